@@ -189,7 +189,7 @@ def test_one_rule_says_what_shares_memory(tmp_path):
     bits = Bench("casting.Bfloat16ToNumpy.timeit_convert", params, {(*key, 8): around(1e-6) for key in wanted}, [view])
     times = {("torch.Tensor(a)", dtype, 8): around(1e-6) for dtype in ("int64", "float32")}
     loaded = load(resultfiles.write(tmp_path, [bits, conversion(times, [cast], dtypes=("int64", "float32")), *shares]))
-    assert {(cell.route, cell.dtype): cell.memory for cell in cells_of(loaded)} == wanted
+    assert {(cell.route, cell.dtype): cell.memory for cell in cells_of(loaded).itertuples()} == wanted
     assert Semantics(loaded).broken(loaded.contracts.values()) == []
     first = loaded.processes.drop_duplicates("cell")
     noise = noise_of_cells(first, loaded.benchmarks)
@@ -220,7 +220,7 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     params = {"route": [route], "layout": list(wanted), "nbytes": [MIB]}
     cells = {(route, layout, MIB): around(1e-6) for layout in wanted}
     loaded = load(resultfiles.write(tmp_path, [Bench("layout.NumpyToTorch.timeit_convert", params, cells, [promise])]))
-    assert {cell.text("layout"): cell.memory for cell in cells_of(loaded)} == wanted
+    assert {cell.layout: cell.memory for cell in cells_of(loaded).itertuples()} == wanted
     first = loaded.processes.drop_duplicates("cell")
     assert dict(zip(first["layout"], noise_of_cells(first, loaded.benchmarks))) == wanted
     rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))

@@ -3,14 +3,13 @@
 import csv
 import io
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import resultfiles
 from analysis import cells as choice
 from analysis import statistics
-from analysis.cells import Cell, cells_of
+from analysis.cells import cells_of
 from analysis.choices import BEST, rank
 from analysis.results import load
 from noise import processes
@@ -19,19 +18,11 @@ from resultfiles import Bench, around, contract, conversion
 from scipy import stats
 from test_answers import FIRST, KIB, MIB, NOISY, SECOND, SIZES, loaded
 
-from benchmarks.contracts import NONE
-
 
 def weighed(logs, family="copy", quiet=True):
     """Cells by the log seconds of their processes."""
     logs = np.asarray(logs, dtype=float)
-    found = choice.weigh(logs, np.full(len(logs), family), np.full(len(logs), quiet))
-    return [SimpleNamespace(evidence=one) for one in found]
-
-
-def routes_of(rows):
-    best = rows[rows["kind"] == BEST]
-    return dict(zip(best["nbytes"], best["route"]))
+    return [*choice.weigh(logs, np.full(len(logs), family)).assign(quiet=quiet).itertuples()]
 
 
 # Pairs ---------------------------------------------------------------------------------------------------------------
@@ -72,7 +63,7 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     rows = table[[lost.get(route) != number for route, number in zip(table["route"], table["process"])]]
     if not watched:
         rows = rows.assign(process=rows.groupby("cell").cumcount())
-    cells = cells_of(replace(results, processes=rows.reset_index(drop=True)))
+    cells = [*cells_of(replace(results, processes=rows.reset_index(drop=True))).itertuples()]
     assert choice.decided(*cells[:2]) == watched
     assert not choice.decided(*cells[1:3])
     assert not choice.decided(*cells[3:5])
@@ -84,7 +75,7 @@ def test_families_share_nothing():
     logs = rng.normal(0, 0.005, (40, 4)) + np.array([0.0, 0.2, -0.1, 0.1])
     logs[:20] += np.log(1.12)
     names = np.repeat(["alias", "copy"], 20)
-    cells = [SimpleNamespace(evidence=one) for one in choice.weigh(logs, names, np.ones(40, bool))]
+    cells = [*choice.weigh(logs, names).assign(quiet=True).itertuples()]
     assert not choice.decided(cells[0], cells[-1])
 
 
@@ -120,8 +111,8 @@ def test_cells_that_were_never_quiet_decide_nothing():
 
 
 def test_no_cells():
-    assert choice.slower([], weighed([[0.0, 0.0]])).shape == (0, 1)
-    assert choice.unbeaten([]) == [] and weighed(np.empty((0, 0))) == []
+    none, one = (choice.weigh(logs, np.full(len(logs), "copy")) for logs in (np.empty((0, 2)), np.zeros((1, 2))))
+    assert len(choice.slower(none, one)) == 0 and choice.unbeaten(none).empty
 
 
 # What is made of it --------------------------------------------------------------------------------------------------
@@ -130,9 +121,9 @@ def test_no_cells():
 def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
     times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
     results = loaded(tmp_path, times, busy={(FIRST, 8)})
-    found = {(cell.route, cell.nbytes): cell.quiet for cell in cells_of(results)}
+    cells = [*cells_of(results).itertuples()]
+    found = {(cell.route, cell.nbytes): cell.quiet for cell in cells}
     assert found == {key: key != (FIRST, 8) for key in times}
-    cells = cells_of(results)
     made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results))
     assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
     assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
@@ -162,19 +153,13 @@ def simulated(rng, slowdown, sd, count):
     needs, candidates, sizes = slowdown.shape
     effect, drift = np.log1p(slowdown).ravel(), rng.normal(0, 0.02, count)
     logs = processes(rng, slowdown.size, sd, sd, count, effect=effect, drift=drift)
-    found = iter(choice.weigh(logs, np.full(slowdown.size, "copy"), np.ones(slowdown.size, bool)))
-    chosen = np.zeros((needs, sizes), dtype=int)
-    for need in range(needs):
-        cells = [made_up(route, size, next(found)) for route in range(candidates) for size in range(sizes)]
-        chosen[need] = [int(route) for route in routes_of(rank(cells)).values()]
-    return chosen
-
-
-def made_up(route, size, evidence):
-    seconds = float(np.exp(evidence["mean"]))
-    figures = {"seconds": seconds, "low": seconds, "high": seconds, "cv": 0.0, "processes": 4, "contract": NONE}
-    parameters = {"route": str(route), "nbytes": size}
-    return Cell("", "", parameters, {}, **figures, order=route, evidence=evidence)
+    found = choice.weigh(logs, np.full(slowdown.size, "copy"))
+    need, route, size = np.unravel_index(np.arange(slowdown.size), slowdown.shape)
+    given = {"need": need, "route": route.astype(str), "order": route, "nbytes": size}
+    promised = {"quiet": True, "keeps": True, "safe": True, "non_blocking": False}
+    ranked = rank(found.assign(**given, **promised, seconds=np.exp(found["mean"])), ["need"])
+    best = ranked[ranked["kind"] == BEST].sort_values(["need", "nbytes"])
+    return best["order"].to_numpy().reshape(needs, sizes)
 
 
 @pytest.mark.slow

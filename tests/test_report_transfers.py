@@ -173,14 +173,14 @@ def test_more_than_the_link_carries_is_said_loudly(tmp_path, monkeypatch, genera
 
 def test_what_no_memory_moves_is_withheld(tmp_path):
     _, found = read(tmp_path, changed(INTO_DEVICE, not_waited_for)())
-    (cell,) = found.withheld
-    assert cell not in found.cells and (cell.route, cell.nbytes) == ("t.to(device)", 64 * MIB)
+    (cell,) = found.withheld.itertuples()
+    assert cell.cell not in {*found.cells["cell"]} and (cell.route, cell.nbytes) == ("t.to(device)", 64 * MIB)
 
 
 def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(tmp_path):
     _, found = read(tmp_path, accelerator.transfers())
-    noisy = replace(found, main=[replace(cell, quiet=cell.nbytes < MIB) for cell in found.main])
-    assert {cell.nbytes for cell in transfers.while_busy(noisy)["cell"]} == {4 * KIB}
+    noisy = replace(found, main=found.main.assign(quiet=found.main["nbytes"] < MIB))
+    assert {*transfers.while_busy(noisy)["nbytes"]} == {4 * KIB}
 
 
 @pytest.mark.parametrize("host, sizes", [("pageable", (256 * KIB,)), ("pinned", (64 * KIB, 256 * KIB))])

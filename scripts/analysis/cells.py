@@ -16,9 +16,8 @@ A cell without a quiet process decides nothing.
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,12 +32,11 @@ from benchmarks.contracts import (
     ONE_THREAD,
     PARALLEL,
     TORCH_TO_NUMPY,
-    Route,
 )
 from benchmarks.families import CONVERSION, LINK, MEMCPY
 
 from . import statistics
-from .results import Benchmarks, Declared, Results, contract_of, noise_of_cells, parameters_of
+from .results import Results, contract_of, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 
@@ -56,128 +54,62 @@ PROMISE = Settings().promise  # at most this share of pairs that differ by MARGI
 FEW_SD = 0.25  # of log seconds, between processes
 FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
+TAKEN_OVER = ["benchmark", "cell", "family", "direction", "seconds", "low", "high", "cv", "processes", "quiet"]
+# Columns of parameters; "" where a benchmark has it not
+TEXTS = {"route": "route", "dtype": "dtype", "layout": "layout", "threads": "threads", "host": "memory"}
+FLAGS = ("keeps", "safe", "non_blocking", "quiet")
+LEVELS = tuple(Levels.__dataclass_fields__)
+Row = Any  # of the cells, as DataFrame.itertuples has it
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A timed cell. seconds: median over the figures of its processes; low, high: their range.
+def cells_of(results: Results) -> pd.DataFrame:
+    """All timed cells, a row each in the order of the catalogue.
 
-    parameters: name -> value, of those it has, in the benchmark's order
-    declared:   what its benchmark says in benchmarks.json
-    order:      place of its route in the catalogue
-    quiet:      whether any of its processes was; else seconds is an upper bound. True where that is not known
-    heeded:     whoever takes it heeds its hazard
+    benchmark, cell, family, role, method (what its method measures: "completion" of timeit_completion), declared (what
+    benchmarks.json says of it), parameters (name -> value), down (the parameter whose values are rows of tables and
+    lines of panels; "" where there is none); route, dtype, layout, direction, nbytes (0 where it has none), threads (of
+    torch), host (memory of the host's side of a transfer), contract, order (of the route in the catalogue), memory
+    (alias, copy or into, for this dtype and layout), keeps (its dtype), safe, non_blocking, device (an accelerator
+    takes part);
+    spread    torch spreads it over its threads where it has several, so that one thread says nothing of them
+    credible  memory could move bytes as fast as it reads; asked of transfers that were waited for alone
+    seconds   median over the figures of its processes; low, high: their range; cv: their coefficient of variation
+    processes how many; quiet: whether any was, else seconds is an upper bound. True where that is not known
+    and of its processes what ``weigh`` says
     """
-
-    benchmark: str
-    cell: str
-    parameters: Mapping[str, Any] = field(hash=False, compare=False)
-    declared: Declared = field(hash=False, compare=False)
-    seconds: float
-    low: float
-    high: float
-    cv: float
-    processes: int
-    order: int
-    contract: Route = field(hash=False, compare=False)
-    evidence: Mapping[str, Any] = field(hash=False, compare=False)
-    quiet: bool = True
-    heeded: bool = False
-
-    def text(self, name: str) -> str:
-        """A parameter as text; "" where it has none of that name."""
-        return str(self.parameters.get(name, ""))
-
-    @property
-    def route(self) -> str:
-        return self.text("route")
-
-    @property
-    def row(self) -> str:
-        """The parameter whose values are rows of tables and lines of panels; "" where there is none."""
-        return self.declared.down or row_of(self.parameters)
-
-    @property
-    def dtype(self) -> str:
-        return self.text("dtype")
-
-    @property
-    def threads(self) -> str:
-        """How many threads torch had: ONE_THREAD, another number, or ALL_THREADS."""
-        return self.text("threads") or ONE_THREAD
-
-    @property
-    def spread(self) -> bool:
-        """Whether torch spreads it over its threads where it has several, so that one thread says nothing of them."""
-        elements = self.nbytes // itemsize(self.dtype or UNSAID)
-        return self.memory != ALIAS and not self.contract.per_element and elements >= PARALLEL
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.parameters.get("nbytes", 0))
-
-    @property
-    def host(self) -> str:
-        """The memory of the host's side of a transfer: pageable, pinned, registered."""
-        return self.text("memory")
-
-    @property
-    def family(self) -> str:
-        return self.benchmark.partition(".")[0]
-
-    @property
-    def method(self) -> str:
-        """What its benchmark's method measures: "completion" of timeit_completion."""
-        return self.benchmark.rpartition(".")[2].partition("_")[2]
-
-    @property
-    def role(self) -> str:
-        return self.declared.role
-
-    @property
-    def direction(self) -> str:
-        return self.contract.direction or self.text("direction") or self.declared.direction
-
-    @property
-    def memory(self) -> str:
-        """alias, copy or into, for this cell's dtype and layout."""
-        return self.contract.memory_for(self.dtype, self.text("layout"))
-
-    @property
-    def credible(self) -> bool:
-        """Whether memory could move bytes as fast as it reads; asked of transfers that were waited for alone."""
-        waited = self.declared.needs_device and self.method in (COMPLETION, SUSTAINED)
-        return not waited or self.nbytes <= FASTEST * self.seconds
-
-    @property
-    def safe(self) -> bool:
-        return (replace(self.contract, hazard="") if self.heeded else self.contract).safe
-
-
-def cells_of(results: Results) -> list[Cell]:
-    """All timed cells, in the order of the catalogue."""
-    table = results.timed
-    if table.empty:
-        return []
-    table = table.assign(
-        processes=table["processes"].astype(int),
-        evidence=evidence_of(table, results.processes, results.benchmarks),
+    timed, benchmarks = results.timed, results.benchmarks
+    given, declared = parameters_of(timed, results), [benchmarks[name] for name in timed["benchmark"]]
+    text = {column: [str(own.get(name, "")) for own in given] for column, name in TEXTS.items()}
+    text["threads"] = [threads or ONE_THREAD for threads in text["threads"]]
+    routes = zip(timed["benchmark"], [own.get("route") for own in given], text["host"])
+    contracts = [contract_of(benchmarks, name, route).on(host) for name, route, host in routes]
+    nbytes = np.array([own.get("nbytes", 0) for own in given], dtype=int)
+    method = pd.Series([name.partition("_")[2] for name in timed["method"]], timed.index, dtype=object)
+    device = np.array([each.needs_device for each in declared], dtype=bool)
+    waited = device & method.isin((COMPLETION, SUSTAINED))
+    elements = nbytes // [itemsize(dtype or UNSAID) for dtype in text["dtype"]]
+    by_element = np.array([each.per_element for each in contracts], dtype=bool)
+    memory = timed["contract"].astype(object)
+    table = timed[TAKEN_OVER].assign(
+        **text,
+        declared=declared,
+        parameters=given,
+        contract=contracts,
+        memory=memory,
+        nbytes=nbytes,
+        method=method,
+        device=device,
+        role=[each.role for each in declared],
+        down=[each.down or row_of(own) for each, own in zip(declared, given)],
+        order=[each.nth("route", own.get("route")) for each, own in zip(declared, given)],
+        keeps=[each.keeps_dtype(dtype or UNSAID) for each, dtype in zip(contracts, text["dtype"])],
+        safe=[each.safe for each in contracts],
+        non_blocking=[each.non_blocking for each in contracts],
+        spread=(memory != ALIAS) & ~by_element & (elements >= PARALLEL),
+        credible=~waited | (nbytes <= FASTEST * timed["seconds"]),
     )
-    names = ["benchmark", "cell", "seconds", "low", "high", "cv", "processes", "quiet", "evidence"]
-    cells = []
-    for row, parameters in zip(table.to_dict("records"), parameters_of(table, results)):
-        benchmark = results.benchmarks[row["benchmark"]]
-        route = parameters.get("route")
-        cells.append(
-            Cell(
-                **{name: row[name] for name in names},
-                parameters=parameters,
-                declared=benchmark,
-                order=benchmark.nth("route", route),
-                contract=contract_of(results.benchmarks, row["benchmark"], route).on(str(parameters.get("memory", ""))),
-            )
-        )
-    return cells
+    table = table.astype(dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool))
+    return table.astype({"processes": int}).reset_index(drop=True).join(evidence_of(timed, results))
 
 
 def itemsize(dtype: str) -> int:
@@ -192,47 +124,38 @@ def row_of(names: Iterable[str]) -> str:
     return "route" if "route" in others else next(iter(others), "")
 
 
-def usual_dtype(cells: Sequence[Cell]) -> str:
+def usual_dtype(cells: pd.DataFrame) -> str:
     """The dtype that was measured at the most sizes, then in the most cells; the first of equals."""
-    sizes: dict[str, set[int]] = {}
-    for cell in cells:
-        sizes.setdefault(cell.dtype, set()).add(cell.nbytes)
-    counts = Counter(cell.dtype for cell in cells)
-    return max(sizes, key=lambda dtype: (len(sizes[dtype]), counts[dtype]), default="")
+    found = cells.groupby("dtype", sort=False)["nbytes"].agg(["nunique", "size"])
+    return str(next(iter(found.sort_values(["nunique", "size"], ascending=False, kind="stable").index), ""))
 
 
-def with_threads(cells: Iterable[Cell], threads: str) -> list[Cell]:
+def with_threads(cells: pd.DataFrame, threads: str) -> pd.DataFrame:
     """What holds on the host in a program in which torch has so many threads: the cells that were measured with as
     many and, of those with one, what torch does not spread. Nothing where none was measured with so many."""
-    cells = [cell for cell in cells if not cell.declared.needs_device]
-    own = [cell for cell in cells if cell.threads == threads]
-    shared = [cell for cell in cells if cell.threads == ONE_THREAD and not cell.spread]
-    return own if threads == ONE_THREAD or not own else [*shared, *own]
+    cells = cells[~cells["device"]]
+    own = cells[cells["threads"] == threads]
+    shared = cells[(cells["threads"] == ONE_THREAD) & ~cells["spread"]]
+    return own if threads == ONE_THREAD or own.empty else pd.concat([shared, own])
 
 
-def conversions(cells: Iterable[Cell]) -> list[Cell]:
+def conversions(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of plain conversions of the usual dtype: what decisions and curves are about."""
-    plain = [cell for cell in cells if cell.role == CONVERSION]
-    usual = usual_dtype(plain)
-    return [cell for cell in plain if cell.dtype == usual]
+    plain = cells[cells["role"] == CONVERSION]
+    return plain[plain["dtype"] == usual_dtype(plain)]
 
 
-def alike(cells: Sequence[Cell]) -> dict[tuple[str, ...], list[Cell]]:
-    """Cells of a benchmark and the usual dtype that differ in row and size alone, by their other parameters."""
-    groups: dict[tuple[str, ...], list[Cell]] = {}
-    usual = usual_dtype(cells)
-    for cell in (cell for cell in cells if cell.dtype == usual):
-        others = [str(value) for name, value in cell.parameters.items() if name not in (cell.row, "nbytes")]
-        groups.setdefault(tuple(others), []).append(cell)
-    return groups
-
-
-def usual_size(cells: Iterable[Any], of: str = "route", up_to: int = USUAL) -> int:
+def usual_size(cells: Iterable[Row], of: str = "route", up_to: int = USUAL) -> int:
     """The size at which most values of a parameter were measured; of equals the largest ``up_to``, or just above it."""
     values: dict[int, set[Any]] = {}
     for cell in cells:
         values.setdefault(cell.nbytes, set()).add(cell.parameters.get(of))
     return max(values, key=lambda n: (len(values[n]), n <= up_to, n if n <= up_to else -n), default=0)
+
+
+def at_usual_size(cells: pd.DataFrame, of: str = "route", up_to: int = USUAL) -> pd.DataFrame:
+    """The cells at that size."""
+    return cells[cells["nbytes"] == usual_size(cells.itertuples(), of, up_to)]
 
 
 def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:
@@ -249,7 +172,7 @@ class Limit:
     steady  the largest bandwidth is the limit at all sizes, as of a link; memory's depends on the caches
     """
 
-    cells: Mapping[int, Cell] = field(default_factory=dict)
+    cells: Mapping[int, Row] = field(default_factory=dict)
     moved: int = 1
     steady: bool = False
 
@@ -265,80 +188,79 @@ class Limit:
     def decides(self, nbytes: int) -> bool:
         return bytes_decide(self.seconds, nbytes)
 
-    def share(self, cell: Cell) -> float | None:
+    def share(self, cell: Row) -> float | None:
         """The limit's seconds for so many bytes ÷ the cell's: 1 is the limit. None where it was not measured."""
         if self.steady:
             return cell.nbytes / cell.seconds / self.bandwidth if self.bandwidth else None
         return self.seconds[cell.nbytes] / cell.seconds if cell.nbytes in self.cells else None
 
 
-def limit_of(cells: Iterable[Cell]) -> Limit:
+def limit_of(cells: pd.DataFrame) -> Limit:
     """The limit of what copies in memory."""
-    return Limit({cell.nbytes: cell for cell in cells if cell.role == MEMCPY})
+    return Limit({cell.nbytes: cell for cell in cells[cells["role"] == MEMCPY].itertuples()})
 
 
-def links_of(cells: Iterable[Cell]) -> dict[str, Limit]:
+def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
     """Direction, or BOTH -> the limit of what crosses the link."""
-    measured: dict[str, dict[int, Cell]] = {}
-    for cell in cells:
-        if cell.role == LINK:
-            measured.setdefault(cell.direction, {})[cell.nbytes] = cell
-    return {way: Limit(by_size, moved=2 if way == BOTH else 1, steady=True) for way, by_size in measured.items()}
+    ways = cells[cells["role"] == LINK].groupby("direction", sort=False)
+    return {
+        str(way): Limit({cell.nbytes: cell for cell in own.itertuples()}, moved=2 if way == BOTH else 1, steady=True)
+        for way, own in ways
+    }
 
 
 # --- which of two is faster ------------------------------------------------------------------------------------------
 
 
-def evidence_of(cells: pd.DataFrame, processes: pd.DataFrame, benchmarks: Benchmarks) -> list[dict[str, Any]]:
-    """What the processes of every timed cell of a run say; both frames are those of results.Results."""
-    wide = processes.pivot(index=["file", "cell"], columns="process", values="seconds")
-    logs = np.log(wide.reindex(pd.MultiIndex.from_frame(cells[["file", "cell"]])).to_numpy(dtype=float))
-    noise = np.array(noise_of_cells(cells, benchmarks))
-    return weigh(logs, noise, cells["quiet"].to_numpy(dtype=bool))
+def evidence_of(timed: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """What the processes of every timed cell of a run say."""
+    wide = results.processes.pivot(index=["file", "cell"], columns="process", values="seconds")
+    logs = np.log(wide.reindex(pd.MultiIndex.from_frame(timed[["file", "cell"]])).to_numpy(dtype=float))
+    return weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)))
 
 
-def weigh(logs: statistics.Floats, names: Any, quiet: Bools) -> list[dict[str, Any]]:
-    """Of each cell a row of statistics.Levels, its family, whose noise it has, and whether it is quiet.
+def weigh(logs: statistics.Floats, noise: Any) -> pd.DataFrame:
+    """Of each cell its noise (the family whose noise it has) and its values of statistics.Levels, a row each.
 
     logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels.
     """
-    levels = statistics.levels(logs, names)
-    guessed = (levels.n < MIN_PROCESSES) & (levels.df < np.maximum(levels.n, 1.5))  # nothing but its own processes
-    variance = np.where(guessed, np.maximum(levels.variance, FEW_SD**2), levels.variance)
-    df = np.where(guessed, np.inf, levels.df)
-    columns = {**vars(levels), "variance": variance, "df": df, "family": names, "quiet": quiet}
-    return [dict(zip(columns, row)) for row in zip(*(column.tolist() for column in columns.values()))]
+    levels = vars(statistics.levels(logs, noise))
+    n, df = levels["n"], levels["df"]
+    guessed = (n < MIN_PROCESSES) & (df < np.maximum(n, 1.5))  # nothing but its own processes
+    levels["variance"] = np.where(guessed, np.maximum(levels["variance"], FEW_SD**2), levels["variance"])
+    levels |= {"df": np.where(guessed, np.inf, df), "present": [*levels["present"]]}
+    return pd.DataFrame({"noise": noise, **levels})
 
 
-def slower(cells: Sequence[Cell], others: Sequence[Cell], by: float = MARGIN) -> Bools:
-    """Whether each of ``cells`` is decided to take more than (1 + by) times as long as each of ``others``: a table."""
-    if not cells or not others:
-        return np.zeros((len(cells), len(others)), dtype=bool)
-    (names, quiet, levels), (against, also, base) = map(_columns, (cells, others))
-    rows = Levels(*(values[:, None] for values in vars(levels).values()))
-    estimated = statistics.between(base, rows, names[:, None] == against)
+def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Bools:
+    """Whether each of ``cells`` is decided to take more than (1 + by) times as long as its one of ``others``, row by
+    row; one row of either stands for all."""
+    if cells.empty or others.empty:
+        return np.zeros(0, dtype=bool)
+    levels, base = (Levels(*(np.array([*each[name]]) for name in LEVELS)) for each in (cells, others))
+    (noise, quiet), (against, also) = ((each["noise"].to_numpy(), each["quiet"].to_numpy()) for each in (cells, others))
+    estimated = statistics.between(base, levels, noise == against)
     p = statistics.p_different(estimated, math.log1p(by))
-    return (estimated.effect > 0) & (p <= PROMISE) & quiet[:, None] & also
+    decided: Bools = (estimated.effect > 0) & (p <= PROMISE) & quiet & also
+    return decided
 
 
-def _columns(cells: Sequence[Cell]) -> tuple[Any, Bools, Levels]:
-    """Families, quiet and levels of cells."""
-    columns = {name: np.array([cell.evidence[name] for cell in cells]) for name in cells[0].evidence}
-    return columns.pop("family"), columns.pop("quiet"), Levels(**columns)
+def unbeaten(cells: pd.DataFrame, within: Sequence[str] = ()) -> pd.DataFrame:
+    """The cells that none of them is decided to be faster than; one at least. within: columns that tell apart those
+    that are compared."""
+    places = cells[[*within]].assign(everything=0, place=range(len(cells)))
+    pairs = places.merge(places, on=[*within, "everything"])
+    beaten = pairs["place_x"][slower(cells.iloc[pairs["place_x"]], cells.iloc[pairs["place_y"]])]
+    return cells[~np.isin(range(len(cells)), beaten)]
 
 
-def unbeaten(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells that none of them is decided to be faster than; one at least."""
-    table = slower(cells, cells)
-    return [cell for cell, beaten in zip(cells, table) if not beaten.any()]
-
-
-def decided(cell: Cell, other: Cell) -> bool:
+def decided(cell: Row, other: Row) -> bool:
     """Whether one of the two is decided to be slower than the other."""
-    return bool(slower([cell, other], [cell, other]).any())
+    both = pd.DataFrame([cell, other])
+    return bool(slower(both, both[::-1]).any())
 
 
-def too_few(cell: Cell, other: Cell) -> bool:
+def too_few(cell: Row, other: Row) -> bool:
     """Whether two cells differ by more than a tie may, and have too few processes to decide anything."""
     apart = abs(math.log(cell.seconds / other.seconds)) > math.log1p(AS_GOOD)
     return apart and cell.quiet and other.quiet and min(cell.processes, other.processes) < MIN_PROCESSES

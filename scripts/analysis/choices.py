@@ -18,10 +18,8 @@ carried across a size at which times leap, nor from one layout to another.
 import itertools
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,9 +57,7 @@ from .cells import (
     AS_GOOD_NOISY,
     BY_BYTES,
     DIRECTIONS,
-    MARGIN,
     UNSAID,
-    Cell,
     cells_of,
     itemsize,
     limit_of,
@@ -85,6 +81,7 @@ WAYS = {
     (CUDA, NUMPY): (DEVICE_TO_HOST, True),
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
+LINK = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 FLOATS = ("float", "bfloat", "complex")
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
@@ -98,7 +95,8 @@ GOOD = BEST, TIE, SLOWER, UNDECIDED = "best", "tie", "slower", "undecided"
 KINDS = (*GOOD, CONDITION := "condition", UNSAFE := "unsafe", OTHER := "other")
 FIGURES = ["seconds", "low", "high"]
 OF_CELL = ["nbytes", "route", *FIGURES, "quiet", "contract"]
-RANKED = [*OF_CELL, "part", "kind", "leads", "ratio", "slow", "cell"]
+RANKED = ["part", "kind", "leads", "ratio", "slow"]
+AT = ["number", "nbytes"]  # the need, by its number, and the size
 SAME: "pd.Series[float]" = pd.Series([1.0])  # seconds per byte that are the same at any size
 
 
@@ -110,109 +108,85 @@ def uses(route: str, name: str) -> bool:
 # --- routes of a need -------------------------------------------------------------------------------------------------
 
 
-def rank(cells: Sequence[Cell]) -> pd.DataFrame:
-    """The routes of one need: a row per size and route, size by size in the order to take them.
+def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
+    """The routes of one need, or of each that the columns ``needs`` tell apart: the cells, need by need and size by
+    size in the order to take them, with the columns RANKED:
 
-    cell     and OF_CELL as it has them
     part     of the answer: neighbouring sizes at which one route is to be taken, and one is faster on a condition
     kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER
     leads    it is the best, or no other route with a condition is decided to be faster
     ratio    of its seconds to those of the best route of its size
     slow     it is decided to take more than SLOW times as long as the best
     """
-    return pd.DataFrame(_ranked(cells), columns=RANKED)
+    cells = cells.assign(number=cells.groupby([*needs], sort=False).ngroup() if needs else 0)
+    # who wants a need may take what keeps the dtype, if anything does, and of that what is safe, if anything is
+    candidate = cells["keeps"] | ~cells.groupby("number")["keeps"].transform("any")
+    safe = candidate & cells["safe"]
+    wanted = candidate & (safe | ~safe.groupby([cells[name] for name in AT]).transform("any"))
+    cells = cells.assign(candidate=candidate, wanted=wanted)
+    cells = cells.merge(_taken(cells[wanted]), on=AT)
+    best = (cells["route"] == cells["taken"]) & cells["candidate"]
+    place = best[best].index.to_series().groupby([cells.loc[best, name] for name in AT]).first().rename("place")
+    chosen = cells.loc[cells.join(place, on=AT)["place"]].reset_index(drop=True)
+    best = cells.index.isin(place)
+    behind, far, ahead = slower(cells, chosen), slower(cells, chosen, SLOW - 1), slower(chosen, cells)
+    alike = np.where(cells["quiet"] & chosen["quiet"], TIE, UNDECIDED)
+    kinds = [best, cells["wanted"] & behind, cells["wanted"], ~cells["candidate"] | ~ahead, cells["non_blocking"]]
+    cells["kind"] = np.select(kinds, [BEST, SLOWER, alike, OTHER, CONDITION], UNSAFE)
+    cells["leads"] = best | cells.index.isin(unbeaten(cells[cells["kind"] == CONDITION], AT).index)
+    cells["ratio"], cells["slow"] = cells["seconds"] / chosen["seconds"], far
+    # of those with a condition the leaders come first, as the catalogue has them
+    places = {"place": cells["kind"].map(KINDS.index), "later": ~cells["leads"]}
+    places["then"] = cells["seconds"].where(places["later"], 0.0)
+    cells = cells.assign(**places).sort_values([*AT, "place", "later", "then", "order"], kind="stable")
+    cells["part"] = _parts(cells)
+    return cells.drop(columns=["candidate", "wanted", "taken", "place", "later", "then"])
 
 
-def _ranked(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
-    candidates = [cell for cell in cells if cell.contract.keeps_dtype(cell.dtype or UNSAID)] or cells
-    sizes = sorted({cell.nbytes for cell in candidates})
-    by_size = {nbytes: [cell for cell in candidates if cell.nbytes == nbytes] for nbytes in sizes}
-    part, before, common = -1, "", set[str]()
-    for nbytes, route in _taken(by_size).items():
-        rivals = [cell for cell in cells if cell.nbytes == nbytes and cell not in candidates]
-        here = _at_one_size(by_size[nbytes], rivals, route)
-        leaders = {row["route"] for row in here if row["kind"] == CONDITION and row["leads"]}
-        if route != before or not (common & leaders or common == leaders == set()):
-            part, common = part + 1, leaders
-        before, common = route, common & leaders
-        yield from ({"part": part, **row} for row in here)
-
-
-def _taken(by_size: Mapping[int, Sequence[Cell]]) -> dict[int, str]:
-    """The route to take at each size: of the fewest runs of neighbouring sizes that have a good route in common.
+def _taken(cells: pd.DataFrame) -> pd.DataFrame:
+    """The route to take (``taken``) for each need and size: of the fewest runs of neighbouring sizes that have a good
+    route in common.
 
     A route without a quiet process at a size is an upper bound there. Its neighbours' choice may stand at that size,
     but it is not chosen for that size alone if another route has a quiet process.
     """
-    good = {nbytes: _good(cells) for nbytes, cells in by_size.items()}
-    often = Counter(route for here in good.values() for route in here)
-    runs: list[tuple[list[int], set[str]]] = []
-    for nbytes, here in good.items():
-        if not (runs and runs[-1][1] & here.keys()):
-            runs.append(([], {*here}))
-        runs[-1][0].append(nbytes)
-        runs[-1][1].intersection_update(here)
-
-    def last(sizes: Sequence[int], route: str) -> tuple[bool, int, float, int]:
-        cells, behind = zip(*(good[nbytes][route] for nbytes in sizes))
-        return not any(cell.quiet for cell in cells), -often[route], sum(behind), cells[0].order
-
-    return {nbytes: min(common, key=partial(last, sizes)) for sizes, common in runs for nbytes in sizes}
-
-
-def _good(cells: Sequence[Cell]) -> dict[str, tuple[Cell, float]]:
-    """The safe routes of a size that none is decided to be faster than and that take at most AS_GOOD longer than the
-    fastest, AS_GOOD_NOISY without a quiet process; each with the log seconds that it is behind."""
-    good = unbeaten(preferred(cells))
-    fastest = min(good, key=lambda cell: (not cell.quiet, cell.seconds)).seconds
-    near = [c for c in good if c.seconds <= (1 + (AS_GOOD if c.quiet else AS_GOOD_NOISY)) * fastest]
-    return {cell.route: (cell, max(0.0, math.log(cell.seconds / fastest))) for cell in near}
+    good = _good(cells)
+    runs: dict[Any, int] = {}
+    run, before, common = -1, -1, set[str]()
+    for (number, nbytes), routes in good.groupby(AT)["route"].agg(set).items():
+        if number != before or not common & routes:
+            run, common = run + 1, routes
+        before, common, runs[number, nbytes] = number, common & routes, run
+    often = good.groupby(["number", "route"])["nbytes"].transform("size")
+    good = good.assign(run=[runs[at] for at in zip(good["number"], good["nbytes"])], often=often, sizes=1)
+    added = {"sizes": "sum", "quiet": "any", "often": "first", "behind": "sum", "order": "first"}
+    each = good.groupby(["run", "route"], as_index=False).agg(added)
+    # what the sizes of a run have in common is good at most of them: all
+    each = each.sort_values([*added], ascending=[False, False, False, True, True]).drop_duplicates("run")
+    return good[[*AT, "run"]].drop_duplicates().merge(each.rename(columns={"route": "taken"})[["run", "taken"]])
 
 
-def preferred(cells: Sequence[Cell]) -> Sequence[Cell]:
-    """The safe ones, or all where none is."""
-    return [cell for cell in cells if cell.safe] or cells
+def _good(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells of a need and size that none is decided to be faster than and that take at most AS_GOOD longer than the
+    fastest, AS_GOOD_NOISY without a quiet process; each with the log seconds that it is ``behind``."""
+    good = unbeaten(cells, AT)
+    first = good.sort_values(["quiet", "seconds"], ascending=[False, True]).groupby(AT)["seconds"].first()
+    ratio = good["seconds"] / good.join(first.rename("fastest"), on=AT)["fastest"]
+    near = ratio <= 1 + np.where(good["quiet"], AS_GOOD, AS_GOOD_NOISY)
+    return good.assign(behind=np.log(ratio).clip(lower=0.0))[near]
 
 
-def _row(cell: Cell) -> dict[str, Any]:
-    return {name: getattr(cell, name) for name in OF_CELL}
-
-
-def _at_one_size(cells: Sequence[Cell], rivals: Sequence[Cell], route: str) -> list[dict[str, Any]]:
-    """The cells of one size in the order to take them, ``route`` first. Nobody takes a rival."""
-    chosen = next(cell for cell in cells if cell.route == route)
-    candidates, every = preferred(cells), [*cells, *rivals]
-    behind, far = (slower(every, [chosen], by)[:, 0] for by in (MARGIN, SLOW - 1))
-    ahead = slower([chosen], every)[0]
-
-    def kind(cell: Cell, behind: bool, ahead: bool) -> str:
-        if cell is chosen:
-            return BEST
-        if cell in candidates:
-            return SLOWER if behind else TIE if cell.quiet and chosen.quiet else UNDECIDED
-        return OTHER if cell in rivals or not ahead else CONDITION if cell.contract.non_blocking else UNSAFE
-
-    kinds = list(map(kind, every, behind, ahead))
-    leaders = unbeaten([cell for cell, kind in zip(every, kinds) if kind == CONDITION])
-
-    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Of those with a condition the leaders come first, as the catalogue has them."""
-        cell = row["cell"]
-        in_order = (0, cell.order) if cell in leaders else (1, cell.seconds, cell.order)
-        return KINDS.index(row["kind"]), *in_order
-
-    rows = [
-        {
-            **_row(cell),
-            "kind": kind,
-            "leads": cell is chosen or cell in leaders,
-            "ratio": cell.seconds / chosen.seconds,
-            "slow": bool(slow),
-            "cell": cell,
-        }
-        for cell, kind, slow in zip(every, kinds, far)
-    ]
-    return sorted(rows, key=place)
+def _parts(ranked: pd.DataFrame) -> list[int]:
+    """``part`` of each of the rows."""
+    led = ranked[(ranked["kind"] == CONDITION) & ranked["leads"]].groupby(AT)["route"].agg(set).to_dict()
+    parts: dict[Any, int] = {}
+    part, before, common = -1, (-1, ""), set[str]()
+    for number, nbytes, route in ranked.loc[ranked["kind"] == BEST, [*AT, "route"]].itertuples(index=False):
+        leaders, now = led.get((number, nbytes), set[str]()), (number, route)
+        if now != before or not (common & leaders or common == leaders == set()):
+            part, common = part + 1 if number == before[0] else 0, leaders
+        before, common, parts[number, nbytes] = now, common & leaders, part
+    return [parts[at] for at in zip(ranked["number"], ranked["nbytes"])]
 
 
 # --- needs ------------------------------------------------------------------------------------------------------------
@@ -250,55 +224,50 @@ class Need:
     @property
     def crosses(self) -> bool:
         """Whether it crosses the link to a device."""
-        return self.direction in (HOST_TO_DEVICE, DEVICE_TO_HOST)
+        return self.direction in LINK
 
 
 NEED = tuple(Need.__dataclass_fields__)
 
 
-def choices(cells: Sequence[Cell]) -> pd.DataFrame:
-    """The routes of every need that the cells are about: the columns of ``rank``, the need, and those of Need."""
-    by_need: dict[Need, list[Cell]] = {}
-    for cell, need in _needed(cells):
-        by_need.setdefault(need, []).append(cell)
-    rows = [
-        {"need": need, **vars(need), **row}
-        for need, own in by_need.items()
-        if need.goal or any(cell.contract.keeps_dtype(need.dtype) for cell in own)  # else all change it
-        for row in _ranked(own)
-    ]
-    return pd.DataFrame(rows, columns=["need", *NEED, *RANKED])
+def choices(cells: pd.DataFrame) -> pd.DataFrame:
+    """The routes of every need that the cells are about: the columns of ``rank``, with those of Need, and the need."""
+    needed = _needed(cells)
+    kept = needed.groupby([*NEED])["keeps"].transform("any")
+    table = rank(needed[kept | (needed["goal"] != "")], NEED)  # else all change it
+    first = table.drop_duplicates("number")[["number", *NEED]]
+    needs = {number: Need(*need) for number, *need in first.itertuples(index=False)}
+    return table.assign(need=table["number"].map(needs))
 
 
-def _needed(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Need]]:
-    """The cells that somebody may ask for, each with what for; what a transfer's caller is held by is another need."""
-    for threads in sorted({ONE_THREAD, *(cell.threads for cell in cells if not cell.declared.needs_device)}):
-        for cell in with_threads(cells, threads):
-            if need := need_of(cell):
-                yield cell, replace(need, threads=threads)
-    for cell in (cell for cell in cells if cell.declared.needs_device):
-        if need := need_of(cell):
-            early = need.crosses and cell.method == ENQUEUE
-            if early or (need.crosses and not cell.contract.non_blocking):
-                yield replace(cell, heeded=early), replace(need, enqueue=True)
-            if not early:
-                yield cell, need
-
-
-def need_of(cell: Cell) -> Need | None:
-    """None of a cell that nobody asks for."""
-    dtype, layout = cell.dtype or UNSAID, cell.text("layout")
-    transposed = cell.declared.needs_device and uses(cell.route, TRANSPOSED)
-    if transposed or cell.role == TRANSFER:
-        asked, layout = cell.method in (COMPLETION, ENQUEUE), "transposed" if transposed else CONTIGUOUS
-    else:  # families of layouts have a contiguous source, too, to compare theirs with
-        roles = cell.role in (CONVERSION, GRAD, LISTS, CASTING) or cell.declared.arrays
-        asked, layout = bool(layout or roles) and layout != CONTIGUOUS, layout or CONTIGUOUS
-    if not (asked and cell.route and cell.memory and cell.direction in DIRECTIONS):
-        return None
-    goal = "" if cell.role != CASTING or cell.contract.keeps_dtype(dtype) else cell.contract.casts_to
-    source = (dtype, goal, layout, cell.role == GRAD, bool(cell.declared.arrays))
-    return Need(cell.direction, cell.memory, *source, host=cell.host, array=cell.contract.array)
+def _needed(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells that somebody may ask for, with the columns NEED of what for. What a transfer's caller is held by is
+    another need, and whoever asks that heeds its hazard."""
+    numbers = sorted({ONE_THREAD, *cells.loc[~cells["device"], "threads"]})
+    on_host = (with_threads(cells, threads).assign(threads=threads) for threads in numbers)
+    cells = pd.concat([*on_host, cells[cells["device"]].assign(threads="")], ignore_index=True)
+    transposed = cells["device"] & cells["route"].map(lambda route: uses(route, TRANSPOSED)).astype(bool)
+    moved = transposed | (cells["role"] == TRANSFER)
+    arrays = cells["declared"].map(lambda declared: declared.arrays > 0).astype(bool)
+    # families of layouts have a contiguous source, too, to compare theirs with
+    plain = cells["role"].isin((CONVERSION, GRAD, LISTS, CASTING)) | arrays | (cells["layout"] != "")
+    asked = cells["method"].isin((COMPLETION, ENQUEUE)).where(moved, plain & (cells["layout"] != CONTIGUOUS))
+    named = (cells["route"] != "") & (cells["memory"] != "") & cells["direction"].isin(DIRECTIONS)
+    cast = (cells["role"] == CASTING) & ~cells["keeps"]
+    needed = cells.assign(
+        dtype=cells["dtype"].replace("", UNSAID),
+        goal=cells["contract"].map(lambda contract: contract.casts_to).where(cast, ""),
+        layout=cells["layout"].replace("", CONTIGUOUS).mask(moved, CONTIGUOUS).mask(transposed, "transposed"),
+        grad=cells["role"] == GRAD,
+        batch=arrays,
+        array=cells["contract"].map(lambda contract: contract.array).astype(bool),
+        enqueue=False,
+    )[asked & named]
+    crosses = needed["device"] & needed["direction"].isin(LINK)
+    early = crosses & (needed["method"] == ENQUEUE)
+    heeded = needed["contract"].map(lambda contract: replace(contract, hazard="").safe).astype(bool)
+    held = needed.assign(enqueue=True, safe=heeded.where(early, needed["safe"]))
+    return pd.concat([needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True)
 
 
 def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
@@ -307,14 +276,14 @@ def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     here = table[(table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")]
     grad, batch, goal = here["grad"].astype(bool), here["batch"].astype(bool), here["goal"] != ""
     plain = here[~(grad | batch | goal)]
-    plain = plain[plain["dtype"] == usual_dtype([*plain["cell"]])]
+    plain = plain[plain["dtype"] == usual_dtype(plain)]
     ways = itertools.product(MEMORIES, plain["direction"].unique())
     found = [plain[(plain["memory"] == memory) & (plain["direction"] == way)] for memory, way in ways]
     found += [here[grad & (here["memory"] == ALIAS)], here[batch & (here["direction"] == NUMPY_TO_TORCH)]]
     casts: dict[tuple[str, ...], list[pd.DataFrame]] = {}
     for need, rows in here[goal].groupby("need", sort=False):
         best = rows[rows["kind"] == BEST]
-        if all(cell.safe for cell in best["cell"]):
+        if best["safe"].all():
             routes = best.drop_duplicates("part")["route"]
             casts.setdefault((need.direction, need.goal, *routes), []).append(rows)
     found += [pd.concat(casts[key]) for key in sorted(casts, key=lambda key: DIRECTIONS.index(key[0]))]
@@ -388,18 +357,19 @@ def latest(results: Path, machine: str) -> tuple[Record, list[Path]]:
 def known_in(results: Path, machine: str) -> Known:
     """Of a machine with results, what was run last; UserError where a file is broken."""
     loaded = load_files(results, latest(results, machine)[1])
-    cells = [cell for cell in cells_of(loaded) if cell.credible]
+    cells = cells_of(loaded)
+    cells = cells[cells["credible"]]
     return known_of(loaded, machine, cells, choices(cells))
 
 
-def known_of(results: Results, machine: str, cells: Sequence[Cell], table: pd.DataFrame) -> Known:
+def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.DataFrame) -> Known:
     """Of results, their cells but for those that no memory could move so fast, and the choices."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
     limit = SAME if memcpy.empty else memcpy / memcpy.index
     return Known(machine, results.last, costs(cells, table), limit, _effects(results, cells), _dtypes(results))
 
 
-def costs(cells: Sequence[Cell], table: pd.DataFrame) -> pd.DataFrame:
+def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Of the choices those that somebody may take, with what else there is to say of them.
 
     rate    bytes per second where the bytes take the time, else NaN; share: of what memcpy or the link allows, or NaN
@@ -407,10 +377,7 @@ def costs(cells: Sequence[Cell], table: pd.DataFrame) -> pd.DataFrame:
     paid    what is pinned once for it, by its name in the route; once: seconds of that, NaN where not measured
     """
     links, memcpy = links_of(cells), limit_of(cells)
-    pinned = (cell for cell in cells if cell.role == PINNING)
-    pinning = pd.DataFrame(
-        [{**_row(cell), "method": cell.method, "kind": BEST} for cell in pinned], columns=[*OF_CELL, "method", "kind"]
-    )
+    pinning = cells.loc[cells["role"] == PINNING, [*OF_CELL, "method"]].assign(kind=BEST)
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
     moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
 
@@ -418,12 +385,12 @@ def costs(cells: Sequence[Cell], table: pd.DataFrame) -> pd.DataFrame:
         bound = links.get(row.direction) if row.need.crosses else memcpy if row.threads in ("", ONE_THREAD) else None
         what, clock, nbytes = _paid(row.route, row.nbytes, row.need)
         once = estimate(pinning[pinning["method"] == clock], nbytes) if what else {"seconds": 0.0}
-        share = bound.share(row.cell) if bound and row.rate > 0 else None
-        return share or math.nan, row.cell.declared.arrays, what, once["seconds"] if once else math.nan
+        share = bound.share(row) if bound and row.rate > 0 else None
+        return share or math.nan, row.declared.arrays, what, once["seconds"] if once else math.nan
 
     rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[table["kind"] != OTHER]
     more = pd.DataFrame([*map(cost, rows.itertuples())], rows.index, ["share", "arrays", "paid", "once"])
-    return rows.drop(columns=["part", "leads", "ratio", "slow", "cell"]).join(more)
+    return rows[["need", *NEED, *OF_CELL, "kind", "rate"]].join(more)
 
 
 def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
@@ -444,7 +411,7 @@ def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFr
     return rows.assign(total=rows["seconds"] + rows["once"].fillna(0.0) / count)
 
 
-def _effects(results: Results, cells: Sequence[Cell]) -> list[Effect]:
+def _effects(results: Results, cells: pd.DataFrame) -> list[Effect]:
     """What settings gain, and what placement costs; said of the routes, too, that make the promise which the family
     declares."""
     found: list[tuple[Any, str, str]] = [(each, "", "") for each in between_neighbours(cells)]

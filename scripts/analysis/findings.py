@@ -20,7 +20,7 @@ import pandas as pd
 from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Route
 from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
 
-from .cells import Cell, slower, unbeaten, usual_size
+from .cells import Row, at_usual_size, slower, unbeaten
 from .results import Results
 
 # --- what routes do ---------------------------------------------------------------------------------------------------
@@ -176,19 +176,19 @@ def redefined(results: Results, releases: Sequence[Any]) -> Iterator[Semantic]:
 # --- what a family compares its figures with --------------------------------------------------------------------------
 
 
-def beside(cells: Sequence[Cell]) -> list[tuple[Cell, Cell | None]]:
+def beside(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
     """Each cell with that of its benchmark which its family compares it with, see Family.beside; None where the family
     wants none, or it was not measured."""
 
-    def place(cell: Cell) -> tuple[object, ...]:
+    def place(cell: Row) -> tuple[object, ...]:
         return cell.benchmark, *(value for name, value in cell.parameters.items() if name not in cell.declared.beside)
 
-    there = {}
-    for cell in cells:
+    there, every = {}, list(cells)
+    for cell in every:
         wanted = {name: value for name, value in cell.declared.beside.items() if name != "called"}
         if wanted and cell.parameters.items() >= wanted.items():
             there[place(cell)] = cell
-    return [(cell, there.get(place(cell))) for cell in cells]
+    return [(cell, there.get(place(cell))) for cell in every]
 
 
 # --- settings of the environment --------------------------------------------------------------------------------------
@@ -201,13 +201,13 @@ GAIN = 1.5
 class Gain:
     """A route with a setting and without. kept: bytes that the process has more of afterwards; None: not counted."""
 
-    cell: Cell
-    without: Cell
+    cell: Row
+    without: Row
     kept: float | None
 
     @property
     def factor(self) -> float:
-        return self.without.seconds / self.cell.seconds
+        return float(self.without.seconds / self.cell.seconds)
 
 
 @dataclass(frozen=True)
@@ -221,20 +221,19 @@ class Advised:
     busy: bool
 
 
-def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
+def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     """The settings to take, each with the routes that gain; none where none is decided to gain enough."""
     kept = dict(zip(results.values["cell"], results.values["value"]))  # bytes, by the class's track_kept
-    routes: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        if cell.role == SETTINGS:
-            routes.setdefault((cell.benchmark, cell.route), []).append(cell)
     groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
-    for of_route in routes.values():
-        nbytes = usual_size(of_route, "setting")
-        here = [cell for cell in of_route if cell.nbytes == nbytes]
-        names = {cell: cell.cell.replace(cell.benchmark, f"{cell.declared.group}.track_kept") for cell in here}
-        gaining = {cell.text("setting"): Gain(cell, other, kept.get(names[cell])) for cell, other in _gaining(here)}
-        busy = not all(cell.quiet for cell in here)
+    for _, of_route in cells[cells["role"] == SETTINGS].groupby(["benchmark", "route"], sort=False):
+        here = at_usual_size(of_route, "setting")
+        gaining = {
+            cell.parameters["setting"]: Gain(
+                cell, other, kept.get(cell.cell.replace(cell.benchmark, f"{cell.declared.group}.track_kept"))
+            )
+            for cell, other in _gaining(here)
+        }
+        busy = not here["quiet"].all()
         common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
         if common:
             groups[-1] = (common, [*groups[-1][1], gaining], groups[-1][2] or busy)
@@ -248,17 +247,18 @@ def advised(results: Results, cells: Iterable[Cell]) -> list[Advised]:
     return advice
 
 
-def _gaining(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+def _gaining(cells: pd.DataFrame) -> list[tuple[Row, Row]]:
     """Of one route at one size: the cells of the settings that gain enough and are as good as any, in the family's
     order, each with the one without a setting."""
-    known = {cell.text("setting"): cell for cell in cells}
-    without = known.get(cells[0].declared.beside["setting"])
+    declared, settings = cells["declared"].iloc[0], cells["parameters"].map(lambda own: own["setting"])
+    without = next(cells[settings == declared.beside["setting"]].itertuples(), None)
     if without is None:
         return []
-    order = cells[0].declared.listed("setting")  # of the entries: benchmarks.json sorts what is advised by its letters
-    candidates = [cell for name, cell in known.items() if name in cell.declared.settings]
-    good = unbeaten(sorted(candidates, key=lambda cell: order.index(repr(cell.text("setting")))))
-    return [(cell, without) for cell in good if slower([without], [cell], GAIN - 1)[0, 0]]
+    # of the entries: benchmarks.json sorts what is advised by its letters
+    candidates = cells.assign(place=settings.map(lambda setting: declared.nth("setting", setting)))
+    good = unbeaten(candidates[settings.isin([*declared.settings])].sort_values("place"))
+    gains = slower(pd.DataFrame([without]), good, GAIN - 1)
+    return [(cell, without) for cell in good[gains].itertuples()]
 
 
 # --- neighbours in memory ---------------------------------------------------------------------------------------------
@@ -268,22 +268,23 @@ def _gaining(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
 class Slowed:
     """A route between neighbours, and between arrays that lie apart: of all sizes that where it costs most."""
 
-    cell: Cell
-    apart: Cell
+    cell: Row
+    apart: Row
 
     @property
     def factor(self) -> float:
-        return self.cell.seconds / self.apart.seconds
+        return float(self.cell.seconds / self.apart.seconds)
 
 
-def between_neighbours(cells: Iterable[Cell]) -> list[Slowed]:
+def between_neighbours(cells: pd.DataFrame) -> list[Slowed]:
     """The routes and sizes that are decided to be more than GAIN times as fast apart."""
-    pairs = beside([cell for cell in cells if cell.role == PLACEMENT])
-    others = [(cell, other) for cell, other in pairs if other is not None and other is not cell]
-    return [Slowed(cell, other) for cell, other in others if slower([cell], [other], GAIN - 1)[0, 0]]
+    each = beside(cells[cells["role"] == PLACEMENT].itertuples())
+    pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
+    cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
+    return [Slowed(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower]
 
 
-def slowed(cells: Iterable[Cell]) -> list[Slowed]:
+def slowed(cells: pd.DataFrame) -> list[Slowed]:
     """The same, of each route the size at which it costs most."""
     worst: dict[tuple[str, str], Slowed] = {}
     for pair in between_neighbours(cells):

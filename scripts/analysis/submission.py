@@ -162,7 +162,7 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
         yield from (Finding(name, what, values=values) for what, values in wrong.items() if values)
         cells = cells_of(part)
         limit, moved = limit_of(cells), transfers_of(part, cells)
-        copies = [one for one in cells if one.role == CONVERSION and one.memory in (COPY, INTO) and one.nbytes >= FROM]
-        shares = [(one, share) for one in copies if (share := limit.share(one)) and share > BEYOND]
+        copies = cells[(cells["role"] == CONVERSION) & cells["memory"].isin((COPY, INTO)) & (cells["nbytes"] >= FROM)]
+        shares = [(one, share) for one in copies.itertuples() if (share := limit.share(one)) and share > BEYOND]
         fast = filter(None, (too_fast(moved), worst({"memcpy": shares})))
         yield from (Finding(name, one.than, one.worst.cell, (one.cells, one.reads)) for one in fast)

@@ -29,7 +29,7 @@ from benchmarks.contracts import (
 )
 from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, PINNING, READ_EARLY, TRANSFER
 
-from .cells import SUSTAINED, Cell, Limit, bytes_decide, links_of, usual_dtype, usual_size
+from .cells import SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype, usual_size
 from .choices import Need
 from .results import Results
 
@@ -57,39 +57,39 @@ class Transfers:
     garbage: (host memory, bytes) -> % of results that had not arrived when their call returned.
     """
 
-    cells: Sequence[Cell]
-    main: Sequence[Cell]
-    withheld: Sequence[Cell]
+    cells: pd.DataFrame
+    main: pd.DataFrame
+    withheld: pd.DataFrame
     limits: Mapping[str, Limit]
     hardware: Mapping[str, float]
-    missing: Sequence[Mapping[Any, Any]]
+    missing: pd.DataFrame
     run: Record
     parts: pd.DataFrame
     garbage: Mapping[tuple[str, int], float]
 
-    def of(self, clock: str, direction: str = "", host: str = "") -> list[Cell]:
+    def of(self, clock: str, direction: str = "", host: str = "") -> pd.DataFrame:
         """Main cells by clock, direction and host memory."""
-        wanted = (cell for cell in self.main if cell.method == clock)
-        return [c for c in wanted if direction in ("", c.direction) and host in ("", c.host)]
+        return _where(self.main, method=clock, direction=direction, host=host)
 
-    def role(self, role: str) -> list[Cell]:
-        return [cell for cell in self.cells if cell.role == role]
+    def role(self, role: str) -> pd.DataFrame:
+        return _where(self.cells, role=role)
 
-    def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Cell | None:
+    def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Row | None:
         """One main cell; at the usual size, or the nearest measured below it, where no size is asked for."""
-        by_size = {cell.nbytes: cell for cell in self.of(clock, host=host) if cell.route == route}
-        return by_size.get(usual_size(by_size.values()) if nbytes is None else nbytes)
+        found = _where(self.main, method=clock, route=route, host=host)
+        found = at_usual_size(found) if nbytes is None else found[found["nbytes"] == nbytes]
+        return next(found.itertuples(), None)
 
-    def without_waiting(self, cell: Cell) -> tuple[Cell | None, Cell | None]:
+    def without_waiting(self, cell: Row) -> tuple[Row | None, Row | None]:
         """The same copy by a call that does not wait: until the bytes are there, and until the call returns."""
         early = cell.route.replace(")", ", non_blocking=True)", 1)
         done, held = (self.find(clock, early, cell.host, cell.nbytes) for clock in (COMPLETION, ENQUEUE))
         return done, held
 
-    def by_bytes(self, cell: Cell) -> bool:
+    def by_bytes(self, cell: Row) -> bool:
         """Whether the bytes take the time of this cell, and not the call: only then has a bandwidth a meaning."""
-        like = [c for c in self.main if (c.benchmark, c.route, c.host) == (cell.benchmark, cell.route, cell.host)]
-        return len(like) < 2 or bytes_decide({c.nbytes: c.seconds for c in like}, cell.nbytes)
+        like = _where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
+        return len(like) < 2 or bytes_decide(dict(zip(like["nbytes"], like["seconds"])), cell.nbytes)
 
     def limit(self, direction: str) -> Limit:
         """The limit of a direction; one that knows nothing where it was not measured."""
@@ -104,35 +104,42 @@ class Transfers:
     @property
     def disagreeing(self) -> dict[str, float]:
         """Direction -> what the host's clock reads over the device's of the copies that are its limit, if too APART."""
-        ways = {cell.cell: cell.direction for cell in self.role(LINK)}
+        ways = self.role(LINK).set_index("cell")["direction"].to_dict()
         both = self.parts[self.parts.index.isin(ways)].dropna(subset=CLOCKS)
         ratios = (both["host"] / both["device"]).groupby(both.index.map(ways), sort=False).median()
         return dict(ratios[(ratios - 1).abs() > APART])
 
     def why_not(self, **wanted: str) -> str:
         """Why cells like these have no figure, where all of them give one reason; "" otherwise."""
-        rows = [row for row in self.missing if all(row.get(name) == value for name, value in wanted.items())]
-        reasons = {str(row["reason"]) for row in rows if row["status"] == "skipped"}
-        return reasons.pop() if len(reasons) == 1 else ""
+        rows = _where(self.missing, status="skipped", **wanted)
+        reasons = rows["reason"].unique()
+        return str(reasons[0]) if len(reasons) == 1 else ""
 
 
-def transfers_of(results: Results, cells: Iterable[Cell]) -> Transfers:
+def _where(rows: pd.DataFrame, **wanted: str) -> pd.DataFrame:
+    """The rows with these values; "" is any."""
+    for name, value in wanted.items():
+        rows = rows[rows[name] == value] if value else rows
+    return rows
+
+
+def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     """The part of the results that an accelerator takes part in."""
-    every = [cell for cell in cells if cell.declared.needs_device]
-    on_device = [cell for cell in every if cell.credible]
-    plain = [cell for cell in on_device if cell.role == TRANSFER and cell.direction in WAYS]
-    usual = usual_dtype([cell for cell in plain if cell.method == COMPLETION] or plain)
+    every = cells[cells["device"]]
+    on_device = every[every["credible"]]
+    plain = on_device[(on_device["role"] == TRANSFER) & on_device["direction"].isin(WAYS)]
+    waited = plain[plain["method"] == COMPLETION]
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
-    rows = results.missing[results.missing["benchmark"].isin(roles)]
+    rows = results.missing[results.missing["benchmark"].isin(roles)].astype({"benchmark": object})
     timed = pd.concat([results.of_role(results.processes, role) for role in (OVERLAP, LINK)])
     counted, early = (results.of_role(results.values, role) for role in (HARDWARE, READ_EARLY))
     return Transfers(
         cells=on_device,
-        main=[cell for cell in plain if cell.dtype == usual],
-        withheld=[cell for cell in every if not cell.credible],
+        main=plain[plain["dtype"] == usual_dtype(plain if waited.empty else waited)],
+        withheld=every[~every["credible"]],
         limits=links_of(on_device),
         hardware=dict(zip(counted["quantity"], counted["value"])) if len(counted) else {},
-        missing=rows.assign(role=rows["benchmark"].map(roles)).to_dict("records"),
+        missing=rows.assign(role=rows["benchmark"].map(roles)),
         run=results.last,
         parts=pd.DataFrame([*timed["beside"]], index=timed["cell"]).reindex(columns=[*PARTS, *CLOCKS]),
         garbage=dict(zip(zip(early["memory"], early["nbytes"]), early["value"])) if len(early) else {},
@@ -147,7 +154,7 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
 
     Host to device comes before back, pageable memory first.
     """
-    usual = transfers.main[0].dtype if transfers.main else ""
+    usual = usual_dtype(transfers.main)
     here = table[table["direction"].isin(WAYS) & (table["dtype"] == usual) & (table["layout"] == CONTIGUOUS)]
 
     def order(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
@@ -164,7 +171,7 @@ def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need
     for need, rows in answered(table, transfers):
         if not need.array or need.host == PAGEABLE:
             ends.setdefault((need.direction, need.array, need.host), {})[need] = rows
-    sizes = [usual_size(pd.concat(by_need.values())["cell"]) for by_need in ends.values()]
+    sizes = [usual_size(pd.concat(by_need.values()).itertuples()) for by_need in ends.values()]
     at = [{n: rows[rows["nbytes"] == size] for n, rows in each.items()} for each, size in zip(ends.values(), sizes)]
     return [{need: rows for need, rows in each.items() if len(rows)} for each in at]
 
@@ -184,10 +191,10 @@ def in_short(transfers: Transfers) -> list[dict[str, Any]]:
         if pageable and pinned:
             early, held = transfers.without_waiting(pinned)
             limit, sizes = transfers.limit(direction), transfers.of(COMPLETION, direction, PINNED)
-            half = [c.nbytes for c in sizes if c.route == route and (limit.share(c) or 0) >= 0.5]
-            pins = [c for c in transfers.role(PINNING) if c.method == PIN and c.nbytes == pinned.nbytes]
+            half = [c.nbytes for c in _where(sizes, route=route).itertuples() if (limit.share(c) or 0) >= 0.5]
+            pins = _where(transfers.role(PINNING), method=PIN).set_index("nbytes")["seconds"].to_dict()
             gain = pageable.seconds - pinned.seconds
-            pays = math.ceil(pins[0].seconds / gain) if pins and gain > 0 else None
+            pays = math.ceil(pins[pinned.nbytes] / gain) if pinned.nbytes in pins and gain > 0 else None
             said = {"pageable": pageable, "pinned": pinned, "early": early, "held": held}
             made.append({"direction": direction, **said, "half": min(half, default=None), "pays": pays})
     return made
@@ -203,12 +210,12 @@ class TooFast(NamedTuple):
     """
 
     cells: int
-    worst: Cell
+    worst: Row
     reads: float
     than: str
 
 
-def worst(rates: Mapping[str, Sequence[tuple[Cell, float]]]) -> TooFast | None:
+def worst(rates: Mapping[str, Sequence[tuple[Row, float]]]) -> TooFast | None:
     """Of the first that has any; None where none has."""
     each = ((than, found) for than, found in rates.items() if found)
     return next((TooFast(len(found), *max(found, key=lambda pair: pair[1]), than) for than, found in each), None)
@@ -217,17 +224,17 @@ def worst(rates: Mapping[str, Sequence[tuple[Cell, float]]]) -> TooFast | None:
 def too_fast(transfers: Transfers) -> TooFast | None:
     """What reads more than any memory moves, and is withheld; else more than the link carries, else than its limit."""
 
-    def rates(cells: Iterable[Cell], most: float) -> list[tuple[Cell, float]]:
+    def rates(cells: Iterable[Row], most: float) -> list[tuple[Row, float]]:
         return [(cell, cell.nbytes / cell.seconds) for cell in cells if cell.nbytes / cell.seconds > most]
 
-    waited = [cell for cell in transfers.main if cell.method in (COMPLETION, SUSTAINED)]
+    waited = [*transfers.main[transfers.main["method"].isin((COMPLETION, SUSTAINED))].itertuples()]
     crossed = [*waited, *(cell for limit in transfers.limits.values() for cell in limit.cells.values())]
     # smaller ones may lie in a cache, which the limit did not
     against = ((cell, transfers.limit(cell.direction)) for cell in waited)
     shares = ((c, limit.share(c) or 0.0) for c, limit in against if c.nbytes >= min(limit.cells, default=0))
     return worst(
         {
-            "memory": rates(transfers.withheld, 0),
+            "memory": rates(transfers.withheld.itertuples(), 0),
             "link": rates(crossed, transfers.capacity or math.inf),
             "limit": [(cell, share) for cell, share in shares if share > BEYOND],
         }
@@ -250,29 +257,29 @@ def hidden(transfers: Transfers) -> pd.DataFrame:
     return made.assign(sound=made["share"].between(-NOISE, 1 + NOISE))
 
 
-def waits(cell: Cell, other: Cell) -> bool:
+def waits(cell: Row, other: Row) -> bool:
     """Whether ``cell`` waits for the work that was queued, and the same done otherwise does not."""
-    return cell.seconds - other.seconds >= QUEUED / 2
+    return bool(cell.seconds - other.seconds >= QUEUED / 2)
 
 
 def while_busy(transfers: Transfers) -> pd.DataFrame:
-    """A call a row that was measured with work queued before it, and without: cell, and whether it waits for the work.
+    """The calls that were measured with work queued before them, and without: cells, and whether each waits for the
+    work.
 
     Not where one of both has no quiet process: a large copy that a neighbour slows seems to wait for the work.
     """
-    calls = []
-    for cell in transfers.role(BUSY):
-        clock = ENQUEUE if cell.contract.non_blocking else COMPLETION
+    calls, found = transfers.role(BUSY), []
+    for cell in calls.itertuples():
+        clock = ENQUEUE if cell.non_blocking else COMPLETION
         alone = transfers.find(clock, cell.route, cell.host, cell.nbytes)
-        if alone and alone.quiet and cell.quiet:
-            calls.append((cell, waits(cell, alone)))
-    return pd.DataFrame(calls, columns=["cell", "waits"])
+        found.append(waits(cell, alone) if alone and alone.quiet and cell.quiet else None)
+    return calls.assign(waits=found).dropna(subset="waits")
 
 
-def read_behind(transfers: Transfers) -> list[tuple[Cell, Cell]]:
+def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
     """Reading by the copy's event and by a wait for the device, work queued behind the copy; a pair a size."""
-    forms: dict[int, list[Cell]] = {}
-    for cell in transfers.role(BEHIND):
-        forms.setdefault(cell.nbytes, []).append(cell)
-    pairs = [sorted(cells, key=lambda cell: "synchronize" in cell.text("form")) for cells in forms.values()]
-    return [(first, last) for first, *others in pairs for last in others]
+    pairs = []
+    for _, cells in transfers.role(BEHIND).groupby("nbytes", sort=False):
+        by_event, *others = sorted(cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"])
+        pairs += [(by_event, other) for other in others]
+    return pairs

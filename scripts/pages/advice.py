@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from analysis.cells import Cell, itemsize
+from analysis.cells import Row, itemsize
 from analysis.choices import (
     BEST,
     CONDITION,
@@ -108,7 +108,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
         # of routes that cost as good as the largest factor the catalogue's first, at its largest size
         slowest=min(
             slow[slow["ratio"] * ALIKE >= slow["ratio"].max()].itertuples(),
-            key=lambda row: (row.cell.order, -row.nbytes),
+            key=lambda row: (row.order, -row.nbytes),
             default=None,
         ),
         why_unsafe=why_unsafe,
@@ -131,12 +131,12 @@ def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
     return Box("Conditions and unusual inputs", lines=lines, folded=True) if lines else None
 
 
-def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Cell]]:
+def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Row]]:
     """The routes that are decided to be faster than the one to take where torch has one thread, with their cells."""
     take = rows[rows["kind"] == BEST][["nbytes", "route"]]
     beaten = alone[alone["kind"] == SLOWER].merge(take)["nbytes"]
     better = alone[(alone["kind"] == BEST) & alone["nbytes"].isin(beaten)]
-    return {route: list(cells) for route, cells in better.groupby("route", sort=False)["cell"]}
+    return {str(route): [*cells.itertuples()] for route, cells in better.groupby("route", sort=False)}
 
 
 def setting(advised: Advised) -> Box:
@@ -169,21 +169,22 @@ def capital(words: str) -> str:
 def takes(rows: pd.DataFrame) -> Iterator[Take]:
     """What to take of the rows of a need: one a part, with the time of its quiet cells where there are any: one figure
     for all sizes if that does, else up to three sizes, each with its range if that is WIDE."""
-    parts = [list(cells) for _, cells in rows[rows["kind"] == BEST].groupby("part")["cell"]]
+    parts = [cells for _, cells in rows[rows["kind"] == BEST].groupby("part")]
     noisy = (rows["kind"] == BEST) & ~rows["quiet"].astype(bool)
     close = (rows["kind"] == TIE) & (rows["ratio"] < CLEAR)
     tied = (close | noisy | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
     for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
-        sizes, timed = [cell.nbytes for cell in cells], [cell for cell in cells if cell.quiet] or cells
-        shown = list(dict.fromkeys((timed[0], timed[len(timed) // 2], timed[-1])))
+        sizes, timed = [*cells["nbytes"]], [*(cells[cells["quiet"]] if cells["quiet"].any() else cells).itertuples()]
+        shown = [timed[place] for place in sorted({0, len(timed) // 2, len(timed) - 1})]
         values = {"sizes": sizes, "index": index, "parts": len(parts), "timed": timed, "shown": shown, "wide": WIDE}
-        when, cost = (said("advice", block, flat=flat(timed), **values) for block in ("when", "time"))
-        yield Take(when, cells[0].route, cost, bool(is_tied))
+        values["flat"] = flat([cell.seconds for cell in timed])
+        when, cost = (said("advice", block, **values) for block in ("when", "time"))
+        yield Take(when, timed[0].route, cost, bool(is_tied))
 
 
-def flat(cells: Sequence[Cell]) -> bool:
+def flat(seconds: Sequence[float]) -> bool:
     """Whether a route's time is the same at any size, as far as a reader minds."""
-    return max(cell.seconds for cell in cells) <= FLAT * min(cell.seconds for cell in cells)
+    return max(seconds) <= FLAT * min(seconds)
 
 
 def busy(rows: pd.DataFrame) -> list[str]:

@@ -1,10 +1,11 @@
 """A family's section of a page: question, panels, tables, by what its benchmarks declare (benchmarks/families.py)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.cells import Cell, alike, row_of, usual_dtype, usual_size
+import pandas as pd
+from analysis.cells import Row, row_of, usual_dtype, usual_size
 from analysis.findings import beside
 from analysis.results import Declared, Results, parameters_of
 
@@ -26,7 +27,7 @@ ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memor
 
 def sections(
     results: Results,
-    cells: Iterable[Cell],
+    cells: pd.DataFrame,
     missing: Missing,
     on_device: bool = False,
     sentences: Mapping[str, Sequence[str]] | None = None,
@@ -37,16 +38,14 @@ def sections(
     sentences: family -> sentences that answer its question
     """
     named: dict[tuple[int, str], list[str]] = {}
-    timed: dict[str, list[Cell]] = {}
-    for cell in cells:
-        timed.setdefault(cell.benchmark, []).append(cell)
+    timed = dict(iter(cells.groupby("benchmark", sort=False)))
     for name in dict.fromkeys([*timed, *results.values["benchmark"]]):
         declared = results.benchmarks[name]
         if declared.role in OWN and declared.needs_device == on_device:
             title = declared.section or capital(declared.family)
             named.setdefault((declared.place, title), []).append(name)
     return [
-        _section(title, [results.benchmarks[name] for name in names], results, timed, missing, sentences or {})
+        _section(title, [results.benchmarks[name] for name in names], results, cells, missing, sentences or {})
         for (_, title), names in sorted(named.items(), key=lambda item: item[0][0])
     ]
 
@@ -55,40 +54,46 @@ def _section(
     title: str,
     benchmarks: Sequence[Declared],
     results: Results,
-    timed: Mapping[str, list[Cell]],
+    cells: pd.DataFrame,
     missing: Missing,
     sentences: Mapping[str, Sequence[str]],
 ) -> Section:
     drawn: list[tuple[Figure, Table]] = []
     made: list[Table] = []
+    own = cells[cells["benchmark"].isin([declared.name for declared in benchmarks])]
     for declared in benchmarks:
-        cells = timed.get(declared.name, [])
-        panels = _panels(cells, missing) if cells and declared.drawn else []
+        timed = own[own["benchmark"] == declared.name]
+        panels = _panels(timed, missing) if len(timed) and declared.drawn else []
         drawn += panels
-        if cells and not panels:
-            made += _timed(declared, cells, timed, missing)
+        if len(timed) and not panels:
+            made += _timed(declared, timed, cells, missing)
     for group in dict.fromkeys(declared.group for declared in benchmarks):
-        counted = [each for each in benchmarks if each.group == group and each.name not in timed]
+        counted = [each for each in benchmarks if each.group == group and not (own["benchmark"] == each.name).any()]
         made += _counted(counted, results, missing) if counted else []
     words = " ".join(filter(None, (benchmarks[0].question, benchmarks[0].about)))
-    every = [cell for declared in benchmarks for cell in timed.get(declared.name, [])]
-    if drawn and {cell.dtype for cell in every} - {cell.dtype for figure, _ in drawn for cell in figure.cells}:
-        words += f" Figures are for {usual_dtype(drawn[0][0].cells)}; results.csv has the other dtypes."
+    shown = [cell.dtype for figure, _ in drawn for cell in figure.cells]
+    if shown and {*own["dtype"]} - {*shown}:
+        words += f" Figures are for {shown[0]}; results.csv has the other dtypes."
     intro = (*([words] if words else []), *sentences.get(benchmarks[0].family, ()))
     return Section(slug(title), title, intro, tuple(drawn), tuple(made))
 
 
-def _panels(cells: Sequence[Cell], missing: Missing) -> list[tuple[Figure, Table]]:
-    """Time against size, a panel for every combination of the other parameters; nothing where there is one size."""
+def _panels(cells: pd.DataFrame, missing: Missing) -> list[tuple[Figure, Table]]:
+    """Time against size of the usual dtype, a panel for every combination of the parameters but row and size; nothing
+    where there is one size."""
     panels = []
-    for values, series in alike(cells).items():
-        name = ", ".join((_about(series[0]), *values))
-        for figure in times_figure(slug("time", series[0].family, name), name, series):
+    usual = cells[cells["dtype"] == usual_dtype(cells)]
+    own = (cells["down"].iloc[0], "nbytes")
+    others = [tuple(str(each) for name, each in given.items() if name not in own) for given in usual["parameters"]]
+    for values, series in usual.groupby(pd.Series(others, usual.index, object), sort=False):
+        first, *_ = shown = [*series.itertuples()]
+        name = ", ".join((_about(first), *values))
+        for figure in times_figure(slug("time", first.family, name), name, shown):
             panels.append((figure, curves(figure.cells, missing)))
     return panels
 
 
-def _about(cell: Cell) -> str:
+def _about(cell: Row) -> str:
     """What a benchmark's figures are, in a title."""
     return _titled(cell.declared) + ("" if cell.method in ("convert", "") else f", {cell.method}")
 
@@ -99,36 +104,35 @@ def _titled(declared: Declared) -> str:
     return words or declared.name.split(".")[-2:][0]
 
 
-def _timed(declared: Declared, cells: Sequence[Cell], timed: Mapping[str, list[Cell]], missing: Missing) -> list[Table]:
+def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing: Missing) -> list[Table]:
     """Seconds, and how they compare with those of the cell that the family wants beside them."""
     called, role = declared.beside.get("called", ""), declared.beside.get("role")
-    pairs = beside(cells)
+    pairs: list[tuple[Row, Any]] = beside(cells.itertuples())
     if role:
-        there = [cell for of_benchmark in timed.values() for cell in of_benchmark]
-        there = [cell for cell in there if cell.role == role and cell.threads == ONE_THREAD]
-        usual = usual_dtype(there)
-        others = {(cell.direction, cell.route, cell.nbytes): cell for cell in there if cell.dtype == usual}
-        pairs = [(cell, others.get((cell.direction, cell.route, cell.nbytes))) for cell in cells]
-    stand_beside = [other for cell, other in pairs if other is not cell]
+        there = every[(every["role"] == role) & (every["threads"] == ONE_THREAD)]
+        there = there[there["dtype"] == usual_dtype(there)]
+        others = {(cell.direction, cell.route, cell.nbytes): cell for cell in there.itertuples()}
+        pairs = [(cell, others.get((cell.direction, cell.route, cell.nbytes))) for cell, _ in pairs]
+    stand_beside = {other.cell for cell, other in pairs if other is not None and other is not cell}
 
-    ranged = "threads" in declared.param_names and max(cell.processes for cell in cells) > 1
+    ranged = "threads" in declared.param_names and cells["processes"].max() > 1
 
-    def mark(cell: Cell, other: Cell | None) -> Mark:
+    def mark(cell: Row, other: Row | None) -> Mark:
         lines = [show.time(cell), *([show.interval(cell.low, cell.high)] if ranged else [])]
         if other is not None and other is not cell:
             as_long = f"{show.ratio(cell.seconds / other.seconds)} as long"
             lines.append(f"{called} {show.time(other)}: {compared(cell, other, as_long)}")
         return Mark(cell.parameters, lines, cell.order)
 
-    shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell not in stand_beside]
+    shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell.cell not in stand_beside]
     if (
         declared.role == CONVERSION
         and "threads" not in declared.param_names
         and len({each.parameters.get("dtype") for each in shown}) < 2
     ):
         return []  # "Time against size" has them
-    made = _tables(declared, _about(cells[0]), shown, missing)
-    notes = tables.said("ranges", processes=[cell.processes for cell in cells]) if ranged else []
+    made = _tables(declared, _about(pairs[0][0]), shown, missing)
+    notes = tables.said("ranges", processes=[*cells["processes"]]) if ranged else []
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
 import matplotlib.pyplot as plt
-from analysis.cells import Cell, Limit, conversions, usual_dtype, usual_size
+from analysis.cells import Limit, Row, at_usual_size, conversions, usual_dtype, usual_size
 from analysis.choices import Need
 from analysis.comparison import Comparison
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
@@ -69,7 +69,7 @@ class Figure:
     description: str
     file: str
     inline: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Row, ...]
     caption: str
 
 
@@ -97,12 +97,12 @@ def share_of(limit: Limit) -> Curves:
     return Curves("memcpy's time ÷ the route's", lambda nbytes, seconds: limit.seconds[nbytes] / seconds, form)
 
 
-def label(cell: Cell) -> str:
+def label(cell: Row) -> str:
     """What a line is called: by its route, or what else tells it from the others."""
-    return cell.route or (show.valued(cell.row, cell.parameters[cell.row]) if cell.row else cell.method)
+    return cell.route or (show.valued(cell.down, cell.parameters[cell.down]) if cell.down else cell.method)
 
 
-def _points(cells: Sequence[Cell], value: Callable[[int, float], float] = TIME.value) -> pd.DataFrame:
+def _points(cells: Sequence[Row], value: Callable[[int, float], float] = TIME.value) -> pd.DataFrame:
     """A row per cell, in the catalogue's order, sizes ascending: its line, and its value with the range."""
     rows = [
         (label(cell), cell.nbytes, *(value(cell.nbytes, each) for each in (cell.seconds, cell.low, cell.high)), cell)
@@ -112,7 +112,7 @@ def _points(cells: Sequence[Cell], value: Callable[[int, float], float] = TIME.v
 
 
 def against_size(
-    name: str, caption: str, cells: Sequence[Cell], shows: Curves, limit: Mapping[int, float], description: str
+    name: str, caption: str, cells: Sequence[Row], shows: Curves, limit: Mapping[int, float], description: str
 ) -> Figure:
     """A line per route with range bars, named below in the order of their ends. limit: its seconds by size."""
     points = _points(cells, shows.value)
@@ -199,18 +199,18 @@ def ticks(axis: Axis, wanted: Sequence[float], room: float, form: Callable[[floa
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _sized(cells: Sequence[Cell]) -> bool:
+def _sized(cells: Sequence[Row]) -> bool:
     return len({cell.nbytes for cell in cells}) > 1
 
 
-def times_figure(name: str, about: str, cells: Sequence[Cell], limit: Limit | None = None) -> Iterator[Figure]:
+def times_figure(name: str, about: str, cells: Sequence[Row], limit: Limit | None = None) -> Iterator[Figure]:
     """Seconds against size, both logarithmic, where there are two sizes and more."""
     if _sized(cells):
         seconds = limit.seconds if limit else {}
         yield against_size(name, found(about, cells), cells, TIME, seconds, _described(cells, seconds))
 
 
-def bandwidths(name: str, about: str, cells: Sequence[Cell], limit: float | None) -> Iterator[Figure]:
+def bandwidths(name: str, about: str, cells: Sequence[Row], limit: float | None) -> Iterator[Figure]:
     """Decimal GB/s against size, where there are two sizes and more; ``limit`` in bytes per second."""
     if _sized(cells):
         most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
@@ -219,7 +219,7 @@ def bandwidths(name: str, about: str, cells: Sequence[Cell], limit: float | None
         yield against_size(name, caption, cells, SPEED, seconds, _described(cells, {}, limit))
 
 
-def _described(cells: Sequence[Cell], limit: Mapping[int, float], bandwidth: float | None = None) -> str:
+def _described(cells: Sequence[Row], limit: Mapping[int, float], bandwidth: float | None = None) -> str:
     """What a figure shows beyond its caption."""
     sizes = sorted({cell.nbytes for cell in cells})
     several = len({label(cell) for cell in cells})
@@ -227,10 +227,10 @@ def _described(cells: Sequence[Cell], limit: Mapping[int, float], bandwidth: flo
     return said("figures", "described", cells=cells, several=several, sizes=sizes, memcpy=memcpy, bandwidth=bandwidth)
 
 
-def found(about: str, cells: Sequence[Cell], anywhere: bool = False) -> str:
+def found(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
     """The least and the most time at the usual size. anywhere: and at any other."""
     cells = [cell for cell in cells if cell.quiet] or cells
-    nbytes = usual_size(cells, cells[0].row, sys.maxsize)
+    nbytes = usual_size(cells, cells[0].down, sys.maxsize)
     ends = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
     shown = [(cell, label(cell)) for cell in ([ends[0], ends[-1]] if ends[-1].seconds > ends[0].seconds else ends[:1])]
     return said("figures", "found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere)
@@ -239,20 +239,21 @@ def found(about: str, cells: Sequence[Cell], anywhere: bool = False) -> str:
 # --- the figures of a machine -----------------------------------------------------------------------------------------
 
 
-def times(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
+def times(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
     """One panel per kind of memory and direction of two sizes and more; dots where the size does not matter."""
     plain = conversions(cells)
-    for memory, direction in itertools.product(MEMORIES, dict.fromkeys(cell.direction for cell in plain)):
-        shown = [cell for cell in plain if (cell.direction, cell.memory) == (direction, memory)]
+    for memory, direction in itertools.product(MEMORIES, plain["direction"].unique()):
+        shown = plain[(plain["direction"] == direction) & (plain["memory"] == memory)].sort_values(["order", "nbytes"])
         about = advice.titled(Need(direction, memory, usual_dtype(plain)))
-        name, by_line = slug("time", direction, memory), _points(shown).groupby("line", sort=False)["cell"]
-        if memory != ALIAS or not all(advice.flat(list(each)) for _, each in by_line):
-            yield from times_figure(name, about, shown, limit if memory in (COPY, INTO) else None)
-        elif len(largest := sorted(by_line.last(), key=lambda cell: cell.seconds)) > 1:
-            yield dots(name, found(about, largest, anywhere=True), largest)
+        name, by_route = slug("time", direction, memory), shown.groupby("route", sort=False)["seconds"]
+        if memory != ALIAS or not all(advice.flat(seconds) for _, seconds in by_route):
+            yield from times_figure(name, about, [*shown.itertuples()], limit if memory in (COPY, INTO) else None)
+        elif len(largest := shown.drop_duplicates("route", keep="last")) > 1:
+            fastest = [*largest.sort_values("seconds", kind="stable").itertuples()]
+            yield dots(name, found(about, fastest, anywhere=True), fastest)
 
 
-def dots(name: str, caption: str, cells: Sequence[Cell]) -> Figure:
+def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
     """A route per row with its name above, the fastest first: its time, and the range over processes."""
     with plt.style.context(STYLE):
         figure, ax = _panel([], plot=(2 * len(cells) + 1) * LABEL_GAP / 72)
@@ -271,17 +272,18 @@ def dots(name: str, caption: str, cells: Sequence[Cell]) -> Figure:
         return finish(figure, name, _described(cells, {}), cells, caption)
 
 
-def efficiency(cells: Sequence[Cell], limit: Limit) -> Iterator[Figure]:
+def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
     """One panel per direction: copies and copies into a buffer as a share of memcpy, where the bytes take the time."""
-    plain = [cell for cell in conversions(cells) if cell.memory in (COPY, INTO) and limit.decides(cell.nbytes)]
-    for direction in dict.fromkeys(cell.direction for cell in plain):
-        shown = [cell for cell in plain if cell.direction == direction]
+    plain = conversions(cells)
+    plain = plain[plain["memory"].isin((COPY, INTO)) & plain["nbytes"].map(limit.decides).astype(bool)]
+    for direction, own in plain.groupby("direction", sort=False):
+        shown = [*own.itertuples()]
         if _sized(shown):
-            usual = [cell for cell in shown if cell.nbytes == usual_size(shown, shown[0].row, sys.maxsize)]
+            usual = at_usual_size(own, shown[0].down, sys.maxsize).itertuples()
             best = max(usual, key=lambda cell: limit.share(cell) or 0)
             caption = said("figures", "efficiency", direction=direction, cell=best, share=limit.share(best))
-            described = _described(shown, limit.seconds)
-            yield against_size(slug("efficiency", direction), caption, shown, share_of(limit), limit.seconds, described)
+            described, name = _described(shown, limit.seconds), slug("efficiency", str(direction))
+            yield against_size(name, caption, shown, share_of(limit), limit.seconds, described)
 
 
 # --- a comparison as a forest plot ------------------------------------------------------------------------------------
@@ -350,7 +352,7 @@ def slug(*words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower().replace("→", "-to-")).strip("-")[:NAME_LETTERS]
 
 
-def finish(figure: plt.Figure, name: str, description: str, cells: Sequence[Cell], caption: str) -> Figure:
+def finish(figure: plt.Figure, name: str, description: str, cells: Sequence[Row], caption: str) -> Figure:
     """Save the figure once; its SVG for a file (white paper) and for the page (the page's fonts and colours)."""
     buffer = io.BytesIO()
     with plt.rc_context({"svg.hashsalt": name}):

@@ -16,8 +16,9 @@ from analysis.cells import (
     BY_BYTES,
     MARGIN,
     PROMISE,
-    Cell,
     Limit,
+    Row,
+    at_usual_size,
     cells_of,
     conversions,
     decided,
@@ -136,7 +137,7 @@ def page_of(
 ) -> Page:
     """Everything the page of a machine says."""
     timed = cells_of(results)
-    cells = [cell for cell in timed if cell.credible]
+    cells = timed[timed["credible"]]
     table = choices(cells)
     alone = asked(table, ONE_THREAD)
     made = asked(table, ALL_THREADS) or alone
@@ -195,13 +196,12 @@ def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
     moves = [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
     named += [rows.assign(question=question) for question, rows in moves]
     best = pd.concat([rows[rows["kind"] == BEST] for rows in named]) if named else table[:0].assign(question="")
-    cells = {"seconds": [c.seconds for c in best["cell"]], "quiet": [c.quiet for c in best["cell"]]}
-    return best.assign(**cells)[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
+    return best[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
 
 
-def with_one_thread(cells: Sequence[Cell]) -> list[Cell]:
+def with_one_thread(cells: pd.DataFrame) -> pd.DataFrame:
     """What sections are of, but for answers and those of families."""
-    return [cell for cell in cells if cell.threads == ONE_THREAD or cell.declared.needs_device]
+    return cells[(cells["threads"] == ONE_THREAD) | cells["device"]]
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def with_one_thread(cells: Sequence[Cell]) -> list[Cell]:
 def sections_of(
     results: Results,
     before: Results | None,
-    cells: list[Cell],
+    cells: pd.DataFrame,
     table: pd.DataFrame,
     threads: int,
     moved: Transfers,
@@ -224,7 +224,7 @@ def sections_of(
         return figure, tables.curves(figure.cells, missing, limit if figure.cells[0].memory != ALIAS else None, counted)
 
     semantics = Semantics(results)
-    measured = {cell.direction for cell in cells} | {direction for direction, *_ in semantics.seen}
+    measured = {*cells["direction"]} | {direction for direction, *_ in semantics.seen}
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
     plain = conversions(one_thread)
     usual, decisions = usual_dtype(plain), [rows for rows in made if rows["need"].iloc[0].plain]
@@ -238,7 +238,7 @@ def sections_of(
             usual=usual,
             by_bytes=BY_BYTES,
             tie=tables.TIE,
-            transfers=bool(moved.main),
+            transfers=len(moved.main) > 0,
         )
 
     times = tuple(map(data, figures.times(one_thread, limit)))
@@ -271,34 +271,30 @@ def sections_of(
     return [section for section in (*first_read, *(replace(each, folded=True) for each in details)) if section]
 
 
-def at_usual_size(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells at the size that most routes were measured at."""
-    nbytes = usual_size(cells)
-    return [cell for cell in cells if cell.nbytes == nbytes]
-
-
-def questions(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFrame], moved: Transfers) -> Table:
+def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFrame], moved: Transfers) -> Table:
     """What users ask: the questions that the run has figures or contracts for; one without a sentence is left out.
 
     The questions, and which cells an answer is about as far as that takes no ranking, are in their template.
     """
-    rows = pd.concat(asked) if asked else choices([])
+    rows = pd.concat(asked) if asked else choices(cells[:0])
     best, plain = rows["kind"] == BEST, rows["need"].map(lambda need: need.plain).astype(bool)
     shares = rows[best & plain & (rows["memory"] == ALIAS)]
     lists, by_element = rows["batch"].astype(bool), rows["contract"].map(lambda each: each.per_element).astype(bool)
     slow = rows[lists & by_element].tail(1)
     rest = rows[lists & best & ~by_element & rows["nbytes"].isin(slow["nbytes"])]
-    grad = [each for each in asked if each["need"].iloc[0].grad and each["cell"].iloc[0].safe]
-    arrays = [c for c in moved.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE) if c.contract.array and c.safe]
-    from_device: dict[str, tuple[bool, Cell]] = {}  # the plain route, and one that takes what requires grad
+    grad = [each for each in asked if each["need"].iloc[0].grad and each["safe"].iloc[0]]
+    arrays = moved.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE)
+    promised = arrays["contract"].map(lambda each: each.array and each.memory != INTO).astype(bool)
+    fresh = arrays[arrays["safe"] & promised]
+    from_device: dict[str, tuple[bool, Row]] = {}  # the plain route, and one that takes what requires grad
     for requires in (False, True):
-        fresh = [cell for cell in arrays if cell.memory != INTO and cell.contract.takes_grad >= requires]
-        if fresh:
-            cell = transfers.best(rank(at_usual_size(fresh)))
+        able = fresh[fresh["contract"].map(lambda each: each.takes_grad).astype(bool) | (not requires)]
+        if len(able):
+            cell = transfers.best(rank(at_usual_size(able)))
             from_device.setdefault(cell.route, (requires, cell))
     orders = []
     for where, those in (("CPU", conversions(cells)), ("device", moved.of(COMPLETION, DEVICE_TO_HOST))):
-        both = at_usual_size([cell for cell in those if cell.route in ORDERS])
+        both = [*at_usual_size(those[those["route"].isin(ORDERS)]).itertuples()]
         if len(both) == 2:  # the faster first, or the catalogue's and how they tie
             tie = tables.compared(both[0], both[1], "", tie="no significant difference")
             both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
@@ -309,14 +305,14 @@ def questions(results: Results, cells: Sequence[Cell], asked: Sequence[pd.DataFr
         moved=moved,
         cost=partial(transfers.cost_words, moved=moved),
         decided=decided,
-        usual=at_usual_size,
+        usual=lambda those: [each for each in those if each.nbytes == usual_size(those)],
         memory=partial(tables.measured_memory, Semantics(results)),
         no_contract=NONE,
         results=results,
-        cells=cells,
-        conversions=conversions(cells),
-        sharing=list(shares.drop_duplicates(["need", "part"], keep="last")["cell"]),
-        lists={"slow": [*slow["cell"]], "best": [*rest["cell"]]},
+        cells=[*cells.itertuples()],
+        conversions=[*conversions(cells).itertuples()],
+        sharing=[*shares.drop_duplicates(["need", "part"], keep="last").itertuples()],
+        lists={"slow": [*slow.itertuples()], "best": [*rest.itertuples()]},
         takes_grad=[take for each in grad for take in takes(each)],
         from_device=list(from_device.values()),
         orders=orders,
@@ -347,7 +343,7 @@ def comparison_section(compared: Comparison) -> Section:
     )
 
 
-def _method(results: Results, cells: Sequence[Cell]) -> Section:
+def _method(results: Results, cells: pd.DataFrame) -> Section:
     parts = [
         tables.runs([(record, pasted(record)) for record in results.runs]),
         tables.environment(results.last) if results.runs else None,

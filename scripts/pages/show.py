@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from analysis.cells import Cell
+from analysis.cells import Row
 from cli import size
 
 from benchmarks.contracts import ALIAS, COPY, INTO
@@ -70,7 +70,7 @@ def _scaled(value: float) -> tuple[str, str]:
     return significant(value / 1e-9, 2), "ns"
 
 
-def time(cell: Cell) -> str:
+def time(cell: Row) -> str:
     """The seconds of a cell."""
     return seconds(cell.seconds, cell.quiet)
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from analysis.cells import DIRECTIONS, MARGIN, Cell, Limit, decided, too_few
+from analysis.cells import DIRECTIONS, MARGIN, Limit, Row, decided, too_few
 from analysis.choices import BEST, SLOWER
 from analysis.choices import TIE as AS_FAST
 from analysis.findings import DTYPE, Semantics
@@ -64,7 +64,7 @@ def lines_of(entry: Entry) -> list[str]:
     return [entry] if isinstance(entry, str) else entry
 
 
-def compared(cell: Cell, other: Cell, words: str, tie: str = "tie") -> str:
+def compared(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
     """``words`` where the difference of two cells is decided, else that it is not."""
     if decided(cell, other):
         return words
@@ -105,15 +105,15 @@ class Missing(dict[tuple[Any, ...], tuple[str, str]]):
 
 def pivot(
     title: str,
-    cells: Sequence[Cell],
+    cells: Sequence[Row],
     column: str,
     missing: Missing,
-    entry: Callable[[Cell], Entry] = show.time,
+    entry: Callable[[Row], Entry] = show.time,
     head: Callable[[Any], str] = str,
 ) -> Table:
     """Routes of one benchmark down, one parameter across; see laid."""
     marks = [Mark(cell.parameters, lines_of(entry(cell)), cell.order) for cell in cells]
-    benchmark, row = (cells[0].benchmark, cells[0].row) if cells else ("", "route")
+    benchmark, row = (cells[0].benchmark, cells[0].down) if cells else ("", "route")
     return laid(title, benchmark, marks, column, missing, head, row)
 
 
@@ -177,13 +177,13 @@ def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
 
 
 def _decision(rows: pd.DataFrame, limit: Limit) -> list[str]:
-    (best,), ties, slower = (list(rows["cell"][rows["kind"] == kind]) for kind in (BEST, AS_FAST, SLOWER))
+    (best,), ties, slower = ([*rows[rows["kind"] == kind].itertuples()] for kind in (BEST, AS_FAST, SLOWER))
     share = limit.share(best) if best.memory != ALIAS and limit.decides(best.nbytes) else None
     return said("decision", best=best, share=share, ties=[tie.route for tie in ties], slower=slower[:1])
 
 
 def curves(
-    cells: Sequence[Cell],
+    cells: Sequence[Row],
     missing: Missing,
     limit: Limit | None = None,
     counts: Mapping[Hashable, Any] = NO_COUNTS,
@@ -193,7 +193,7 @@ def curves(
     counts: instructions of calls, see verdicts.of_calls; a column for each size at which some of the cells have them
     """
 
-    def both(cell: Cell) -> list[str]:
+    def both(cell: Row) -> list[str]:
         return [show.time(cell), show.interval(cell.low, cell.high)]
 
     table = pivot("Median, and range over processes", cells, "nbytes", missing, both, show.size)
@@ -211,10 +211,10 @@ def curves(
     return Table(table.title, columns, rows, table.notes)
 
 
-def shares(cells: Sequence[Cell], missing: Missing, limit: Limit) -> Table:
+def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
     """The figures behind a panel of efficiency: memcpy's time as a share of the route's."""
 
-    def share(cell: Cell) -> Entry:
+    def share(cell: Row) -> Entry:
         return f"{show.percent(limit.share(cell) or 0)}{'' if cell.quiet else show.BUSY}"
 
     return pivot("memcpy's time divided by the route's", cells, "nbytes", missing, share, show.size)
@@ -298,21 +298,22 @@ def catalogue(results: Results) -> list[tuple[str, str]]:
     return sorted(keys, key=lambda key: directions.index(key[0]))
 
 
-def spread(cells: Sequence[Cell]) -> Table:
+def spread(cells: pd.DataFrame) -> Table:
     """How far processes differ: coefficient of variation between the processes of a cell, by kind of memory."""
-    several = [cell for cell in cells if cell.processes > 1]
-    frame = pd.DataFrame([(cell.memory or cell.family, cell.cv, cell.cell) for cell in several])
+    several = cells[cells["processes"] > 1]
+    kinds = several["memory"].where(several["memory"] != "", several["family"])
     rows: list[tuple[Entry, ...]] = []
-    for kind, of_kind in frame.set_axis(["kind", "cv", "cell"], axis=1).groupby("kind", sort=False) if several else ():
+    for kind, of_kind in several.groupby(kinds, sort=False):
         worst, median = of_kind.loc[of_kind["cv"].idxmax()], show.percent(of_kind["cv"].median(), 1)
         rows.append((str(kind), f"{len(of_kind)}", median, [show.percent(worst["cv"], 1), code(worst["cell"])]))
     columns = ("memory", "results", "median", "maximum")
     return Table("Coefficient of variation between the processes of a result", columns, tuple(rows))
 
 
-def floor(cells: Sequence[Cell]) -> Table:
+def floor(cells: pd.DataFrame) -> Table:
     """What the harness itself takes."""
-    rows = tuple((cell.text("statement"), show.time(cell)) for cell in cells if cell.role == HARNESS)
+    harness = cells[cells["role"] == HARNESS].itertuples()
+    rows = tuple((cell.parameters["statement"], show.time(cell)) for cell in harness)
     return Table("The harness itself", ("statement", "time per call"), rows)
 
 

@@ -4,14 +4,13 @@ The sentences are in templates/prose/transfers.md.jinja.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Cell, too_few, usual_size
+from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Row, too_few, usual_dtype, usual_size
 from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
 from analysis.choices import TIE as TIED
 from analysis.transfers import WAYS, Transfers
@@ -64,7 +63,7 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
     """Of ranked routes at one size what sentences are about, as cells."""
     chosen, ties = best(rows), _of(rows, TIED)
     # what has a condition is no tie, and silence about it would be advice against it
-    perhaps = [cell for cell in _of(rows, OTHER) if cell.contract.non_blocking and cell.seconds < chosen.seconds]
+    perhaps = [cell for cell in _of(rows, OTHER) if cell.non_blocking and cell.seconds < chosen.seconds]
     slower = _of(rows, SLOWER)
     return {
         "best": chosen,
@@ -83,16 +82,16 @@ def _notes(answers: list[dict[str, Any]], moved: Transfers | None = None) -> tup
     return tuple(dict.fromkeys(said))
 
 
-def _of(rows: pd.DataFrame, kind: str) -> list[Cell]:
-    return list(rows["cell"][rows["kind"] == kind])
+def _of(rows: pd.DataFrame, kind: str) -> list[Row]:
+    return list(rows[rows["kind"] == kind].itertuples())
 
 
-def best(rows: pd.DataFrame) -> Cell:
+def best(rows: pd.DataFrame) -> Row:
     """The cell to take of ranked routes, at the smallest size."""
     return _of(rows, BEST)[0]
 
 
-def _on_condition(rows: pd.DataFrame) -> Cell | None:
+def _on_condition(rows: pd.DataFrame) -> Row | None:
     """Of the rows of a part the route that is faster on a condition at all sizes, or else at the largest; there. Of
     several that nothing is decided to be faster than, the catalogue's first that is not far behind the fastest."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
@@ -100,7 +99,7 @@ def _on_condition(rows: pd.DataFrame) -> Cell | None:
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
     last = last[last["seconds"] <= (1 + AS_GOOD) * last["seconds"].min()]
     common = last[last["route"].isin(everywhere.index[everywhere])]
-    return next(iter([*common["cell"], *last["cell"]]), None)
+    return next(pd.concat([common, last]).itertuples(), None)
 
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
@@ -118,7 +117,7 @@ def result_of(need: Need) -> str:
     return show.said("transfers", "result", need=need)
 
 
-def cost_words(cell: Cell, moved: Transfers) -> str:
+def cost_words(cell: Row, moved: Transfers) -> str:
     """Time, and decimal GB/s and share of the limit where these have a meaning and are known."""
     words = [show.time(cell)]
     if moved.by_bytes(cell):
@@ -131,10 +130,7 @@ def cost_words(cell: Cell, moved: Transfers) -> str:
 def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
     """Family -> what sections say beside their tables."""
     calls = transfers.while_busy(moved)
-    words = {"route": "route", "direction": "direction", "host": "host", "size": "nbytes"}
-    for name, attribute in words.items():
-        calls[name] = [getattr(cell, attribute) for cell in calls["cell"]]
-    calls["size"] = calls["size"].map(show.size)
+    calls["size"] = calls["nbytes"].map(show.size)
     for names, listed in ((["direction", "host"], "size"), (["direction", "size"], "host")):
         keys = ["waits", "route", *names]
         calls = calls.groupby(keys, sort=False)[listed].agg(lambda each: show.join([*each])).reset_index()
@@ -145,18 +141,15 @@ def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _in_lines(cells: Iterable[Cell], by: str) -> Iterator[str]:
+def _in_lines(cells: pd.DataFrame, by: str) -> Iterator[str]:
     """What to take of each benchmark from each host memory, at each value of a parameter, a paragraph each."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.method == COMPLETION:
-            value = cell.parameters[by]
-            much = show.size(value) if by == "nbytes" else f"{value:,} {by}"
-            what = f"{capital(cell.declared.title or cell.direction)}, {much}, {cell.host} memory"
-            groups.setdefault(what, []).append(cell)
-    for what, group in groups.items():
-        picked = _picked(rank(group))
-        yield " ".join((f"{what}: {code(picked['best'].route)}, {show.time(picked['best'])}.", *_notes([picked])))
+    done = cells[cells["method"] == COMPLETION]
+    values = done["parameters"].map(lambda own: own[by])
+    about = [each.title or each.direction for each in done["declared"]]
+    for (what, value, host), group in done.groupby([pd.Series(about, done.index, str), values, "host"], sort=False):
+        picked, much = _picked(rank(group)), show.size(value) if by == "nbytes" else f"{value:,} {by}"
+        cost = f"{code(picked['best'].route)}, {show.time(picked['best'])}."
+        yield " ".join((f"{capital(what)}, {much}, {host} memory: {cost}", *_notes([picked])))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -206,22 +199,23 @@ def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tupl
 
 def clocks(moved: Transfers) -> list[Table]:
     """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
-    every = [cell for cell in moved.main if cell.contract.non_blocking]
-    nbytes = usual_size(cell for cell in every if cell.method in (ENQUEUE, SUSTAINED))
-    here = [cell for cell in every if cell.nbytes == nbytes]
-    rows: dict[tuple[str, str], dict[str, Cell]] = {}
-    for cell in here:
-        rows.setdefault((code(cell.route), f"{cell.direction}, {cell.host}"), {})[cell.method] = cell
+    every = moved.main[moved.main["non_blocking"]]
+    nbytes = usual_size(every[every["method"].isin((ENQUEUE, SUSTAINED))].itertuples())
+    here = every[every["nbytes"] == nbytes]
     words = {clock: show.time if clock == ENQUEUE else partial(cost_words, moved=moved) for clock in MEANING}
-    body = tuple((*key, *(say(by[c]) if c in by else "" for c, say in words.items())) for key, by in rows.items())
+    body = []
+    for (route, way, host), each in here.groupby(["route", "direction", "host"], sort=False):
+        by = {cell.method: cell for cell in each.itertuples()}
+        said = (say(by[clock]) if clock in by else "" for clock, say in words.items())
+        body.append((code(route), f"{way}, {host}", *said))
     title = f"Non-blocking routes at {show.size(nbytes)}, by three clocks"
-    return [Table(title, ("route", "way, host memory", *MEANING), body)] if nbytes else []
+    return [Table(title, ("route", "way, host memory", *MEANING), tuple(body))] if nbytes else []
 
 
 def overlap(moved: Transfers) -> list[Table]:
     """The share that hides."""
-    found, rows = transfers.hidden(moved), []
-    for cell in (cell for cell in moved.role(roles.OVERLAP) if cell.cell in found.index):
+    found, rows, cells = transfers.hidden(moved), [], moved.role(roles.OVERLAP)
+    for cell in cells[cells["cell"].isin(found.index)].itertuples():
         row = found.loc[cell.cell]
         name = f"{cell.direction}, {cell.host}, {show.size(cell.nbytes)}"
         span = f"{show.percent(row['low'])} to {show.percent(row['high'])}" if row["sound"] else ""
@@ -249,16 +243,16 @@ ONCE = {
 def firsts(moved: Transfers) -> list[Table]:
     """What the first use of pinned memory costs, in seconds and in seconds a GiB."""
     here = moved.role(roles.PINNING)
-    sizes, found = sorted({cell.nbytes for cell in here}), {(cell.method, cell.nbytes): cell for cell in here}
+    sizes, found = sorted(here["nbytes"].unique()), {(cell.method, cell.nbytes): cell for cell in here.itertuples()}
     rows = tuple(
         (ONCE.get(what, what), *(_once(found[what, n]) if (what, n) in found else "n/a" for n in sizes))
-        for what in dict.fromkeys(cell.method for cell in here)
+        for what in here["method"].unique()
     )
     title = "Pinned memory for the first time in a process, the context there already"
     return [Table(title, ("what", *map(show.size, sizes)), rows)] if rows else []
 
 
-def _once(cell: Cell) -> Entry:
+def _once(cell: Row) -> Entry:
     return [show.time(cell), f"{show.significant(cell.seconds / cell.nbytes * 2**30)} s/GiB"]
 
 
@@ -266,7 +260,7 @@ def link(moved: Transfers) -> list[Table]:
     """The link's measured limits, beside what it carries."""
     sizes = sorted({nbytes for limit in moved.limits.values() for nbytes in limit.cells})
 
-    def entry(cell: Cell | None, ways: int) -> Entry:
+    def entry(cell: Row | None, ways: int) -> Entry:
         rate = cell.nbytes / cell.seconds if cell else 0.0
         carried = [f"{show.percent(rate / moved.capacity)} of what the link carries"] if moved.capacity else []
         return [show.bandwidth(ways * rate), show.time(cell), *carried] if cell else "n/a"
@@ -283,8 +277,8 @@ def link(moved: Transfers) -> list[Table]:
 
 def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -> list[Section]:
     """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
-    have = {cell.host for cell in moved.main}
-    lacking = {str(row.get("memory")) for row in moved.missing} if have else set()
+    have = {*moved.main["host"]}
+    lacking = {*moved.missing["memory"]} if have else set()
     hosts = [host for host in transfers.HOSTS if host not in have and host in lacking]
 
     def words(block: str) -> tuple[str, ...]:
@@ -293,13 +287,13 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
             block,
             moved=moved,
             run=moved.run,
-            dtype=moved.main[0].dtype if moved.main else "",
+            dtype=usual_dtype(moved.main),
             meaning=MEANING,
             tie=TIE,
             limits=any(moved.limit(direction).bandwidth for direction in WAYS),
             no_limit=moved.why_not(role=roles.LINK),
             absent={host: moved.why_not(role=roles.TRANSFER, memory=host) for host in hosts},
-            processes=sorted({cell.processes for cell in moved.main}),
+            processes=sorted({*moved.main["processes"]}),
         )
 
     drawn = tuple(_curves(moved, missing))
@@ -315,16 +309,21 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
 def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
     """A direction's GB/s from all host memory together, then each memory's time against size by every clock."""
     for direction in WAYS:
-        usual = [cell for cell in moved.of(COMPLETION, direction) if cell.route in TOGETHER and moved.by_bytes(cell)]
-        cells = [replace(c, parameters={**c.parameters, "route": f"{c.host}: {c.route}"}) for c in usual]
+        usual = moved.of(COMPLETION, direction)
+        usual = [c for c in usual[usual["route"].isin(TOGETHER)].itertuples() if moved.by_bytes(c)]
+        names = [f"{cell.host}: {cell.route}" for cell in usual]
+        cells = [c._replace(route=n, parameters={**c.parameters, "route": n}) for c, n in zip(usual, names)]
         about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
         for figure in figures.bandwidths(name, *_named(about, cells), moved.limit(direction).bandwidth):
             yield figure, pivot(about, cells, "nbytes", missing, lambda cell: cost_words(cell, moved), show.size)
     for direction, host, clock in itertools.product(WAYS, transfers.HOSTS, MEANING):
-        cells, about = moved.of(clock, direction, host), f"{direction}, {host} host memory: {clock} time"
+        about, cells = (
+            f"{direction}, {host} host memory: {clock} time",
+            [*moved.of(clock, direction, host).itertuples()],
+        )
         for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
             yield figure, curves(figure.cells, missing)
 
 
-def _named(about: str, cells: list[Cell]) -> tuple[str, list[Cell]]:
+def _named(about: str, cells: list[Row]) -> tuple[str, list[Row]]:
     return f"{about} ({cells[0].dtype})" if cells else about, cells
