@@ -14,7 +14,7 @@ from store.records import recent
 
 from benchmarks.contracts import ONE_THREAD
 
-from . import histories_by_machine, history_page, release_notes, show
+from . import history_page, release_notes, show
 from .machine import MOSTLY, page_of
 from .page import Page, Section, write, write_into
 from .spreadsheet import csv_of, text_of
@@ -63,7 +63,7 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     with_history = [each for each in built if each.histories]
     release_notes.write_feed(output, [each.histories for each in with_history])
     histories = {each.machine: each.histories for each in with_history}
-    compared = histories_by_machine.write(output / HISTORY, histories)
+    compared = history_page.write_over_machines(output / HISTORY, histories)
     if not compared:
         name_histories(output, list(histories))
     links = [("Changes by release, all machines", f"{HISTORY}/")] if compared else []

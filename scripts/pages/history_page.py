@@ -1,12 +1,16 @@
-"""The page of a machine's histories: what changed, release by release, then the curves, and how it was measured."""
+"""The page of a machine's histories: what changed, release by release, then the curves, and how it was measured.
 
-from collections.abc import Iterator, Sequence
+And that over several machines' histories: which changes are everywhere, and which on some machines only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
-from analysis.changes import LAYOUT, ROUTE, headlines
+from analysis.changes import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, headlines, over_machines
 from analysis.history import History
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
@@ -16,7 +20,7 @@ from store.records import Record
 from pages import show
 from pages.advice import Box, capital
 from pages.comparison_words import factor, number
-from pages.page import Page, Section
+from pages.page import Page, Section, write_into
 from pages.show import code, prose
 from pages.spreadsheet import FIGURE, text_of
 from pages.tables import Entry, Table, named
@@ -43,6 +47,23 @@ MEANING = {
 }
 FIRST = ["package", "machine", "release", "date", "before", "files", "what", "benchmark"]
 LAST = [name for group in MEANING for name in group if name not in FIRST]  # after the parameters
+# Of the page over several machines
+MOST_SHARED = 30  # rows of a table; changes.csv has all
+IN_BOX = 3  # changes of each sort that the head of the page names
+SHARED: dict[tuple[str, ...], str] = {
+    ("change",): "a number: one change on all machines",
+    ("package", "release", "benchmark", "route", "dtype", "sizes", "what"): "where it was reported, and of which route",
+    ("machine", "since", "until"): "a machine that measured the route around that release, and its releases before and "
+    "after the change",
+    ("verdict", "ratio", "ratio_low", "ratio_high"): "slower, faster, more or fewer; new over old on that machine, "
+    "with its 95 % interval",
+    ("said",): "same, differs or not known",
+}
+SORTS = {
+    SAME: "The same on every machine",
+    DIFFERS: "Different on some machine",
+    NOT_KNOWN: "Not known on some machine",
+}
 
 
 def link(histories: Sequence[History]) -> str:
@@ -181,15 +202,18 @@ def _changes(history: History, own: pd.DataFrame, release: Any) -> tuple[Table, 
     """Slower routes, then faster ones, then those of which instructions alone changed: a row per route."""
     layout = own["evidence"] == LAYOUT
     times_first = own[~layout].sort_values("what", key=lambda what: what != TIME, kind="stable")
-    routes = [each for _, each in times_first.groupby(ROUTE, sort=False, dropna=False)]
+    route = times_first.groupby(ROUTE, sort=False, dropna=False).ngroup()
+    first = times_first.assign(number=route)[~route.duplicated()]
+    kinds = first["verdict"].where(first["what"] == TIME, INSTRUCTIONS)
     rows: list[tuple[Entry, ...]] = []
     for kind, words in {SLOWER: SLOWER, FASTER: FASTER, INSTRUCTIONS: "with other instructions"}.items():
-        mine = [each for each in routes if kind in each[["what", "verdict"]].iloc[0].to_list()]
-        for each in mine[:AT_MOST]:
-            times, largest = each[each["what"] == TIME].to_dict("records"), each.iloc[0]
+        mine = first[kinds == kind]
+        for largest in mine.head(AT_MOST).to_dict("records"):
+            each = times_first[route == largest["number"]]
+            times, counts = each[each["what"] == TIME], each[each["what"] == INSTRUCTIONS]
             evidence = prose("history", "evidence", row=largest, time=TIME, nodes=len(history.nodes))
-            lines = prose("history", "times", times=times, effect_of=effect_of)
-            rows.append((route_of(largest), [*lines], _counts(each[each["what"] == INSTRUCTIONS]), [*evidence]))
+            lines = prose("history", "times", times=times.to_dict("records"), effect_of=effect_of)
+            rows.append((route_of(largest), [*lines], _counts(counts), [*evidence]))
         if len(mine) > AT_MOST:
             rows.append((f"{len(mine) - AT_MOST} more {words}: rows of this release in results.csv", "", "", ""))
     small = int((layout & (own["what"] == TIME)).sum())
@@ -300,3 +324,70 @@ def csv_of(histories: Sequence[History]) -> str:
     table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
     table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
     return text_of(table, digits=5)
+
+
+# --- the page over several machines -----------------------------------------------------------------------------------
+
+
+def write_over_machines(output: Path, histories: Mapping[str, Sequence[History]]) -> Path | None:
+    """Write index.html, README.md and changes.csv over machines with histories; None where no two have a route in
+    common."""
+    changes = over_machines(histories)
+    return None if changes.empty else write_into(output, page_over_machines(list(histories), changes))
+
+
+def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
+    """Everything the page over all histories says. changes: see ``over_machines``."""
+    told = changes[changes["evidence"] != LAYOUT].groupby("change")["said"].agg(set)
+    said = told.map(lambda each: next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in each))
+    numbers = {sort: said.index[said == sort] for sort in SORTS}
+    counts = {sort.replace(" ", "_"): len(found) for sort, found in numbers.items()}
+    lines = [*prose("history", "over_machines", every=len(said), **counts)]
+    for sort, word in ((SAME, "Same"), (DIFFERS, "Differs")):
+        routes = changes[changes["change"].isin(numbers[sort])].drop_duplicates("route")["change"]
+        lines += [f"{word}: {_change(changes, number)}" for number in routes[:IN_BOX]]
+    tables = {sort: _table(title, machines, changes, numbers[sort]) for sort, title in SORTS.items()}
+    return Page(
+        title="What releases of torch and numpy changed, by machine",
+        machine="",
+        facts=(f"speed changes by release, compared across {len(machines)} machines",),
+        warnings=(),
+        boxes=(Box("The same everywhere, or only here", lines=tuple(lines)),),
+        legend=prose("history", "machines"),
+        sections=[
+            Section(sort.replace(" ", "-"), table.title, tables=(table,))
+            for sort, table in tables.items()
+            if table.rows
+        ],
+        links=(
+            *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines),
+            ("What to use on each machine", "../"),
+        ),
+        command="python scripts/track.py",
+        csv=text_of(changes[[name for names in SHARED for name in names]], digits=5),
+        columns=SHARED,
+        data="changes.csv",
+    )
+
+
+def _change(changes: pd.DataFrame, shared: int) -> str:
+    """torch 2.0.1, `torch.tensor(a)`, numpy→torch: 1.2× slower on one, 1.3× slower on other (4 KiB)"""
+    rows = changes[changes["change"] == shared].to_dict("records")
+    on = show.join([f"{effect_of(row)} on {row['machine']}" for row in rows])
+    unit = ", instructions" if rows[0]["what"] == INSTRUCTIONS else ""
+    return f"{rows[0]['package']} {rows[0]['release']}, {named_route(rows[0])}{unit}: {on} ({where(rows[0])})"
+
+
+def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: "pd.Index[Any]") -> Table:
+    """A row per change, a column per machine: its effect there, and between which releases if these are others."""
+    rows: list[tuple[Entry, ...]] = []
+    for change in numbers[:MOST_SHARED]:
+        of_change = changes[changes["change"] == change]
+        first, spans = of_change.iloc[0], of_change["since"] + " to " + of_change["until"]
+        effects = zip(of_change.to_dict("records"), spans)
+        on = {row["machine"]: [effect_of(row), *([span] if span != spans.iloc[0] else [])] for row, span in effects}
+        known = (f"{first['package']} {first['release']}", route_of(first), first["what"], where(first))
+        rows.append((*known, *(on.get(machine, "") for machine in machines)))
+    more = f"{len(numbers) - MOST_SHARED:,} more are in changes.csv."
+    columns = ("release", "route", "what", "at", *machines)
+    return Table(title, columns, tuple(rows), (more,) if len(numbers) > MOST_SHARED else (), numeric=False)
