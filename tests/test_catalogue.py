@@ -121,6 +121,9 @@ def test_a_layout_route_copies_what_it_exists_for():
 def test_copies_are_of_sources_that_the_contract_knows(route):
     assert set(route.copies) <= {*sources.LAYOUTS, *route.inputs}
     assert not route.copies or route.memory == routes.ALIAS
+    # that it copies what it is not there to copy, and that it makes an object of every element, is a hazard
+    surprises = route.per_element or (route.copies and routes.CONVERSION in route.families)
+    assert route.hazard or not surprises
 
 
 def read(promise):

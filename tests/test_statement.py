@@ -40,10 +40,11 @@ class Counted:
 
 
 def benchmark(suite=Counted, *cell, **attributes):
-    """A benchmark of the class with those attributes, set up for the cell, as asv makes it."""
+    """A benchmark of the class with those attributes, for the cell, as asv makes it."""
     instance = type(suite.__name__, (suite,), {"__module__": suite.__module__, **attributes})()
-    method = instance.timeit_call
-    made = StatementBenchmark(f"toy.{suite.__name__}.timeit_call", method, [method, instance])
+    (name,) = (name for name in dir(instance) if name.startswith("timeit_"))
+    method = getattr(instance, name)
+    made = StatementBenchmark(f"toy.{suite.__name__}.{name}", method, [method, instance])
     made._current_params = cell
     made.instance = instance
     return made
