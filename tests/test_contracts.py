@@ -6,18 +6,16 @@ The catalogue says what to expect, so a new entry is tested without a line here.
 import math
 import warnings
 
+import elsewhere
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inputs import SOURCES, plain
+from moves import RECORDED, grad_outcome
 
-torch = pytest.importorskip("torch")
-
-import elsewhere  # noqa: E402
-from moves import RECORDED, grad_outcome  # noqa: E402
-
-from benchmarks import batches, routes, semantics, sources  # noqa: E402
+from benchmarks import batches, routes, semantics, sources
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the tests of awkward sources look at warnings
 

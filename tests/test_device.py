@@ -1,5 +1,7 @@
 """What only an accelerator can show: every transfer route, and each hazard happening. Not run where there is none."""
 
+import contextlib
+
 import pytest
 import torch
 from moves import RECORDED, grad_outcome
@@ -27,13 +29,20 @@ def renew(move, number):
     move.device.synchronize()
 
 
+@contextlib.contextmanager
+def possible():
+    """Skips what this device cannot do."""
+    try:
+        yield
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def context():
     """None of this where one cannot be made."""
-    try:
+    with possible():
         DEVICE.use()
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
 
 
 def transfers():
@@ -43,10 +52,8 @@ def transfers():
 
 
 def made(expression, direction, memory, nbytes=LARGE, dtype="float32"):
-    try:
+    with possible():
         return moving.Move(routes.find(expression, direction), memory, dtype, nbytes, DEVICE)
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
 
 
 @pytest.mark.parametrize("route, memory", list(transfers()))
@@ -55,27 +62,16 @@ def test_the_bytes_arrive(route, memory, nbytes):
     dtype = "float64" if routes.TRANSFER_CASTING in route.families else "float32"
     if "numbers" in route.expression and nbytes > 4096:
         pytest.skip("millions of tensors")
-    try:
-        move = moving.Move(route, memory, dtype, nbytes, DEVICE)
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
-    try:
+    with possible(), contextlib.closing(moving.Move(route, memory, dtype, nbytes, DEVICE)) as move:
         for number in range(3):  # staging buffers are refilled
             renew(move, number)
             move.verify()
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
-    finally:
-        move.close()
 
 
 @pytest.mark.parametrize("route", RECORDED, ids=lambda r: f"{r.expression} {r.direction}")
 def test_what_requires_grad_crosses_as_promised(route):
-    move = made(route.expression, route.direction, route.host_memory[0], 4096)
-    try:
+    with contextlib.closing(made(route.expression, route.direction, route.host_memory[0], 4096)) as move:
         assert grad_outcome(route, move.names, move.run) == route.inputs["requires grad"]
-    finally:
-        move.close()
 
 
 def busy():
@@ -166,10 +162,8 @@ def test_every_form_of_a_training_step_learns_the_same(form):
     for name in ("naive", form):
         torch.manual_seed(0)
         step = overlap.TrainingStep()
-        try:
+        with possible():
             step.setup(name, 2**20)
-        except NotImplementedError as reason:
-            pytest.skip(str(reason))
         losses.append(step.names["epoch"]())
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
@@ -177,10 +171,8 @@ def test_every_form_of_a_training_step_learns_the_same(form):
 @pytest.mark.parametrize("direction", link.Limit.params[0])
 def test_the_clock_of_the_link_agrees_with_the_host(direction):
     made = link.Limit()
-    try:
+    with possible():
         made.setup(direction, 64 * 2**20)
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
     try:
         taken = made.timed_by.timeit(1)
         assert made.timed_by.parts["host"][-1] == pytest.approx(taken, rel=0.05)

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from benchmarks import instructions
 
 FEWER = """

@@ -11,7 +11,7 @@ from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
 from store.files import spelled
 
-pytest.importorskip("torch")
+from benchmarks import busy, routes, transfer
 
 KIB, MIB = 2**10, 2**20
 SHARED = yaml.safe_load(Path(profiles.__file__).with_suffix(".yaml").read_text(encoding="utf-8"))["shared"]
@@ -97,8 +97,6 @@ def test_standard_has_copies_of_float32_at_every_size(name, described):
 
     The profiles know the slow routes by their spelling, the catalogue by a field.
     """
-    from benchmarks import routes
-
     slow = {repr(route.expression) for route in routes.select(routes.CONVERSION) if route.per_element}
     benchmark = described[name]
     cells = tuples(select(PROFILES["standard"], described)[name], benchmark)
@@ -113,8 +111,6 @@ def test_standard_has_copies_of_float32_at_every_size(name, described):
 
 def transfer_cells(described, title):
     """Group, method, route of the catalogue and parameters of a profile's cells of transfers."""
-    from benchmarks import routes, transfer
-
     for name, chosen in select(PROFILES[title], described).items():
         family, group, method = name.split(".")
         if family == "transfer":
@@ -125,8 +121,6 @@ def transfer_cells(described, title):
 
 def contexts(described, title, number):
     """How many processes of a round make a device's context."""
-    from benchmarks import routes
-
     found = 0
     for name, chosen in select(PROFILES[title], described, number).items():
         benchmark = described[name]
@@ -148,8 +142,6 @@ def test_transfers_take_the_minutes_that_they_say(title, minutes, described):
 
 @pytest.mark.parametrize("title", ["transfers", "transfers-full"])
 def test_no_transfer_sets_up_only_to_skip(title, described):
-    from benchmarks import routes
-
     for _, method, route, made in transfer_cells(described, title):
         if made["memory"] in route.host_memory:
             assert method != "timeit_enqueue" or route.non_blocking, made
@@ -158,8 +150,6 @@ def test_no_transfer_sets_up_only_to_skip(title, described):
 
 
 def test_transfers_have_every_route_and_memory(described):
-    from benchmarks import routes
-
     cells = list(transfer_cells(described, "transfers-full"))
     completed = [(route, made) for _, method, route, made in cells if method == "timeit_completion"]
     timed = [route for route in routes.ROUTES if routes.MANY not in route.families]
@@ -190,8 +180,6 @@ def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one(described
         (method, route.expression, made["memory"], made["nbytes"])
         for _, method, route, made in transfer_cells(described, "transfers")
     }
-    from benchmarks import busy, transfer
-
     for expression, memory, nbytes in itertools.product(*busy.Call.params):
         clock = "timeit_enqueue" if transfer.find(expression).non_blocking else "timeit_completion"
         assert (clock, expression, memory, nbytes) in cells

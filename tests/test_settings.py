@@ -17,8 +17,6 @@ from pages.advice import setting as box
 from resultfiles import KIB, MIB, Bench, around
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
-pytest.importorskip("torch")
-
 from benchmarks import environment, placement, routes, settings, timing
 from benchmarks.environment import NONE, SETTINGS, Setting
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from benchmarks import conversion, limits, placement, routes, sources  # noqa: E402
+from benchmarks import conversion, limits, placement, routes, sources
 
 ROUTE = routes.find("torch.from_numpy(a)", routes.NUMPY_TO_TORCH)
 BACK = routes.find("t.numpy()", routes.TORCH_TO_NUMPY)
@@ -66,11 +65,9 @@ def test_layout_is_what_it_says(layout):
             assert a.shape == ()
         case _:
             pytest.fail(f"no test of {layout}")
-    if layout != "0-d":
-        assert a.nbytes == pytest.approx(2**20, rel=0.01)
 
 
-@pytest.mark.parametrize("nbytes", sources.SIZES[:3])
+@pytest.mark.parametrize("nbytes", [*sources.SIZES[:3], 2**20])
 @pytest.mark.parametrize("layout", sources.LAYOUTS)
 def test_layout_has_its_size_or_there_is_none(layout, nbytes):
     try:
@@ -98,22 +95,12 @@ def test_buffer_only_where_the_expression_names_it():
 
 
 @pytest.mark.parametrize(
-    ("version", "numbers"),
-    [("2.13.0+cpu", (2, 13, 0)), ("1.13.1", (1, 13, 1)), ("2.14.0.dev20260801+cu130", (2, 14, 0))],
-)
-def test_release(version, numbers):
-    assert sources.release(version) == numbers
-
-
-def test_newer_release_is_not_older_by_spelling():
-    assert sources.release("2.9.1") < sources.release("2.10.0")
-
-
-@pytest.mark.parametrize(
     ("torch_version", "numpy_version", "missing"),
     [
         ("2.9.0", "2.1.0", ""),
-        ("2.10.1+cpu", "2.4.6", ""),
+        ("2.10.1+cpu", "2.4.6", ""),  # not older by spelling
+        ("2.14.0.dev20260801+cu130", "2.1.0", ""),
+        ("2.9.0.dev20260801+cu130", "2.1.0", ""),
         ("2.8.0", "2.4.6", "torch 2.9"),
         ("2.9.0", "1.26.4", "numpy 2.1"),
     ],
@@ -128,9 +115,8 @@ def test_require_names_what_is_missing(monkeypatch, torch_version, numpy_version
 
 
 def test_too_large_for_the_machine_is_skipped_with_its_size():
-    with pytest.raises(NotImplementedError) as skipped:
+    with pytest.raises(NotImplementedError, match=r"^needs 1048576\.0 GiB of free memory$"):
         sources.require_memory(2**50)
-    assert str(skipped.value) == "needs 1048576.0 GiB of free memory"
     sources.require_memory(2**10)
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run
 
-pytest.importorskip("torch")
-
 from benchmarks import version
 
 CODE = '''\
