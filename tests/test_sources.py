@@ -120,11 +120,6 @@ def test_too_large_for_the_machine_is_skipped_with_its_size():
     sources.require_memory(2**10)
 
 
-def test_refused_dtype_is_skipped_with_the_exception():
-    with pytest.raises(NotImplementedError, match="bfloat16: raises TypeError"):
-        sources.source(BACK, "bfloat16", 64)
-
-
 def test_by_element_needs_more_memory(monkeypatch):
     """A list of 64 Mi Python floats takes gigabytes: the cell must be skipped, not killed."""
     asked = []

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import os
-import pstats
 import random
 import statistics
 import time
@@ -341,14 +340,7 @@ def refuse(self, *params):
     raise NotImplementedError("needs a tachyon")
 
 
-def test_skip_is_logged_with_its_reason(log):
-    made = benchmark(Counted, "x", params=(["x", "y"],), setup=refuse)
-    assert made.do_setup() is True
-    (line,) = log()
-    assert line == {"benchmark": "toy.Counted.timeit_call", "params": ["'x'"], "skipped": "needs a tachyon"}
-
-
-def test_skip_in_the_benchmark_itself_is_logged_too(log):
+def test_skip_in_the_benchmark_itself_is_logged(log):
     made = benchmark(timeit_call=refuse)
     assert not made.do_setup()
     with pytest.raises(NotImplementedError, match="tachyon"):
@@ -371,16 +363,3 @@ def test_other_failures_are_not_swallowed_and_their_reason_is_kept(where, log):
     assert log() == [
         {"benchmark": "toy.Counted.timeit_call", "params": [], "failed": "ValueError: no such thing"},
     ]
-
-
-# Profile ------------------------------------------------------------------------------------------------------------
-
-
-def test_profile_is_of_the_statement(tmp_path):
-    made = benchmark()
-    made.do_setup()
-    path = tmp_path / "profile"
-    made.do_profile(str(path))
-    calls = {name: row[0] for (_, _, name), row in pstats.Stats(str(path)).stats.items()}
-    assert calls["call"] == 100
-    assert "timeit_call" not in calls

@@ -142,10 +142,6 @@ def test_version_is_of_what_decides(changes, checkout, suite):
     assert {name for name in here if found[name] != here[name]} == wanted
 
 
-def test_version_does_not_depend_on_where_it_is(checkout, suite):
-    assert versions(checkout) == {name: made.version for name, made in suite.items()}
-
-
 TOY = """
 from benchmarks import version
 
