@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import kills
 import pretended
 import pytest
 from cli import UserError
@@ -187,17 +188,9 @@ def stopped_at(event, place):
     return code == 9
 
 
-def check_whole(place, runs=1, rounds=2):
-    """Each process once, in one record for each run; asv's file has the same cells; nothing is left of the run."""
-    machine = place / "suite" / "reports" / "results" / "box"
-    (path,) = machine.glob("*.jsonl")
-    records = files.read_records(path)
-    assert [record.rounds for record in records] == [rounds] * runs
-    measured = files.read_measurements(path)
-    places = [(name_of(line), line["run"], line["round"]) for line in measured]
-    assert len(places) == len(set(places)) == 60 * rounds * runs
-    assert not list(place.glob("run/*/[0-9]")) and not list(machine.rglob("*.new"))
-    return json.loads(files.beside(path, ".json").read_text())
+def check_whole(place, rounds=2):
+    """Each process once."""
+    assert len(kills.check_whole(place, "box", rounds)) == len(CELLS) * rounds
 
 
 def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
