@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -160,7 +161,6 @@ def test_progress_says_how_long_it_takes_yet(capsys):
 
 CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile", "shutil.rmtree")
 KILLS = int(os.environ.get("CONVERSION_KILLS", "0"))  # aimed at each change of a file; 0: some of them, once
-DISKS = {"disk": "", "tmpfs": "/dev/shm"}
 
 
 def stopped_at(event, place):
@@ -208,21 +208,19 @@ def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("disk", DISKS)
-def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, tmp_path, disk):
+@pytest.mark.parametrize("disk", [None, "/dev/shm"], ids=["disk", "tmpfs"])
+def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, disk):
     """At every change that a run makes to a file, and then gone on with."""
-    base = Path(DISKS[disk]) / f"stopped-{os.getpid()}" if DISKS[disk] else tmp_path
-    if DISKS[disk] and not os.access(DISKS[disk], os.W_OK):
+    if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
     toy_asv()
     event, stopped, campaigns = 0, True, 0
-    try:
+    with tempfile.TemporaryDirectory(dir=disk) as base:
         while stopped or campaigns < KILLS / 100:
             if not stopped:
                 event, campaigns = 0, campaigns + 1
             event += 1 if KILLS else random.Random(event).randint(1, 5)
-            place = base / str(event)
+            place = Path(base) / str(event)
             stopped = stopped_at(event, place)
             left = Journal(place / "run")
             assert left.plan() is not None or event < 10
@@ -230,10 +228,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, tmp_path, d
             pretended.run(place, 2)
             check_whole(place)
             shutil.rmtree(place)
-        assert event > 40
-    finally:
-        if DISKS[disk]:
-            shutil.rmtree(base, ignore_errors=True)
+    assert event > 40
 
 
 def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
@@ -358,20 +353,16 @@ def history(toy_asv, tmp_path, monkeypatch):
     """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
     toy_asv()
     monkeypatch.setattr(measuring, "ROOT", tmp_path)
-    broken: set[str] = set()
-
-    def prepare(root, toolchain, keep):
-        if toolchain.tag in broken:
-            raise environments.InstallError("no wheel")
-        return root
-
-    monkeypatch.setattr(environments, "prepare", prepare)
     monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
     monkeypatch.setattr(measuring.Runner, "file_failure", lambda *arguments: None)
 
     def measure(*tags, fails=(), **more):
-        broken.clear()
-        broken.update(fails)
+        def prepare(root, toolchain, keep):
+            if toolchain.tag in fails:
+                raise environments.InstallError("no wheel")
+            return root
+
+        monkeypatch.setattr(environments, "prepare", prepare)
         made = pretended.runner(tmp_path, 1, tags=tags, **more)
         made.sides = {}
         made.journal.save(made.plan)
