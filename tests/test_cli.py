@@ -1,6 +1,7 @@
 """What every verb does with errors: one line that says what to do, and an exit code that cannot be mistaken."""
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -89,9 +90,8 @@ def test_help_and_a_refusal_that_nobody_reads(words, code, tmp_path):
 @pytest.mark.parametrize(("error", "code"), [("KeyboardInterrupt", 130), ("ImportError('no pandas')", 2)])
 def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
     """Before main: Ctrl-C, and what is missing."""
-    for name in ("cli.py", "verb.py"):
-        text = (ROOT / "scripts" / "cli.py").read_text() if name == "cli.py" else f"import cli\nraise {error}\n"
-        (tmp_path / name).write_text(text)
+    shutil.copy(ROOT / "scripts" / "cli.py", tmp_path)
+    (tmp_path / "verb.py").write_text(f"import cli\nraise {error}\n")
     done = run(sys.executable, tmp_path / "verb.py", home=tmp_path)
     (said,) = filter(None, done.stderr.splitlines())
     assert done.returncode == code and said.startswith("verb.py: ")
