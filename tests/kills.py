@@ -6,13 +6,13 @@ record.
 """
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
 
+import psutil
 from analysis.results import load
 from measuring.runner import Journal
 from store import files
@@ -42,12 +42,8 @@ class Copy(Project):
 
     def left(self):
         """Processes that work in the copy."""
-        processes = []
-        for number in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{number}/cwd").startswith(str(self.root)):
-                    processes.append(int(number))
-        return processes
+        every = psutil.process_iter(["cwd"])
+        return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
 
     def check_nothing_runs(self):
         until = time.monotonic() + ORPHAN
@@ -55,8 +51,8 @@ class Copy(Project):
             time.sleep(0.05)
         left = self.left()
         for process in left:
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         assert not left, f"something ran on for {ORPHAN:.0f} s"
 
     def check_whole(self, rounds=ROUNDS, whole=()):

@@ -134,29 +134,6 @@ def test_every_outcome_has_a_kind(route):
         assert (contracts.kind(does) == contracts.RAISES) == error, does
 
 
-@pytest.mark.parametrize(
-    ("expression", "direction", "lacks"),
-    [
-        ("torch.from_numpy(a).contiguous()", routes.NUMPY_TO_TORCH, {"copies": ()}),
-        ("t.view(torch.int16).numpy()", routes.TORCH_TO_NUMPY, {"view": False}),
-        (
-            "torch.from_numpy(a).to(device, non_blocking=True)",
-            routes.HOST_TO_DEVICE,
-            {"non_blocking": False, "array": False},
-        ),
-    ],
-)
-def test_a_contract_of_before_a_field_was_added_has_none_of_it(expression, direction, lacks):
-    promise = routes.find(expression, direction).contract()
-    assert all(promise.pop(field) for field in lacks)
-    found = read(promise)
-    assert {field: getattr(found, field) for field in lacks} == lacks
-
-
-def test_what_a_later_catalogue_tells_is_left_alone():
-    assert read({**routes.ROUTES[0].contract(), "novel": 1}).expression == routes.ROUTES[0].expression
-
-
 # Parameters ---------------------------------------------------------------------------------------------------------
 
 

@@ -163,13 +163,16 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
     seconds = {(VIEW, 16): 1.2e-6, (VIEW, 64): 1.2e-6, (VIEW, 128): 0.8e-6, (VIEW, 256): 1.2e-6}
     after = {key: around(seconds.get(key, 1e-6)) for key in before}
     found = compared(tmp_path, base, slower, (before, after), min_decided=0)
-    rows = {row["nbytes"]: row for row in found.counted.to_dict("records")}
-    assert (rows[8]["verdict"], rows[8]["time"], rows[8]["contradicts"]) == (MORE, NO_CHANGE, True)
-    assert (rows[16]["verdict"], rows[16]["time"], rows[16]["contradicts"]) == (AS_MANY, SLOWER, True)
-    assert not rows[32]["contradicts"] and rows[32]["time"] == NO_CHANGE
-    assert (rows[64]["time"], rows[64]["contradicts"]) == (SLOWER, False)
-    assert (rows[128]["time"], rows[128]["contradicts"]) == (FASTER, True)
-    assert (rows[256]["verdict"], rows[256]["contradicts"]) == (INCONCLUSIVE, False)
+    wanted = {
+        8: (MORE, NO_CHANGE, True),
+        16: (AS_MANY, SLOWER, True),
+        32: (AS_MANY, NO_CHANGE, False),
+        64: (MORE, SLOWER, False),
+        128: (MORE, FASTER, True),
+        256: (INCONCLUSIVE, SLOWER, False),
+    }
+    rows = found.counted.set_index("nbytes")[["verdict", "time", "contradicts"]]
+    assert {n: tuple(rows.loc[n]) for n in wanted} == wanted
     document = json.loads(comparison_words.as_json(found, "command"))
     assert [row["verdict"] for row in document["counted"]].count(MORE) == 3
     assert (document["headline"], comparison_words.markdown(found, False, "command")) == snapshot
@@ -209,10 +212,7 @@ def test_a_gate_times_what_moves_bytes_and_counts_calls():
     found = gate[name]
     assert any("'torch.tensor(a)', 'float32', 1048576" in cell for cell in found)
     assert not any("'torch.from_numpy(a)'," in cell or "tolist" in cell for cell in found)
-    assert any(
-        "'torch.from_numpy(a)', 'int8', 4096" in cell or "'torch.from_numpy(a)', 'uint8', 4096" in cell
-        for cell in gate[NAME]
-    )
+    assert any("'torch.from_numpy(a)', 'uint8', 4096" in cell for cell in gate[NAME])
 
 
 def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):

@@ -1,7 +1,6 @@
 """Settings of the environment: in force or a failure, timed elsewhere and judged here, advised where they gain much."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from analysis.cells import cells_of
 from analysis.choices import choices, known_of
 from analysis.findings import slowed
 from analysis.results import load
+from conftest import run
 from pages import families, show, tables
 from pages.advice import neighbours
 from pages.advice import setting as box
@@ -236,17 +236,11 @@ def test_of_neighbours_nothing_is_said_that_the_processes_do_not_show(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_threshold_is_in_force_or_said_not_to_be():
+def test_a_threshold_is_in_force_or_said_not_to_be(tmp_path):
     needed(COPYING)
-    asked = [
-        sys.executable,
-        "-c",
-        f"from benchmarks import environment; print(environment.SETTINGS[{COPYING!r}].missed())",
-    ]
+    code = f"from benchmarks import environment; print(environment.SETTINGS[{COPYING!r}].missed())"
     for text, missed in ((COPYING, ""), (NONE, "glibc.cpu.x86_rep_movsb_threshold is 0x")):
-        done = subprocess.run(
-            asked, env=environment.started_with(text), cwd=settings.ROOT, capture_output=True, text=True
-        )
+        done = run(sys.executable, "-c", code, home=tmp_path, **environment.started_with(text))
         assert done.stdout.startswith(missed) and bool(done.stdout.strip()) == bool(missed), done
 
 
