@@ -417,36 +417,34 @@ def test_drift_is_later_over_sooner():
 
 @pytest.fixture
 def sides(toy_asv, tmp_path, monkeypatch):
-    """A function: two sides whose cells are quiet in the rounds that are given; the asv, and the runner."""
+    """A function: measure both sides, whose cells are noisy as it is said; the jobs in order: side, round and cells."""
 
-    def collect(noisy=lambda cell, attempt: False, rounds=4, chosen=CELLS[:3], counted=(), took=1.0):
+    def collect(noisy=lambda cell, attempt: False):
         monkeypatch.setattr(plans, "time", SimpleNamespace(monotonic=lambda: 0.0))
-        place = tmp_path / str(len(list(tmp_path.iterdir())))
-        ran, order = toy_asv(noisy), []
-        made_of = {side: Suite(place / side) for side in plans.SIDES}
-        made = measuring.Runner(Journal(place / "journal"), pretended.plan(rounds), sides=made_of)
-        take = made.take
+        toy_asv(noisy)
+        made_of = {side: Suite(tmp_path / side) for side in plans.SIDES}
+        made = measuring.Runner(Journal(tmp_path / "journal"), pretended.plan(4), sides=made_of)
+        order, take = [], made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
-        plans.collect(made, chosen, counted)
-        return ran, order, place
+        plans.collect(made, CELLS[:3])
+        return order
 
     return collect
 
 
-def test_sides_take_turns_and_both_are_filed(sides):
-    _, order, place = sides()
-    assert order == [
+def test_sides_take_turns_and_both_are_filed(sides, tmp_path):
+    assert sides() == [
         (side, number, 3) for number in range(4) for side in (("base", "new"), ("new", "base"))[number % 2]
     ]
     for side in plans.SIDES:
-        (path,) = (place / side).rglob(f"*{files.RECORDS}")
+        (path,) = (tmp_path / side).rglob(f"*{files.RECORDS}")
         assert [record.rounds for record in files.read_records(path)] == [4]
 
 
 def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(sides):
     """A process that was noisy on one side: pairs are rounds that were quiet on both."""
     noisy = CELLS[1]
-    _, order, _ = sides(lambda cell, attempt: cell == noisy and attempt in (1, 4))  # of base, and of new
+    order = sides(lambda cell, attempt: cell == noisy and attempt in (1, 4))  # of base, and of new
     assert order[8:] == [("base", 4, 1), ("new", 4, 1), ("new", 5, 1), ("base", 5, 1)]
     assert plans.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
 

@@ -272,18 +272,11 @@ def test_nobody_removes_what_another_process_installs_or_uses(tmp_path):
     second = other(tmp_path)
     assert second.stdout.readline() == "ready\n", "it waited, and did not install once more"
     assert first.stdout.readline() == "ready\n"
-    for process in (first, second):
-        assert environments.clean_up(tmp_path, 0) == [] and environments.is_ready(environment)
-        process.communicate("")
+    first.communicate("")
+    assert environments.clean_up(tmp_path, 0) == [] and environments.is_ready(environment)
+    second.kill()
+    second.communicate()
     assert environments.clean_up(tmp_path, 0) == [environment] and not environment.exists()
-
-
-def test_a_process_that_was_killed_uses_nothing(tmp_path):
-    process = other(tmp_path)
-    assert [process.stdout.readline() for _ in range(2)] == ["installing\n", "ready\n"]
-    process.kill()
-    process.communicate()
-    assert environments.clean_up(tmp_path, 0) == [environments.directory(tmp_path, LINE[1])]
 
 
 def test_a_lock_that_is_held_for_too_long_is_said(tmp_path):
