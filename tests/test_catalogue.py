@@ -88,42 +88,9 @@ def test_every_timed_route_is_in_the_catalogue(suite):
             assert set(benchmark.params[benchmark.param_names.index("route")]) <= known, benchmark.name
 
 
-@pytest.mark.parametrize(
-    ("expression", "direction", "dtype", "result", "memory"),
-    [
-        ("torch.Tensor(a)", routes.NUMPY_TO_TORCH, "float32", "float32", routes.ALIAS),
-        ("torch.Tensor(a)", routes.NUMPY_TO_TORCH, "int64", "float32", routes.COPY),
-        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "float64", "float32", routes.COPY),
-        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "uint8", "int64", routes.COPY),
-        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "complex64", "complex64", routes.COPY),
-        ("np.array(t.tolist())", routes.TORCH_TO_NUMPY, "bfloat16", "float64", routes.COPY),
-        ("np.array(t.tolist())", routes.TORCH_TO_NUMPY, "bool", "bool", routes.COPY),
-        ("b.copy_(torch.from_numpy(a))", routes.NUMPY_TO_TORCH, "int32", "int32", routes.INTO),
-        ("t.view(torch.int16).numpy()", routes.TORCH_TO_NUMPY, "bfloat16", "int16", routes.ALIAS),
-    ],
-)
-def test_promise_for_a_dtype(expression, direction, dtype, result, memory):
-    route = routes.find(expression, direction)
-    assert (route.result_dtype(dtype), route.memory_for(dtype)) == (result, memory)
-
-
-def test_a_layout_route_copies_what_it_exists_for():
-    route = routes.find("torch.from_numpy(a).contiguous()", routes.NUMPY_TO_TORCH)
-    found = {layout: route.memory_for("float32", layout) for layout in sources.LAYOUTS}
-    copied = {layout for layout, memory in found.items() if memory == routes.COPY}
-    assert copied == {"strided", "transposed", "fortran", "power of two"} and found["contiguous"] == routes.ALIAS
-
-
 def read(promise):
     """A contract as reports see it, after JSON."""
     return made_of(contracts.Route, json.loads(json.dumps(promise)))
-
-
-@EVERY
-def test_what_a_promise_decides_for_a_dtype(route):
-    for dtype in sorted({*sources.NUMPY_DTYPES, *sources.TORCH_DTYPES, "bfloat16"}):
-        if route.casts_to != "python":
-            assert route.keeps_dtype(dtype) == (route.result_dtype(dtype) == dtype), dtype
 
 
 @EVERY
