@@ -100,6 +100,7 @@ def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_python_without_packages(verb, tmp_path):
     """It is no defect of the suite, and the message says what to do: a verb imports cli before all that may lack."""
+    # check.py imports nothing before it knows what to check
     done = run(sys.executable, "-S", ROOT / "scripts" / verb, "timing", home=tmp_path)
     assert re.fullmatch(rf"{verb}: needs \w+: use .venv/bin/python, .*\n", done.stderr) and done.returncode == 2
 

@@ -63,8 +63,16 @@ def log(tmp_path, monkeypatch):
 
 @pytest.fixture
 def logged(log):
-    """A function: what ``ran`` gives asv, and the line of the sampling log."""
-    return lambda *suite, **attributes: (ran(*suite, **attributes)[1], log()[-1])
+    """A function: what asv gets of a run, and the one line of the sampling log about it."""
+    runs = itertools.count(1)
+
+    def run(*suite, **attributes):
+        _, result = ran(*suite, **attributes)
+        lines = log()
+        assert len(lines) == next(runs)
+        return result, lines[-1]
+
+    return run
 
 
 FAST = itertools.count().__next__  # as CPU clock, a second a look: the process always had its processor
