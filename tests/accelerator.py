@@ -111,11 +111,7 @@ def beside(way, memory, nbytes):
 FORMS = overlap.TrainingStep.params[0]
 # benchmark, method -> seconds of a cell
 TIMES = {
-    **{
-        (each, f"timeit_{clock}"): moved(clock)
-        for each in (transfer.HostToDevice, transfer.DeviceToHost)
-        for clock in CLOCKS
-    },
+    **{(each, f"timeit_{clock}"): moved(clock) for each in PLAIN for clock in CLOCKS},
     **{(each, f"timeit_{clock}"): moved(clock) for each in CHANGED for clock in CLOCKS[:2]},
     **{(each, "timeit_completion"): moved("completion") for each in (transfer.TreeToNumpy, transfer.Scalar)},
     **{(each, "timeit_completion"): staged for each in (staging.HostThreads, staging.PinnedCache)},

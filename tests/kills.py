@@ -6,13 +6,13 @@ record.
 """
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
 
+import psutil
 from analysis.results import load
 from measuring.runner import Journal
 from store import files
@@ -42,12 +42,8 @@ class Copy(Project):
 
     def left(self):
         """Processes that work in the copy."""
-        processes = []
-        for number in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{number}/cwd").startswith(str(self.root)):
-                    processes.append(int(number))
-        return processes
+        every = psutil.process_iter(["cwd"])
+        return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
 
     def check_nothing_runs(self):
         until = time.monotonic() + ORPHAN
@@ -55,31 +51,34 @@ class Copy(Project):
             time.sleep(0.05)
         left = self.left()
         for process in left:
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         assert not left, f"something ran on for {ORPHAN:.0f} s"
 
     def check_whole(self, rounds=ROUNDS, whole=()):
-        """Every cell has these rounds, once each, those that were ``whole`` as they were taken; asv's file, the samples
-        and one record tell of the same."""
-        (record_file,) = self.filed.glob(f"{MACHINE}/*.jsonl")
-        assert [record.rounds for record in files.read_records(record_file)] == [rounds]
-        lines = with_samples(files.read_measurements(record_file))
-        taken = [{name: line[name] for name in line if name != "run"} for line in lines]
-        assert all(line in taken for line in whole), "a finished round was measured again"
-        cells = {name_of(line) for line in lines}
-        for cell in cells:
-            of_cell = [line for line in lines if name_of(line) == cell]
-            assert {line["round"] for line in of_cell} == set(range(rounds)), cell
-            assert len({line["run"] for line in of_cell}) == 1, cell
-        assert set(load(self.filed).processes["cell"]) == cells, "asv's file has other cells than the samples"
-        assert not list(self.root.rglob("*.new")) and not self.journal.rounds("installed"), (
-            "something half done is left"
-        )
+        check_whole(self.root, MACHINE, rounds, whole=whole)
 
     def resume(self):
         code, complaint = ended(self.start("--resume", "--rounds", str(ROUNDS)))
         assert code == 0, f"--resume ended with {code}: {complaint[-300:]}"
+
+
+def check_whole(root, machine, rounds, whole=()):
+    """Every cell has these rounds, once each, those that were ``whole`` as they were taken; asv's file, the samples and
+    one record tell of the same, and nothing half done is left. The measurements."""
+    (record_file,) = root.rglob(f"results/{machine}/*.jsonl")
+    assert [record.rounds for record in files.read_records(record_file)] == [rounds]
+    lines = with_samples(files.read_measurements(record_file))
+    taken = [{name: line[name] for name in line if name != "run"} for line in lines]
+    assert all(line in taken for line in whole), "a finished round was measured again"
+    cells = {name_of(line) for line in lines}
+    for cell in cells:
+        of_cell = [line for line in lines if name_of(line) == cell]
+        assert {line["round"] for line in of_cell} == set(range(rounds)), cell
+        assert len({line["run"] for line in of_cell}) == 1, cell
+    assert set(load(record_file.parents[1]).processes["cell"]) == cells, "asv's file has other cells than the samples"
+    assert not [*root.rglob("*.new"), *root.rglob("installed/[0-9]*")], "something half done is left"
+    return lines
 
 
 def ended(process):

@@ -4,7 +4,6 @@ NVML counts a device whatever the driver can do with it, so a machine with a dri
 exclusive or a full device, or with MIG and no instance of it looks like any other until a context is made.
 """
 
-import json
 import re
 from dataclasses import fields
 from types import SimpleNamespace
@@ -13,8 +12,9 @@ import pytest
 import torch
 from measuring import machine, runner
 from store.records import Record, Toolchain, made_of
+from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
-from benchmarks import devices, sampling_log, statement
+from benchmarks import devices, sampling_log
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
@@ -166,9 +166,10 @@ def test_a_fault_of_a_device_that_worked_is_a_failure(monkeypatch):
 class Measured:
     """A benchmark of a device, on which making a context fails."""
 
-    needs_device = True
+    needs_device, tried = True, []
 
     def setup(self):
+        self.tried.append(1)
         device = devices.Device("cuda:0")
         device.module = SimpleNamespace(set_device=raises(RuntimeError(f"{FAULT}\nand pages of advice")))
         device.use()
@@ -177,25 +178,17 @@ class Measured:
         return "pass", {}
 
 
-def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(monkeypatch, tmp_path, capsys):
+def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F811
     """The next skip without a look at it, and the record says why."""
-    log = tmp_path / "log"
-    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(log))
-    made, tried = Measured(), []
-    monkeypatch.setattr(Measured, "setup", lambda self, whole=Measured.setup: (tried.append(1), whole(self)))
-    for _ in range(3):
-        benchmark = statement.StatementBenchmark("made.timeit_all", made.timeit_all, [made.timeit_all, made])
-        benchmark._setups, benchmark._current_params = [made.setup], ()
-        assert benchmark.do_setup()
-    assert len(tried) == 1
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [benchmark(Measured).do_setup() for _ in range(3)] == [True] * 3
+    assert len(Measured.tried) == 1
+    lines = log()
     why = f"{sampling_log.GONE}cuda:0 cannot be used: {FAULT}"
     assert [line["skipped"] for line in lines] == [f"cuda:0 cannot be used: {FAULT}", why, why]
     assert runner.summed_up(Record(Toolchain(""), {}), lines).device_lost == why
 
 
-def test_memory_that_is_full_is_no_device_lost(monkeypatch, tmp_path):
-    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(tmp_path / "log"))
+def test_memory_that_is_full_is_no_device_lost(log):  # noqa: F811
     with pytest.raises(NotImplementedError), devices.Device("cuda:0").first_use():
         raise RuntimeError(FULL)
     assert sampling_log.lost() == ""

@@ -8,13 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, environment
+from conftest import ROOT, environment, run
+from store.records import made_of
 
-torch = pytest.importorskip("torch")
-
-from store.records import made_of  # noqa: E402
-
-from benchmarks import contracts, routes, sources  # noqa: E402
+from benchmarks import contracts, routes, sources
 
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
@@ -40,8 +37,13 @@ def test_entry_is_well_formed(route):
     assert route.families
     assert route.casts_to != "python" or route.memory == routes.COPY, "Python's numbers share no memory"
     assert all(re.fullmatch(r"[a-z]+(>=\d+(\.\d+)*)?", need) for need in route.needs.split())
+    assert set(route.copies) <= {*sources.LAYOUTS, *route.inputs}
+    assert not route.copies or route.memory == routes.ALIAS
+    # that it copies what it is not there to copy, and that it makes an object of every element, is a hazard
+    surprises = route.per_element or (route.copies and routes.CONVERSION in route.families)
+    assert route.hazard or not surprises
     assert not route.hazard.endswith(".") and "\n" not in route.hazard, "a sentence that tables put in a cell"
-    assert json.loads(json.dumps(route.contract())) is not None
+    assert routes.find(route.expression, route.direction) is route
 
 
 @EVERY
@@ -58,11 +60,6 @@ def test_arrays_at_the_hosts_end_are_declared(direction):
     for route in routes.select(routes.TRANSFER, direction):
         ends = r"\ba\b" if direction == routes.HOST_TO_DEVICE else r"\.numpy\(|buffers\.read\("
         assert route.array == bool(re.search(ends, route.expression)), route.expression
-
-
-@EVERY
-def test_find(route):
-    assert routes.find(route.expression, route.direction) is route
 
 
 def test_find_names_what_is_missing():
@@ -91,48 +88,9 @@ def test_every_timed_route_is_in_the_catalogue(suite):
             assert set(benchmark.params[benchmark.param_names.index("route")]) <= known, benchmark.name
 
 
-@pytest.mark.parametrize(
-    ("expression", "direction", "dtype", "result", "memory"),
-    [
-        ("torch.Tensor(a)", routes.NUMPY_TO_TORCH, "float32", "float32", routes.ALIAS),
-        ("torch.Tensor(a)", routes.NUMPY_TO_TORCH, "int64", "float32", routes.COPY),
-        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "float64", "float32", routes.COPY),
-        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "uint8", "int64", routes.COPY),
-        ("torch.tensor(a.tolist())", routes.NUMPY_TO_TORCH, "complex64", "complex64", routes.COPY),
-        ("np.array(t.tolist())", routes.TORCH_TO_NUMPY, "bfloat16", "float64", routes.COPY),
-        ("np.array(t.tolist())", routes.TORCH_TO_NUMPY, "bool", "bool", routes.COPY),
-        ("b.copy_(torch.from_numpy(a))", routes.NUMPY_TO_TORCH, "int32", "int32", routes.INTO),
-        ("t.view(torch.int16).numpy()", routes.TORCH_TO_NUMPY, "bfloat16", "int16", routes.ALIAS),
-    ],
-)
-def test_promise_for_a_dtype(expression, direction, dtype, result, memory):
-    route = routes.find(expression, direction)
-    assert (route.result_dtype(dtype), route.memory_for(dtype)) == (result, memory)
-
-
-def test_a_layout_route_copies_what_it_exists_for():
-    route = routes.find("torch.from_numpy(a).contiguous()", routes.NUMPY_TO_TORCH)
-    found = {layout: route.memory_for("float32", layout) for layout in sources.LAYOUTS}
-    copied = {layout for layout, memory in found.items() if memory == routes.COPY}
-    assert copied == {"strided", "transposed", "fortran", "power of two"} and found["contiguous"] == routes.ALIAS
-
-
-@EVERY
-def test_copies_are_of_sources_that_the_contract_knows(route):
-    assert set(route.copies) <= {*sources.LAYOUTS, *route.inputs}
-    assert not route.copies or route.memory == routes.ALIAS
-
-
 def read(promise):
     """A contract as reports see it, after JSON."""
     return made_of(contracts.Route, json.loads(json.dumps(promise)))
-
-
-@EVERY
-def test_what_a_promise_decides_for_a_dtype(route):
-    for dtype in sorted({*sources.NUMPY_DTYPES, *sources.TORCH_DTYPES, "bfloat16"}):
-        if route.casts_to != "python":
-            assert route.keeps_dtype(dtype) == (route.result_dtype(dtype) == dtype), dtype
 
 
 @EVERY
@@ -141,29 +99,6 @@ def test_every_outcome_has_a_kind(route):
     for does in route.inputs.values():
         error = isinstance(getattr(builtins, does, None), type)
         assert (contracts.kind(does) == contracts.RAISES) == error, does
-
-
-def test_a_contract_made_before_copies_were_told_has_none():
-    promise = routes.find("torch.from_numpy(a).contiguous()", routes.NUMPY_TO_TORCH).contract()
-    assert "strided" in promise.pop("copies")
-    assert read(promise).memory_for("float32", "strided") == routes.ALIAS
-
-
-def test_a_contract_made_before_views_were_told_is_no_view():
-    promise = routes.find("t.view(torch.int16).numpy()", routes.TORCH_TO_NUMPY).contract()
-    assert promise.pop("view") is True
-    assert read(promise).memory_for("bfloat16") == routes.COPY
-
-
-def test_a_contract_made_before_it_told_who_waits_waits_and_moves_tensors():
-    promise = routes.find("torch.from_numpy(a).to(device, non_blocking=True)", routes.HOST_TO_DEVICE).contract()
-    assert promise.pop("non_blocking") is True and promise.pop("array") is True
-    found = read(promise)
-    assert (found.non_blocking, found.array) == (False, False)
-
-
-def test_what_a_later_catalogue_tells_is_left_alone():
-    assert read({**routes.ROUTES[0].contract(), "novel": 1}).expression == routes.ROUTES[0].expression
 
 
 # Parameters ---------------------------------------------------------------------------------------------------------
@@ -195,13 +130,8 @@ print(json.dumps({benchmark.name: benchmark.params for benchmark in disc_benchma
 )
 def test_parameters_do_not_depend_on_the_version(suite, tmp_path, torch_version, numpy_version):
     """The same cells on every toolchain: what one cannot do is skipped in setup."""
-    done = subprocess.run(
-        [sys.executable, "-c", OLD_TOOLCHAIN, torch_version, numpy_version, str(ROOT / "benchmarks")],
-        env=environment(tmp_path, PYTHONPATH=str(ROOT)),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = (sys.executable, "-c", OLD_TOOLCHAIN, torch_version, numpy_version, ROOT / "benchmarks")
+    done = run(*command, home=tmp_path, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {name: benchmark.params for name, benchmark in suite.items()}
 
@@ -241,14 +171,7 @@ def test_a_report_needs_no_torch(tmp_path):
     code = "import importlib, sys\nsys.modules['torch'] = None\n" + "".join(
         f"importlib.import_module({name!r})\n" for name in modules
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment(tmp_path, PYTHONPATH=f"{ROOT}/scripts:{ROOT}"),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(sys.executable, "-c", code, home=tmp_path, cwd=tmp_path, PYTHONPATH=f"{ROOT}/scripts:{ROOT}")
     assert done.returncode == 0, done.stderr
 
 
@@ -291,13 +214,8 @@ print(json.dumps(facts))
 
 @pytest.mark.slow
 def test_import_and_discovery_touch_nothing(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", HYGIENE, str(ROOT / "benchmarks")],
-        env={**environment(tmp_path, PYTHONPATH=str(ROOT)), "OMP_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = (sys.executable, "-c", HYGIENE, ROOT / "benchmarks")
+    done = run(*command, home=tmp_path, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="2")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts.pop("found") > 10

@@ -1,7 +1,7 @@
 """What every verb does with errors: one line that says what to do, and an exit code that cannot be mistaken."""
 
-import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -10,41 +10,32 @@ import pytest
 import report
 import track
 from cli import matcher, put
-from conftest import ROOT, environment
+from conftest import ROOT, environment, run
 from toolchains import ledger
 
-# Programs in scripts/ that take options: session.py takes none and imports nothing of ours, interleave.py takes one job
 VERBS = sorted(
     path.name
     for path in (ROOT / "scripts").glob("*.py")
     if 'if __name__ == "__main__":\n    cli.run(main)' in path.read_text(encoding="utf-8")
 )
-CODE = f"""
+MAIN = """
 import sys
-sys.path[:0] = {[str(ROOT / "scripts"), str(ROOT)]!r}
 sys.argv[0] = "verb.py"
 import cli
+
+def main(argv):
+    {}
+    return 0
+
+cli.run(main)
 """
+PATH = f"{ROOT}/scripts:{ROOT}"
 
 
-def ran(main, home, *options, closed=(), **more):
-    """A program whose ``main`` has this body."""
-    body = "".join(f"    {line}\n" for line in main.splitlines())
-    code = f"{CODE}def main(argv):\n{body}    return 0\ncli.run(main)\n"
-
-    def close():
-        for number in closed:
-            os.close(number)
-
-    return subprocess.run(
-        [sys.executable, *options, "-c", code],
-        env=environment(home, **more),
-        stdout=None if closed else subprocess.PIPE,
-        stderr=None if closed else subprocess.PIPE,
-        text=True,
-        preexec_fn=close,
-        timeout=20,
-    )
+def ran(main, home, closed="", **more):
+    """A program whose ``main`` has this body, with streams closed as a shell does it."""
+    command = ("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", MAIN.format(main))
+    return run(*command, home=home, PYTHONPATH=PATH, **more)
 
 
 def test_an_error_nobody_foresaw_is_no_verdict(tmp_path):
@@ -66,61 +57,52 @@ def test_letters_that_the_terminal_lacks(tmp_path, more):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_closed_streams(tmp_path, closed):
-    assert (
-        ran("print('x'); print(sys.stdout.isatty()); print('y', file=sys.stderr)", tmp_path, closed=closed).returncode
-        == 0
-    )
-    assert ran("print('x'); raise cli.UserError('z')", tmp_path, closed=closed).returncode == 2
+    body = "print('x'); print(sys.stdout.isatty()); print('y', file=sys.stderr)"
+    assert ran(body, tmp_path, closed).returncode == 0
+    assert ran("print('x'); raise cli.UserError('z')", tmp_path, closed).returncode == 2
+
+
+def unread(home, *command, stderr=subprocess.STDOUT):
+    """Exit code of a program whose output nobody reads, and that program."""
+    more = environment(home, PYTHONPATH=PATH, PYTHONUNBUFFERED="")
+    writer = subprocess.Popen([sys.executable, *command], env=more, stdout=subprocess.PIPE, stderr=stderr)
+    writer.stdout.close()
+    return writer.wait(20), writer
 
 
 @pytest.mark.parametrize("lines", [1, 100_000])
 def test_a_reader_that_has_gone_gets_no_verdict(tmp_path, lines):
     """compare A B | true: 0 would mean that nothing is slower."""
-    body = f"import time; time.sleep(.3)\n    for _ in range({lines}): print('x')\n    return 0"
-    code = f"{CODE}def main(argv):\n    {body}\ncli.run(main)\n"
-    writer = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path)
-    )
-    writer.stdout.close()
-    assert writer.wait(20) == 141 and not writer.stderr.read()
-    writer.stderr.close()
+    body = f"import time; time.sleep(.3)\n    for _ in range({lines}): print('x')"
+    code, writer = unread(tmp_path, "-c", MAIN.format(body), stderr=subprocess.PIPE)
+    with writer.stderr as complaint:
+        assert code == 141 and not complaint.read()
 
 
 @pytest.mark.parametrize(("words", "code"), [("--help", 141), ("--nonsense", 2)])
 def test_help_and_a_refusal_that_nobody_reads(words, code, tmp_path):
     """120 is what Python says where it cannot flush."""
-    more = {"env": environment(tmp_path, PYTHONUNBUFFERED=""), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    writer = subprocess.Popen([sys.executable, str(ROOT / "scripts" / "report.py"), words], **more)
-    writer.stdout.close()
-    assert writer.wait(20) == code
+    assert unread(tmp_path, ROOT / "scripts" / "report.py", words)[0] == code
 
 
 @pytest.mark.parametrize(("error", "code"), [("KeyboardInterrupt", 130), ("ImportError('no pandas')", 2)])
 def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
     """Before main: Ctrl-C, and what is missing."""
-    for name in ("cli.py", "verb.py"):
-        text = (ROOT / "scripts" / "cli.py").read_text() if name == "cli.py" else f"import cli\nraise {error}\n"
-        (tmp_path / name).write_text(text)
-    command = [sys.executable, str(tmp_path / "verb.py")]
-    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=20)
+    shutil.copy(ROOT / "scripts" / "cli.py", tmp_path)
+    (tmp_path / "verb.py").write_text(f"import cli\nraise {error}\n")
+    done = run(sys.executable, tmp_path / "verb.py", home=tmp_path)
     (said,) = filter(None, done.stderr.splitlines())
     assert done.returncode == code and said.startswith("verb.py: ")
 
 
-@pytest.mark.parametrize("verb", ["advise.py", "compare.py", "run.py"])
-def test_a_python_without_packages(verb):
-    """It is no defect of the suite, and the message says what to do."""
-    done = subprocess.run([sys.executable, "-S", ROOT / "scripts" / verb, "x"], capture_output=True, text=True)
-    assert re.fullmatch(rf"{verb}: needs \w+: use .venv/bin/python, .*\n", done.stderr) and done.returncode == 2
-
-
 @pytest.mark.parametrize("verb", VERBS)
-def test_verbs_import_cli_before_what_takes_long(verb):
-    text = (ROOT / "scripts" / verb).read_text(encoding="utf-8")
-    modules = re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)
-    assert next(module for module in modules if module not in sys.stdlib_module_names) == "cli"
+def test_a_python_without_packages(verb, tmp_path):
+    """It is no defect of the suite, and the message says what to do: a verb imports cli before all that may lack."""
+    # check.py imports nothing before it knows what to check
+    done = run(sys.executable, "-S", ROOT / "scripts" / verb, "timing", home=tmp_path)
+    assert re.fullmatch(rf"{verb}: needs \w+: use .venv/bin/python, .*\n", done.stderr) and done.returncode == 2
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
@@ -189,10 +171,7 @@ def test_broken_releases(text, tmp_path, monkeypatch, called):
 
 def test_a_backend_that_is_none(tmp_path):
     """Figures are files: whatever shows windows elsewhere."""
-    code = f"import sys; sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}; import pages.figures"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(tmp_path, MPLBACKEND="junk"), capture_output=True
-    )
+    done = run(sys.executable, "-c", "import pages.figures", home=tmp_path, PYTHONPATH=PATH, MPLBACKEND="junk")
     assert done.returncode == 0, done.stderr
 
 
@@ -205,8 +184,7 @@ safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P cam
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
     """By python -P, from anywhere: a traceback's exit code is 1, which compare.py has another meaning for."""
-    command = [sys.executable, "-P", str(ROOT / "scripts" / verb), "--help"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    done = run(sys.executable, "-P", ROOT / "scripts" / verb, "--help", home=tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and f"usage: {verb}" in done.stdout
 
 

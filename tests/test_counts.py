@@ -1,7 +1,6 @@
 """Counts that are repeated: their verdicts, beside those of the times of the same calls."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -77,12 +76,9 @@ def test_counts_that_changed_are_found(tmp_path):
     assert found.exit_code == 1, "a call of more instructions is a call that became slower"
     back = compared(tmp_path / "back", new, BASE)
     assert verdicts(back)[VIEW, 8] == FEWER and back.exit_code == 0
-
-
-def test_the_same_counts_are_as_many_and_pass(tmp_path):
-    found = compared(tmp_path, BASE, BASE)
-    assert set(verdicts(found).values()) == {AS_MANY} and found.exit_code == 0
-    assert comparison_words.headline(found) == "nothing changed"
+    same = compared(tmp_path / "same", BASE, BASE)
+    assert set(verdicts(same).values()) == {AS_MANY} and same.exit_code == 0
+    assert comparison_words.headline(same) == "nothing changed"
 
 
 NEAR, WIDE = [5700, 5702, 5704, 5706], [5700, 5780, 5820, 5860]
@@ -98,6 +94,7 @@ LOW, HIGH = [5700, 5701, 5702, 5703], [6000, 6001, 6002, 6003]
         (WIDE, WIDE, 1.02, INCONCLUSIVE),  # less than processes differ by
         (WIDE, WIDE, 1.15, MORE),
         (LOW, [LOW[0], *HIGH[1:]], 1.0, INCONCLUSIVE),
+        ([0, 0, 1], [5, 5, 6], 1.0, INCONCLUSIVE),  # nothing is said of a count of nothing
     ],
 )
 def test_the_range_over_processes_decides(tmp_path, base, new, factor, verdict):
@@ -124,11 +121,6 @@ def test_memory_layout_looks_like_no_change(tmp_path, factor):
     sides[1] = {key: [factor * count for count in counts] for key, counts in sides[1].items()}
     changed = compared(tmp_path, *sides).counted["verdict"].isin((MORE, FEWER)).mean()
     assert changed <= 0.005 if factor == 1 else changed >= 0.8
-
-
-def test_nothing_is_said_of_a_count_of_nothing(tmp_path):
-    found = compared(tmp_path, {(VIEW, 8): [0, 0, 1]}, {(VIEW, 8): [5, 5, 6]})
-    assert verdicts(found) == {(VIEW, 8): INCONCLUSIVE}
 
 
 def test_what_one_side_lacks_is_said(tmp_path):
@@ -171,13 +163,16 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
     seconds = {(VIEW, 16): 1.2e-6, (VIEW, 64): 1.2e-6, (VIEW, 128): 0.8e-6, (VIEW, 256): 1.2e-6}
     after = {key: around(seconds.get(key, 1e-6)) for key in before}
     found = compared(tmp_path, base, slower, (before, after), min_decided=0)
-    rows = {row["nbytes"]: row for row in found.counted.to_dict("records")}
-    assert (rows[8]["verdict"], rows[8]["time"], rows[8]["contradicts"]) == (MORE, NO_CHANGE, True)
-    assert (rows[16]["verdict"], rows[16]["time"], rows[16]["contradicts"]) == (AS_MANY, SLOWER, True)
-    assert not rows[32]["contradicts"] and rows[32]["time"] == NO_CHANGE
-    assert (rows[64]["time"], rows[64]["contradicts"]) == (SLOWER, False)
-    assert (rows[128]["time"], rows[128]["contradicts"]) == (FASTER, True)
-    assert (rows[256]["verdict"], rows[256]["contradicts"]) == (INCONCLUSIVE, False)
+    wanted = {
+        8: (MORE, NO_CHANGE, True),
+        16: (AS_MANY, SLOWER, True),
+        32: (AS_MANY, NO_CHANGE, False),
+        64: (MORE, SLOWER, False),
+        128: (MORE, FASTER, True),
+        256: (INCONCLUSIVE, SLOWER, False),
+    }
+    rows = found.counted.set_index("nbytes")[["verdict", "time", "contradicts"]]
+    assert {n: tuple(rows.loc[n]) for n in wanted} == wanted
     document = json.loads(comparison_words.as_json(found, "command"))
     assert [row["verdict"] for row in document["counted"]].count(MORE) == 3
     assert (document["headline"], comparison_words.markdown(found, False, "command")) == snapshot
@@ -199,13 +194,6 @@ def test_only_means_cells_of_counts_too(tmp_path):
         compared(tmp_path / "none", BASE, BASE, only="nosuch")
 
 
-def test_counts_are_read_with_their_range(tmp_path):
-    loaded = side(tmp_path, BASE)
-    row = loaded.values.iloc[0]
-    assert (row["value"], row["low"], row["high"], row["unit"]) == (5705, 5700, 5707, "instructions")
-    assert not any(math.isnan(value) for value in loaded.values["low"])
-
-
 def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):
     times = {(route, n): around(1e-6) for route in ROUTES for n in (8, 4 * KIB, 64 * KIB)}
     loaded = side(tmp_path, {(VIEW, 8): [5700, 5705, 5707], (COPY, 4 * KIB): [21000, 21500, 21800]}, times)
@@ -224,10 +212,7 @@ def test_a_gate_times_what_moves_bytes_and_counts_calls():
     found = gate[name]
     assert any("'torch.tensor(a)', 'float32', 1048576" in cell for cell in found)
     assert not any("'torch.from_numpy(a)'," in cell or "tolist" in cell for cell in found)
-    assert any(
-        "'torch.from_numpy(a)', 'int8', 4096" in cell or "'torch.from_numpy(a)', 'uint8', 4096" in cell
-        for cell in gate[NAME]
-    )
+    assert any("'torch.from_numpy(a)', 'uint8', 4096" in cell for cell in gate[NAME])
 
 
 def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):

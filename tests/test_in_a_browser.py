@@ -12,6 +12,7 @@ from conftest import build
 from pages import build as machines
 from pages.page import write_into
 
+pytestmark = pytest.mark.slow
 WIDE, NARROW = 1280, 390
 
 
@@ -32,7 +33,6 @@ def pages(tmp_path_factory):
     return SimpleNamespace(link=link, rich=rich, history=history, over=over)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 @pytest.mark.parametrize("kind", ["link", "rich", "history", "over"])
@@ -47,7 +47,6 @@ def test_axe_finds_nothing(pages, kind, scheme, width):
         assert browser.complaints == [] and browser.requests == [address]
 
 
-@pytest.mark.slow
 def test_tables_sort_and_filter(pages):
     with opened() as browser:
         browser.goto((pages.link / "index.html").as_uri())
@@ -66,7 +65,6 @@ def test_tables_sort_and_filter(pages):
         assert table.locator("tbody tr th").all_inner_texts() == before
 
 
-@pytest.mark.slow
 def test_a_point_says_what_it_is(pages):
     with opened() as browser:
         browser.goto((pages.link / "index.html").as_uri())
@@ -80,7 +78,6 @@ def test_a_point_says_what_it_is(pages):
         assert said.startswith(f"{route} · 256 MiB: ") and said.endswith("s"), "of what shares memory, one size"
 
 
-@pytest.mark.slow
 def test_a_tile_leads_to_its_release(pages):
     with opened(viewport={"width": WIDE, "height": 900}) as browser:
         browser.goto((pages.history / "index.html").as_uri())
@@ -92,7 +89,6 @@ def test_a_tile_leads_to_its_release(pages):
         assert 0 <= box["y"] < 900, "the section is on the screen"
 
 
-@pytest.mark.slow
 def test_a_filter_leaves_the_rows_that_have_the_words(pages):
     with opened() as browser:
         browser.goto((pages.history / "index.html").as_uri())

@@ -4,16 +4,15 @@ The device is torch's private-use backend: `.to`, `copy_`, `.cpu` and the rest r
 copy function sees the bytes, the direction and the non_blocking flag. It has no pinned memory and no streams.
 """
 
-import contextlib
-import json
 import time
 
 import numpy as np
 import pytest
 import torch
+from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 from torch.utils import backend_registration
 
-from benchmarks import devices, moving, routes, sampling_log, statement
+from benchmarks import devices, moving, routes, sampling_log
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of every copy the device made
@@ -131,6 +130,10 @@ def queueing(device, monkeypatch):
     monkeypatch.setattr(devices, "SEEN", 1e-4)
     monkeypatch.setattr(sampling_log, "NOTES", {})
     return stream
+
+
+def no_sine():
+    torch.empty(2, device=NAME).sin_()
 
 
 def moved(device, expression, nbytes=4096, direction=routes.HOST_TO_DEVICE):
@@ -281,32 +284,14 @@ def test_a_containers_limit_skips_before_it_kills(monkeypatch, tmp_path, line, l
         moving.require_memory(401)
 
 
-def timed(call, monkeypatch, tmp_path):
-    """What the sampling log says of a benchmark whose setup is a call, and of one whose statement is."""
-    from asv_runner.benchmarks.mark import SkipNotImplemented
-
-    class Made:
-        def timeit_all(self):
-            return "call()", {"call": call}
-
-    made, log = Made(), tmp_path / "log"
-    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(log))
-    for setups in ([call], []):
-        benchmark = statement.StatementBenchmark("made.timeit_all", made.timeit_all, [made.timeit_all, made])
-        benchmark._setups, benchmark._current_params = setups, ()
-        with contextlib.suppress(NotImplementedError, SkipNotImplemented):
-            if not benchmark.do_setup():
-                benchmark.run()
-    return [sorted({"skipped", "failed"} & set(json.loads(line)))[0] for line in log.read_text().splitlines()]
-
-
-def test_only_our_own_words_skip_and_torchs_fail(device, monkeypatch, tmp_path):
-    def ours():
-        raise NotImplementedError("cannot be done here")
-
-    def torchs():
-        torch.empty(2, device=NAME).sin_()  # which this backend lacks: pages of text
-
-    assert timed(ours, monkeypatch, tmp_path) == ["skipped", "skipped"]
-    (tmp_path / "log").unlink()
-    assert timed(torchs, monkeypatch, tmp_path) == ["failed", "failed"]
+@pytest.mark.parametrize(
+    "where",
+    [{"setup": lambda self: no_sine()}, {"timeit_call": lambda self: ("no_sine()", {"no_sine": no_sine})}],
+)
+def test_what_the_device_lacks_is_torchs_failure_and_no_skip(device, where, log):  # noqa: F811
+    """By the same exception as ours: pages of text."""
+    made = benchmark(**where)
+    with pytest.raises(NotImplementedError):
+        made.do_setup()
+        made.run()
+    assert log()[0]["failed"].startswith("NotImplementedError: ")

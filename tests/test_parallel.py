@@ -6,6 +6,7 @@ import threading
 
 import made_up
 import pytest
+import torch
 from analysis.cells import cells_of, with_threads
 from analysis.choices import ALL_THREADS, EXTRAPOLATED, MEASURED, ONE_THREAD, Case, answer, asked, choices, known_in
 from analysis.results import load
@@ -16,7 +17,7 @@ from pages import advice as words
 from pages import show
 from pages.advice import advice
 from resultfiles import CLONE, KIB, MIB, TENSOR, Bench, around, contract, write
-from test_statement import FAST, benchmark, clocks, log, probe  # noqa: F401  the last two are fixtures
+from test_statement import log, logged, probe  # noqa: F401  fixtures
 
 from benchmarks import parallel, probes, routes, sources, timing
 
@@ -26,16 +27,12 @@ SIZES = (8, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB)
 # --- how they are timed -----------------------------------------------------------------------------------------------
 
 
-def torch():
-    return pytest.importorskip("torch")
-
-
 @pytest.fixture
 def threads():
     """torch with as many threads as before, whatever a test sets."""
-    before = torch().get_num_threads()
-    yield torch().get_num_threads
-    torch().set_num_threads(before)
+    before = torch.get_num_threads()
+    yield torch.get_num_threads
+    torch.set_num_threads(before)
 
 
 def test_as_many_threads_as_torch_takes_by_itself(monkeypatch, threads):
@@ -44,9 +41,8 @@ def test_as_many_threads_as_torch_takes_by_itself(monkeypatch, threads):
     made.setup("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)
     assert threads() == 3
     assert made.timeit_convert("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)[0].endswith("clone()")
-    with pytest.raises(NotImplementedError) as skipped:
+    with pytest.raises(NotImplementedError, match="^torch takes 3 threads here by itself$"):
         made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
-    assert str(skipped.value) == "torch takes 3 threads here by itself"
     monkeypatch.setattr(sources, "DEFAULT_THREADS", 12)
     made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
     assert threads() == 8
@@ -54,9 +50,8 @@ def test_as_many_threads_as_torch_takes_by_itself(monkeypatch, threads):
 
 def test_where_torch_has_one_thread_there_is_nothing_to_time(monkeypatch):
     monkeypatch.setattr(sources, "DEFAULT_THREADS", 1)
-    with pytest.raises(NotImplementedError) as skipped:
+    with pytest.raises(NotImplementedError, match="^torch takes 1 thread here by itself$"):
         parallel.ArraysToTensor().setup("torch.tensor(arrays)", ALL_THREADS, MIB)
-    assert str(skipped.value) == "torch takes 1 thread here by itself"
 
 
 def test_only_what_moves_bytes_and_enough_of_them():
@@ -85,27 +80,19 @@ def test_every_core_is_probed_where_it_is(monkeypatch):
     assert os.sched_getaffinity(0) == allowed
 
 
-def test_a_thread_without_a_core_disturbs_the_sample(monkeypatch, log):  # noqa: F811
+def test_a_thread_without_a_core_disturbs_the_sample(monkeypatch, logged):  # noqa: F811
     """A twentieth of the sample: one that waits stalls all others."""
-    clocks(monkeypatch, FAST)
     monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
     waited = iter([0.0, 1.0, *[1.0] * 1000])
     monkeypatch.setattr(probes, "ready", lambda: next(waited))
-    made = benchmark(on_all_cores=True, number=10)
-    made.do_setup()
-    made.run()
-    (line,) = log()
+    _, line = logged(on_all_cores=True, number=10)
     assert line["disturbed"] == [0] and len(line["seconds"]) == timing.SAMPLES + 1
 
 
-def test_where_nobody_says_whether_threads_waited_no_sample_is_quiet(monkeypatch, log):  # noqa: F811
-    clocks(monkeypatch, FAST)
+def test_where_nobody_says_whether_threads_waited_no_sample_is_quiet(monkeypatch, logged):  # noqa: F811
     monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
     monkeypatch.setattr(probes, "ready", lambda: math.nan)
-    made = benchmark(on_all_cores=True)
-    made.do_setup()
-    made.run()
-    (line,) = log()
+    _, line = logged(on_all_cores=True)
     assert len(line["disturbed"]) == len(line["seconds"])
 
 

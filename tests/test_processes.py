@@ -97,11 +97,8 @@ def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
     asked = tmp_path / "asked"
     torch = f"import os, pathlib, time; pathlib.Path({str(asked)!r}).write_text(str(os.getsid(0))); time.sleep(60)"
     (tmp_path / "torch.py").write_text(torch)
-    code = (
-        f"import os, sys; sys.path[:0] = {[str(ROOT / 'scripts'), str(ROOT)]!r}; from measuring import machine;"
-        f"os.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
-    )
-    ours = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))
+    code = f"import os\nfrom measuring import machine\nos.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
+    ours = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": f"{ROOT}/scripts:{ROOT}"})
     until = time.monotonic() + 60
     while not asked.is_file() or not asked.read_text():
         assert time.monotonic() < until and ours.poll() is None

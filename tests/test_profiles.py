@@ -5,13 +5,14 @@ import itertools
 from pathlib import Path
 
 import pytest
+import resultfiles
 import yaml
 from cli import UserError
 from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
 from store.files import spelled
 
-pytest.importorskip("torch")
+from benchmarks import busy, routes, transfer
 
 KIB, MIB = 2**10, 2**20
 SHARED = yaml.safe_load(Path(profiles.__file__).with_suffix(".yaml").read_text(encoding="utf-8"))["shared"]
@@ -22,17 +23,9 @@ TOY = {
     "param_names": ["route", "nbytes"],
     "params": [["'f(a, b)'", "'g(a)'", "\"h('x')\""], ["8", "80", "268435456"]],
 }
+# As asv writes them, which tests/test_checkout.py holds it to
+DESCRIBED = {name: made for name, made in resultfiles.DESCRIBED.items() if isinstance(made, dict)}
 WITHOUT = {"name": "toy.timeit_one", "param_names": [], "params": []}
-
-
-@pytest.fixture(scope="session")
-def described(suite):
-    """The benchmarks as asv writes them into benchmarks.json."""
-    fields = ("name", "param_names", "params", "type", "needs_device", "setup_cache_key")
-    return {
-        name: {field: getattr(made, field) for field in fields} | {"contracts": getattr(made, "contracts", {})}
-        for name, made in suite.items()
-    }
 
 
 def tuples(cells, benchmark):
@@ -84,24 +77,22 @@ def test_where_nothing_is_left_the_reasons_are_said():
 
 
 @pytest.mark.parametrize("title", PROFILES)
-def test_no_rule_is_idle_and_limits_are_in_every_profile(title, described):
+def test_no_rule_is_idle_and_limits_are_in_every_profile(title):
     """Every figure stands against what the machine allows, measured in the same run."""
     for rule in PROFILES[title].rules:
-        assert any(map(rule.cells, described.values())), f"{rule.benchmark} {rule.values} selects nothing"
-    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], described))
+        assert any(map(rule.cells, DESCRIBED.values())), f"{rule.benchmark} {rule.values} selects nothing"
+    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], DESCRIBED))
 
 
 @pytest.mark.parametrize("name", CONVERSION)
-def test_standard_has_copies_of_float32_at_every_size(name, described):
+def test_standard_has_copies_of_float32_at_every_size(name):
     """What shares memory takes no longer for more bytes, and what goes element by element too long for many.
 
     The profiles know the slow routes by their spelling, the catalogue by a field.
     """
-    from benchmarks import routes
-
     slow = {repr(route.expression) for route in routes.select(routes.CONVERSION) if route.per_element}
-    benchmark = described[name]
-    cells = tuples(select(PROFILES["standard"], described)[name], benchmark)
+    benchmark = DESCRIBED[name]
+    cells = tuples(select(PROFILES["standard"], DESCRIBED)[name], benchmark)
     for route, nbytes in itertools.product(benchmark["params"][0], benchmark["params"][2]):
         alias = benchmark["contracts"][ast.literal_eval(route)]["memory"] == "alias"
         by_element = route in slow
@@ -111,56 +102,48 @@ def test_standard_has_copies_of_float32_at_every_size(name, described):
         assert alias or set(dtypes) <= cells, "copies of every dtype at one size"
 
 
-def transfer_cells(described, title):
+def transfer_cells(title):
     """Group, method, route of the catalogue and parameters of a profile's cells of transfers."""
-    from benchmarks import routes, transfer
-
-    for name, chosen in select(PROFILES[title], described).items():
+    for name, chosen in select(PROFILES[title], DESCRIBED).items():
         family, group, method = name.split(".")
         if family == "transfer":
-            for cell in tuples(chosen, described[name]):
-                made = dict(zip(described[name]["param_names"], map(ast.literal_eval, cell)))
+            for cell in tuples(chosen, DESCRIBED[name]):
+                made = dict(zip(DESCRIBED[name]["param_names"], map(ast.literal_eval, cell)))
                 yield group, method, routes.find(made["route"], getattr(transfer, group).direction), made
 
 
-def contexts(described, title, number):
+def contexts(title, number):
     """How many processes of a round make a device's context."""
-    from benchmarks import routes
-
     found = 0
-    for name, chosen in select(PROFILES[title], described, number).items():
-        benchmark = described[name]
+    for name, chosen in select(PROFILES[title], DESCRIBED, number).items():
+        benchmark = DESCRIBED[name]
         if benchmark["needs_device"] and not (number and benchmark["type"] == "track"):
-            asked_at_once = benchmark["setup_cache_key"] is not None
+            asked_at_once = "setup_cache_key" in benchmark
             for cell in list(tuples(chosen, benchmark))[: 1 if asked_at_once else None]:
                 made = dict(zip(benchmark["param_names"], map(ast.literal_eval, cell)))
-                taken = benchmark["contracts"].get(made.get("route"), {}).get("host_memory", routes.ANY_HOST)
+                taken = benchmark.get("contracts", {}).get(made.get("route"), {}).get("host_memory", routes.ANY_HOST)
                 found += made.get("memory", routes.PAGEABLE) in taken or "memory" not in made
     return found
 
 
 @pytest.mark.parametrize("title, minutes", [("transfers", 8), ("transfers-full", 20)])
-def test_transfers_take_the_minutes_that_they_say(title, minutes, described):
+def test_transfers_take_the_minutes_that_they_say(title, minutes):
     """A process with a context takes 0.6 to 1.3 s on a real device by estimate, and warms up for 0.3 s."""
-    taken = sum(contexts(described, title, number) for number in range(PROFILES[title].rounds))
+    taken = sum(contexts(title, number) for number in range(PROFILES[title].rounds))
     assert minutes - 1.5 < (1.6 * taken + 30) / 60 <= minutes == PROFILES[title].minutes
 
 
 @pytest.mark.parametrize("title", ["transfers", "transfers-full"])
-def test_no_transfer_sets_up_only_to_skip(title, described):
-    from benchmarks import routes
-
-    for _, method, route, made in transfer_cells(described, title):
+def test_no_transfer_sets_up_only_to_skip(title):
+    for _, method, route, made in transfer_cells(title):
         if made["memory"] in route.host_memory:
             assert method != "timeit_enqueue" or route.non_blocking, made
             if method == "timeit_sustained":
                 assert routes.SUSTAINED in route.families and made["memory"] != routes.PAGEABLE, made
 
 
-def test_transfers_have_every_route_and_memory(described):
-    from benchmarks import routes
-
-    cells = list(transfer_cells(described, "transfers-full"))
+def test_transfers_have_every_route_and_memory():
+    cells = list(transfer_cells("transfers-full"))
     completed = [(route, made) for _, method, route, made in cells if method == "timeit_completion"]
     timed = [route for route in routes.ROUTES if routes.MANY not in route.families]
     for route in (route for route in timed if route.direction in (routes.HOST_TO_DEVICE, routes.DEVICE_TO_HOST)):
@@ -171,39 +154,37 @@ def test_transfers_have_every_route_and_memory(described):
             assert len(sizes) >= (2 if main else 1) or not chosen, (route.expression, memory)
 
 
-def test_what_people_choose_by_is_in_the_short_profile(described):
+def test_what_people_choose_by_is_in_the_short_profile():
     """What stalls, what persists, many small ones, a loader's batches, a cast on the way, and where staging ends."""
-    cells = list(transfer_cells(described, "transfers"))
+    cells = list(transfer_cells("transfers"))
     plain = {(route.expression, made["memory"]) for group, _, route, made in cells if group.endswith("Device")}
     assert {("d.copy_(torch.from_numpy(a))", "pageable"), ("d.copy_(t, non_blocking=True)", "registered")} <= plain
     sizes = {made["nbytes"] for *_, route, made in cells if route.expression in INTO}
     assert {4 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB} == sizes
-    chosen = select(PROFILES["transfers"], described)
+    chosen = select(PROFILES["transfers"], DESCRIBED)
     for name in ("busy.Call.timeit_call", "overlap.DataLoader.timeit_batch"):
-        assert chosen[name] == spelled(name, described[name]["params"]), name
+        assert chosen[name] == spelled(name, DESCRIBED[name]["params"]), name
     assert {"many.ToDevice.timeit_completion", "transfer.ToBfloat16.timeit_completion"} <= set(chosen)
 
 
-def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one(described):
+def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one():
     """The page tells by both whether it waits."""
     cells = {
         (method, route.expression, made["memory"], made["nbytes"])
-        for _, method, route, made in transfer_cells(described, "transfers")
+        for _, method, route, made in transfer_cells("transfers")
     }
-    from benchmarks import busy, transfer
-
     for expression, memory, nbytes in itertools.product(*busy.Call.params):
         clock = "timeit_enqueue" if transfer.find(expression).non_blocking else "timeit_completion"
         assert (clock, expression, memory, nbytes) in cells
 
 
-def test_everything_is_in_a_profile(described):
+def test_everything_is_in_a_profile():
     """full has all that needs no accelerator; what does has a profile of its own."""
-    full = set(select(PROFILES["full"], described))
-    chosen = {title: select(profile, described) for title, profile in PROFILES.items()}
-    assert set().union(*chosen.values()) == set(described)
+    full = set(select(PROFILES["full"], DESCRIBED))
+    chosen = {title: select(profile, DESCRIBED) for title, profile in PROFILES.items()}
+    assert set().union(*chosen.values()) == set(DESCRIBED)
     totals = [sum(map(len, chosen[title].values())) for title in ("quick", "standard", "full")]
     assert totals == sorted(totals), "quick is the smallest"
-    assert {name for name in described if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
-    for name, cells in select(PROFILES["full"], described).items():
-        assert cells == spelled(name, described[name]["params"])
+    assert {name for name in DESCRIBED if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
+    for name, cells in select(PROFILES["full"], DESCRIBED).items():
+        assert cells == spelled(name, DESCRIBED[name]["params"])

@@ -7,11 +7,13 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import kills
 import pretended
 import pytest
 from cli import UserError
@@ -159,7 +161,6 @@ def test_progress_says_how_long_it_takes_yet(capsys):
 
 CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile", "shutil.rmtree")
 KILLS = int(os.environ.get("CONVERSION_KILLS", "0"))  # aimed at each change of a file; 0: some of them, once
-DISKS = {"disk": "", "tmpfs": "/dev/shm"}
 
 
 def stopped_at(event, place):
@@ -187,17 +188,9 @@ def stopped_at(event, place):
     return code == 9
 
 
-def check_whole(place, runs=1, rounds=2):
-    """Each process once, in one record for each run; asv's file has the same cells; nothing is left of the run."""
-    machine = place / "suite" / "reports" / "results" / "box"
-    (path,) = machine.glob("*.jsonl")
-    records = files.read_records(path)
-    assert [record.rounds for record in records] == [rounds] * runs
-    measured = files.read_measurements(path)
-    places = [(name_of(line), line["run"], line["round"]) for line in measured]
-    assert len(places) == len(set(places)) == 60 * rounds * runs
-    assert not list(place.glob("run/*/[0-9]")) and not list(machine.rglob("*.new"))
-    return json.loads(files.beside(path, ".json").read_text())
+def check_whole(place, rounds=2):
+    """Each process once."""
+    assert len(kills.check_whole(place, "box", rounds)) == len(CELLS) * rounds
 
 
 def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
@@ -215,21 +208,19 @@ def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("disk", DISKS)
-def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, tmp_path, disk):
+@pytest.mark.parametrize("disk", [None, "/dev/shm"], ids=["disk", "tmpfs"])
+def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, disk):
     """At every change that a run makes to a file, and then gone on with."""
-    base = Path(DISKS[disk]) / f"stopped-{os.getpid()}" if DISKS[disk] else tmp_path
-    if DISKS[disk] and not os.access(DISKS[disk], os.W_OK):
+    if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
     toy_asv()
     event, stopped, campaigns = 0, True, 0
-    try:
+    with tempfile.TemporaryDirectory(dir=disk) as base:
         while stopped or campaigns < KILLS / 100:
             if not stopped:
                 event, campaigns = 0, campaigns + 1
             event += 1 if KILLS else random.Random(event).randint(1, 5)
-            place = base / str(event)
+            place = Path(base) / str(event)
             stopped = stopped_at(event, place)
             left = Journal(place / "run")
             assert left.plan() is not None or event < 10
@@ -237,10 +228,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, tmp_path, d
             pretended.run(place, 2)
             check_whole(place)
             shutil.rmtree(place)
-        assert event > 40
-    finally:
-        if DISKS[disk]:
-            shutil.rmtree(base, ignore_errors=True)
+    assert event > 40
 
 
 def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
@@ -365,20 +353,16 @@ def history(toy_asv, tmp_path, monkeypatch):
     """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
     toy_asv()
     monkeypatch.setattr(measuring, "ROOT", tmp_path)
-    broken: set[str] = set()
-
-    def prepare(root, toolchain, keep):
-        if toolchain.tag in broken:
-            raise environments.InstallError("no wheel")
-        return root
-
-    monkeypatch.setattr(environments, "prepare", prepare)
     monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
     monkeypatch.setattr(measuring.Runner, "file_failure", lambda *arguments: None)
 
     def measure(*tags, fails=(), **more):
-        broken.clear()
-        broken.update(fails)
+        def prepare(root, toolchain, keep):
+            if toolchain.tag in fails:
+                raise environments.InstallError("no wheel")
+            return root
+
+        monkeypatch.setattr(environments, "prepare", prepare)
         made = pretended.runner(tmp_path, 1, tags=tags, **more)
         made.sides = {}
         made.journal.save(made.plan)
@@ -433,36 +417,34 @@ def test_drift_is_later_over_sooner():
 
 @pytest.fixture
 def sides(toy_asv, tmp_path, monkeypatch):
-    """A function: two sides whose cells are quiet in the rounds that are given; the asv, and the runner."""
+    """A function: measure both sides, whose cells are noisy as it is said; the jobs in order: side, round and cells."""
 
-    def collect(noisy=lambda cell, attempt: False, rounds=4, chosen=CELLS[:3], counted=(), took=1.0):
+    def collect(noisy=lambda cell, attempt: False):
         monkeypatch.setattr(plans, "time", SimpleNamespace(monotonic=lambda: 0.0))
-        place = tmp_path / str(len(list(tmp_path.iterdir())))
-        ran, order = toy_asv(noisy), []
-        made_of = {side: Suite(place / side) for side in plans.SIDES}
-        made = measuring.Runner(Journal(place / "journal"), pretended.plan(rounds), sides=made_of)
-        take = made.take
+        toy_asv(noisy)
+        made_of = {side: Suite(tmp_path / side) for side in plans.SIDES}
+        made = measuring.Runner(Journal(tmp_path / "journal"), pretended.plan(4), sides=made_of)
+        order, take = [], made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
-        plans.collect(made, chosen, counted)
-        return ran, order, place
+        plans.collect(made, CELLS[:3])
+        return order
 
     return collect
 
 
-def test_sides_take_turns_and_both_are_filed(sides):
-    _, order, place = sides()
-    assert order == [
+def test_sides_take_turns_and_both_are_filed(sides, tmp_path):
+    assert sides() == [
         (side, number, 3) for number in range(4) for side in (("base", "new"), ("new", "base"))[number % 2]
     ]
     for side in plans.SIDES:
-        (path,) = (place / side).rglob(f"*{files.RECORDS}")
+        (path,) = (tmp_path / side).rglob(f"*{files.RECORDS}")
         assert [record.rounds for record in files.read_records(path)] == [4]
 
 
 def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(sides):
     """A process that was noisy on one side: pairs are rounds that were quiet on both."""
     noisy = CELLS[1]
-    _, order, _ = sides(lambda cell, attempt: cell == noisy and attempt in (1, 4))  # of base, and of new
+    order = sides(lambda cell, attempt: cell == noisy and attempt in (1, 4))  # of base, and of new
     assert order[8:] == [("base", 4, 1), ("new", 4, 1), ("new", 5, 1), ("base", 5, 1)]
     assert plans.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
 

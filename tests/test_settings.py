@@ -1,8 +1,6 @@
 """Settings of the environment: in force or a failure, timed elsewhere and judged here, advised where they gain much."""
 
-import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -12,37 +10,20 @@ from analysis.cells import cells_of
 from analysis.choices import choices, known_of
 from analysis.findings import slowed
 from analysis.results import load
+from conftest import run
 from pages import families, show, tables
 from pages.advice import neighbours
 from pages.advice import setting as box
 from resultfiles import KIB, MIB, Bench, around
+from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
-pytest.importorskip("torch")
-
-from benchmarks import environment, placement, routes, sampling_log, settings, statement, timing
+from benchmarks import environment, placement, routes, settings, timing
 from benchmarks.environment import NONE, SETTINGS, Setting
 
 CLONE = settings.Copies.params[0][0]
 COPYING = environment.COPYING[1]
 HUGE, KEEPING = "THP_MEM_ALLOC_ENABLE=1", "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824"
 SIZE = settings.USUAL
-
-
-@pytest.fixture
-def log(tmp_path, monkeypatch):
-    """The lines of the sampling log."""
-    path = tmp_path / "sampling.jsonl"
-    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(path))
-    return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def benchmark(*cell):
-    """The benchmark of fresh copies as asv makes it, for a cell."""
-    instance = settings.Copies()
-    made = statement.StatementBenchmark("settings.Copies.timeit_convert", instance.timeit_convert, [instance, settings])
-    made._setups, made._teardowns, made._current_params = [instance.setup], [instance.teardown], cell
-    made._params, made.instance = instance.params, instance
-    return made
 
 
 def needed(text):
@@ -96,10 +77,10 @@ def test_where_it_can_do_nothing_it_is_skipped(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(log):
+def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(log):  # noqa: F811
     needed(KEEPING)
     allowed = os.sched_getaffinity(0)
-    made = benchmark(CLONE, KEEPING, SIZE)
+    made = benchmark(settings.Copies, CLONE, KEEPING, SIZE)
     assert not made.do_setup()
     elsewhere = made.instance.timed_by
     try:
@@ -133,11 +114,11 @@ def test_without_a_setting_pages_are_faulted_in_and_given_back():
 
 
 @pytest.mark.slow
-def test_one_that_is_not_in_force_is_a_failure_and_no_figure(log, monkeypatch):
+def test_one_that_is_not_in_force_is_a_failure_and_no_figure(log, monkeypatch):  # noqa: F811
     needed(KEEPING)
     started_with = environment.started_with
     monkeypatch.setattr(environment, "started_with", lambda text: started_with(NONE))
-    made = benchmark(CLONE, KEEPING, SIZE)
+    made = benchmark(settings.Copies, CLONE, KEEPING, SIZE)
     made.do_setup()
     with pytest.raises(RuntimeError, match="64 MiB"):
         made.run(CLONE, KEEPING, SIZE)
@@ -255,17 +236,11 @@ def test_of_neighbours_nothing_is_said_that_the_processes_do_not_show(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_threshold_is_in_force_or_said_not_to_be():
+def test_a_threshold_is_in_force_or_said_not_to_be(tmp_path):
     needed(COPYING)
-    asked = [
-        sys.executable,
-        "-c",
-        f"from benchmarks import environment; print(environment.SETTINGS[{COPYING!r}].missed())",
-    ]
+    code = f"from benchmarks import environment; print(environment.SETTINGS[{COPYING!r}].missed())"
     for text, missed in ((COPYING, ""), (NONE, "glibc.cpu.x86_rep_movsb_threshold is 0x")):
-        done = subprocess.run(
-            asked, env=environment.started_with(text), cwd=settings.ROOT, capture_output=True, text=True
-        )
+        done = run(sys.executable, "-c", code, home=tmp_path, **environment.started_with(text))
         assert done.stdout.startswith(missed) and bool(done.stdout.strip()) == bool(missed), done
 
 

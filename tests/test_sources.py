@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from benchmarks import conversion, limits, placement, routes, sources  # noqa: E402
+from benchmarks import conversion, limits, placement, routes, sources
 
 ROUTE = routes.find("torch.from_numpy(a)", routes.NUMPY_TO_TORCH)
 BACK = routes.find("t.numpy()", routes.TORCH_TO_NUMPY)
@@ -46,31 +45,30 @@ def test_same_seed_same_numbers():
     assert torch.equal(sources.tensor("float32", 4096), torch.from_numpy(sources.array("float32", 4096)))
 
 
+def turned(a, order):
+    """A plane whose first index is the fast one; both its sides are odd."""
+    return a.ndim == 2 and order == (False, True) and min(a.shape) > 1 and a.shape[0] % 2 == a.shape[1] % 2 == 1
+
+
+# Whether an array is laid out so; order: whether it is contiguous as C and as Fortran have it
+IS = {
+    "contiguous": lambda a, order: a.ndim == 1 and all(order),
+    "strided": lambda a, order: a.strides == (8,) and a.nbytes == 2**20,
+    "transposed": turned,
+    "fortran": turned,
+    "power of two": lambda a, order: a.shape == (512, 512) and order == (False, True),
+    "5-d": lambda a, order: a.ndim == 5 and order == (True, False) and a.shape[1:] == (2, 2, 4, 4),
+    "0-d": lambda a, order: a.shape == (),
+}
+
+
 @pytest.mark.parametrize("layout", sources.LAYOUTS)
 def test_layout_is_what_it_says(layout):
     a = sources.laid_out("float32", 2**20, layout)
-    flags = a.flags.c_contiguous, a.flags.f_contiguous
-    assert a.any()
-    match layout:
-        case "contiguous":
-            assert a.ndim == 1 and all(flags)
-        case "strided":
-            assert a.strides == (8,) and a.nbytes == 2**20
-        case "transposed" | "fortran":
-            assert a.ndim == 2 and flags == (False, True) and min(a.shape) > 1 and a.shape[0] % 2 == a.shape[1] % 2 == 1
-        case "power of two":
-            assert a.shape == (512, 512) and flags == (False, True)
-        case "5-d":
-            assert a.ndim == 5 and flags == (True, False) and a.shape[1:] == (2, 2, 4, 4)
-        case "0-d":
-            assert a.shape == ()
-        case _:
-            pytest.fail(f"no test of {layout}")
-    if layout != "0-d":
-        assert a.nbytes == pytest.approx(2**20, rel=0.01)
+    assert a.any() and IS[layout](a, (a.flags.c_contiguous, a.flags.f_contiguous))
 
 
-@pytest.mark.parametrize("nbytes", sources.SIZES[:3])
+@pytest.mark.parametrize("nbytes", [*sources.SIZES[:3], 2**20])
 @pytest.mark.parametrize("layout", sources.LAYOUTS)
 def test_layout_has_its_size_or_there_is_none(layout, nbytes):
     try:
@@ -98,22 +96,12 @@ def test_buffer_only_where_the_expression_names_it():
 
 
 @pytest.mark.parametrize(
-    ("version", "numbers"),
-    [("2.13.0+cpu", (2, 13, 0)), ("1.13.1", (1, 13, 1)), ("2.14.0.dev20260801+cu130", (2, 14, 0))],
-)
-def test_release(version, numbers):
-    assert sources.release(version) == numbers
-
-
-def test_newer_release_is_not_older_by_spelling():
-    assert sources.release("2.9.1") < sources.release("2.10.0")
-
-
-@pytest.mark.parametrize(
     ("torch_version", "numpy_version", "missing"),
     [
         ("2.9.0", "2.1.0", ""),
-        ("2.10.1+cpu", "2.4.6", ""),
+        ("2.10.1+cpu", "2.4.6", ""),  # not older by spelling
+        ("2.14.0.dev20260801+cu130", "2.1.0", ""),
+        ("2.9.0.dev20260801+cu130", "2.1.0", ""),
         ("2.8.0", "2.4.6", "torch 2.9"),
         ("2.9.0", "1.26.4", "numpy 2.1"),
     ],
@@ -128,15 +116,9 @@ def test_require_names_what_is_missing(monkeypatch, torch_version, numpy_version
 
 
 def test_too_large_for_the_machine_is_skipped_with_its_size():
-    with pytest.raises(NotImplementedError) as skipped:
+    with pytest.raises(NotImplementedError, match=r"^needs 1048576\.0 GiB of free memory$"):
         sources.require_memory(2**50)
-    assert str(skipped.value) == "needs 1048576.0 GiB of free memory"
     sources.require_memory(2**10)
-
-
-def test_refused_dtype_is_skipped_with_the_exception():
-    with pytest.raises(NotImplementedError, match="bfloat16: raises TypeError"):
-        sources.source(BACK, "bfloat16", 64)
 
 
 def test_by_element_needs_more_memory(monkeypatch):

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import os
-import pstats
 import random
 import statistics
 import time
@@ -14,11 +13,8 @@ from types import SimpleNamespace
 import pytest
 from store import quiet
 
-pytest.importorskip("torch")
-
 from benchmarks import probes, sampling_log, statement, timing
 from benchmarks.statement import StatementBenchmark
-from benchmarks.timing import samples_per_process
 
 
 class Counted:
@@ -40,10 +36,11 @@ class Counted:
 
 
 def benchmark(suite=Counted, *cell, **attributes):
-    """A benchmark of the class with those attributes, set up for the cell, as asv makes it."""
+    """A benchmark of the class with those attributes, for the cell, as asv makes it."""
     instance = type(suite.__name__, (suite,), {"__module__": suite.__module__, **attributes})()
-    method = instance.timeit_call
-    made = StatementBenchmark(f"toy.{suite.__name__}.timeit_call", method, [method, instance])
+    (name,) = (name for name in dir(instance) if name.startswith("timeit_"))
+    method = getattr(instance, name)
+    made = StatementBenchmark(f"toy.{suite.__name__}.{name}", method, [method, instance])
     made._current_params = cell
     made.instance = instance
     return made
@@ -64,6 +61,20 @@ def log(tmp_path, monkeypatch):
     return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.fixture
+def logged(log):
+    """A function: what asv gets of a run, and the one line of the sampling log about it."""
+    runs = itertools.count(1)
+
+    def run(*suite, **attributes):
+        _, result = ran(*suite, **attributes)
+        lines = log()
+        assert len(lines) == next(runs)
+        return result, lines[-1]
+
+    return run
+
+
 FAST = itertools.count().__next__  # as CPU clock, a second a look: the process always had its processor
 
 
@@ -79,7 +90,8 @@ MEET = probes.Recent.meet
 
 @pytest.fixture(autouse=True)
 def probe(monkeypatch):
-    """Probes of a machine that is quiet, whatever this one is; a function that has them follow another course."""
+    """Probes and clocks of a machine that is quiet, whatever this one is; a function that has probes follow another
+    course."""
 
     def follow(course):
         course = itertools.chain(course, itertools.repeat(25e-6))
@@ -87,6 +99,7 @@ def probe(monkeypatch):
 
     monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
     monkeypatch.setattr(probes.Recent, "meet", lambda self, take, fine: None)  # it would use up a course
+    clocks(monkeypatch, FAST)
     follow([])
     return follow
 
@@ -103,43 +116,36 @@ def test_samples_are_seconds_a_call():
     assert result["number"] * 1e-6 < 20 * timing.SAMPLE_SECONDS, "not much longer than needed"
 
 
-@pytest.mark.parametrize("nbytes", [8, timing.LARGE])
-def test_samples_per_process_is_what_run_gives(nbytes):
-    """The loader splits a cell's flat samples by that number."""
-    made, result = ran(Counted, nbytes, params=([8, timing.LARGE],), param_names=("nbytes",))
-    assert len(result["samples"]) == samples_per_process(nbytes)
-    assert made.samples_per_process == [timing.SAMPLES, timing.SAMPLES_LARGE]
+@pytest.mark.parametrize(
+    "nbytes, more, counts",
+    [
+        (8, {}, [timing.SAMPLES, timing.SAMPLES_LARGE]),
+        (timing.LARGE, {}, [timing.SAMPLES, timing.SAMPLES_LARGE]),
+        (8, {"samples_for": lambda self, nbytes: 3 if nbytes == 8 else 6}, [3, 6]),
+    ],
+)
+def test_samples_per_process_is_what_run_gives(nbytes, more, counts):
+    """The loader splits a cell's flat samples by that number, and a class may say it."""
+    sizes = [8, timing.LARGE]
+    made, result = ran(Counted, nbytes, params=(sizes,), param_names=("nbytes",), **more)
+    assert made.samples_per_process == counts and len(result["samples"]) == counts[sizes.index(nbytes)]
 
 
-def test_class_may_say_how_many_samples():
-    made, result = ran(Counted, 2, params=([1, 2],), param_names=("n",), samples_for=lambda self, n: 3 * n)
-    assert made.samples_per_process == [3, 6] and len(result["samples"]) == 6
-
-
-def test_number_and_repeat_are_obeyed(monkeypatch):
+def test_number_and_repeat_are_obeyed():
     """asv hands the first process's number to the others, and --quick sets both."""
-    clocks(monkeypatch, FAST)
     made, result = ran(Counted, number=7, repeat=3, warmup_time=0)
     assert (len(result["samples"]), result["number"]) == (3, 7)
     assert made.instance.calls == 7 + 3 * 7
 
 
 def test_every_cell_of_the_suite_says_its_samples(suite):
-    for made in suite.values():
-        if isinstance(made, StatementBenchmark):
-            cells = 1
-            for values in made.params:
-                cells *= len(values)
-            assert len(made.samples_per_process) == cells, made.name
-            assert all(isinstance(count, int) and count >= 1 for count in made.samples_per_process), made.name
-            assert (made.type, made.unit) == ("time", "seconds")
-
-
-def test_timeit_methods_are_discovered(suite):
-    assert {name for name, made in suite.items() if ".timeit_" in name} == {
-        name for name, made in suite.items() if isinstance(made, StatementBenchmark)
-    }
-    assert "conversion.NumpyToTorch.timeit_convert" in suite
+    timed = {name: made for name, made in suite.items() if isinstance(made, StatementBenchmark)}
+    assert timed.keys() == {name for name in suite if ".timeit_" in name}
+    assert "conversion.NumpyToTorch.timeit_convert" in timed
+    for name, made in timed.items():
+        assert len(made.samples_per_process) == math.prod(map(len, made.params)), name
+        assert all(isinstance(count, int) and count >= 1 for count in made.samples_per_process), name
+        assert (made.type, made.unit) == ("time", "seconds")
 
 
 def test_setup_runs_once():
@@ -169,31 +175,26 @@ def test_planted_cost_is_read():
 # Disturbance --------------------------------------------------------------------------------------------------------
 
 
-def test_quiet_machine(monkeypatch, log):
-    clocks(monkeypatch, FAST)
-    _, result = ran()
-    (line,) = log()
+def test_quiet_machine(logged):
+    result, line = logged()
     assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == timing.SAMPLES
     assert line["disturbed"] == line["waiting"] == [] and line["waited"] == 0
     assert line["probes"] == {"processor": [25_000] * (timing.SAMPLES + 1)}
     assert line["benchmark"] == "toy.Counted.timeit_call"
 
 
-def test_sample_without_a_processor_is_taken_again(monkeypatch, log):
+def test_sample_without_a_processor_is_taken_again(monkeypatch, logged):
     still = [0.0] * 6  # a CPU clock that stands still in three samples, and runs fast in the rest
     clocks(monkeypatch, lambda: still.pop() if still else 1e6 * time.perf_counter())
-    _, result = ran(number=10)
-    (line,) = log()
+    result, line = logged(number=10)
     assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES + 3, [0, 1, 2])
     assert result["samples"] == line["seconds"][3:]
 
 
-def test_sample_between_slow_probes_is_taken_again(monkeypatch, log, probe):
+def test_sample_between_slow_probes_is_taken_again(logged, probe):
     """The probe after the 40th sample is slow, and three more of the wait that follows; then it is quiet again."""
-    clocks(monkeypatch, FAST)
     probe([25e-6] * (1 + 1 + 39) + [40e-6] * 4)  # the first is thrown away, the second stands before the first sample
-    ran(repeat=50)
-    (line,) = log()
+    _, line = logged(repeat=50)
     assert len(line["seconds"]) == 51 and line["waits"] == [40]
     assert line["probes"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
     run = quiet.Run([line])
@@ -201,46 +202,38 @@ def test_sample_between_slow_probes_is_taken_again(monkeypatch, log, probe):
     assert run.used.sum() == 50
 
 
-def test_machine_that_got_faster_is_not_quiet_either(monkeypatch, log, probe):
+def test_machine_that_got_faster_is_not_quiet_either(logged, probe):
     """A clock that it does not hold: its samples would be beside the others' in the estimate."""
-    clocks(monkeypatch, FAST)
     probe([25e-6] * 42 + [20e-6])
-    ran(repeat=50)
-    (line,) = log()
+    _, line = logged(repeat=50)
     assert len(line["seconds"]) > 50
 
 
-def test_patience_is_bounded(monkeypatch, log, probe):
+def test_patience_is_bounded(monkeypatch, logged, probe):
     """What is still disturbed then is kept, the least disturbed of it, and its probes say so."""
-    clocks(monkeypatch, FAST)
     monkeypatch.setattr(probes, "PATIENCE", 0.02)
     probe(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
-    _, result = ran(repeat=60)
-    (line,) = log()
+    result, line = logged(repeat=60)
     assert len(result["samples"]) == 60 and 0.016 < line["waited"] < 0.2, "a sleep may last longer on a busy machine"
     assert line["probes"]["processor"][-1] == 50_000
     assert probes._RECENT["processor"].waited == pytest.approx(line["waited"], abs=1e-4)
 
 
-def test_patience_of_all_processes_is_bounded(monkeypatch, log, probe):
-    clocks(monkeypatch, FAST)
+def test_patience_of_all_processes_is_bounded(monkeypatch, logged, probe):
     monkeypatch.setenv(probes.PATIENCE_VARIABLE, "5.0")
     probes._RECENT["processor"].waited = 5.0
     probe(itertools.chain([25e-6] * 42, itertools.repeat(50e-6)))
-    ran(repeat=60)
-    (line,) = log()
+    _, line = logged(repeat=60)
     assert line["waited"] == 0 and len(line["seconds"]) == 60
 
 
-def test_the_first_process_waits_for_quiet_too(monkeypatch, log, probe):
+def test_the_first_process_waits_for_quiet_too(monkeypatch, logged, probe):
     """It takes some probes before its first sample, and knows from them which are slow; later processes need not."""
-    clocks(monkeypatch, FAST)
     monkeypatch.setattr(probes, "FIRST", 0.01)
     monkeypatch.setattr(probes.Recent, "meet", MEET)
     draw = random.Random(1)
     probe(draw.choice([25e-6, 50e-6, 50e-6, 50e-6]) for _ in itertools.count())
-    ran()
-    (line,) = log()
+    _, line = logged()
     assert probes._RECENT["processor"].baseline() == pytest.approx(math.log(25e-6))
     assert line["waits"][0] < 16, "without knowing, the first 32 looks would pass for quiet"
     taken = probes._RECENT["processor"].shared[0]
@@ -261,16 +254,15 @@ def test_patience_is_shared_fairly(monkeypatch):
     assert probes.Recent().patience() == probes.PATIENCE
 
 
-def test_calls_that_quiet_is_too_short_for_are_not_waited_for(monkeypatch, log):
+def test_calls_that_quiet_is_too_short_for_are_not_waited_for(monkeypatch, logged):
     """Every sample begins in quiet and none ends in it: after HOPELESS of them the rest are taken as they come."""
     clocks(monkeypatch, lambda: 0.0)
-    ran()
-    (line,) = log()
+    _, line = logged()
     assert len(line["seconds"]) == timing.SAMPLES and len(line["disturbed"]) == timing.SAMPLES
     assert line["waited"] < probes.PATIENCE / 2
 
 
-def test_large_samples_stand_between_probes_of_what_they_need(log):
+def test_large_samples_stand_between_probes_of_what_they_need(logged):
     """Where the bytes are moved: an alias of 16 MiB takes less time than any memory would."""
 
     class Large:
@@ -282,18 +274,15 @@ def test_large_samples_stand_between_probes_of_what_they_need(log):
 
     for nbytes in Large.params[0]:
         for code in Large.params[1]:
-            ran(Large, nbytes, code)
-            line = log()[-1]
+            _, line = logged(Large, nbytes, code)
             moved = [] if code == "pass" else {timing.CACHED: ["cache"], timing.LARGE: ["memory"]}.get(nbytes, [])
             assert list(line["probes"]) == ["processor", *moved]
             looks = len(line["seconds"]) + len(line["waits"]) + 1
             assert all(len(taken) == looks for taken in line["probes"].values())
 
 
-def test_device_s_own_clock_needs_no_probes(monkeypatch, log):
-    clocks(monkeypatch, FAST)
-    ran(probed=False)
-    (line,) = log()
+def test_device_s_own_clock_needs_no_probes(logged):
+    _, line = logged(probed=False)
     assert line["probes"] == {} and len(line["seconds"]) == timing.SAMPLES
 
 
@@ -309,10 +298,9 @@ def test_processes_of_a_fork_server_share_what_they_saw():
     assert recent.waited == 1.5 and recent.baseline() == pytest.approx(math.log(30e-6))
 
 
-def test_cpu_time_tells_nothing_of_threads(monkeypatch, log):
+def test_cpu_time_tells_nothing_of_threads(monkeypatch, logged):
     clocks(monkeypatch, lambda: 0.0)
-    ran(single_threaded=False)
-    (line,) = log()
+    _, line = logged(single_threaded=False)
     assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES, [])
 
 
@@ -342,8 +330,7 @@ def test_statement_of_several_calls_is_read_by_the_call():
 @pytest.mark.parametrize(
     ("name", "drained", "number"), [("synchronize", True, 2), ("prepare", False, 1)], ids=["drained", "prepared"]
 )
-def test_what_a_namespace_does_before_every_sample(monkeypatch, name, drained, number):
-    clocks(monkeypatch, FAST)
+def test_what_a_namespace_does_before_every_sample(name, drained, number):
     order = []
 
     def timeit_call(self):
@@ -361,14 +348,7 @@ def refuse(self, *params):
     raise NotImplementedError("needs a tachyon")
 
 
-def test_skip_is_logged_with_its_reason(log):
-    made = benchmark(Counted, "x", params=(["x", "y"],), setup=refuse)
-    assert made.do_setup() is True
-    (line,) = log()
-    assert line == {"benchmark": "toy.Counted.timeit_call", "params": ["'x'"], "skipped": "needs a tachyon"}
-
-
-def test_skip_in_the_benchmark_itself_is_logged_too(log):
+def test_skip_in_the_benchmark_itself_is_logged(log):
     made = benchmark(timeit_call=refuse)
     assert not made.do_setup()
     with pytest.raises(NotImplementedError, match="tachyon"):
@@ -391,16 +371,3 @@ def test_other_failures_are_not_swallowed_and_their_reason_is_kept(where, log):
     assert log() == [
         {"benchmark": "toy.Counted.timeit_call", "params": [], "failed": "ValueError: no such thing"},
     ]
-
-
-# Profile ------------------------------------------------------------------------------------------------------------
-
-
-def test_profile_is_of_the_statement(tmp_path):
-    made = benchmark()
-    made.do_setup()
-    path = tmp_path / "profile"
-    made.do_profile(str(path))
-    calls = {name: row[0] for (_, _, name), row in pstats.Stats(str(path)).stats.items()}
-    assert calls["call"] == 100
-    assert "timeit_call" not in calls
