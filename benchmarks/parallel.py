@@ -20,7 +20,7 @@ about = "torch has its default number of threads; if that is more than 8, 8 thre
 across = "nbytes"
 drawn = False
 noise = "parallel"
-beside = {"role": "conversion", "called": "one thread"}
+_ONE_THREAD = {"role": "conversion", "called": "one thread"}
 
 FROM = 4 * _contracts.PARALLEL  # bytes: from here on torch spreads a copy of float32 over its threads
 SAMPLES = 12  # a process: between two of them torch's threads have to fall asleep, so each takes some milliseconds
@@ -54,37 +54,35 @@ def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=
 
 
 class NumpyToTorch(_Parallel, _conversion.NumpyToTorch):
+    beside = _ONE_THREAD
     param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_conversion.NumpyToTorch, _routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT))
 
 
 class TorchToNumpy(_Parallel, _conversion.TorchToNumpy):
+    beside = _ONE_THREAD
     param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_conversion.TorchToNumpy, _routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT))
 
 
 class LayoutToTorch(_Parallel, _layout.NumpyToTorch):
     title = "by layout"
-    beside = {}
     param_names = ("route", "threads", "layout", "nbytes")
     params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, _sources.LAYOUTS, layout="strided")
 
 
 class LayoutToNumpy(_Parallel, _layout.TorchToNumpy):
     title = "by layout"
-    beside = {}
     param_names = ("route", "threads", "layout", "nbytes")
     params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, _sources.LAYOUTS, layout="strided")
 
 
 class ArraysToTensor(_Parallel, _batches.ArraysToTensor):
-    beside = {}
     param_names = ("route", "threads", "nbytes")
     params = _params(_batches.ArraysToTensor, _routes.NUMPY_TO_TORCH)
 
 
 class TensorsToArray(_Parallel, _batches.TensorsToArray):
-    beside = {}
     param_names = ("route", "threads", "nbytes")
     params = _params(_batches.TensorsToArray, _routes.TORCH_TO_NUMPY)
 
@@ -92,7 +90,6 @@ class TensorsToArray(_Parallel, _batches.TensorsToArray):
 class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
     role = "casting"
     title = "to float32"
-    beside = {}
     param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(
         _casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, _casting.NumpyToFloat32.params[1], dtype="float64"
@@ -102,7 +99,6 @@ class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
 class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
     role = "casting"
     title = "from bfloat16"
-    beside = {}
     param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, ["bfloat16"], dtype="bfloat16")
 
@@ -110,7 +106,6 @@ class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
 class NumpyToFloat16(_Parallel, _casting.NumpyToFloat16):
     role = "casting"
     drawn = False
-    beside = {}
     param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.NumpyToFloat16, _routes.NUMPY_TO_TORCH, ["float32"])
 
@@ -118,7 +113,6 @@ class NumpyToFloat16(_Parallel, _casting.NumpyToFloat16):
 class NumpyToBfloat16(_Parallel, _casting.NumpyToBfloat16):
     role = "casting"
     drawn = False
-    beside = {}
     param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.NumpyToBfloat16, _routes.NUMPY_TO_TORCH, ["float32"])
 
@@ -126,6 +120,5 @@ class NumpyToBfloat16(_Parallel, _casting.NumpyToBfloat16):
 class TensorToFloat16(_Parallel, _casting.TensorToFloat16):
     role = "casting"
     drawn = False
-    beside = {}
     param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.TensorToFloat16, _routes.TORCH_TO_NUMPY, ["float32"])

@@ -139,6 +139,7 @@ TORCH_CASTS = {
     **NUMPY,
     **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
 }
+TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": WORKS}
 TO_DLPACK = {
     **NUMPY,
     **_each({"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], "RuntimeError": ["float8"]}),
@@ -165,7 +166,23 @@ def _cast(
     return Route(expression, NUMPY_TO_TORCH, memory, casts_to, inputs=inputs, **{"families": families, **promises})
 
 
-ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
+def _cast_by_torch(
+    expression: str, casts_to: str, family: str, inputs: Outcomes = TORCH_CASTS, **promises: Any
+) -> Route:
+    return _to_numpy(expression, ALIAS, inputs, refuses={}, casts_to=casts_to, families=(family,), **promises)
+
+
+def _resolving(expression: str, inputs: Outcomes, needs: str) -> Route:
+    copies = ("conjugate view", "negative view")
+    return _to_numpy(expression, ALIAS, inputs, copies=copies, needs=needs, hazard=_PERHAPS_A_COPY)
+
+
+HOSTS = (PAGEABLE, PINNED)
+ANY_HOST = (*HOSTS, REGISTERED)
+# What is cast on the way to the device
+CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
+FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
+CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
 # A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
 # fills the same buffer again and again
 MOVED, FILLED = {"requires grad": FOLLOWS}, {"requires grad": ACCUMULATES}
@@ -183,14 +200,19 @@ def _early_to_device(expression: str, memory: str = COPY, **promises: Any) -> Ro
     return _to_device(expression, memory, non_blocking=True, **promises)
 
 
-def _to_bfloat16(expression: str, **promises: Any) -> Route:
-    host_memory, families = (PAGEABLE, PINNED), (TRANSFER_BFLOAT16,)
-    return _to_device(expression, casts_to="bfloat16", host_memory=host_memory, families=families, **promises)
+def _staged(expression: str, **promises: Any) -> Route:
+    usual = {"host_memory": (PAGEABLE,), "hazard": _WAIT_BEFORE_REFILL}
+    return _early_to_device(expression, INTO, **{**usual, **promises})
 
 
 def _to_host(expression: str, memory: str = COPY, **promises: Any) -> Route:
     usual = {"host_memory": (PAGEABLE,), "families": (TRANSFER,)}
     return Route(expression, DEVICE_TO_HOST, memory, **{**usual, **promises})
+
+
+def _early_to_host(expression: str, memory: str, **promises: Any) -> Route:
+    promises.update(non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY)
+    return _to_host(expression, memory, **promises)
 
 
 def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
@@ -204,6 +226,7 @@ READ = {
     **_each({"ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]}),
 }
 MAPPED = {**READ, "cut short in use": BUS_ERROR}
+MAPPED_RAW = {**MAPPED, "cut short": FEWER}
 FROM_FILE = {**MAPPED, **_each({RAISES: ["missing", "cut short"]})}
 
 
@@ -211,8 +234,17 @@ def _from_file(expression: str, inputs: Outcomes, memory: str = COPY, **promises
     return Route(expression, FILE_TO_TENSOR, memory, inputs=inputs, families=(FILES,), **promises)
 
 
+def _read_only(expression: str, inputs: Outcomes) -> Route:
+    return _from_file(expression, {**inputs, "written to": SEGFAULT}, ALIAS, hazard=_READ_ONLY_MAP)
+
+
 def _between(expression: str, memory: str, **promises: Any) -> Route:
     return Route(expression, PROCESS_TO_PROCESS, memory, **{"families": (HANDED_OVER,), **promises})
+
+
+def _over_block(expression: str) -> Route:
+    inputs = {"closed in use": SEGFAULT}
+    return _between(expression, ALIAS, inputs=inputs, families=(SHARED,), hazard=_CLOSED_BELOW)
 
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
@@ -332,22 +364,8 @@ ROUTES = (
     ),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
-    _to_numpy(
-        "t.numpy(force=True)",
-        ALIAS,
-        inputs={**RESOLVED, "requires grad": DETACHES},
-        copies=("conjugate view", "negative view"),
-        needs="torch>=1.13",
-        hazard=_PERHAPS_A_COPY,
-    ),
-    _to_numpy(
-        "t.resolve_conj().resolve_neg().numpy()",
-        ALIAS,
-        inputs=RESOLVED,
-        copies=("conjugate view", "negative view"),
-        needs="torch>=1.10",
-        hazard=_PERHAPS_A_COPY,
-    ),
+    _resolving("t.numpy(force=True)", {**RESOLVED, "requires grad": DETACHES}, needs="torch>=1.13"),
+    _resolving("t.resolve_conj().resolve_neg().numpy()", RESOLVED, needs="torch>=1.10"),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_numpy("t.cpu().numpy()", ALIAS),
@@ -404,26 +422,13 @@ ROUTES = (
     _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
-    _to_numpy(
-        "t.float().numpy()",
-        ALIAS,
-        inputs=TORCH_CASTS,
-        refuses={},
-        casts_to="float32",
-        families=(BFLOAT16,),
-        caution=_NO_CAST,
-    ),
-    _to_numpy(
+    _cast_by_torch("t.float().numpy()", "float32", BFLOAT16, caution=_NO_CAST),
+    _cast_by_torch(
         "t.view(torch.int16).numpy()",
-        ALIAS,
-        inputs={
-            **DETACHED,
-            **_each({WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
-        },
-        refuses={},
-        casts_to="int16",
+        "int16",
+        BFLOAT16,
+        {**DETACHED, **_each({WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]})},
         view=True,
-        families=(BFLOAT16,),
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),
     # To 16 bits: which of the two casts faster
@@ -441,18 +446,8 @@ ROUTES = (
     _cast("torch.from_numpy(a).to(torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
     _cast("torch.tensor(a, dtype=torch.bfloat16)", inputs=COPIES_FIRST, casts_to="bfloat16", caution=_FEW_DIGITS),
     _cast("torch.as_tensor(a, dtype=torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
-    *(
-        _to_numpy(
-            expression,
-            ALIAS,
-            inputs={**TORCH_CASTS, "negative view": WORKS},
-            refuses={},
-            casts_to="float16",
-            families=(TO_FLOAT16,),
-            caution=_NO_CAST_TO_16,
-        )
-        for expression in ("t.half().numpy()", "t.to(torch.float16).numpy()")
-    ),
+    _cast_by_torch("t.half().numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
+    _cast_by_torch("t.to(torch.float16).numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
     _to_numpy(
         "t.numpy().astype(np.float16)",
         COPY,
@@ -514,25 +509,12 @@ ROUTES = (
     Route("map_tree(torch.Tensor.numpy, tree)", TORCH_TO_NUMPY, ALIAS, families=(TREES,)),
     Route("map_tree(torch.from_numpy, tree)", NUMPY_TO_TORCH, ALIAS, families=(TREES,)),
     # Files
+    _read_only("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", MAPPED_RAW),
+    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", MAPPED_RAW),
     _from_file(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
-        {**MAPPED, "cut short": FEWER, "written to": SEGFAULT},
-        ALIAS,
-        hazard=_READ_ONLY_MAP,
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))", MAPPED_RAW, ALIAS, caution=_WRITES_THROUGH
     ),
-    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", {**MAPPED, "cut short": FEWER}),
-    _from_file(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))",
-        {**MAPPED, "cut short": FEWER},
-        ALIAS,
-        caution=_WRITES_THROUGH,
-    ),
-    _from_file(
-        "torch.from_numpy(np.load(path, mmap_mode='r'))",
-        {**MAPPED, "written to": SEGFAULT},
-        ALIAS,
-        hazard=_READ_ONLY_MAP,
-    ),
+    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", MAPPED),
     _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", MAPPED),
     _from_file(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
@@ -561,20 +543,8 @@ ROUTES = (
         families=(SHARED,),
         caution="moves the tensor's memory, not that of arrays or tensors which shared it before: a stays where it is",
     ),
-    _between(
-        "torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))",
-        ALIAS,
-        inputs={"closed in use": SEGFAULT},
-        families=(SHARED,),
-        hazard=_CLOSED_BELOW,
-    ),
-    _between(
-        "torch.frombuffer(memory.buf, dtype=dtype)",
-        ALIAS,
-        inputs={"closed in use": SEGFAULT},
-        families=(SHARED,),
-        hazard=_CLOSED_BELOW,
-    ),
+    _over_block("torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))"),
+    _over_block("torch.frombuffer(memory.buf, dtype=dtype)"),
     _between(
         "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))",
         ALIAS,
@@ -594,13 +564,9 @@ ROUTES = (
     _to_device("d.copy_(t)", INTO, inputs=FILLED),
     _early_to_device("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
     _early_to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
-    _early_to_device(
-        "s.copy_(t); d.copy_(s, non_blocking=True)", INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL
-    ),
-    _early_to_device(
+    _staged("s.copy_(t); d.copy_(s, non_blocking=True)"),
+    _staged(
         "copy_in_chunks(d, t, stages)",
-        INTO,
-        host_memory=(PAGEABLE,),
         needs="streams",
         hazard="the copy runs on a side stream: the current stream waits for it, the host does not",
     ),
@@ -610,35 +576,18 @@ ROUTES = (
     _to_device("torch.as_tensor(a, device=device)", array=True),
     _to_device("torch.asarray(a, device=device)", array=True),
     _to_device("d.copy_(torch.from_numpy(a))", INTO, array=True),
-    _early_to_device(
-        "s.numpy()[:] = a; d.copy_(s, non_blocking=True)",
-        INTO,
-        array=True,
-        host_memory=(PAGEABLE,),
-        hazard=_WAIT_BEFORE_REFILL,
-    ),
-    _to_device("t.to(device, torch.float32)", casts_to="float32", families=(TRANSFER_CASTING, TRANSFER_UINT8)),
-    _early_to_device(
-        "t.to(device, torch.float32, non_blocking=True)",
-        casts_to="float32",
-        families=(TRANSFER_CASTING, TRANSFER_UINT8),
-        caution=_CASTS_THERE,
-    ),
-    _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING, TRANSFER_UINT8)),
+    _staged("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", array=True),
+    _to_device("t.to(device, torch.float32)", **CASTS),
+    _early_to_device("t.to(device, torch.float32, non_blocking=True)", caution=_CASTS_THERE, **CASTS),
+    _to_device("t.float().to(device)", **CASTS),
     # the copy waits, and the cast is queued behind it
-    _to_device("t.to(device).float()", casts_to="float32", non_blocking=True, families=(TRANSFER_UINT8,)),
-    _early_to_device("t.to(device, non_blocking=True).float()", casts_to="float32", families=(TRANSFER_UINT8,)),
-    _to_bfloat16("t.to(device, torch.bfloat16)"),
-    _to_bfloat16("t.bfloat16().to(device)"),
+    _to_device("t.to(device).float()", non_blocking=True, **FROM_UINT8),
+    _early_to_device("t.to(device, non_blocking=True).float()", **FROM_UINT8),
+    _to_device("t.to(device, torch.bfloat16)", **CASTS_TO_BFLOAT16),
+    _to_device("t.bfloat16().to(device)", **CASTS_TO_BFLOAT16),
     # the copy waits, and the cast is queued behind it
-    _to_bfloat16("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE),
-    _to_bfloat16(
-        "t.to(device, torch.bfloat16, non_blocking=True)",
-        non_blocking=True,
-        hazard=_SOURCE_IN_FLIGHT,
-        hazard_memory=(PINNED, REGISTERED),
-        caution=_CASTS_THERE,
-    ),
+    _to_device("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
+    _early_to_device("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
     # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
     _early_to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
@@ -648,24 +597,9 @@ ROUTES = (
     # Device to host
     _to_host("t.cpu()", inputs=MOVED),
     _to_host("t.to('cpu')", inputs=MOVED),
-    _to_host(
-        "t.to('cpu', non_blocking=True)",
-        inputs=MOVED,
-        host_memory=(PINNED,),
-        families=(TRANSFER, SUSTAINED),
-        non_blocking=True,
-        hazard=_READ_TOO_EARLY,
-    ),
-    _to_host("h.copy_(t)", INTO, inputs=FILLED, host_memory=(PAGEABLE, PINNED)),
-    _to_host(
-        "h.copy_(t, non_blocking=True)",
-        INTO,
-        inputs=FILLED,
-        host_memory=(PAGEABLE, PINNED),
-        families=(TRANSFER, SUSTAINED),
-        non_blocking=True,
-        hazard=_READ_TOO_EARLY,
-    ),
+    _early_to_host("t.to('cpu', non_blocking=True)", COPY, inputs=MOVED, host_memory=(PINNED,)),
+    _to_host("h.copy_(t)", INTO, inputs=FILLED, host_memory=HOSTS),
+    _early_to_host("h.copy_(t, non_blocking=True)", INTO, inputs=FILLED, host_memory=HOSTS),
     _to_array("t.cpu().numpy()"),
     _to_array("t.to('cpu').numpy()"),
     _to_array("t.detach().cpu().numpy()", DETACHED),
@@ -675,7 +609,7 @@ ROUTES = (
     _to_array("t.numpy(force=True)", DETACHED, needs="torch>=1.13"),
     _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
     _to_array("t.cpu().detach().numpy().copy()", DETACHED, hazard="t.cpu() is a copy already"),
-    _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=(PAGEABLE, PINNED), caution=_SHOWS_THE_BUFFER),
+    _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
     _to_array(
         "buffers.start(t); buffers.read()", memory=INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE
     ),
@@ -686,27 +620,23 @@ ROUTES = (
     _to_host("[x.item() for x in numbers]", families=(MANY,), casts_to="python", hazard="waits for the device at each"),
     _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
-    _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=(PAGEABLE, PINNED), families=(DEVICE_TREES,)),
+    _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=HOSTS, families=(DEVICE_TREES,)),
     _early_to_device(
-        "map_tree(lambda x: x.to(device, non_blocking=True), tree)",
-        host_memory=(PAGEABLE, PINNED),
-        families=(DEVICE_TREES,),
+        "map_tree(lambda x: x.to(device, non_blocking=True), tree)", host_memory=HOSTS, families=(DEVICE_TREES,)
     ),
-    _to_device("[x.to(device) for x in tensors]", host_memory=(PAGEABLE, PINNED), families=(MANY,)),
-    _early_to_device(
-        "[x.to(device, non_blocking=True) for x in tensors]", host_memory=(PAGEABLE, PINNED), families=(MANY,)
-    ),
+    _to_device("[x.to(device) for x in tensors]", host_memory=HOSTS, families=(MANY,)),
+    _early_to_device("[x.to(device, non_blocking=True) for x in tensors]", host_memory=HOSTS, families=(MANY,)),
     _early_to_device(
         "torch._foreach_copy_(ds, tensors, non_blocking=True)",
         INTO,
-        host_memory=(PAGEABLE, PINNED),
+        host_memory=HOSTS,
         families=(MANY,),
         needs="torch>=2.1",
         caution="a private function of torch, which may change without notice",
     ),
     _early_to_device(
         "torch.cat(tensors, out=s); s.to(device, non_blocking=True).split([len(x) for x in tensors])",
-        host_memory=(PAGEABLE, PINNED),
+        host_memory=HOSTS,
         families=(MANY,),
         hazard=_WAIT_BEFORE_REFILL,
     ),
@@ -716,6 +646,16 @@ ROUTES = (
 def select(family: str, direction: str | None = None) -> list[Route]:
     """The routes of a family, in catalogue order."""
     return [route for route in ROUTES if family in route.families and direction in (None, route.direction)]
+
+
+def expressions(family: str, direction: str | None = None) -> list[str]:
+    """Those of the routes of a family: the parameter ``route`` of what times them."""
+    return [route.expression for route in select(family, direction)]
+
+
+def contracts_of(family: str, direction: str | None = None) -> dict[str, dict[str, Any]]:
+    """What they promise, by expression: the ``contracts`` of what times them."""
+    return {route.expression: route.contract() for route in select(family, direction)}
 
 
 def find(expression: str, direction: str) -> Route:
