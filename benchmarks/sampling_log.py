@@ -87,9 +87,9 @@ class Logged:
             for setup in self._setups:
                 setup(*self._build_params())
         except Exception as error:
-            if self.log_why(error):
-                return True
-            raise
+            if not self.log_why(error):
+                raise
+            return True
         return False
 
     def log_why(self, error):

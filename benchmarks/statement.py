@@ -115,9 +115,10 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     def run(self, *params):
         """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
         try:
-            with devices.out_of_memory_skips():
-                return self._run(params)
+            return self._run(params)
         except Exception as error:
+            if sampling_log.is_out_of_memory(error) and not isinstance(error, NotImplementedError):
+                error = NotImplementedError(f"out of memory: {sampling_log.first_sentence(error)}")
             if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
                 raise SkipNotImplemented(str(error)) from None
             raise
