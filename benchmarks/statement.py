@@ -23,7 +23,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.track import TrackBenchmark
 
-from . import devices, families, nvml, sampling_log, timing, version
+from . import contracts, devices, nvml, sampling_log, timing, version
 
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 # What a benchmark may say of how it is timed: as timing.Timing takes it, and what else
@@ -38,11 +38,11 @@ class _Declared(sampling_log.Logged):
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
-        for each, default in json.loads(json.dumps(asdict(families.Family()))).items():  # asv describes no tuples
+        for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv describes no tuples
             setattr(self, each, _get_first_attr(attr_sources, each, default))
         text = inspect.getdoc(inspect.getmodule(version.owner(func))) or ""
         self.question = " ".join(text.split("\n\n")[0].split())  # the first paragraph of its file's docstring
-        self.version = version.version_of(func, *self.deciding, spoken=families.SPOKEN)
+        self.version = version.version_of(func, *self.deciding, spoken=contracts.SPOKEN)
         self.version_alts = ()
 
     def log_figures(self, began, **figures):
@@ -80,7 +80,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
     timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere;
                              its ``parts``, where it has them, name the seconds of what it times beside, a figure a call
-    contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does what families.py names
+    contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does contracts.Family
     """
 
     name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 # A route is its expression, a setting its text, which name the cell; what else the catalogues say of them decides no
 # figure. File -> the name in it that is a catalogue, "" where all of it is
 CATALOGUES = {HERE / "routes.py": "", HERE / "contracts.py": "", HERE / "environment.py": "SETTINGS"}
-# Of a class, beside what families.py names: which cells there are, and how long and how often asv is to run them
+# Of a class, beside what contracts.Family names: which cells there are, and how long and how often asv is to run them
 SPOKEN = ("params", "param_names", "contracts", "rounds", "timeout", "unit")
 BENCHMARK = re.compile("timeit_|track_")
 
