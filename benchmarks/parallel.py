@@ -30,6 +30,7 @@ ALL, EIGHT = _contracts.ALL_THREADS, "8"
 class _Parallel:
     """A family again: its parameters, with ``threads`` behind the route."""
 
+    param_names = ("route", "threads", "dtype", "nbytes")
     on_all_cores = True
 
     def setup(self, route, threads, *others):
@@ -55,13 +56,11 @@ def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=
 
 class NumpyToTorch(_Parallel, _conversion.NumpyToTorch):
     beside = _ONE_THREAD
-    param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_conversion.NumpyToTorch, _routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT))
 
 
 class TorchToNumpy(_Parallel, _conversion.TorchToNumpy):
     beside = _ONE_THREAD
-    param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_conversion.TorchToNumpy, _routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT))
 
 
@@ -90,7 +89,6 @@ class TensorsToArray(_Parallel, _batches.TensorsToArray):
 class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
     role = "casting"
     title = "to float32"
-    param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(
         _casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, _casting.NumpyToFloat32.params[1], dtype="float64"
     )
@@ -99,26 +97,22 @@ class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
 class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
     role = "casting"
     title = "from bfloat16"
-    param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, ["bfloat16"], dtype="bfloat16")
 
 
 class NumpyToFloat16(_Parallel, _casting.NumpyToFloat16):
     role = "casting"
     drawn = False
-    param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.NumpyToFloat16, _routes.NUMPY_TO_TORCH, ["float32"])
 
 
 class NumpyToBfloat16(_Parallel, _casting.NumpyToBfloat16):
     role = "casting"
     drawn = False
-    param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.NumpyToBfloat16, _routes.NUMPY_TO_TORCH, ["float32"])
 
 
 class TensorToFloat16(_Parallel, _casting.TensorToFloat16):
     role = "casting"
     drawn = False
-    param_names = ("route", "threads", "dtype", "nbytes")
     params = _params(_casting.TensorToFloat16, _routes.TORCH_TO_NUMPY, ["float32"])
