@@ -48,7 +48,8 @@ class _Parallel:
 
 
 def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=""):
-    """The routes of a family that move bytes, ``others`` of its parameters, and its sizes from FROM on."""
+    """The routes of a family that move bytes, its other parameters or ``others``, and its sizes from FROM on."""
+    others = others or family.params[1:-1]
     routes = (_routes.find(route, direction) for route in family.params[0])
     moving = [route.expression for route in routes if route.memory_for(dtype, layout) != _routes.ALIAS]
     return moving, list(threads), *others, [size for size in family.params[-1] if size >= FROM]
@@ -67,13 +68,13 @@ class TorchToNumpy(_Parallel, _conversion.TorchToNumpy):
 class LayoutToTorch(_Parallel, _layout.NumpyToTorch):
     title = "by layout"
     param_names = ("route", "threads", "layout", "nbytes")
-    params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, _sources.LAYOUTS, layout="strided")
+    params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, layout="strided")
 
 
 class LayoutToNumpy(_Parallel, _layout.TorchToNumpy):
     title = "by layout"
     param_names = ("route", "threads", "layout", "nbytes")
-    params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, _sources.LAYOUTS, layout="strided")
+    params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, layout="strided")
 
 
 class ArraysToTensor(_Parallel, _batches.ArraysToTensor):
@@ -89,30 +90,25 @@ class TensorsToArray(_Parallel, _batches.TensorsToArray):
 class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
     role = "casting"
     title = "to float32"
-    params = _params(
-        _casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, _casting.NumpyToFloat32.params[1], dtype="float64"
-    )
+    params = _params(_casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, dtype="float64")
 
 
 class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
     role = "casting"
     title = "from bfloat16"
-    params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, ["bfloat16"], dtype="bfloat16")
+    params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, dtype="bfloat16")
 
 
 class NumpyToFloat16(_Parallel, _casting.NumpyToFloat16):
     role = "casting"
-    drawn = False
-    params = _params(_casting.NumpyToFloat16, _routes.NUMPY_TO_TORCH, ["float32"])
+    params = _params(_casting.NumpyToFloat16, _routes.NUMPY_TO_TORCH)
 
 
 class NumpyToBfloat16(_Parallel, _casting.NumpyToBfloat16):
     role = "casting"
-    drawn = False
-    params = _params(_casting.NumpyToBfloat16, _routes.NUMPY_TO_TORCH, ["float32"])
+    params = _params(_casting.NumpyToBfloat16, _routes.NUMPY_TO_TORCH)
 
 
 class TensorToFloat16(_Parallel, _casting.TensorToFloat16):
     role = "casting"
-    drawn = False
-    params = _params(_casting.TensorToFloat16, _routes.TORCH_TO_NUMPY, ["float32"])
+    params = _params(_casting.TensorToFloat16, _routes.TORCH_TO_NUMPY)

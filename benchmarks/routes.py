@@ -97,6 +97,11 @@ def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
     return {source: does for does, sources in outcomes.items() for source in sources}
 
 
+def _but(inputs: Outcomes, outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """The same as with other routes, but for these."""
+    return {**inputs, **_each(outcomes)}
+
+
 # numpy→torch: what torch.from_numpy does, and everything that is built on it
 FROM_NUMPY = _each(
     {
@@ -107,8 +112,8 @@ FROM_NUMPY = _each(
         "TypeError": ["datetime64", "longdouble", "ml_dtypes", "object", "object of numbers", "structured"],
     }
 )
-COPIES_FIRST = {**FROM_NUMPY, **_each({WORKS: ["broadcast", "read-only"]})}
-NUMPY_COPIES_FIRST = {**COPIES_FIRST, **_each({WORKS: ["negative strides", "record field"]})}
+COPIES_FIRST = _but(FROM_NUMPY, {WORKS: ["broadcast", "read-only"]})
+NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {WORKS: ["negative strides", "record field"]})
 NUMPY_CASTS = {
     **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
     **{"datetime64": COUNTS, "masked": UNMASKED},
@@ -130,20 +135,11 @@ NUMPY = _each(
 )
 DETACHED = {**NUMPY, "requires grad": DETACHES}
 # copy_ reads whatever a tensor's memory means; the array's own memory is dense
-INTO_ARRAY = {
-    **{**NUMPY, "requires grad": DETACHES},
-    **_each({WORKS: ["conjugate view", "float8", "negative view"], "RuntimeError": ["quantized", "sparse"]}),
-}
-RESOLVED = {**NUMPY, **_each({WORKS: ["conjugate view", "negative view"]})}
-TORCH_CASTS = {
-    **NUMPY,
-    **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
-}
+INTO_ARRAY = _but(DETACHED, {WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]})
+RESOLVED = _but(NUMPY, {WORKS: ["conjugate view", "negative view"]})
+TORCH_CASTS = _but(NUMPY, {REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], RAISES: ["quantized"]})
 TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": WORKS}
-TO_DLPACK = {
-    **NUMPY,
-    **_each({"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], "RuntimeError": ["float8"]}),
-}
+TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]})
 # What routes of contiguous results copy: the layouts that people call them for
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 # torch has bfloat16 and NumPy has not
@@ -221,13 +217,10 @@ def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Rou
 
 # file→tensor. What maps a file dies when somebody cuts it short meanwhile, what has read it does not. Where the file
 # says nothing of how many numbers it holds, a shorter one is taken for whole.
-READ = {
-    "missing": "FileNotFoundError",
-    **_each({"ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]}),
-}
+READ = _each({"FileNotFoundError": ["missing"], "ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]})
 MAPPED = {**READ, "cut short in use": BUS_ERROR}
 MAPPED_RAW = {**MAPPED, "cut short": FEWER}
-FROM_FILE = {**MAPPED, **_each({RAISES: ["missing", "cut short"]})}
+FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
 
 
 def _from_file(expression: str, inputs: Outcomes, memory: str = COPY, **promises: Any) -> Route:
@@ -316,7 +309,7 @@ ROUTES = (
     _to_torch(
         "torch.from_dlpack(a, copy=True)",
         COPY,
-        inputs={**DLPACK, **_each({WORKS: ["negative strides", "record field"]})},
+        inputs=_but(DLPACK, {WORKS: ["negative strides", "record field"]}),
         needs="torch>=2.9 numpy>=2.1",
         memmove=True,
     ),
@@ -334,7 +327,7 @@ ROUTES = (
     _to_torch(
         "torch.utils.data.default_convert(a)",
         ALIAS,
-        inputs={**FROM_NUMPY, **_each({UNCONVERTED: ["masked", "object", "object of numbers"]})},
+        inputs=_but(FROM_NUMPY, {UNCONVERTED: ["masked", "object", "object of numbers"]}),
         needs="torch>=1.11",
         hazard="gives back what it does not know, such as masked arrays and those of objects or strings",
     ),
@@ -383,7 +376,7 @@ ROUTES = (
     _to_numpy(
         "np.array(t)",
         COPY,
-        inputs={**NUMPY, **_each({WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]})},
+        inputs=_but(NUMPY, {WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
         memmove=True,
         hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
     ),
@@ -427,7 +420,7 @@ ROUTES = (
         "t.view(torch.int16).numpy()",
         "int16",
         BFLOAT16,
-        {**DETACHED, **_each({WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]})},
+        _but(DETACHED, {WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
         view=True,
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),
@@ -461,7 +454,7 @@ ROUTES = (
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
-        inputs={**FROM_NUMPY, **_each({WORKS: ["broadcast", "negative strides", "record field"]})},
+        inputs=_but(FROM_NUMPY, {WORKS: ["broadcast", "negative strides", "record field"]}),
         copies=(*NOT_CONTIGUOUS, "broadcast", "negative strides", "record field"),
         families=(LAYOUT,),
         hazard=_NEVER_0D,
@@ -525,7 +518,7 @@ ROUTES = (
     _from_file("torch.from_file(path, size=size, dtype=torch.float32)", FROM_FILE),
     _from_file(
         "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
-        {**MAPPED, **_each({EXTENDS: ["missing", "cut short"]})},
+        _but(MAPPED, {EXTENDS: ["missing", "cut short"]}),
         ALIAS,
         hazard=_MAKES_A_FILE,
     ),

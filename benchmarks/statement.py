@@ -115,19 +115,16 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     def run(self, *params):
         """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
         try:
-            return self._run(params)
+            statement, namespace, *calls = self.func(*params)
+            timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
+            prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
+            return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
         except Exception as error:
             if sampling_log.is_out_of_memory(error) and not isinstance(error, NotImplementedError):
                 error = NotImplementedError(f"out of memory: {sampling_log.first_sentence(error)}")
             if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
                 raise SkipNotImplemented(str(error)) from None
             raise
-
-    def _run(self, params):
-        statement, namespace, *calls = self.func(*params)
-        timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
-        prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
-        return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
 
     def _measure(self, timer, params, prepare, calls):
         """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""
