@@ -17,8 +17,7 @@ LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
 
 def log(**record):
     """Append one JSON line to the sampling log, if the caller of asv asked for one (scripts/run.py does)."""
-    path = os.environ.get(LOG_VARIABLE)
-    if path:
+    if path := os.environ.get(LOG_VARIABLE):
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 

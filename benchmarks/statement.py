@@ -129,11 +129,11 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     def _measure(self, timer, params, prepare, calls):
         """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
-        cells = list(itertools.product(*self._params))
+        usual = dict(zip(itertools.product(*self._params), self.samples_per_process))[params]
         around = [self._device_state()]
         samples, number, found = timing.Timing(
             timer,
-            count=int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)],
+            count=int(self.repeat) or usual,
             nbytes=0 if self.light else self._nbytes(params),
             calls=calls,
             number=self.number,
@@ -147,7 +147,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             found["device"] = around
         found.update(sampling_log.NOTES)
         if self.needs_device:
-            found["on_device"] = True  # its clock is not the processor's, see scripts/records/quiet.py
+            found["on_device"] = True  # its clock is not the processor's, see scripts/store/quiet.py
         self.log_figures(self._began, **found)
         return {"samples": samples, "number": number}
 
