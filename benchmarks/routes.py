@@ -102,6 +102,7 @@ def _but(inputs: Outcomes, outcomes: Mapping[str, Iterable[str]]) -> dict[str, s
     return {**inputs, **_each(outcomes)}
 
 
+RAISES = "RuntimeError"  # as torch does most
 # numpy→torch: what torch.from_numpy does, and everything that is built on it
 FROM_NUMPY = _each(
     {
@@ -112,20 +113,27 @@ FROM_NUMPY = _each(
         "TypeError": ["datetime64", "longdouble", "ml_dtypes", "object", "object of numbers", "structured"],
     }
 )
+ALL_WORK = _each({WORKS: FROM_NUMPY})
 COPIES_FIRST = _but(FROM_NUMPY, {WORKS: ["broadcast", "read-only"]})
 NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {WORKS: ["negative strides", "record field"]})
-NUMPY_CASTS = {
-    **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
-    **{"datetime64": COUNTS, "masked": UNMASKED},
-}
+NUMPY_CASTS = _but(
+    ALL_WORK, {COUNTS: ["datetime64"], UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]}
+)
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
     **_each({WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
     "masked": UNMASKED,
     "negative strides": ABORTS,
 }
+NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": INFINITE}
+DLPACK_COPIES_FIRST = _but(DLPACK, {WORKS: ["negative strides", "record field"]})
+COPYTO = _but(
+    ALL_WORK, {UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
+)
+LISTED = _but(
+    ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], WRONG: ["structured"]}
+)
 # torch→numpy: what Tensor.numpy does
-RAISES = "RuntimeError"
 NUMPY = _each(
     {
         WORKS: ["complex", "empty", "expanded", "strided"],
@@ -140,8 +148,15 @@ RESOLVED = _but(NUMPY, {WORKS: ["conjugate view", "negative view"]})
 TORCH_CASTS = _but(NUMPY, {REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], RAISES: ["quantized"]})
 TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": WORKS}
 TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]})
+# a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
+DENSE = _but(NUMPY, {WORKS: ["negative view"], RAISES: ["sparse"]})
+TORCH_LISTED = _each({WORKS: NUMPY, DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
 # What routes of contiguous results copy: the layouts that people call them for
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
+NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
+# What passes Python's numbers
+_OBJECTS = "makes a Python object of every element; an empty source loses its dtype"
+BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
 # torch has bfloat16 and NumPy has not
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 
@@ -175,9 +190,11 @@ def _resolving(expression: str, inputs: Outcomes, needs: str) -> Route:
 
 HOSTS = (PAGEABLE, PINNED)
 ANY_HOST = (*HOSTS, REGISTERED)
-# What is cast on the way to the device
+# What several routes to the device promise alike
 CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
 FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
+TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
+MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
 CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
 # A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
 # fills the same buffer again and again
@@ -231,13 +248,16 @@ def _read_only(expression: str, inputs: Outcomes) -> Route:
     return _from_file(expression, {**inputs, "written to": SEGFAULT}, ALIAS, hazard=_READ_ONLY_MAP)
 
 
-def _between(expression: str, memory: str, **promises: Any) -> Route:
-    return Route(expression, PROCESS_TO_PROCESS, memory, **{"families": (HANDED_OVER,), **promises})
+def _shared(expression: str, memory: str, **promises: Any) -> Route:
+    return Route(expression, PROCESS_TO_PROCESS, memory, families=(SHARED,), **promises)
 
 
 def _over_block(expression: str) -> Route:
-    inputs = {"closed in use": SEGFAULT}
-    return _between(expression, ALIAS, inputs=inputs, families=(SHARED,), hazard=_CLOSED_BELOW)
+    return _shared(expression, ALIAS, inputs={"closed in use": SEGFAULT}, hazard=_CLOSED_BELOW)
+
+
+def _handed_over(expression: str, memory: str, **promises: Any) -> Route:
+    return Route(expression, PROCESS_TO_PROCESS, memory, families=(HANDED_OVER,), **promises)
 
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
@@ -256,7 +276,6 @@ _TENSOR_CLASS = (
     "always gives float32: shares the memory of a source that is float32 already, and a complex one loses its "
     "imaginary part; takes a 0-d array of integers for a size and gives that many uninitialised numbers"
 )
-_BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
 _DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
 _NO_CAST = "shares the memory of a source that is float32 already"
 _INFINITE = "numbers beyond 65,504 become infinite"
@@ -307,18 +326,14 @@ ROUTES = (
         hazard="shares a read-only array without a warning, and aborts the process on negative strides",
     ),
     _to_torch(
-        "torch.from_dlpack(a, copy=True)",
-        COPY,
-        inputs=_but(DLPACK, {WORKS: ["negative strides", "record field"]}),
-        needs="torch>=2.9 numpy>=2.1",
-        memmove=True,
+        "torch.from_dlpack(a, copy=True)", COPY, inputs=DLPACK_COPIES_FIRST, needs="torch>=2.9 numpy>=2.1", memmove=True
     ),
     _to_torch(
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
         inputs={
             **_each({WRONG: FROM_NUMPY, WORKS: ["complex", "unaligned"]}),
-            **_each({"RuntimeError": ["broadcast", "negative strides", "record field", "strided"]}),
+            **_each({RAISES: ["broadcast", "negative strides", "record field", "strided"]}),
             **{"empty": "ValueError", "masked": UNMASKED, "read-only": WARNS},
         },
         needs="torch>=1.10",
@@ -333,28 +348,8 @@ ROUTES = (
     ),
     _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS, hazard=_LEGACY_VARIABLE),
     _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN),
-    _to_torch(
-        "np.copyto(b.numpy(), a)",
-        INTO,
-        inputs={
-            **_each({WORKS: FROM_NUMPY, "TypeError": ["datetime64", "object", "object of numbers", "structured"]}),
-            "masked": UNMASKED,
-        },
-        memmove=True,
-    ),
-    _to_torch(
-        "torch.tensor(a.tolist())",
-        COPY,
-        casts_to="python",
-        inputs={
-            **_each(
-                {WORKS: FROM_NUMPY, "RuntimeError": ["datetime64", "masked"], "TypeError": ["longdouble", "object"]}
-            ),
-            "structured": WRONG,
-        },
-        per_element=True,
-        hazard=_BY_ELEMENT,
-    ),
+    _to_torch("np.copyto(b.numpy(), a)", INTO, inputs=COPYTO, memmove=True),
+    _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, **BY_ELEMENT),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
     _resolving("t.numpy(force=True)", {**RESOLVED, "requires grad": DETACHES}, needs="torch>=1.13"),
@@ -399,15 +394,7 @@ ROUTES = (
     ),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
     _to_numpy("torch.from_numpy(b).copy_(t)", INTO, inputs=INTO_ARRAY, families=MAIN),
-    _to_numpy(
-        "np.array(t.tolist())",
-        COPY,
-        casts_to="python",
-        inputs={**_each({WORKS: NUMPY, "RuntimeError": ["quantized", "sparse"]}), "requires grad": DETACHES},
-        refuses={},
-        per_element=True,
-        hazard=_BY_ELEMENT,
-    ),
+    _to_numpy("np.array(t.tolist())", COPY, inputs=TORCH_LISTED, refuses={}, **BY_ELEMENT),
     # Casting on the way
     _cast("torch.from_numpy(a).type(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
@@ -427,12 +414,7 @@ ROUTES = (
     # To 16 bits: which of the two casts faster
     _cast("torch.from_numpy(a).half()", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
     _cast("torch.from_numpy(a).to(torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast(
-        "torch.from_numpy(a.astype(np.float16))",
-        inputs={**NUMPY_CASTS, "datetime64": INFINITE},
-        casts_to="float16",
-        caution=_INFINITE_AND_WARNS,
-    ),
+    _cast("torch.from_numpy(a.astype(np.float16))", COPY, NUMPY_CASTS_TO_16, "float16", caution=_INFINITE_AND_WARNS),
     _cast("torch.tensor(a, dtype=torch.float16)", inputs=COPIES_FIRST, casts_to="float16", caution=_INFINITE),
     _cast("torch.as_tensor(a, dtype=torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
     _cast("torch.from_numpy(a).bfloat16()", casts_to="bfloat16", caution=_FEW_DIGITS),
@@ -459,21 +441,8 @@ ROUTES = (
         families=(LAYOUT,),
         hazard=_NEVER_0D,
     ),
-    # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
-    _to_numpy(
-        "t.contiguous().numpy()",
-        ALIAS,
-        inputs={**NUMPY, "negative view": WORKS, "sparse": "RuntimeError"},
-        copies=(*NOT_CONTIGUOUS, "expanded", "negative view"),
-        families=(LAYOUT,),
-    ),
-    _to_numpy(
-        "np.ascontiguousarray(t.numpy())",
-        ALIAS,
-        copies=(*NOT_CONTIGUOUS, "expanded"),
-        families=(LAYOUT,),
-        hazard=_NEVER_0D,
-    ),
+    _to_numpy("t.contiguous().numpy()", ALIAS, DENSE, copies=(*NOT_DENSE, "negative view"), families=(LAYOUT,)),
+    _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, copies=NOT_DENSE, families=(LAYOUT,), hazard=_NEVER_0D),
     # Many small arrays, nested containers
     Route(
         "torch.tensor(arrays)",
@@ -529,27 +498,23 @@ ROUTES = (
     _from_file("torch.from_numpy(np.load(path))", READ),
     _from_file("torch.load(path, weights_only=True)", {**READ, "cut short": "OSError"}),
     # Between processes
-    _between("np.copyto(block, a)", INTO, families=(SHARED,)),
-    _between(
+    _shared("np.copyto(block, a)", INTO),
+    _shared(
         "torch.from_numpy(a).share_memory_()",
         COPY,
-        families=(SHARED,),
         caution="moves the tensor's memory, not that of arrays or tensors which shared it before: a stays where it is",
     ),
     _over_block("torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))"),
     _over_block("torch.frombuffer(memory.buf, dtype=dtype)"),
-    _between(
-        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))",
-        ALIAS,
-        inputs={"closed in use": "BufferError"},
-        families=(SHARED,),
+    _shared(
+        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))", ALIAS, inputs={"closed in use": "BufferError"}
     ),
-    _between("connection.send(a)", COPY),
-    _between("connection.send(torch.from_numpy(a))", COPY),
-    _between(
+    _handed_over("connection.send(a)", COPY),
+    _handed_over("connection.send(torch.from_numpy(a))", COPY),
+    _handed_over(
         "connection.send(shared)", ALIAS, caution="what the worker writes shows here, too, and the other way round"
     ),
-    _between("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
+    _handed_over("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
     # Host to device
     _to_device("t.to(device)", inputs=MOVED),
     _early_to_device("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
@@ -613,27 +578,24 @@ ROUTES = (
     _to_host("[x.item() for x in numbers]", families=(MANY,), casts_to="python", hazard="waits for the device at each"),
     _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
-    _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=HOSTS, families=(DEVICE_TREES,)),
-    _early_to_device(
-        "map_tree(lambda x: x.to(device, non_blocking=True), tree)", host_memory=HOSTS, families=(DEVICE_TREES,)
-    ),
-    _to_device("[x.to(device) for x in tensors]", host_memory=HOSTS, families=(MANY,)),
-    _early_to_device("[x.to(device, non_blocking=True) for x in tensors]", host_memory=HOSTS, families=(MANY,)),
+    _to_device("map_tree(lambda x: x.to(device), tree)", **TREES_THERE),
+    _early_to_device("map_tree(lambda x: x.to(device, non_blocking=True), tree)", **TREES_THERE),
+    _to_device("[x.to(device) for x in tensors]", **MANY_THERE),
+    _early_to_device("[x.to(device, non_blocking=True) for x in tensors]", **MANY_THERE),
     _early_to_device(
         "torch._foreach_copy_(ds, tensors, non_blocking=True)",
         INTO,
-        host_memory=HOSTS,
-        families=(MANY,),
         needs="torch>=2.1",
         caution="a private function of torch, which may change without notice",
+        **MANY_THERE,
     ),
     _early_to_device(
         "torch.cat(tensors, out=s); s.to(device, non_blocking=True).split([len(x) for x in tensors])",
-        host_memory=HOSTS,
-        families=(MANY,),
         hazard=_WAIT_BEFORE_REFILL,
+        **MANY_THERE,
     ),
 )
+_BY_NAME = {(route.expression, route.direction): route for route in ROUTES}
 
 
 def select(family: str, direction: str | None = None) -> list[Route]:
@@ -653,7 +615,4 @@ def contracts_of(family: str, direction: str | None = None) -> dict[str, dict[st
 
 def find(expression: str, direction: str) -> Route:
     """The route of that expression and direction; KeyError if the catalogue has none."""
-    for route in ROUTES:
-        if (route.expression, route.direction) == (expression, direction):
-            return route
-    raise KeyError(f"no route {expression!r} {direction}")
+    return _BY_NAME[expression, direction]
