@@ -154,7 +154,7 @@ TORCH_LISTED = _each({WORKS: NUMPY, DETACHES: ["requires grad"], RAISES: ["quant
 # What routes of contiguous results copy: the layouts that people call them for
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
-# What passes Python's numbers
+# What goes by way of Python's numbers
 _OBJECTS = "makes a Python object of every element; an empty source loses its dtype"
 BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
 # torch has bfloat16 and NumPy has not
