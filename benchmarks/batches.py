@@ -34,8 +34,8 @@ class ArraysToTensor:
     title = "A list of arrays into one tensor"
     arrays = COUNT
     param_names = ("route", "nbytes")
-    params = ([route.expression for route in _routes.select(_routes.BATCHES)], _LISTS)
-    contracts = {route.expression: route.contract() for route in _routes.select(_routes.BATCHES)}
+    params = (_routes.expressions(_routes.BATCHES), _LISTS)
+    contracts = _routes.contracts_of(_routes.BATCHES)
     timeout = 300
 
     def samples_for(self, route, nbytes):
@@ -58,8 +58,8 @@ class TensorsToArray:
     title = "A list of tensors into one array"
     arrays = COUNT
     param_names = ("route", "nbytes")
-    params = ([route.expression for route in _routes.select(_routes.STACKS)], _LISTS)
-    contracts = {route.expression: route.contract() for route in _routes.select(_routes.STACKS)}
+    params = (_routes.expressions(_routes.STACKS), _LISTS)
+    contracts = _routes.contracts_of(_routes.STACKS)
 
     def samples_for(self, route, nbytes):
         return _timing.samples_per_process(nbytes)
@@ -93,18 +93,12 @@ class _Tree:
 class TreeToNumpy(_Tree):
     title = "A nested container of tensors"
     make = staticmethod(_sources.tensor)
-    params = (
-        [route.expression for route in _routes.select(_routes.TREES, _routes.TORCH_TO_NUMPY)],
-        [4 * 2**10, 2**20],
-    )
-    contracts = {r.expression: r.contract() for r in _routes.select(_routes.TREES, _routes.TORCH_TO_NUMPY)}
+    params = (_routes.expressions(_routes.TREES, _routes.TORCH_TO_NUMPY), [4 * 2**10, 2**20])
+    contracts = _routes.contracts_of(_routes.TREES, _routes.TORCH_TO_NUMPY)
 
 
 class TreeToTorch(_Tree):
     title = "A nested container of arrays"
     make = staticmethod(_sources.array)
-    params = (
-        [route.expression for route in _routes.select(_routes.TREES, _routes.NUMPY_TO_TORCH)],
-        [4 * 2**10, 2**20],
-    )
-    contracts = {r.expression: r.contract() for r in _routes.select(_routes.TREES, _routes.NUMPY_TO_TORCH)}
+    params = (_routes.expressions(_routes.TREES, _routes.NUMPY_TO_TORCH), [4 * 2**10, 2**20])
+    contracts = _routes.contracts_of(_routes.TREES, _routes.NUMPY_TO_TORCH)

@@ -48,9 +48,9 @@ class _Cold(_conversion._Conversion):
 
 class NumpyToTorch(_Cold):
     direction = _routes.NUMPY_TO_TORCH
-    params = ([r.expression for r in _routes.select(_routes.COLD, _routes.NUMPY_TO_TORCH)], SIZES)
+    params = (_routes.expressions(_routes.COLD, direction), SIZES)
 
 
 class TorchToNumpy(_Cold):
     direction = _routes.TORCH_TO_NUMPY
-    params = ([r.expression for r in _routes.select(_routes.COLD, _routes.TORCH_TO_NUMPY)], SIZES)
+    params = (_routes.expressions(_routes.COLD, direction), SIZES)

@@ -43,21 +43,16 @@ class _Conversion:
 class NumpyToTorch(_Conversion):
     role = "conversion"
     direction = _routes.NUMPY_TO_TORCH
-    params = (
-        [route.expression for route in _routes.select(_routes.CONVERSION, _routes.NUMPY_TO_TORCH)],
-        _sources.NUMPY_DTYPES,
-        _sources.SIZES,
-    )
+    params = (_routes.expressions(_routes.CONVERSION, direction), _sources.NUMPY_DTYPES, _sources.SIZES)
 
 
 class TorchToNumpy(_Conversion):
     role = "conversion"
     direction = _routes.TORCH_TO_NUMPY
-    params = (
-        [route.expression for route in _routes.select(_routes.CONVERSION, _routes.TORCH_TO_NUMPY)],
-        _sources.TORCH_DTYPES,
-        _sources.SIZES,
-    )
+    params = (_routes.expressions(_routes.CONVERSION, direction), _sources.TORCH_DTYPES, _sources.SIZES)
+
+
+_DETACHING = [r.expression for r in _routes.select(_routes.CONVERSION, _routes.TORCH_TO_NUMPY) if r.takes_grad]
 
 
 class RequiresGradToNumpy(_Conversion):
@@ -70,12 +65,4 @@ class RequiresGradToNumpy(_Conversion):
     across = "nbytes"
     direction = _routes.TORCH_TO_NUMPY
     requires_grad = True
-    params = (
-        [
-            route.expression
-            for route in _routes.select(_routes.CONVERSION, _routes.TORCH_TO_NUMPY)
-            if route.inputs["requires grad"] == _routes.DETACHES
-        ],
-        ["float32"],
-        [4 * 2**10, 2**20],
-    )
+    params = (_DETACHING, ["float32"], [4 * 2**10, 2**20])

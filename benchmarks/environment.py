@@ -78,12 +78,6 @@ def mapping(address):
     return found
 
 
-def mapping_file(part):
-    """The file in this process's memory whose name has ``part`` in it; "" where there is none."""
-    paths = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
-    return next((path for path in paths if part in Path(path).name), "")
-
-
 def mapping_of(result):
     """The same of an array's or a tensor's memory. Of its middle: where it begins may be a mapping of its own."""
     array = np.asarray(result)
@@ -136,7 +130,8 @@ def _not_allocating(library):
 def _other_threshold(variable):
     """glibc says its values itself; where one is out of bounds it takes its own in silence."""
     name, _, wanted = variable.partition("=")
-    loader = mapping_file("ld-linux")
+    mapped = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
+    loader = next(path for path in mapped if "ld-linux" in Path(path).name)
     said = subprocess.run([loader, "--list-tunables"], capture_output=True, text=True).stdout
     found = re.search(rf"^{re.escape(name)}: (\w+)", said, re.MULTILINE)
     return "" if found and int(found[1], 0) == int(wanted) else f"{name} is {found[1] if found else 'not there'}"

@@ -68,8 +68,8 @@ class FileToTensor:
 
     param_names = ("route", "nbytes")
     direction = _routes.FILE_TO_TENSOR
-    params = ([route.expression for route in _routes.select(_routes.FILES)], SIZES)
-    contracts = {route.expression: route.contract() for route in _routes.select(_routes.FILES)}
+    params = (_routes.expressions(_routes.FILES), SIZES)
+    contracts = _routes.contracts_of(_routes.FILES)
     timeout = 300
 
     def setup(self, route, nbytes):

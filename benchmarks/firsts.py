@@ -12,6 +12,7 @@ from . import sampling_log as _sampling_log
 from . import sources as _sources
 
 needs_device = True
+timeout = 120
 
 CONTEXTS = 5  # processes forked by one of asv's, a sample each
 PROBE = 4096  # bytes registered to see whether that can be done
@@ -25,7 +26,6 @@ class Context:
     single_threaded = False
     number = 1
     asleep = True
-    timeout = 120
     timed_by = None
 
     def samples_for(self):
@@ -86,7 +86,6 @@ class PinnedMemory:
     params = ([2**20, 64 * 2**20, 2**30],)
     single_threaded = False
     once = True
-    timeout = 120
 
     @_devices.out_of_memory_skips()
     def setup(self, nbytes):

@@ -41,17 +41,9 @@ class _Layout(_conversion._Conversion):
 
 class NumpyToTorch(_Layout):
     direction = _routes.NUMPY_TO_TORCH
-    params = (
-        [route.expression for route in _routes.select(_routes.LAYOUT, _routes.NUMPY_TO_TORCH)],
-        _sources.LAYOUTS,
-        SIZES,
-    )
+    params = (_routes.expressions(_routes.LAYOUT, direction), _sources.LAYOUTS, SIZES)
 
 
 class TorchToNumpy(_Layout):
     direction = _routes.TORCH_TO_NUMPY
-    params = (
-        [route.expression for route in _routes.select(_routes.LAYOUT, _routes.TORCH_TO_NUMPY)],
-        _sources.LAYOUTS,
-        SIZES,
-    )
+    params = (_routes.expressions(_routes.LAYOUT, direction), _sources.LAYOUTS, SIZES)

@@ -22,7 +22,7 @@ class ToDevice(_transfer._Transfer):
     role = "many"
     direction, each = _routes.HOST_TO_DEVICE, _moving.EACH
     param_names = ("route", "memory", "tensors")
-    params = (_transfer._family(_routes.MANY, direction), [_routes.PAGEABLE, _routes.PINNED], [64, 1000])
+    params = (_routes.expressions(_routes.MANY, direction), [_routes.PAGEABLE, _routes.PINNED], [64, 1000])
 
     def setup(self, route, memory, tensors):
         super().setup(route, memory, "float32", tensors * self.each)
@@ -32,4 +32,4 @@ class ToHost(ToDevice):
     """How many float32 numbers, each a tensor on the device."""
 
     direction, each = _routes.DEVICE_TO_HOST, 4
-    params = (_transfer._family(_routes.MANY, direction), [_routes.PAGEABLE], ToDevice.params[-1])
+    params = (_routes.expressions(_routes.MANY, direction), [_routes.PAGEABLE], ToDevice.params[-1])

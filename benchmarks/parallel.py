@@ -20,7 +20,7 @@ about = "torch has its default number of threads; if that is more than 8, 8 thre
 across = "nbytes"
 drawn = False
 noise = "parallel"
-beside = {"role": "conversion", "called": "one thread"}
+_ONE_THREAD = {"role": "conversion", "called": "one thread"}
 
 FROM = 4 * _contracts.PARALLEL  # bytes: from here on torch spreads a copy of float32 over its threads
 SAMPLES = 12  # a process: between two of them torch's threads have to fall asleep, so each takes some milliseconds
@@ -30,6 +30,7 @@ ALL, EIGHT = _contracts.ALL_THREADS, "8"
 class _Parallel:
     """A family again: its parameters, with ``threads`` behind the route."""
 
+    param_names = ("route", "threads", "dtype", "nbytes")
     on_all_cores = True
 
     def setup(self, route, threads, *others):
@@ -47,44 +48,41 @@ class _Parallel:
 
 
 def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=""):
-    """The routes of a family that move bytes, ``others`` of its parameters, and its sizes from FROM on."""
+    """The routes of a family that move bytes, its other parameters or ``others``, and its sizes from FROM on."""
+    others = others or family.params[1:-1]
     routes = (_routes.find(route, direction) for route in family.params[0])
     moving = [route.expression for route in routes if route.memory_for(dtype, layout) != _routes.ALIAS]
     return moving, list(threads), *others, [size for size in family.params[-1] if size >= FROM]
 
 
 class NumpyToTorch(_Parallel, _conversion.NumpyToTorch):
-    param_names = ("route", "threads", "dtype", "nbytes")
+    beside = _ONE_THREAD
     params = _params(_conversion.NumpyToTorch, _routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT))
 
 
 class TorchToNumpy(_Parallel, _conversion.TorchToNumpy):
-    param_names = ("route", "threads", "dtype", "nbytes")
+    beside = _ONE_THREAD
     params = _params(_conversion.TorchToNumpy, _routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT))
 
 
 class LayoutToTorch(_Parallel, _layout.NumpyToTorch):
     title = "by layout"
-    beside = {}
     param_names = ("route", "threads", "layout", "nbytes")
-    params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, _sources.LAYOUTS, layout="strided")
+    params = _params(_layout.NumpyToTorch, _routes.NUMPY_TO_TORCH, layout="strided")
 
 
 class LayoutToNumpy(_Parallel, _layout.TorchToNumpy):
     title = "by layout"
-    beside = {}
     param_names = ("route", "threads", "layout", "nbytes")
-    params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, _sources.LAYOUTS, layout="strided")
+    params = _params(_layout.TorchToNumpy, _routes.TORCH_TO_NUMPY, layout="strided")
 
 
 class ArraysToTensor(_Parallel, _batches.ArraysToTensor):
-    beside = {}
     param_names = ("route", "threads", "nbytes")
     params = _params(_batches.ArraysToTensor, _routes.NUMPY_TO_TORCH)
 
 
 class TensorsToArray(_Parallel, _batches.TensorsToArray):
-    beside = {}
     param_names = ("route", "threads", "nbytes")
     params = _params(_batches.TensorsToArray, _routes.TORCH_TO_NUMPY)
 
@@ -92,40 +90,25 @@ class TensorsToArray(_Parallel, _batches.TensorsToArray):
 class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
     role = "casting"
     title = "to float32"
-    beside = {}
-    param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(
-        _casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, _casting.NumpyToFloat32.params[1], dtype="float64"
-    )
+    params = _params(_casting.NumpyToFloat32, _routes.NUMPY_TO_TORCH, dtype="float64")
 
 
 class Bfloat16ToNumpy(_Parallel, _casting.Bfloat16ToNumpy):
     role = "casting"
     title = "from bfloat16"
-    beside = {}
-    param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, ["bfloat16"], dtype="bfloat16")
+    params = _params(_casting.Bfloat16ToNumpy, _routes.TORCH_TO_NUMPY, dtype="bfloat16")
 
 
 class NumpyToFloat16(_Parallel, _casting.NumpyToFloat16):
     role = "casting"
-    drawn = False
-    beside = {}
-    param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_casting.NumpyToFloat16, _routes.NUMPY_TO_TORCH, ["float32"])
+    params = _params(_casting.NumpyToFloat16, _routes.NUMPY_TO_TORCH)
 
 
 class NumpyToBfloat16(_Parallel, _casting.NumpyToBfloat16):
     role = "casting"
-    drawn = False
-    beside = {}
-    param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_casting.NumpyToBfloat16, _routes.NUMPY_TO_TORCH, ["float32"])
+    params = _params(_casting.NumpyToBfloat16, _routes.NUMPY_TO_TORCH)
 
 
 class TensorToFloat16(_Parallel, _casting.TensorToFloat16):
     role = "casting"
-    drawn = False
-    beside = {}
-    param_names = ("route", "threads", "dtype", "nbytes")
-    params = _params(_casting.TensorToFloat16, _routes.TORCH_TO_NUMPY, ["float32"])
+    params = _params(_casting.TensorToFloat16, _routes.TORCH_TO_NUMPY)

@@ -22,7 +22,6 @@ drawn = False
 APART, NEIGHBOURS = "apart", "neighbours"
 DISTANCES = {APART: _sources.APART, NEIGHBOURS: _sources.NEIGHBOURS}
 speaks_for = "memmove"
-beside = {"lying": APART, "called": APART}
 settings = {text: caution for text, caution in _environment.ADVISED.items() if text in _environment.COPYING}
 COUNT = 100  # fresh copies
 SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
@@ -31,6 +30,7 @@ SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
 class _Placed(_conversion._Conversion):
     """route × lying × nbytes of float32."""
 
+    beside = {"lying": APART, "called": APART}
     param_names = ("route", "lying", "nbytes")
 
     def samples_for(self, route, lying, nbytes):
@@ -64,7 +64,6 @@ class _Fresh:
     title = "a hundred fresh copies that are kept"
     param_names = ("route", "copied", "nbytes")
     orders = {"each when it is made": False, "when all are made": True}
-    beside = {}
 
     def track_neighbours(self, route, copied, nbytes):
         found, sources, pairs = _routes.find(route, self.direction), [], []

@@ -97,6 +97,12 @@ def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
     return {source: does for does, sources in outcomes.items() for source in sources}
 
 
+def _but(inputs: Outcomes, outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """The same as with other routes, but for these."""
+    return {**inputs, **_each(outcomes)}
+
+
+RAISES = "RuntimeError"  # as torch does most
 # numpy→torch: what torch.from_numpy does, and everything that is built on it
 FROM_NUMPY = _each(
     {
@@ -107,20 +113,27 @@ FROM_NUMPY = _each(
         "TypeError": ["datetime64", "longdouble", "ml_dtypes", "object", "object of numbers", "structured"],
     }
 )
-COPIES_FIRST = {**FROM_NUMPY, **_each({WORKS: ["broadcast", "read-only"]})}
-NUMPY_COPIES_FIRST = {**COPIES_FIRST, **_each({WORKS: ["negative strides", "record field"]})}
-NUMPY_CASTS = {
-    **_each({WORKS: FROM_NUMPY, "TypeError": ["structured"], "ValueError": ["object"]}),
-    **{"datetime64": COUNTS, "masked": UNMASKED},
-}
+ALL_WORK = _each({WORKS: FROM_NUMPY})
+COPIES_FIRST = _but(FROM_NUMPY, {WORKS: ["broadcast", "read-only"]})
+NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {WORKS: ["negative strides", "record field"]})
+NUMPY_CASTS = _but(
+    ALL_WORK, {COUNTS: ["datetime64"], UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]}
+)
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
     **_each({WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
     "masked": UNMASKED,
     "negative strides": ABORTS,
 }
+NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": INFINITE}
+DLPACK_COPIES_FIRST = _but(DLPACK, {WORKS: ["negative strides", "record field"]})
+COPYTO = _but(
+    ALL_WORK, {UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
+)
+LISTED = _but(
+    ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], WRONG: ["structured"]}
+)
 # torch→numpy: what Tensor.numpy does
-RAISES = "RuntimeError"
 NUMPY = _each(
     {
         WORKS: ["complex", "empty", "expanded", "strided"],
@@ -130,21 +143,20 @@ NUMPY = _each(
 )
 DETACHED = {**NUMPY, "requires grad": DETACHES}
 # copy_ reads whatever a tensor's memory means; the array's own memory is dense
-INTO_ARRAY = {
-    **{**NUMPY, "requires grad": DETACHES},
-    **_each({WORKS: ["conjugate view", "float8", "negative view"], "RuntimeError": ["quantized", "sparse"]}),
-}
-RESOLVED = {**NUMPY, **_each({WORKS: ["conjugate view", "negative view"]})}
-TORCH_CASTS = {
-    **NUMPY,
-    **_each({REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], "RuntimeError": ["quantized"]}),
-}
-TO_DLPACK = {
-    **NUMPY,
-    **_each({"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], "RuntimeError": ["float8"]}),
-}
+INTO_ARRAY = _but(DETACHED, {WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]})
+RESOLVED = _but(NUMPY, {WORKS: ["conjugate view", "negative view"]})
+TORCH_CASTS = _but(NUMPY, {REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], RAISES: ["quantized"]})
+TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": WORKS}
+TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]})
+# a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
+DENSE = _but(NUMPY, {WORKS: ["negative view"], RAISES: ["sparse"]})
+TORCH_LISTED = _each({WORKS: NUMPY, DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
 # What routes of contiguous results copy: the layouts that people call them for
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
+NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
+# What goes by way of Python's numbers
+_OBJECTS = "makes a Python object of every element; an empty source loses its dtype"
+BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
 # torch has bfloat16 and NumPy has not
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 
@@ -165,7 +177,25 @@ def _cast(
     return Route(expression, NUMPY_TO_TORCH, memory, casts_to, inputs=inputs, **{"families": families, **promises})
 
 
-ANY_HOST = (PAGEABLE, PINNED, REGISTERED)
+def _cast_by_torch(
+    expression: str, casts_to: str, family: str, inputs: Outcomes = TORCH_CASTS, **promises: Any
+) -> Route:
+    return _to_numpy(expression, ALIAS, inputs, refuses={}, casts_to=casts_to, families=(family,), **promises)
+
+
+def _resolving(expression: str, inputs: Outcomes, needs: str) -> Route:
+    copies = ("conjugate view", "negative view")
+    return _to_numpy(expression, ALIAS, inputs, copies=copies, needs=needs, hazard=_PERHAPS_A_COPY)
+
+
+HOSTS = (PAGEABLE, PINNED)
+ANY_HOST = (*HOSTS, REGISTERED)
+# What several routes to the device promise alike
+CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
+FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
+TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
+MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
+CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
 # A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
 # fills the same buffer again and again
 MOVED, FILLED = {"requires grad": FOLLOWS}, {"requires grad": ACCUMULATES}
@@ -183,14 +213,19 @@ def _early_to_device(expression: str, memory: str = COPY, **promises: Any) -> Ro
     return _to_device(expression, memory, non_blocking=True, **promises)
 
 
-def _to_bfloat16(expression: str, **promises: Any) -> Route:
-    host_memory, families = (PAGEABLE, PINNED), (TRANSFER_BFLOAT16,)
-    return _to_device(expression, casts_to="bfloat16", host_memory=host_memory, families=families, **promises)
+def _staged(expression: str, **promises: Any) -> Route:
+    usual = {"host_memory": (PAGEABLE,), "hazard": _WAIT_BEFORE_REFILL}
+    return _early_to_device(expression, INTO, **{**usual, **promises})
 
 
 def _to_host(expression: str, memory: str = COPY, **promises: Any) -> Route:
     usual = {"host_memory": (PAGEABLE,), "families": (TRANSFER,)}
     return Route(expression, DEVICE_TO_HOST, memory, **{**usual, **promises})
+
+
+def _early_to_host(expression: str, memory: str, **promises: Any) -> Route:
+    promises.update(non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY)
+    return _to_host(expression, memory, **promises)
 
 
 def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
@@ -199,20 +234,30 @@ def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Rou
 
 # file→tensor. What maps a file dies when somebody cuts it short meanwhile, what has read it does not. Where the file
 # says nothing of how many numbers it holds, a shorter one is taken for whole.
-READ = {
-    "missing": "FileNotFoundError",
-    **_each({"ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]}),
-}
+READ = _each({"FileNotFoundError": ["missing"], "ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]})
 MAPPED = {**READ, "cut short in use": BUS_ERROR}
-FROM_FILE = {**MAPPED, **_each({RAISES: ["missing", "cut short"]})}
+MAPPED_RAW = {**MAPPED, "cut short": FEWER}
+FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
 
 
 def _from_file(expression: str, inputs: Outcomes, memory: str = COPY, **promises: Any) -> Route:
     return Route(expression, FILE_TO_TENSOR, memory, inputs=inputs, families=(FILES,), **promises)
 
 
-def _between(expression: str, memory: str, **promises: Any) -> Route:
-    return Route(expression, PROCESS_TO_PROCESS, memory, **{"families": (HANDED_OVER,), **promises})
+def _read_only(expression: str, inputs: Outcomes) -> Route:
+    return _from_file(expression, {**inputs, "written to": SEGFAULT}, ALIAS, hazard=_READ_ONLY_MAP)
+
+
+def _shared(expression: str, memory: str, **promises: Any) -> Route:
+    return Route(expression, PROCESS_TO_PROCESS, memory, families=(SHARED,), **promises)
+
+
+def _over_block(expression: str) -> Route:
+    return _shared(expression, ALIAS, inputs={"closed in use": SEGFAULT}, hazard=_CLOSED_BELOW)
+
+
+def _handed_over(expression: str, memory: str, **promises: Any) -> Route:
+    return Route(expression, PROCESS_TO_PROCESS, memory, families=(HANDED_OVER,), **promises)
 
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
@@ -231,7 +276,6 @@ _TENSOR_CLASS = (
     "always gives float32: shares the memory of a source that is float32 already, and a complex one loses its "
     "imaginary part; takes a 0-d array of integers for a size and gives that many uninitialised numbers"
 )
-_BY_ELEMENT = "makes a Python object of every element; an empty source loses its dtype"
 _DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
 _NO_CAST = "shares the memory of a source that is float32 already"
 _INFINITE = "numbers beyond 65,504 become infinite"
@@ -282,18 +326,14 @@ ROUTES = (
         hazard="shares a read-only array without a warning, and aborts the process on negative strides",
     ),
     _to_torch(
-        "torch.from_dlpack(a, copy=True)",
-        COPY,
-        inputs={**DLPACK, **_each({WORKS: ["negative strides", "record field"]})},
-        needs="torch>=2.9 numpy>=2.1",
-        memmove=True,
+        "torch.from_dlpack(a, copy=True)", COPY, inputs=DLPACK_COPIES_FIRST, needs="torch>=2.9 numpy>=2.1", memmove=True
     ),
     _to_torch(
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
         inputs={
             **_each({WRONG: FROM_NUMPY, WORKS: ["complex", "unaligned"]}),
-            **_each({"RuntimeError": ["broadcast", "negative strides", "record field", "strided"]}),
+            **_each({RAISES: ["broadcast", "negative strides", "record field", "strided"]}),
             **{"empty": "ValueError", "masked": UNMASKED, "read-only": WARNS},
         },
         needs="torch>=1.10",
@@ -302,52 +342,18 @@ ROUTES = (
     _to_torch(
         "torch.utils.data.default_convert(a)",
         ALIAS,
-        inputs={**FROM_NUMPY, **_each({UNCONVERTED: ["masked", "object", "object of numbers"]})},
+        inputs=_but(FROM_NUMPY, {UNCONVERTED: ["masked", "object", "object of numbers"]}),
         needs="torch>=1.11",
         hazard="gives back what it does not know, such as masked arrays and those of objects or strings",
     ),
     _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS, hazard=_LEGACY_VARIABLE),
     _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN),
-    _to_torch(
-        "np.copyto(b.numpy(), a)",
-        INTO,
-        inputs={
-            **_each({WORKS: FROM_NUMPY, "TypeError": ["datetime64", "object", "object of numbers", "structured"]}),
-            "masked": UNMASKED,
-        },
-        memmove=True,
-    ),
-    _to_torch(
-        "torch.tensor(a.tolist())",
-        COPY,
-        casts_to="python",
-        inputs={
-            **_each(
-                {WORKS: FROM_NUMPY, "RuntimeError": ["datetime64", "masked"], "TypeError": ["longdouble", "object"]}
-            ),
-            "structured": WRONG,
-        },
-        per_element=True,
-        hazard=_BY_ELEMENT,
-    ),
+    _to_torch("np.copyto(b.numpy(), a)", INTO, inputs=COPYTO, memmove=True),
+    _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, **BY_ELEMENT),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
-    _to_numpy(
-        "t.numpy(force=True)",
-        ALIAS,
-        inputs={**RESOLVED, "requires grad": DETACHES},
-        copies=("conjugate view", "negative view"),
-        needs="torch>=1.13",
-        hazard=_PERHAPS_A_COPY,
-    ),
-    _to_numpy(
-        "t.resolve_conj().resolve_neg().numpy()",
-        ALIAS,
-        inputs=RESOLVED,
-        copies=("conjugate view", "negative view"),
-        needs="torch>=1.10",
-        hazard=_PERHAPS_A_COPY,
-    ),
+    _resolving("t.numpy(force=True)", {**RESOLVED, "requires grad": DETACHES}, needs="torch>=1.13"),
+    _resolving("t.resolve_conj().resolve_neg().numpy()", RESOLVED, needs="torch>=1.10"),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_numpy("t.cpu().numpy()", ALIAS),
@@ -365,7 +371,7 @@ ROUTES = (
     _to_numpy(
         "np.array(t)",
         COPY,
-        inputs={**NUMPY, **_each({WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]})},
+        inputs=_but(NUMPY, {WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
         memmove=True,
         hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
     ),
@@ -388,15 +394,7 @@ ROUTES = (
     ),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
     _to_numpy("torch.from_numpy(b).copy_(t)", INTO, inputs=INTO_ARRAY, families=MAIN),
-    _to_numpy(
-        "np.array(t.tolist())",
-        COPY,
-        casts_to="python",
-        inputs={**_each({WORKS: NUMPY, "RuntimeError": ["quantized", "sparse"]}), "requires grad": DETACHES},
-        refuses={},
-        per_element=True,
-        hazard=_BY_ELEMENT,
-    ),
+    _to_numpy("np.array(t.tolist())", COPY, inputs=TORCH_LISTED, refuses={}, **BY_ELEMENT),
     # Casting on the way
     _cast("torch.from_numpy(a).type(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
@@ -404,55 +402,27 @@ ROUTES = (
     _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
-    _to_numpy(
-        "t.float().numpy()",
-        ALIAS,
-        inputs=TORCH_CASTS,
-        refuses={},
-        casts_to="float32",
-        families=(BFLOAT16,),
-        caution=_NO_CAST,
-    ),
-    _to_numpy(
+    _cast_by_torch("t.float().numpy()", "float32", BFLOAT16, caution=_NO_CAST),
+    _cast_by_torch(
         "t.view(torch.int16).numpy()",
-        ALIAS,
-        inputs={
-            **DETACHED,
-            **_each({WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
-        },
-        refuses={},
-        casts_to="int16",
+        "int16",
+        BFLOAT16,
+        _but(DETACHED, {WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
         view=True,
-        families=(BFLOAT16,),
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),
     # To 16 bits: which of the two casts faster
     _cast("torch.from_numpy(a).half()", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
     _cast("torch.from_numpy(a).to(torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast(
-        "torch.from_numpy(a.astype(np.float16))",
-        inputs={**NUMPY_CASTS, "datetime64": INFINITE},
-        casts_to="float16",
-        caution=_INFINITE_AND_WARNS,
-    ),
+    _cast("torch.from_numpy(a.astype(np.float16))", COPY, NUMPY_CASTS_TO_16, "float16", caution=_INFINITE_AND_WARNS),
     _cast("torch.tensor(a, dtype=torch.float16)", inputs=COPIES_FIRST, casts_to="float16", caution=_INFINITE),
     _cast("torch.as_tensor(a, dtype=torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
     _cast("torch.from_numpy(a).bfloat16()", casts_to="bfloat16", caution=_FEW_DIGITS),
     _cast("torch.from_numpy(a).to(torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
     _cast("torch.tensor(a, dtype=torch.bfloat16)", inputs=COPIES_FIRST, casts_to="bfloat16", caution=_FEW_DIGITS),
     _cast("torch.as_tensor(a, dtype=torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
-    *(
-        _to_numpy(
-            expression,
-            ALIAS,
-            inputs={**TORCH_CASTS, "negative view": WORKS},
-            refuses={},
-            casts_to="float16",
-            families=(TO_FLOAT16,),
-            caution=_NO_CAST_TO_16,
-        )
-        for expression in ("t.half().numpy()", "t.to(torch.float16).numpy()")
-    ),
+    _cast_by_torch("t.half().numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
+    _cast_by_torch("t.to(torch.float16).numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
     _to_numpy(
         "t.numpy().astype(np.float16)",
         COPY,
@@ -466,26 +436,13 @@ ROUTES = (
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
-        inputs={**FROM_NUMPY, **_each({WORKS: ["broadcast", "negative strides", "record field"]})},
+        inputs=_but(FROM_NUMPY, {WORKS: ["broadcast", "negative strides", "record field"]}),
         copies=(*NOT_CONTIGUOUS, "broadcast", "negative strides", "record field"),
         families=(LAYOUT,),
         hazard=_NEVER_0D,
     ),
-    # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
-    _to_numpy(
-        "t.contiguous().numpy()",
-        ALIAS,
-        inputs={**NUMPY, "negative view": WORKS, "sparse": "RuntimeError"},
-        copies=(*NOT_CONTIGUOUS, "expanded", "negative view"),
-        families=(LAYOUT,),
-    ),
-    _to_numpy(
-        "np.ascontiguousarray(t.numpy())",
-        ALIAS,
-        copies=(*NOT_CONTIGUOUS, "expanded"),
-        families=(LAYOUT,),
-        hazard=_NEVER_0D,
-    ),
+    _to_numpy("t.contiguous().numpy()", ALIAS, DENSE, copies=(*NOT_DENSE, "negative view"), families=(LAYOUT,)),
+    _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, copies=NOT_DENSE, families=(LAYOUT,), hazard=_NEVER_0D),
     # Many small arrays, nested containers
     Route(
         "torch.tensor(arrays)",
@@ -514,25 +471,12 @@ ROUTES = (
     Route("map_tree(torch.Tensor.numpy, tree)", TORCH_TO_NUMPY, ALIAS, families=(TREES,)),
     Route("map_tree(torch.from_numpy, tree)", NUMPY_TO_TORCH, ALIAS, families=(TREES,)),
     # Files
+    _read_only("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", MAPPED_RAW),
+    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", MAPPED_RAW),
     _from_file(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
-        {**MAPPED, "cut short": FEWER, "written to": SEGFAULT},
-        ALIAS,
-        hazard=_READ_ONLY_MAP,
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))", MAPPED_RAW, ALIAS, caution=_WRITES_THROUGH
     ),
-    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", {**MAPPED, "cut short": FEWER}),
-    _from_file(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))",
-        {**MAPPED, "cut short": FEWER},
-        ALIAS,
-        caution=_WRITES_THROUGH,
-    ),
-    _from_file(
-        "torch.from_numpy(np.load(path, mmap_mode='r'))",
-        {**MAPPED, "written to": SEGFAULT},
-        ALIAS,
-        hazard=_READ_ONLY_MAP,
-    ),
+    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", MAPPED),
     _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", MAPPED),
     _from_file(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
@@ -543,7 +487,7 @@ ROUTES = (
     _from_file("torch.from_file(path, size=size, dtype=torch.float32)", FROM_FILE),
     _from_file(
         "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
-        {**MAPPED, **_each({EXTENDS: ["missing", "cut short"]})},
+        _but(MAPPED, {EXTENDS: ["missing", "cut short"]}),
         ALIAS,
         hazard=_MAKES_A_FILE,
     ),
@@ -554,39 +498,23 @@ ROUTES = (
     _from_file("torch.from_numpy(np.load(path))", READ),
     _from_file("torch.load(path, weights_only=True)", {**READ, "cut short": "OSError"}),
     # Between processes
-    _between("np.copyto(block, a)", INTO, families=(SHARED,)),
-    _between(
+    _shared("np.copyto(block, a)", INTO),
+    _shared(
         "torch.from_numpy(a).share_memory_()",
         COPY,
-        families=(SHARED,),
         caution="moves the tensor's memory, not that of arrays or tensors which shared it before: a stays where it is",
     ),
-    _between(
-        "torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))",
-        ALIAS,
-        inputs={"closed in use": SEGFAULT},
-        families=(SHARED,),
-        hazard=_CLOSED_BELOW,
+    _over_block("torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))"),
+    _over_block("torch.frombuffer(memory.buf, dtype=dtype)"),
+    _shared(
+        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))", ALIAS, inputs={"closed in use": "BufferError"}
     ),
-    _between(
-        "torch.frombuffer(memory.buf, dtype=dtype)",
-        ALIAS,
-        inputs={"closed in use": SEGFAULT},
-        families=(SHARED,),
-        hazard=_CLOSED_BELOW,
-    ),
-    _between(
-        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))",
-        ALIAS,
-        inputs={"closed in use": "BufferError"},
-        families=(SHARED,),
-    ),
-    _between("connection.send(a)", COPY),
-    _between("connection.send(torch.from_numpy(a))", COPY),
-    _between(
+    _handed_over("connection.send(a)", COPY),
+    _handed_over("connection.send(torch.from_numpy(a))", COPY),
+    _handed_over(
         "connection.send(shared)", ALIAS, caution="what the worker writes shows here, too, and the other way round"
     ),
-    _between("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
+    _handed_over("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
     # Host to device
     _to_device("t.to(device)", inputs=MOVED),
     _early_to_device("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
@@ -594,13 +522,9 @@ ROUTES = (
     _to_device("d.copy_(t)", INTO, inputs=FILLED),
     _early_to_device("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
     _early_to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
-    _early_to_device(
-        "s.copy_(t); d.copy_(s, non_blocking=True)", INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL
-    ),
-    _early_to_device(
+    _staged("s.copy_(t); d.copy_(s, non_blocking=True)"),
+    _staged(
         "copy_in_chunks(d, t, stages)",
-        INTO,
-        host_memory=(PAGEABLE,),
         needs="streams",
         hazard="the copy runs on a side stream: the current stream waits for it, the host does not",
     ),
@@ -610,35 +534,18 @@ ROUTES = (
     _to_device("torch.as_tensor(a, device=device)", array=True),
     _to_device("torch.asarray(a, device=device)", array=True),
     _to_device("d.copy_(torch.from_numpy(a))", INTO, array=True),
-    _early_to_device(
-        "s.numpy()[:] = a; d.copy_(s, non_blocking=True)",
-        INTO,
-        array=True,
-        host_memory=(PAGEABLE,),
-        hazard=_WAIT_BEFORE_REFILL,
-    ),
-    _to_device("t.to(device, torch.float32)", casts_to="float32", families=(TRANSFER_CASTING, TRANSFER_UINT8)),
-    _early_to_device(
-        "t.to(device, torch.float32, non_blocking=True)",
-        casts_to="float32",
-        families=(TRANSFER_CASTING, TRANSFER_UINT8),
-        caution=_CASTS_THERE,
-    ),
-    _to_device("t.float().to(device)", casts_to="float32", families=(TRANSFER_CASTING, TRANSFER_UINT8)),
+    _staged("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", array=True),
+    _to_device("t.to(device, torch.float32)", **CASTS),
+    _early_to_device("t.to(device, torch.float32, non_blocking=True)", caution=_CASTS_THERE, **CASTS),
+    _to_device("t.float().to(device)", **CASTS),
     # the copy waits, and the cast is queued behind it
-    _to_device("t.to(device).float()", casts_to="float32", non_blocking=True, families=(TRANSFER_UINT8,)),
-    _early_to_device("t.to(device, non_blocking=True).float()", casts_to="float32", families=(TRANSFER_UINT8,)),
-    _to_bfloat16("t.to(device, torch.bfloat16)"),
-    _to_bfloat16("t.bfloat16().to(device)"),
+    _to_device("t.to(device).float()", non_blocking=True, **FROM_UINT8),
+    _early_to_device("t.to(device, non_blocking=True).float()", **FROM_UINT8),
+    _to_device("t.to(device, torch.bfloat16)", **CASTS_TO_BFLOAT16),
+    _to_device("t.bfloat16().to(device)", **CASTS_TO_BFLOAT16),
     # the copy waits, and the cast is queued behind it
-    _to_bfloat16("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE),
-    _to_bfloat16(
-        "t.to(device, torch.bfloat16, non_blocking=True)",
-        non_blocking=True,
-        hazard=_SOURCE_IN_FLIGHT,
-        hazard_memory=(PINNED, REGISTERED),
-        caution=_CASTS_THERE,
-    ),
+    _to_device("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
+    _early_to_device("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
     # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
     _early_to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
@@ -648,24 +555,9 @@ ROUTES = (
     # Device to host
     _to_host("t.cpu()", inputs=MOVED),
     _to_host("t.to('cpu')", inputs=MOVED),
-    _to_host(
-        "t.to('cpu', non_blocking=True)",
-        inputs=MOVED,
-        host_memory=(PINNED,),
-        families=(TRANSFER, SUSTAINED),
-        non_blocking=True,
-        hazard=_READ_TOO_EARLY,
-    ),
-    _to_host("h.copy_(t)", INTO, inputs=FILLED, host_memory=(PAGEABLE, PINNED)),
-    _to_host(
-        "h.copy_(t, non_blocking=True)",
-        INTO,
-        inputs=FILLED,
-        host_memory=(PAGEABLE, PINNED),
-        families=(TRANSFER, SUSTAINED),
-        non_blocking=True,
-        hazard=_READ_TOO_EARLY,
-    ),
+    _early_to_host("t.to('cpu', non_blocking=True)", COPY, inputs=MOVED, host_memory=(PINNED,)),
+    _to_host("h.copy_(t)", INTO, inputs=FILLED, host_memory=HOSTS),
+    _early_to_host("h.copy_(t, non_blocking=True)", INTO, inputs=FILLED, host_memory=HOSTS),
     _to_array("t.cpu().numpy()"),
     _to_array("t.to('cpu').numpy()"),
     _to_array("t.detach().cpu().numpy()", DETACHED),
@@ -675,7 +567,7 @@ ROUTES = (
     _to_array("t.numpy(force=True)", DETACHED, needs="torch>=1.13"),
     _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
     _to_array("t.cpu().detach().numpy().copy()", DETACHED, hazard="t.cpu() is a copy already"),
-    _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=(PAGEABLE, PINNED), caution=_SHOWS_THE_BUFFER),
+    _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
     _to_array(
         "buffers.start(t); buffers.read()", memory=INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE
     ),
@@ -686,31 +578,24 @@ ROUTES = (
     _to_host("[x.item() for x in numbers]", families=(MANY,), casts_to="python", hazard="waits for the device at each"),
     _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
-    _to_device("map_tree(lambda x: x.to(device), tree)", host_memory=(PAGEABLE, PINNED), families=(DEVICE_TREES,)),
-    _early_to_device(
-        "map_tree(lambda x: x.to(device, non_blocking=True), tree)",
-        host_memory=(PAGEABLE, PINNED),
-        families=(DEVICE_TREES,),
-    ),
-    _to_device("[x.to(device) for x in tensors]", host_memory=(PAGEABLE, PINNED), families=(MANY,)),
-    _early_to_device(
-        "[x.to(device, non_blocking=True) for x in tensors]", host_memory=(PAGEABLE, PINNED), families=(MANY,)
-    ),
+    _to_device("map_tree(lambda x: x.to(device), tree)", **TREES_THERE),
+    _early_to_device("map_tree(lambda x: x.to(device, non_blocking=True), tree)", **TREES_THERE),
+    _to_device("[x.to(device) for x in tensors]", **MANY_THERE),
+    _early_to_device("[x.to(device, non_blocking=True) for x in tensors]", **MANY_THERE),
     _early_to_device(
         "torch._foreach_copy_(ds, tensors, non_blocking=True)",
         INTO,
-        host_memory=(PAGEABLE, PINNED),
-        families=(MANY,),
         needs="torch>=2.1",
         caution="a private function of torch, which may change without notice",
+        **MANY_THERE,
     ),
     _early_to_device(
         "torch.cat(tensors, out=s); s.to(device, non_blocking=True).split([len(x) for x in tensors])",
-        host_memory=(PAGEABLE, PINNED),
-        families=(MANY,),
         hazard=_WAIT_BEFORE_REFILL,
+        **MANY_THERE,
     ),
 )
+_BY_NAME = {(route.expression, route.direction): route for route in ROUTES}
 
 
 def select(family: str, direction: str | None = None) -> list[Route]:
@@ -718,9 +603,16 @@ def select(family: str, direction: str | None = None) -> list[Route]:
     return [route for route in ROUTES if family in route.families and direction in (None, route.direction)]
 
 
+def expressions(family: str, direction: str | None = None) -> list[str]:
+    """Those of the routes of a family: the parameter ``route`` of what times them."""
+    return [route.expression for route in select(family, direction)]
+
+
+def contracts_of(family: str, direction: str | None = None) -> dict[str, dict[str, Any]]:
+    """What they promise, by expression: the ``contracts`` of what times them."""
+    return {route.expression: route.contract() for route in select(family, direction)}
+
+
 def find(expression: str, direction: str) -> Route:
     """The route of that expression and direction; KeyError if the catalogue has none."""
-    for route in ROUTES:
-        if (route.expression, route.direction) == (expression, direction):
-            return route
-    raise KeyError(f"no route {expression!r} {direction}")
+    return _BY_NAME[expression, direction]

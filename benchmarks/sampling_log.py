@@ -17,8 +17,7 @@ LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
 
 def log(**record):
     """Append one JSON line to the sampling log, if the caller of asv asked for one (scripts/run.py does)."""
-    path = os.environ.get(LOG_VARIABLE)
-    if path:
+    if path := os.environ.get(LOG_VARIABLE):
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
@@ -87,22 +86,24 @@ class Logged:
             for setup in self._setups:
                 setup(*self._build_params())
         except Exception as error:
-            if isinstance(error, NotImplementedError) and not is_torchs(error):
-                self.log_skip(error)
-                return True
-            self.log_failure(error)
-            raise
+            if not self.log_why(error):
+                raise
+            return True
         return False
 
-    def log_failure(self, error):
-        """asv prints why a cell failed, once, and keeps nothing of it."""
-        why = f"{type(error).__name__}: {first_sentence(error)}"
-        log(benchmark=self.name, params=self.params_text(), failed=why[:LONGEST_REASON])
+    def log_why(self, error):
+        """Log why a cell has no figure; whether that is no failure: the cell does not exist here."""
+        skipped = isinstance(error, NotImplementedError) and not is_torchs(error)
+        if skipped:
+            self.log_skip(error)
+        else:  # asv prints why a cell failed, once, and keeps nothing of it
+            self.log(failed=f"{type(error).__name__}: {first_sentence(error)}"[:LONGEST_REASON])
+        return skipped
 
     def log_skip(self, reason):
         print(f"asv: skipped: {reason}")
-        log(benchmark=self.name, params=self.params_text(), skipped=str(reason))
+        self.log(skipped=str(reason))
 
-    def params_text(self):
-        """The cell's parameters as asv writes them."""
-        return [repr(value) for value in self._current_params]
+    def log(self, **record):
+        """The same of this cell, with its parameters as asv writes them."""
+        log(benchmark=self.name, params=[repr(value) for value in self._current_params], **record)

@@ -190,11 +190,7 @@ class _Settings:
 
 class Copies(_Settings):
     title = "a fresh copy in torch's memory"
-    params = (
-        [_routes.find("torch.from_numpy(a).clone()", _routes.NUMPY_TO_TORCH).expression],
-        _environment.FRESH,
-        [2**20, 16 * 2**20, USUAL, 256 * 2**20],
-    )
+    params = (["torch.from_numpy(a).clone()"], _environment.FRESH, [2**20, 16 * 2**20, USUAL, 256 * 2**20])
 
     @staticmethod
     def names(route, nbytes):
@@ -205,20 +201,12 @@ class Copies(_Settings):
 
 class NumpyCopies(Copies):
     title = "a fresh copy in NumPy's memory"
-    params = (
-        [_routes.find("torch.from_numpy(a.copy())", _routes.NUMPY_TO_TORCH).expression],
-        _environment.FRESH,
-        [USUAL],
-    )
+    params = (["torch.from_numpy(a.copy())"], _environment.FRESH, [USUAL])
 
 
 class Batches(_Settings):
     title = "64 arrays into one tensor"
-    params = (
-        [_routes.find("torch.stack([torch.from_numpy(x) for x in arrays])", _routes.NUMPY_TO_TORCH).expression],
-        _environment.FRESH,
-        [USUAL],
-    )
+    params = (["torch.stack([torch.from_numpy(x) for x in arrays])"], _environment.FRESH, [USUAL])
 
     @staticmethod
     def names(route, nbytes):
@@ -233,11 +221,7 @@ class Neighbours(_Settings):
     track_page_faults = track_huge_pages = track_kept = None  # the base's: nothing is allocated
     title = "a copy between neighbours"
     speaks_for = "memmove"
-    params = (
-        [_routes.find("np.copyto(b.numpy(), a)", _routes.NUMPY_TO_TORCH).expression],
-        _environment.COPYING,
-        [64 * 2**10],
-    )
+    params = (["np.copyto(b.numpy(), a)"], _environment.COPYING, [64 * 2**10])
 
     @staticmethod
     def names(route, nbytes):
@@ -258,7 +242,7 @@ class ReadBack(_Settings):
     noise = "transfer"
     title = "from the device into fresh memory"
     direction = _routes.DEVICE_TO_HOST
-    params = ([_routes.find("t.cpu()", direction).expression], _environment.FRESH, [USUAL])
+    params = (["t.cpu()"], _environment.FRESH, [USUAL])
 
     @staticmethod
     def names(route, nbytes):

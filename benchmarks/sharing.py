@@ -53,8 +53,8 @@ class _Shared:
 
 class Into(_Shared):
     title = "into shared memory, or a tensor over it"
-    params = ([route.expression for route in _routes.select(_routes.SHARED)], SIZES)
-    contracts = {route.expression: route.contract() for route in _routes.select(_routes.SHARED)}
+    params = (_routes.expressions(_routes.SHARED), SIZES)
+    contracts = _routes.contracts_of(_routes.SHARED)
 
     def timeit_convert(self, route, nbytes):
         return route, self.names
@@ -72,8 +72,8 @@ def _work(connection, other_end, block):
 class HandedOver(_Shared):
     title = "to a worker"
     single_threaded = False  # it waits for the worker
-    params = ([route.expression for route in _routes.select(_routes.HANDED_OVER)], SIZES)
-    contracts = {route.expression: route.contract() for route in _routes.select(_routes.HANDED_OVER)}
+    params = (_routes.expressions(_routes.HANDED_OVER), SIZES)
+    contracts = _routes.contracts_of(_routes.HANDED_OVER)
 
     def setup(self, route, nbytes):
         super().setup(route, nbytes)

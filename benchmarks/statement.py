@@ -23,26 +23,35 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.track import TrackBenchmark
 
-from . import devices, families, nvml, sampling_log, timing, version
+from . import contracts, devices, nvml, sampling_log, timing, version
 
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
+# What a benchmark may say of how it is timed: as timing.Timing takes it, and what else
+TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "warmup_time")
+SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": False, "light": False, "timed_by": None}
 
 
-def declare(benchmark, attr_sources):
-    """Give a benchmark what its family declares; its question is the first paragraph of its file's docstring."""
-    for name, default in json.loads(json.dumps(asdict(families.Family()))).items():  # asv describes lists, no tuples
-        setattr(benchmark, name, _get_first_attr(attr_sources, name, default))
-    text = inspect.getdoc(inspect.getmodule(version.owner(benchmark.func))) or ""
-    benchmark.question = " ".join(text.split("\n\n")[0].split())
+class _Declared(sampling_log.Logged):
+    """Of an asv benchmark: what its family declares, its question, and the version of what decides its figures."""
 
-
-class CountBenchmark(sampling_log.Logged, TrackBenchmark):
-    """asv's own for what is counted and not timed, with what its family declares and the version of what decides it."""
+    deciding = ()  # what decides those of all benchmarks of a type: (file, name)
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
-        declare(self, attr_sources)
-        self.version, self.version_alts = version.version_of(func, spoken=families.SPOKEN), ()
+        for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv describes no tuples
+            setattr(self, each, _get_first_attr(attr_sources, each, default))
+        text = inspect.getdoc(inspect.getmodule(version.owner(func))) or ""
+        self.question = " ".join(text.split("\n\n")[0].split())  # the first paragraph of its file's docstring
+        self.version = version.version_of(func, *self.deciding, spoken=contracts.SPOKEN)
+        self.version_alts = ()
+
+    def log_figures(self, began, **figures):
+        took = round(time.perf_counter() - began, 4)
+        self.log(version=self.version, **figures, took=took)
+
+
+class CountBenchmark(_Declared, TrackBenchmark):
+    """asv's own for what is counted and not timed."""
 
     def run(self, *params):
         """The count, or ``{"samples": [counts], "number": 1}`` of a repeated one; logged like the samples of a time."""
@@ -50,13 +59,11 @@ class CountBenchmark(sampling_log.Logged, TrackBenchmark):
         result = super().run(*params)
         values = result["samples"] if isinstance(result, dict) else [result]
         if all(isinstance(value, (int, float)) and math.isfinite(value) for value in values):
-            took, text = round(time.perf_counter() - began, 4), self.params_text()
-            about = {"benchmark": self.name, "params": text, "version": self.version, "at": round(time.time(), 3)}
-            sampling_log.log(**about, values=values, took=took)
+            self.log_figures(began, at=round(time.time(), 3), values=values)
         return result
 
 
-class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
+class StatementBenchmark(_Declared, TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
     A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A function
@@ -73,105 +80,75 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
     once = True              what is timed happens once in a process: no warm-up, one sample of one call
     timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere;
                              its ``parts``, where it has them, name the seconds of what it times beside, a figure a call
-    contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does what families.py names
+    contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does contracts.Family
     """
 
     name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")
     _setup_isolates_timed_calls = False
+    deciding = (("timing.py", "Timing"),)
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
-        declare(self, attr_sources)
         self.rounds = int(_get_first_attr(attr_sources, "rounds", ROUNDS))
-        self.version = version.version_of(func, ("timing.py", "Timing"), spoken=families.SPOKEN)
-        self.version_alts = ()
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
-        self.once = _get_first_attr(attr_sources, "once", False)
-        self.drained = _get_first_attr(attr_sources, "drained", False)
-        samples_for = _get_first_attr(attr_sources, "samples_for", None)
-        cells = list(itertools.product(*self._params))
-        if self.once:
-            self.samples_per_process = [1] * len(cells)
-        elif samples_for:
-            self.samples_per_process = [samples_for(*cell) for cell in cells]
-        else:
-            self.samples_per_process = [timing.samples_per_process(self._nbytes(cell)) for cell in cells]
+        samples_for = _get_first_attr(attr_sources, "samples_for", self._usual_samples)
+        self.samples_per_process = [1 if self.once else samples_for(*cell) for cell in itertools.product(*self._params)]
+
+    def _usual_samples(self, *cell):
+        return timing.samples_per_process(self._nbytes(cell))
 
     def _nbytes(self, cell):
         return dict(zip(self.param_names, cell)).get("nbytes", 0)
 
     def _load_vars(self):
         super()._load_vars()
-        self.sample_time = _get_first_attr(self._attr_sources, "sample_time", timing.SAMPLE_SECONDS)
-        self.warmup_time = _get_first_attr(self._attr_sources, "warmup_time", timing.WARMUP_SECONDS)
-        self.single_threaded = bool(_get_first_attr(self._attr_sources, "single_threaded", True))
-        self.on_all_cores = bool(_get_first_attr(self._attr_sources, "on_all_cores", False))
-        self.timed_by = _get_first_attr(self._attr_sources, "timed_by", None)
-        # a setup may say so of its cell
-        self.probed = _get_first_attr(self._attr_sources, "probed", True)
-        self.light = _get_first_attr(self._attr_sources, "light", False)
+        for name, default in SAID.items():
+            setattr(self, name, _get_first_attr(self._attr_sources, name, default))
 
     def do_setup(self):
         self._began = time.perf_counter()
         sampling_log.NOTES.clear()
         skipped = super().do_setup()
-        if not skipped:
-            self._load_vars()
+        self._load_vars()  # a setup may say it of its cell
         return skipped
 
     def run(self, *params):
         """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
         try:
-            return self._run(params)
-        except SkipNotImplemented:
-            raise
+            statement, namespace, *calls = self.func(*params)
+            timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
+            prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
+            return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
         except Exception as error:
-            if isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error):
-                why = str(error)  # asv knows this as a skip in setup alone
-            elif sampling_log.is_out_of_memory(error):
-                why = f"out of memory: {sampling_log.first_sentence(error)}"
-            else:
-                self.log_failure(error)
-                raise
-            self.log_skip(why)
-            raise SkipNotImplemented(why) from None
-
-    def _run(self, params):
-        statement, namespace, *calls = self.func(*params)
-        timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
-        prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
-        return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
+            if sampling_log.is_out_of_memory(error) and not isinstance(error, NotImplementedError):
+                error = NotImplementedError(f"out of memory: {sampling_log.first_sentence(error)}")
+            if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
+                raise SkipNotImplemented(str(error)) from None
+            raise
 
     def _measure(self, timer, params, prepare, calls):
         """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
-        cells = list(itertools.product(*self._params))
+        usual = dict(zip(itertools.product(*self._params), self.samples_per_process))[params]
         around = [self._device_state()]
         samples, number, found = timing.Timing(
             timer,
-            count=int(self.repeat) if self.repeat else self.samples_per_process[cells.index(params)],
+            count=int(self.repeat) or usual,
             nbytes=0 if self.light else self._nbytes(params),
             calls=calls,
             number=self.number,
-            once=self.once,
-            single_threaded=self.single_threaded,
-            on_all_cores=self.on_all_cores,
-            probed=self.probed,
             prepare=prepare,
-            sample_time=self.sample_time,
-            warmup_time=self.warmup_time,
+            **{name: getattr(self, name) for name in TIMED},
         ).take()
-        parts = {part: seconds[-len(found["seconds"]) :] for part, seconds in getattr(timer, "parts", {}).items()}
-        if parts:
-            found["parts"] = parts
+        if parts := getattr(timer, "parts", {}):
+            found["parts"] = {part: seconds[-len(found["seconds"]) :] for part, seconds in parts.items()}
         around.append(self._device_state())
         if all(around):
             found["device"] = around
         found.update(sampling_log.NOTES)
         if self.needs_device:
-            found["on_device"] = True  # its clock is not the processor's, see scripts/records/quiet.py
-        took = round(time.perf_counter() - self._began, 4)
-        sampling_log.log(benchmark=self.name, params=self.params_text(), version=self.version, **found, took=took)
+            found["on_device"] = True  # its clock is not the processor's, see scripts/store/quiet.py
+        self.log_figures(self._began, **found)
         return {"samples": samples, "number": number}
 
     def _device_state(self):
@@ -180,13 +157,10 @@ class StatementBenchmark(sampling_log.Logged, TimeBenchmark):
 
     def do_profile(self, filename=None):
         """Profile the statement itself (asv's own would profile the method that merely returns it)."""
-        statement, namespace = self.func(*self._current_params)[:2]
-        code = compile(statement, self.name, "exec")
-        profile = cProfile.Profile()
-        names = dict(namespace)
-        profile.runcall(lambda: [exec(code, names) for _ in range(100)])
         if filename is not None:
-            profile.dump_stats(filename)
+            statement, namespace = self.func(*self._current_params)[:2]
+            names = {"timer": timeit.Timer(statement, globals=namespace)}
+            cProfile.runctx("timer.timeit(100)", names, {}, filename)
 
 
 # asv_runner finds benchmark types by walking its own package or any distribution named asv_bench*. A suite that is not

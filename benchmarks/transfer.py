@@ -30,10 +30,6 @@ HOSTS = [_routes.PAGEABLE, _routes.PINNED]
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
-def _family(family, direction):
-    return [route.expression for route in _routes.select(family, direction)]
-
-
 def find(expression):
     """The route to or from a device of that expression."""
     ways = (_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST)
@@ -103,12 +99,12 @@ class _Every(_Asynchronous):
 
 class HostToDevice(_Every):
     direction = _routes.HOST_TO_DEVICE
-    params = (_family(_routes.TRANSFER, direction), list(_routes.ANY_HOST), _moving.DTYPES, _moving.SIZES)
+    params = (_routes.expressions(_routes.TRANSFER, direction), list(_routes.ANY_HOST), _moving.DTYPES, _moving.SIZES)
 
 
 class DeviceToHost(_Every):
     direction = _routes.DEVICE_TO_HOST
-    params = (_family(_routes.TRANSFER, direction), HOSTS, _moving.DTYPES, _moving.SIZES)
+    params = (_routes.expressions(_routes.TRANSFER, direction), HOSTS, _moving.DTYPES, _moving.SIZES)
 
 
 class _Float(_Transfer):
@@ -128,7 +124,7 @@ class _ToDevice(_Float, _Asynchronous):
 
 
 def _to_device(family, sizes):
-    return _family(family, _routes.HOST_TO_DEVICE), HOSTS, sizes
+    return _routes.expressions(family, _routes.HOST_TO_DEVICE), HOSTS, sizes
 
 
 class Casting(_ToDevice):
@@ -163,7 +159,7 @@ class Bfloat16ToNumpy(_Float):
     title = "bfloat16 on the device to a float32 array"
     direction = _routes.DEVICE_TO_HOST
     dtype = "bfloat16"
-    params = (_family(_routes.TRANSFER_BFLOAT16, direction), [_routes.PAGEABLE], _moving.SIZES[2:7])
+    params = (_routes.expressions(_routes.TRANSFER_BFLOAT16, direction), [_routes.PAGEABLE], _moving.SIZES[2:7])
 
 
 class Transposed(_ToDevice):
@@ -185,7 +181,7 @@ class TreeToNumpy(_Float):
 
     title = "a nested container to NumPy"
     direction = _routes.DEVICE_TO_HOST
-    params = (_family(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:7])
+    params = (_routes.expressions(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:7])
 
 
 class Scalar(_Float):
@@ -194,7 +190,7 @@ class Scalar(_Float):
     role = "scalar"
     title = "a scalar"
     direction = _routes.DEVICE_TO_HOST
-    params = (_family(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])
+    params = (_routes.expressions(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])
 
 
 class ReadTooEarly(_Float):

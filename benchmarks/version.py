@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 # A route is its expression, a setting its text, which name the cell; what else the catalogues say of them decides no
 # figure. File -> the name in it that is a catalogue, "" where all of it is
 CATALOGUES = {HERE / "routes.py": "", HERE / "contracts.py": "", HERE / "environment.py": "SETTINGS"}
-# Of a class, beside what families.py names: which cells there are, and how long and how often asv is to run them
+# Of a class, beside what contracts.Family names: which cells there are, and how long and how often asv is to run them
 SPOKEN = ("params", "param_names", "contracts", "rounds", "timeout", "unit")
 BENCHMARK = re.compile("timeit_|track_")
 
@@ -53,12 +53,10 @@ class File:
     """
 
     def __init__(self, path):
-        self.path = path
         self.lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        self.tree = ast.parse("".join(self.lines))
         self.nodes, self.imported = {}, {}
-        self.texts, self.uses = {}, {}  # by statement, for those that many benchmarks have in common
-        for node in self.tree.body:
+        self.texts = {}  # by statement, for those that many benchmarks have in common
+        for node in ast.parse("".join(self.lines)).body:
             for name in _defined(node):
                 self.nodes.setdefault(name, []).append(node)
             if isinstance(node, ast.ImportFrom) and node.level == 1:
@@ -72,16 +70,6 @@ class File:
             first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
             self.texts[node] = bare(textwrap.dedent("".join(self.lines[first - 1 : node.end_lineno])))
         return self.texts[node]
-
-    def used(self, node):
-        """What a statement uses: ("array", "") is a name, ("_sources", "array") a name of a name."""
-        if node not in self.uses:
-            self.uses[node] = set(_used(node))
-        return self.uses[node]
-
-    def classes(self, name):
-        """The classes of that name, wherever they stand: a test makes its own inside a function."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 file_of = cache(File)
@@ -97,12 +85,13 @@ def _defined(node):
     return [name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)]
 
 
+@cache
 def _used(node):
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name):
-            yield part.id, ""
-        elif isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
-            yield part.value.id, part.attr
+    """What a statement uses: ("array", "") is a name, ("_sources", "array") a name of a name."""
+    parts = list(ast.walk(node))
+    names = {(part.id, "") for part in parts if isinstance(part, ast.Name)}
+    of = (part for part in parts if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name))
+    return names | {(part.value.id, part.attr) for part in of}
 
 
 def _deciding(node, method, spoken):
@@ -110,8 +99,7 @@ def _deciding(node, method, spoken):
     for part in node.body:
         targets = part.targets if isinstance(part, ast.Assign) else []
         about = [getattr(target, "attr", None) or getattr(target, "id", "") for target in targets]
-        of = [getattr(target.value, "id", "") for target in targets if isinstance(target, ast.Attribute)]
-        others = [name for name in (*_defined(part), *of) if BENCHMARK.match(name) and name != method]
+        others = [name for name in _defined(part) if BENCHMARK.match(name) and name != method]
         if not others and not (about and set(about) <= spoken):
             yield part
 
@@ -139,10 +127,10 @@ def version_of(func, *more, spoken=()):
             waiting.append(file.imported[name])
             continue
         code[path, name] = lines = []
-        for node in file.nodes.get(name) or (file.classes(name) if name == own.__name__ else ()):
+        for node in file.nodes.get(name, ()):
             parts = [*node.bases, *_deciding(node, method, spoken)] if isinstance(node, ast.ClassDef) else [node]
             lines += map(file.text, parts)
-            for local, inner in itertools.chain.from_iterable(map(file.used, parts)):
+            for local, inner in itertools.chain.from_iterable(map(_used, parts)):
                 if local in file.imported:
                     there, defined = file.imported[local]
                     waiting.append((there, defined or inner))

@@ -8,7 +8,7 @@ from statistics import median
 
 from store import files
 
-from benchmarks import families
+from benchmarks.contracts import DECLARED
 
 KIB, MIB = 2**10, 2**20
 COLUMNS = ["result", "params", "version", "started_at", "duration"]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
 # What the suite's own benchmarks say of themselves, by name
 DECLARED = {
-    name: {key: made[key] for key in (*families.NAMES, "question")}
+    name: {key: made[key] for key in (*DECLARED, "question")}
     for name, made in DESCRIBED.items()
     if isinstance(made, dict)
 }

@@ -144,11 +144,11 @@ def test_a_parameter_cannot_be_called_as_a_column_is(tmp_path):
 
 def test_roles_are_known_on_both_sides():
     """A role that no report knows would hide its family's figures; one that no family has is dead."""
-    from benchmarks import families as roles
+    from benchmarks.contracts import Role
 
     described = json.loads((resultfiles.ROOT / "reports/results/benchmarks.json").read_text(encoding="utf-8"))
     declared = {made["role"] for made in described.values() if isinstance(made, dict)} - {""}
-    ours = {value for name, value in vars(roles).items() if name.isupper() and isinstance(value, str)}
+    ours = {value for name, value in vars(Role).items() if name.isupper() and isinstance(value, str)}
     assert declared == ours
 
 

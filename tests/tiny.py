@@ -37,7 +37,7 @@ RELEASES = {
     "numpy": {"1.26.4": "2024-02-05", "2.0.0": "2024-06-16"},
 }
 # Files of benchmarks/ that every benchmark needs
-CORE = ("__init__", "contracts", "families", "nvml", "probes", "sampling_log", "statement", "timing", "version")
+CORE = ("__init__", "contracts", "nvml", "probes", "sampling_log", "statement", "timing", "version")
 WITHOUT_WHEEL = "2.2.0"
 SLOWER_FROM = "2.1.0"  # the release that the tests look for
 

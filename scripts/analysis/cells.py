@@ -32,8 +32,8 @@ from benchmarks.contracts import (
     ONE_THREAD,
     PARALLEL,
     TORCH_TO_NUMPY,
+    Role,
 )
-from benchmarks.families import CONVERSION, LINK, MEMCPY
 
 from . import statistics
 from .results import Results, contract_of, noise_of_cells, parameters_of
@@ -141,7 +141,7 @@ def with_threads(cells: pd.DataFrame, threads: str) -> pd.DataFrame:
 
 def conversions(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of plain conversions of the usual dtype: what decisions and curves are about."""
-    plain = cells[cells["role"] == CONVERSION]
+    plain = cells[cells["role"] == Role.CONVERSION]
     return plain[plain["dtype"] == usual_dtype(plain)]
 
 
@@ -197,12 +197,12 @@ class Limit:
 
 def limit_of(cells: pd.DataFrame) -> Limit:
     """The limit of what copies in memory."""
-    return Limit({cell.nbytes: cell for cell in cells[cells["role"] == MEMCPY].itertuples()})
+    return Limit({cell.nbytes: cell for cell in cells[cells["role"] == Role.MEMCPY].itertuples()})
 
 
 def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
     """Direction, or BOTH -> the limit of what crosses the link."""
-    ways = cells[cells["role"] == LINK].groupby("direction", sort=False)
+    ways = cells[cells["role"] == Role.LINK].groupby("direction", sort=False)
     return {
         str(way): Limit({cell.nbytes: cell for cell in own.itertuples()}, moved=2 if way == BOTH else 1, steady=True)
         for way, own in ways

@@ -48,9 +48,9 @@ from benchmarks.contracts import (
     PIN,
     PINNED,
     TORCH_TO_NUMPY,
+    Role,
     Route,
 )
-from benchmarks.families import CASTING, CONVERSION, GRAD, LISTS, PINNING, TRANSFER
 
 from .cells import (
     AS_GOOD,
@@ -247,18 +247,19 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     on_host = (with_threads(cells, threads).assign(threads=threads) for threads in numbers)
     cells = pd.concat([*on_host, cells[cells["device"]].assign(threads="")], ignore_index=True)
     transposed = cells["device"] & cells["route"].map(lambda route: uses(route, TRANSPOSED)).astype(bool)
-    moved = transposed | (cells["role"] == TRANSFER)
+    moved = transposed | (cells["role"] == Role.TRANSFER)
     arrays = cells["declared"].map(lambda declared: declared.arrays > 0).astype(bool)
     # families of layouts have a contiguous source, too, to compare theirs with
-    plain = cells["role"].isin((CONVERSION, GRAD, LISTS, CASTING)) | arrays | (cells["layout"] != "")
+    roles = (Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING)
+    plain = cells["role"].isin(roles) | arrays | (cells["layout"] != "")
     asked = cells["method"].isin((COMPLETION, ENQUEUE)).where(moved, plain & (cells["layout"] != CONTIGUOUS))
     named = (cells["route"] != "") & (cells["memory"] != "") & cells["direction"].isin(DIRECTIONS)
-    cast = (cells["role"] == CASTING) & ~cells["keeps"]
+    cast = (cells["role"] == Role.CASTING) & ~cells["keeps"]
     needed = cells.assign(
         dtype=cells["dtype"].replace("", UNSAID),
         goal=cells["contract"].map(lambda contract: contract.casts_to).where(cast, ""),
         layout=cells["layout"].replace("", CONTIGUOUS).mask(moved, CONTIGUOUS).mask(transposed, "transposed"),
-        grad=cells["role"] == GRAD,
+        grad=cells["role"] == Role.GRAD,
         batch=arrays,
         array=cells["contract"].map(lambda contract: contract.array).astype(bool),
         enqueue=False,
@@ -377,7 +378,7 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     paid    what is pinned once for it, by its name in the route; once: seconds of that, NaN where not measured
     """
     links, memcpy = links_of(cells), limit_of(cells)
-    pinning = cells.loc[cells["role"] == PINNING, [*OF_CELL, "method"]].assign(kind=BEST)
+    pinning = cells.loc[cells["role"] == Role.PINNING, [*OF_CELL, "method"]].assign(kind=BEST)
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
     moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
 
@@ -428,9 +429,9 @@ def _dtypes(results: Results) -> dict[str, dict[str, str]]:
     """Direction -> dtype that the suite times -> why it has no figure in that direction, where none of its cells has
     one; else ""."""
     found: dict[str, dict[str, str]] = {}
-    for each in (each for each in results.benchmarks.values() if each.role in (CONVERSION, TRANSFER)):
+    for each in (each for each in results.benchmarks.values() if each.role in (Role.CONVERSION, Role.TRANSFER)):
         found.setdefault(each.direction, {}).update((word.strip("'"), "") for word in each.listed("dtype"))
-    cells = results.of_role(results.cells, CONVERSION)
+    cells = results.of_role(results.cells, Role.CONVERSION)
     for (way, dtype), rows in cells.groupby(["direction", "dtype"], observed=True):
         skipped = rows["reason"][rows["status"] == "skipped"]
         if len(skipped) and not (rows["status"] == "measured").any():

@@ -21,7 +21,7 @@ from store.files import file_of, fresh_results, results_of
 from store.records import MACHINE
 from toolchains import selection
 
-from benchmarks.families import CONVERSION
+from benchmarks.contracts import Role
 
 from . import changes, statistics, verdicts
 from .history import History, histories_of, series_of
@@ -436,7 +436,7 @@ def _judge_counts(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, Any]) -> pd.DataFrame:
     """``counted`` with what the time of the same route says: time (its verdict, "" where it was not decided) and
     time_ratio; and whether the two disagree, contradicts."""
-    conversions = [name for name, each in benchmarks.items() if each.role == CONVERSION]
+    conversions = [name for name, each in benchmarks.items() if each.role == Role.CONVERSION]
     timed = timed[timed["verdict"].isin(DECIDED) & timed["benchmark"].isin(conversions)]
     times = timed[[*TIMED, "verdict", "ratio"]].drop_duplicates(TIMED, keep="last")
     found = counted[TIMED].merge(times, on=TIMED, how="left").set_axis(counted.index)

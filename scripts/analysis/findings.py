@@ -17,8 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Route
-from benchmarks.families import PLACEMENT, SEMANTICS, SETTINGS
+from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Role, Route
 
 from .cells import Row, at_usual_size, slower, unbeaten
 from .results import Results
@@ -39,7 +38,7 @@ def facts(results: Results) -> pd.DataFrame:
         names = results.benchmarks[benchmark].stands_for
         return bool(value) if what != DTYPE else names[int(value)] if value < len(names) else "?"
 
-    rows = results.of_role(results.values, SEMANTICS)
+    rows = results.of_role(results.values, Role.SEMANTICS)
     rows = rows[rows["method"].isin(MEASURED)]
     rows = rows.assign(what=rows["method"].astype(object).map(MEASURED), dtype=rows["dtype"].astype(object).fillna(""))
     said_of = [said(*row) for row in zip(rows["benchmark"], rows["what"], rows["value"])]
@@ -225,7 +224,7 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     """The settings to take, each with the routes that gain; none where none is decided to gain enough."""
     kept = dict(zip(results.values["cell"], results.values["value"]))  # bytes, by the class's track_kept
     groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
-    for _, of_route in cells[cells["role"] == SETTINGS].groupby(["benchmark", "route"], sort=False):
+    for _, of_route in cells[cells["role"] == Role.SETTINGS].groupby(["benchmark", "route"], sort=False):
         here = at_usual_size(of_route, "setting")
         gaining = {
             cell.parameters["setting"]: Gain(
@@ -278,7 +277,7 @@ class Slowed:
 
 def between_neighbours(cells: pd.DataFrame) -> list[Slowed]:
     """The routes and sizes that are decided to be more than GAIN times as fast apart."""
-    each = beside(cells[cells["role"] == PLACEMENT].itertuples())
+    each = beside(cells[cells["role"] == Role.PLACEMENT].itertuples())
     pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
     cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
     return [Slowed(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower]

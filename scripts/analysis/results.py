@@ -21,8 +21,7 @@ from store.files import BROKEN, BrokenFile
 from store.records import UNKNOWN, Line, Record, Toolchain, made_of, name_of, recent
 from toolchains import ledger
 
-from benchmarks.contracts import COPY, INTO, NONE, Route
-from benchmarks.families import MEMCPY, Family
+from benchmarks.contracts import COPY, INTO, NONE, Family, Role, Route
 from benchmarks.probes import MEMORY, PROCESSOR
 from benchmarks.timing import LARGE
 
@@ -127,7 +126,7 @@ def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
     """
     names = []
     for name, memory, nbytes, family in cells[["benchmark", "contract", "nbytes", "family"]].itertuples(index=False):
-        moves = memory in (COPY, INTO) or benchmarks[name].role == MEMCPY
+        moves = memory in (COPY, INTO) or benchmarks[name].role == Role.MEMCPY
         through_memory = moves and nbytes >= LARGE  # of no size: false
         names.append(benchmarks[name].noise or (MEMORY if through_memory else memory) or family)
     return names

@@ -19,8 +19,7 @@ from store import files
 from store.records import Conditions, Record, Settings, Toolchain, name_of
 from toolchains import environments, ledger
 
-from benchmarks.contracts import COPY, INTO
-from benchmarks.families import CONVERSION
+from benchmarks.contracts import COPY, INTO, Role
 
 from .cells import cells_of, limit_of
 from .results import load_files
@@ -162,7 +161,8 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
         yield from (Finding(name, what, values=values) for what, values in wrong.items() if values)
         cells = cells_of(part)
         limit, moved = limit_of(cells), transfers_of(part, cells)
-        copies = cells[(cells["role"] == CONVERSION) & cells["memory"].isin((COPY, INTO)) & (cells["nbytes"] >= FROM)]
+        plain = cells[(cells["role"] == Role.CONVERSION) & (cells["nbytes"] >= FROM)]
+        copies = plain[plain["memory"].isin((COPY, INTO))]
         shares = [(one, share) for one in copies.itertuples() if (share := limit.share(one)) and share > BEYOND]
         fast = filter(None, (too_fast(moved), worst({"memcpy": shares})))
         yield from (Finding(name, one.than, one.worst.cell, (one.cells, one.reads)) for one in fast)

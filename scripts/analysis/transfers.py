@@ -26,8 +26,8 @@ from benchmarks.contracts import (
     PIN,
     PINNED,
     REGISTERED,
+    Role,
 )
-from benchmarks.families import BEHIND, BUSY, HARDWARE, LINK, OVERLAP, PINNING, READ_EARLY, TRANSFER
 
 from .cells import SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype, usual_size
 from .choices import Need
@@ -104,7 +104,7 @@ class Transfers:
     @property
     def disagreeing(self) -> dict[str, float]:
         """Direction -> what the host's clock reads over the device's of the copies that are its limit, if too APART."""
-        ways = self.role(LINK).set_index("cell")["direction"].to_dict()
+        ways = self.role(Role.LINK).set_index("cell")["direction"].to_dict()
         both = self.parts[self.parts.index.isin(ways)].dropna(subset=CLOCKS)
         ratios = (both["host"] / both["device"]).groupby(both.index.map(ways), sort=False).median()
         return dict(ratios[(ratios - 1).abs() > APART])
@@ -127,12 +127,12 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     """The part of the results that an accelerator takes part in."""
     every = cells[cells["device"]]
     on_device = every[every["credible"]]
-    plain = on_device[(on_device["role"] == TRANSFER) & on_device["direction"].isin(WAYS)]
+    plain = on_device[(on_device["role"] == Role.TRANSFER) & on_device["direction"].isin(WAYS)]
     waited = plain[plain["method"] == COMPLETION]
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
     rows = results.missing[results.missing["benchmark"].isin(roles)].astype({"benchmark": object})
-    timed = pd.concat([results.of_role(results.processes, role) for role in (OVERLAP, LINK)])
-    counted, early = (results.of_role(results.values, role) for role in (HARDWARE, READ_EARLY))
+    timed = pd.concat([results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)])
+    counted, early = (results.of_role(results.values, role) for role in (Role.HARDWARE, Role.READ_EARLY))
     return Transfers(
         cells=on_device,
         main=plain[plain["dtype"] == usual_dtype(plain if waited.empty else waited)],
@@ -192,7 +192,7 @@ def in_short(transfers: Transfers) -> list[dict[str, Any]]:
             early, held = transfers.without_waiting(pinned)
             limit, sizes = transfers.limit(direction), transfers.of(COMPLETION, direction, PINNED)
             half = [c.nbytes for c in _where(sizes, route=route).itertuples() if (limit.share(c) or 0) >= 0.5]
-            pins = _where(transfers.role(PINNING), method=PIN).set_index("nbytes")["seconds"].to_dict()
+            pins = _where(transfers.role(Role.PINNING), method=PIN).set_index("nbytes")["seconds"].to_dict()
             gain = pageable.seconds - pinned.seconds
             pays = math.ceil(pins[pinned.nbytes] / gain) if pinned.nbytes in pins and gain > 0 else None
             said = {"pageable": pageable, "pinned": pinned, "early": early, "held": held}
@@ -268,7 +268,7 @@ def while_busy(transfers: Transfers) -> pd.DataFrame:
 
     Not where one of both has no quiet process: a large copy that a neighbour slows seems to wait for the work.
     """
-    calls, found = transfers.role(BUSY), []
+    calls, found = transfers.role(Role.BUSY), []
     for cell in calls.itertuples():
         clock = ENQUEUE if cell.non_blocking else COMPLETION
         alone = transfers.find(clock, cell.route, cell.host, cell.nbytes)
@@ -279,7 +279,7 @@ def while_busy(transfers: Transfers) -> pd.DataFrame:
 def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
     """Reading by the copy's event and by a wait for the device, work queued behind the copy; a pair a size."""
     pairs = []
-    for _, cells in transfers.role(BEHIND).groupby("nbytes", sort=False):
+    for _, cells in transfers.role(Role.BEHIND).groupby("nbytes", sort=False):
         by_event, *others = sorted(cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"])
         pairs += [(by_event, other) for other in others]
     return pairs

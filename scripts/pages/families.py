@@ -1,4 +1,4 @@
-"""A family's section of a page: question, panels, tables, by what its benchmarks declare (benchmarks/families.py)."""
+"""A family's section of a page: question, panels, tables, by what its benchmarks declare (contracts.Family)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,9 +9,7 @@ from analysis.cells import Row, row_of, usual_dtype, usual_size
 from analysis.findings import beside
 from analysis.results import Declared, Results, parameters_of
 
-from benchmarks import families as roles
-from benchmarks.contracts import ONE_THREAD
-from benchmarks.families import CONVERSION
+from benchmarks.contracts import ONE_THREAD, Role
 
 from . import show, tables
 from .advice import capital
@@ -20,8 +18,8 @@ from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
 # roles whose figures are shown here; others have places of their own
-OWN: tuple[str, ...] = ("", CONVERSION, roles.GRAD, roles.LISTS, roles.CASTING, roles.SETTINGS)
-OWN += (roles.PLACEMENT, roles.SCALAR, roles.BUSY, roles.BEHIND, roles.MANY, roles.CAST_ON_THE_WAY)
+OWN: tuple[str, ...] = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
+OWN += (Role.PLACEMENT, Role.SCALAR, Role.BUSY, Role.BEHIND, Role.MANY, Role.CAST_ON_THE_WAY)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
 
 
@@ -126,7 +124,7 @@ def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell.cell not in stand_beside]
     if (
-        declared.role == CONVERSION
+        declared.role == Role.CONVERSION
         and "threads" not in declared.param_names
         and len({each.parameters.get("dtype") for each in shown}) < 2
     ):

@@ -16,8 +16,7 @@ from analysis.findings import DTYPE, Semantics
 from analysis.results import Results, parameters_of
 from store.records import Record, Settings
 
-from benchmarks.contracts import ALIAS, COPY, Route
-from benchmarks.families import HARNESS
+from benchmarks.contracts import ALIAS, COPY, Role, Route
 
 from . import advice, show
 from .show import code
@@ -312,7 +311,7 @@ def spread(cells: pd.DataFrame) -> Table:
 
 def floor(cells: pd.DataFrame) -> Table:
     """What the harness itself takes."""
-    harness = cells[cells["role"] == HARNESS].itertuples()
+    harness = cells[cells["role"] == Role.HARNESS].itertuples()
     rows = tuple((cell.parameters["statement"], show.time(cell)) for cell in harness)
     return Table("The harness itself", ("statement", "time per call"), rows)
 

@@ -15,8 +15,7 @@ from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank,
 from analysis.choices import TIE as TIED
 from analysis.transfers import WAYS, Transfers
 
-from benchmarks import families as roles
-from benchmarks.contracts import COMPLETION, ENQUEUE, PINNED
+from benchmarks.contracts import COMPLETION, ENQUEUE, PINNED, Role
 
 from . import figures, show
 from .advice import Box, Take, busy, capital, promises, why_unsafe
@@ -51,7 +50,7 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
             when = {f"{fresh}{how}": picked["best"], f"{fresh}faster, on a condition": picked["fast"]}
             takes += [Take(how, cell.route, cost_words(cell, moved)) for how, cell in when.items() if cell]
         made.append(Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved)))
-    scalars = rank(moved.role(roles.SCALAR))
+    scalars = rank(moved.role(Role.SCALAR))
     if len(scalars):
         cell = best(scalars)
         title = "From the device to a number: a scalar such as a loss"
@@ -136,8 +135,8 @@ def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
         calls = calls.groupby(keys, sort=False)[listed].agg(lambda each: show.join([*each])).reset_index()
     return {
         "busy": prose("transfers", "busy", calls=calls, behind=transfers.read_behind(moved), waits=transfers.waits),
-        "many": tuple(_in_lines(moved.role(roles.MANY), "tensors")),
-        "transfer": tuple(_in_lines(moved.role(roles.CAST_ON_THE_WAY), "nbytes")),
+        "many": tuple(_in_lines(moved.role(Role.MANY), "tensors")),
+        "transfer": tuple(_in_lines(moved.role(Role.CAST_ON_THE_WAY), "nbytes")),
     }
 
 
@@ -214,7 +213,7 @@ def clocks(moved: Transfers) -> list[Table]:
 
 def overlap(moved: Transfers) -> list[Table]:
     """The share that hides."""
-    found, rows, cells = transfers.hidden(moved), [], moved.role(roles.OVERLAP)
+    found, rows, cells = transfers.hidden(moved), [], moved.role(Role.OVERLAP)
     for cell in cells[cells["cell"].isin(found.index)].itertuples():
         row = found.loc[cell.cell]
         name = f"{cell.direction}, {cell.host}, {show.size(cell.nbytes)}"
@@ -242,7 +241,7 @@ ONCE = {
 
 def firsts(moved: Transfers) -> list[Table]:
     """What the first use of pinned memory costs, in seconds and in seconds a GiB."""
-    here = moved.role(roles.PINNING)
+    here = moved.role(Role.PINNING)
     sizes, found = sorted(here["nbytes"].unique()), {(cell.method, cell.nbytes): cell for cell in here.itertuples()}
     rows = tuple(
         (ONCE.get(what, what), *(_once(found[what, n]) if (what, n) in found else "n/a" for n in sizes))
@@ -291,8 +290,8 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
             meaning=MEANING,
             tie=TIE,
             limits=any(moved.limit(direction).bandwidth for direction in WAYS),
-            no_limit=moved.why_not(role=roles.LINK),
-            absent={host: moved.why_not(role=roles.TRANSFER, memory=host) for host in hosts},
+            no_limit=moved.why_not(role=Role.LINK),
+            absent={host: moved.why_not(role=Role.TRANSFER, memory=host) for host in hosts},
             processes=sorted({*moved.main["processes"]}),
         )
 
