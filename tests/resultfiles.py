@@ -23,6 +23,7 @@ DECLARED = {
     if isinstance(made, dict)
 }
 SKIPPED = "skipped"  # in place of figures: the cell is part of the run and its setup skipped it
+ABSENT = "absent"  # in place of figures: the cell is not part of the run
 
 
 def contract(expression, memory, direction="numpy→torch", **promises):
@@ -189,6 +190,21 @@ def _of_run(line, records):
     return line
 
 
+def every(name, value, contracts=(), unit="seconds", declared=None, **params):
+    """A benchmark of all combinations of parameters, the routes of the contracts first among them.
+
+    value  a function of these parameters: what stands for the cell, or about how many seconds it takes
+    """
+    if contracts:
+        params = {"route": [promise["expression"] for promise in contracts], **params}
+    cells = {key: value(*key) for key in itertools.product(*params.values())}
+    cells = {
+        key: around(found) if isinstance(found, float) and unit == "seconds" else found for key, found in cells.items()
+    }
+    kept = {key: found for key, found in cells.items() if found != ABSENT}
+    return Bench(name, params, kept, list(contracts), unit, declared or {})
+
+
 def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):
     """A conversion benchmark. times: (route, nbytes) or (route, dtype, nbytes) -> seconds of each process."""
     cells = {key if len(key) == 3 else (key[0], dtypes[0], key[1]): value for key, value in times.items()}
@@ -261,70 +277,63 @@ def rich(root):
         contract(f"torch.from_numpy(a).{how}", "copy", casts_to="float32") for how in ("float()", "to(torch.float32)")
     ]
     lists = [contract("torch.tensor(arrays)", "copy", per_element=True), contract("torch.stack(arrays)", "copy")]
-    routes = {"route": ["torch.from_numpy(a)", "torch.tensor(a)"]}
-    grid = {(r, n): around(1e-6 + n / 1e10) for r in routes["route"] for n in sizes}
+    both, routes = [FROM_NUMPY, TENSOR], ["torch.from_numpy(a)", "torch.tensor(a)"]
+    laid = {("contiguous", MIB): 1e-6, ("0-d", 8): 9e-7, ("0-d", MIB): SKIPPED}
+
+    def per_byte(route, n):
+        return 1e-6 + n / 1e10
+
+    def counted(name, unit, shares, copies, declared=None, **params):
+        return every(
+            name, lambda route, _: shares if "from" in route else copies, (), unit, declared, route=routes, **params
+        )
+
     benches = [
         conversion(times, to_torch, dtypes=("float32", "int64")),
         conversion({("t.numpy()", n): around(5e-7) for n in sizes}, to_numpy, "TorchToNumpy"),
         conversion({("t.detach().numpy()", n): around(7e-7) for n in sizes[:2]}, grads, "RequiresGradToNumpy"),
         memcpy({n: around(2e-7 + n / 5e10) for n in sizes}),
-        Bench("limits.Floor.timeit_floor", {"statement": ["empty statement"]}, {("empty statement",): around(4e-9)}),
-        Bench(
+        every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=["empty statement"]),
+        every(
             "casting.NumpyToFloat32.timeit_convert",
-            {"route": [c["expression"] for c in casts], "dtype": ["float64", "uint8"], "nbytes": [MIB]},
-            {
-                (c["expression"], d, MIB): around(1e-5 * (i + 1))
-                for i, c in enumerate(casts)
-                for d in ("float64", "uint8")
-            },
+            lambda route, *_: 1e-5 if "float()" in route else 2e-5,
             casts,
+            dtype=["float64", "uint8"],
+            nbytes=[MIB],
         ),
-        Bench(
+        every(
             "batches.ArraysToTensor.timeit_convert",
-            {"route": [c["expression"] for c in lists], "nbytes": list(sizes[1:])},
-            {(c["expression"], n): around(n / 1e10 / (50 if i else 1)) for i, c in enumerate(lists) for n in sizes[1:]},
+            lambda route, n: n / 1e10 / (50 if "stack" in route else 1),
             lists,
+            nbytes=sizes[1:],
         ),
-        Bench(
+        every(
             "layout.NumpyToTorch.timeit_convert",
-            routes | {"layout": ["contiguous", "0-d"], "nbytes": [8, MIB]},
-            {(r, "contiguous", MIB): around(1e-6) for r in routes["route"]}
-            | {(r, "0-d", 8): around(9e-7) for r in routes["route"]}
-            | {(r, "0-d", MIB): SKIPPED for r in routes["route"]},
-            [FROM_NUMPY, TENSOR],
+            lambda _, layout, n: laid.get((layout, n), ABSENT),
+            both,
+            layout=["contiguous", "0-d"],
+            nbytes=[8, MIB],
         ),
-        Bench("cold.NumpyToTorch.timeit_convert", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
-        Bench(
+        every("cold.NumpyToTorch.timeit_convert", per_byte, both, nbytes=sizes),
+        every(
             "parallel.NumpyToTorch.timeit_convert",
-            {"route": ["torch.tensor(a)"], "threads": ["all", "8"], "dtype": ["float32"], "nbytes": [MIB]},
-            {("torch.tensor(a)", "all", "float32", MIB): around(1e-5)},
+            lambda _, threads, *__: 1e-5 if threads == "all" else ABSENT,
             [TENSOR],
+            threads=["all", "8"],
+            dtype=["float32"],
+            nbytes=[MIB],
         ),
-        Bench(
-            "footprint.NumpyToTorch.track_bytes",
-            routes | {"nbytes": [MIB]},
-            {("torch.from_numpy(a)", MIB): 0, ("torch.tensor(a)", MIB): MIB},
-            unit="bytes",
-        ),
-        Bench(
-            "footprint.NumpyToTorch.track_page_faults",
-            routes | {"nbytes": [MIB]},
-            {("torch.from_numpy(a)", MIB): 0.125, ("torch.tensor(a)", MIB): 256.0},
-            unit="pages",
-        ),
-        Bench(
-            "semantics.NumpyToTorch.track_alias",
-            routes | {"dtype": ["float32"]},
-            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 0},
-            unit="1: shares memory",
-        ),
-        Bench(
+        counted("footprint.NumpyToTorch.track_bytes", "bytes", 0, MIB, nbytes=[MIB]),
+        counted("footprint.NumpyToTorch.track_page_faults", "pages", 0.125, 256.0, nbytes=[MIB]),
+        counted("semantics.NumpyToTorch.track_alias", "1: shares memory", 1, 0, dtype=["float32"]),
+        counted(
             "semantics.NumpyToTorch.track_dtype",
-            routes | {"dtype": ["float32"]},
-            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 1},
-            unit="a place",
-            declared={"stands_for": ["bool", "float32"]},
+            "a place",
+            1,
+            1,
+            {"stands_for": ["bool", "float32"]},
+            dtype=["float32"],
         ),
-        Bench("novel.Family.timeit_anything", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
+        every("novel.Family.timeit_anything", per_byte, both, nbytes=sizes),
     ]
     return write(root, benches)

@@ -9,7 +9,7 @@ import pytest
 from analysis import choices as cases
 from analysis.choices import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer, known_in
 from cli import UserError
-from made_up import FAST, LATENCY, SIZES, copied, declared, glibc, host, results_in
+from made_up import FAST, LATENCY, SIZES, copied, glibc, host, results_in
 from pages import advice as page
 from pages import show
 from resultfiles import (
@@ -126,7 +126,7 @@ def tied(tmp_path, near, sizes=SIZES):
     times = {(route, n): around(copied(n), 0.02) for route in (CLONED, "torch.tensor(a)") for n in sizes}
     times["torch.tensor(a)", 16 * MIB] = around(copied(16 * MIB, near), 0.02)
     bench = conversion(times, [TENSOR, CLONE])
-    return known_in(write(tmp_path / "results", declared([bench]), records=glibc([bench])), "box")
+    return known_in(write(tmp_path / "results", [bench], records=glibc([bench])), "box")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_casts(tmp_path):
         [promise],
         declared={"role": "casting"},
     )
-    benches = declared([host(), bench])
+    benches = [host(), bench]
     cast = known_in(write(tmp_path / "results", benches, records=glibc(benches)), "box")
     found = answer(Case("numpy", "torch", MIB, "float64", goal="float32"), cast)
     assert routes(found) == [promise["expression"]] and "float32" in page.case_title(found.case)
@@ -286,7 +286,7 @@ def ask(called, results, monkeypatch):
 # What somebody asks; the whole answer is in the snapshot, and what is true of these results is in made_up.py
 ASKED = {
     "shared where that can be": "--from numpy --to torch --nbytes 1MiB",
-    "a copy": "--from numpy --to torch --nbytes 1MiB --own",
+    "a copy": "--from numpy --to torch --nbytes 64KiB --own",
     "its own time of another dtype": "--from numpy --to torch --nbytes 1MiB --own --dtype int64",
     "the usual dtype's time": "--from numpy --to torch --nbytes 16MiB --own --dtype int64",
     "another layout, between its sizes": "--from numpy --to torch --nbytes 3MiB --own --layout fortran",
@@ -301,7 +301,7 @@ ASKED = {
     "pinning for two": "--from torch --to cuda --nbytes 64MiB --count 2",
     "pinning for a thousand": "--from torch --to cuda --nbytes 64MiB --count 1000",
     "pinned already": "--from torch --to cuda --nbytes 64MiB --source pinned",
-    "a buffer on the device, staged": "--from torch --to cuda --nbytes 64MiB --into-buffer --source pageable --count 10",
+    "a buffer, staged": "--from torch --to cuda --nbytes 64MiB --into-buffer --source pageable --count 10",
     "until the call returns": "--from torch --to cuda --nbytes 64MiB --source pinned --enqueue",
 }
 
@@ -326,8 +326,7 @@ def test_errors_are_one_line(ask, given, says):
 def test_a_dtype_that_the_toolchain_lacks(tmp_path):
     times = {("torch.from_numpy(a)", "float32", MIB): around(4e-7), ("torch.from_numpy(a)", "int64", MIB): SKIPPED}
     bench = conversion(times, [FROM_NUMPY, TENSOR], dtypes=("float32", "int64"))
-    benches = declared([bench])
-    known = known_in(write(tmp_path / "results", benches, records=[record(benches, "needs torch 9")]), "box")
+    known = known_in(write(tmp_path / "results", [bench], records=[record([bench], "needs torch 9")]), "box")
     with pytest.raises(UserError, match="torch 9"):
         answer(Case("numpy", "torch", MIB, "int64"), known)
 

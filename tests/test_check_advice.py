@@ -87,14 +87,6 @@ def test_summary_names_the_worst(snapshot):
     assert list(advice.summary(2, 1, cases, routes)) == snapshot
 
 
-@pytest.mark.parametrize(
-    "options, says",
-    [
-        (("--cases", "0"), "whole number"),
-        (("--processes", "0"), "whole number"),
-        (("--machine", "x"), "name one with results"),
-    ],
-)
-def test_mistakes_are_one_line(called, options, says):
-    code, _, complaint = called(check, "advice", *options)
-    assert code == 2 and says in complaint and complaint.count("\n") == 1
+def test_a_machine_without_results_is_one_line(called):
+    code, _, complaint = called(check, "advice", "--machine", "x")
+    assert code == 2 and "name one with results" in complaint and complaint.count("\n") == 1

@@ -122,7 +122,7 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path):
         assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(
             "options => options.map((option) => option.value)"
         )
-    benches = made_up.declared([made_up.host()])
+    benches = [made_up.host()]
     host = build(made_up.write(tmp_path / "results", benches, records=made_up.glibc(benches)), tmp_path / "out")
     with opened() as browser:
         browser.goto((host / "index.html").as_uri())

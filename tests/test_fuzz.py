@@ -281,6 +281,8 @@ def test_texts_stay_what_they_are(one, other):
         assert re.sub(r"\s", "", text) == re.sub(r"\s", "", word)
     fence, *inside, end = show.fenced(one).split("\n")
     assert fence == end and "\n".join(inside) == one and all(fence not in each for each in inside)
+    raw = one.replace(show.BEGIN, "").replace(show.END, "")
+    assert list(show.spans(f"a {show.code(one)} b")) == [("a ", False), (raw, True), (" b", False)]
     for parser in (cli.share, cli.matcher):
         with contextlib.suppress(UserError):
             parser(one)

@@ -6,7 +6,6 @@ import math
 import os
 import re
 
-import numpy as np
 import pytest
 import resultfiles
 from analysis.results import load
@@ -49,18 +48,6 @@ def test_every_process_is_a_row(results):
     assert set(timed["samples"]) == {resultfiles.SAMPLES}
 
 
-def test_failed_and_skipped_cells_are_kept_with_their_reason(results):
-    missing = load(results).missing.set_index("nbytes")
-    assert missing.loc[8, "status"] == "failed"
-    assert (missing.loc[1024, "status"], missing.loc[1024, "reason"]) == ("skipped", "the reason")
-
-
-def test_cells_outside_the_run_are_neither_figures_nor_missing(results):
-    loaded = load(results)
-    assert list(loaded.values["dtype"]) == ["float32"]
-    assert "int8" not in set(loaded.missing["dtype"])
-
-
 def test_without_a_run_record_the_commit_names_the_toolchain(tmp_path, benches):
     loaded = load(resultfiles.write(tmp_path, benches, records=[]))
     assert loaded.runs == []
@@ -72,13 +59,6 @@ def test_tables_have_their_columns_even_when_empty(tmp_path):
     assert loaded.missing.empty and loaded.values.empty
     assert {"cell", "status", "reason", "file"} <= set(loaded.missing)
     assert {"cell", "value", "unit", "file"} <= set(loaded.values)
-
-
-def test_summary_is_the_median_with_the_range_and_spread_of_processes(tmp_path):
-    table = load(resultfiles.write(tmp_path, [memcpy({8: [1e-6, 2e-6, 6e-6]})])).timed
-    row = table.iloc[0]
-    assert (row["seconds"], row["low"], row["high"], row["processes"]) == (2e-6, 1e-6, 6e-6, 3)
-    assert math.isclose(row["cv"], np.std([1, 2, 6], ddof=1) / 3)
 
 
 def test_a_cell_has_its_direction_contract_and_instructions(tmp_path):
@@ -209,6 +189,7 @@ SPOILED = {
     "a sample that is none": (SAMPLES, first(disturbed=[99]), SPOILT),
     **{f"no {name}": (SAMPLES, first(**{name: None}), SPOILT) for name in ("disturbed", "run", "version", "waits")},
     "no probes": (SAMPLES, first(probes=None), SPOILT),
+    "a run that no terminal can show": (SAMPLES, first(run="\x1b[31m"), "run is "),
     "round": (SAMPLES, first(round="one"), SPOILT),
     "number": (SAMPLES, first(number=0), SPOILT),
     "truncated gzip": (SAMPLES, lambda held: held[:-20], SPOILT),
