@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import changes, findings
+from analysis import changes
 from analysis.changes import AGREES, CONTRADICTS, DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, TIME, UNCHANGED
 from analysis.history import histories_of
 from analysis.results import load
@@ -47,14 +47,14 @@ def record_of(toolchain, benches, at, **changes):
     return resultfiles.record(benches, toolchain=made, **changes)
 
 
-def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), skipped=(), memory="copy", **about):
+def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), skipped=(), name="box", **about):
     """Results of ``toolchains``: logs is (releases, cells, processes), NaN where there is none.
 
     again    (cells, processes) of the first toolchain's second session, an hour after the last
     extra    a function of the release's place that gives more benchmarks
     skipped  (place, route): cells that a release has not
     """
-    contracts = [contract(route, memory) for route in routes]
+    contracts = [contract(route, "copy") for route in routes]
     for place, toolchain in enumerate(toolchains):
         values = {(route, 4 * KIB): list(np.exp(own[np.isfinite(own)])) for route, own in zip(routes, logs[place])}
         twice = again is not None and place == 0
@@ -66,7 +66,7 @@ def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), sk
         records = [record_of(toolchain, benches, 600 * place, **about)]
         if twice:
             records.append(record_of(toolchain, benches, 600 * len(toolchains) + HOUR, drift={"cells": 1}, **about))
-        resultfiles.write(root, benches, records=records, commit=toolchain.commit)
+        resultfiles.write(root, benches, name, records, toolchain.commit)
     return root
 
 
@@ -387,40 +387,6 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, one, other):
     assert VERSIONS[0] not in set(counted["release"]) and " 1 releases " in made.notes[0]
 
 
-# --- behaviour -------------------------------------------------------------------------------------------------------
-
-
-def test_what_appeared_and_what_went(tmp_path):
-    skipped = [(k, ROUTES[1]) for k in range(4)] + [(k, ROUTES[3]) for k in range(9, len(SERIES))]
-    loaded = load(write(tmp_path, logs_of(24, len(SERIES)), skipped=skipped), "box")
-    new, gone = findings.appearances(loaded, histories_of(loaded)["torch"].releases)
-    assert (new.at.version, new.gained, new.routes, new.dtypes) == (VERSIONS[4], True, (ROUTES[1],), ())
-    assert (gone.at.version, gone.gained, gone.routes) == (VERSIONS[9], False, (ROUTES[3],))
-    assert new.reason == "the reason" and new.direction == "numpy→torch"
-
-
-def meanings(place):
-    """Memory, dtype and grad that one release each changes."""
-    params = {"route": ROUTES[:2], "dtype": ["float16"]}
-    cells = {(ROUTES[0], "float16"): 1 if place < 3 else 0, (ROUTES[1], "float16"): 0}
-    dtypes = {(ROUTES[0], "float16"): 1, (ROUTES[1], "float16"): 1 if place < 5 else 0}
-    yield Bench("semantics.NumpyToTorch.track_alias", params, cells, unit="1: shares memory")
-    names = {"stands_for": ["float16", "float32"]}
-    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="a place", declared=names)
-    taken = {("t.numpy()",): int(place >= 7)}
-    yield Bench("semantics.RequiresGrad.track_taken", {"route": ["t.numpy()"]}, taken, unit="1: taken")
-
-
-def test_what_a_route_means(tmp_path):
-    loaded = load(write(tmp_path, logs_of(25, len(SERIES)), extra=meanings), "box")
-    every = findings.redefined(loaded, histories_of(loaded)["torch"].releases)
-    assert [(one.at.version, one.route, one.what, one.old, one.new, one.dtypes) for one in every] == [
-        (VERSIONS[3], ROUTES[0], findings.MEMORY, True, False, ("float16",)),
-        (VERSIONS[5], ROUTES[1], findings.DTYPE, "float32", "float16", ("float16",)),
-        (VERSIONS[7], "t.numpy()", findings.TAKEN, False, True, ()),
-    ]
-
-
 # --- two releases, several machines, several nodes -------------------------------------------------------------------
 
 
@@ -483,12 +449,7 @@ def on_nodes(root, changed, count=2, sd=0.005, node_sd=0.03):
         logs = logs_of(41 + node, len(SERIES)) + adds
         for place in range(len(SERIES)):
             logs[place] += np.array([changed(node, place, k) for k in range(len(ROUTES))])[:, None]
-        about = {"fleet": {"id": "1", "engine": "slurm", "node": name}, "machine": "box"}
-        for place, toolchain in enumerate(SERIES):
-            values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
-            benches = [conversion(values, [contract(route, "copy") for route in ROUTES])]
-            records = [record_of(toolchain, benches, 600 * place, **about)]
-            resultfiles.write(root / "box", benches, machine=name, records=records, commit=toolchain.commit)
+        write(root / "box", logs, name=name, fleet={"id": "1", "engine": "slurm", "node": name}, machine="box")
     (root / "benchmarks.json").write_bytes((root / "box" / "benchmarks.json").read_bytes())
     (root / "box" / "benchmarks.json").unlink()
     for path in root.glob("box/*/*.json"):
@@ -516,13 +477,26 @@ def test_what_nodes_add_is_no_news(tmp_path):
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
+def meanings(place):
+    """Memory, dtype and grad that one release each changes."""
+    params = {"route": ROUTES[:2], "dtype": ["float16"]}
+    cells = {(ROUTES[0], "float16"): 1 if place < 3 else 0, (ROUTES[1], "float16"): 0}
+    dtypes = {(ROUTES[0], "float16"): 1, (ROUTES[1], "float16"): 1 if place < 5 else 0}
+    yield Bench("semantics.NumpyToTorch.track_alias", params, cells, unit="1: shares memory")
+    names = {"stands_for": ["float16", "float32"]}
+    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="a place", declared=names)
+    taken = {("t.numpy()",): int(place >= 7)}
+    yield Bench("semantics.RequiresGrad.track_taken", {"route": ["t.numpy()"]}, taken, unit="1: taken")
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Results to be read: a step, a second session, a route that means something else, and a release that failed."""
+    """Results to be read: a step, a second session, routes that come, go or change meaning, and a release that failed."""
     logs = logs_of(50, len(SERIES))
     logs[5:, 2] += math.log(1.4)
     root = tmp_path_factory.mktemp("history") / "results"
-    write(root, logs, again=logs_of(51, 1)[0], extra=meanings, skipped=[(0, ROUTES[1])])
+    skipped = [(0, ROUTES[1]), *((place, ROUTES[3]) for place in range(9, len(SERIES)))]
+    write(root, logs, again=logs_of(51, 1)[0], extra=meanings, skipped=skipped)
     failed = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.15.0")
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
