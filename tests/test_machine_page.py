@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 import resultfiles
@@ -14,45 +13,11 @@ from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, c
 from store.files import measurements_text, read_measurements
 
 
-class Reader(HTMLParser):
-    """Collects ids, references, the names of elements, and checks that elements close in order."""
-
-    VOID = {"meta", "br", "wbr", "link", "img", "hr", "input"}
-
-    def __init__(self, page):
-        super().__init__()
-        self.ids, self.references, self.open, self.names = [], [], [], []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.names.append(tag)
-        if tag not in self.VOID:
-            self.open.append(tag)
-        if "id" in found:
-            self.ids.append(found["id"])
-        self.references += [found[name] for name in ("src", "href", "xlink:href", "srcset", "data") if name in found]
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in self.VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open.pop() == tag, f"</{tag}> closes what is not open"
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """The page of ``rich_results``, to be read."""
     root = tmp_path_factory.mktemp("page")
     return build(resultfiles.rich(root / "results"), root)  # pages lie beside results, to which they link
-
-
-@pytest.fixture(scope="module")
-def read(page):
-    return Reader((page / "index.html").read_text())
 
 
 def test_the_whole_page_in_words(page, snapshot):
@@ -89,18 +54,14 @@ def test_a_figure_names_the_runs_that_measured_it(tmp_path):
     ]
 
 
-def test_the_page_loads_nothing(page, read):
-    assert read.open == []
-    assert not {"link", "img", "iframe", "object", "embed"} & set(read.names)
-    for reference in read.references:
-        assert reference.startswith("#") or (page / reference).is_file(), reference
+def test_the_page_loads_nothing_and_its_references_lead_somewhere(page):
     html = (page / "index.html").read_text()
+    assert not re.search(r"<(link|img|iframe|object|embed)\b", html)
     assert not re.search(r"@import|url\((?!#)|<script[^>]*src|fetch\(|XMLHttpRequest|import\(", html)
-
-
-def test_ids_are_unique_and_references_lead_somewhere(read):
-    assert len(read.ids) == len(set(read.ids))
-    assert {reference[1:] for reference in read.references if reference.startswith("#")} <= set(read.ids)
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    for reference in re.findall(r'\b(?:src|href|srcset|data)="([^"]+)"', html):
+        assert reference[1:] in ids if reference.startswith("#") else (page / reference).is_file(), reference
 
 
 def test_colours_of_the_page_follow_the_scheme(page):
