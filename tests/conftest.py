@@ -223,9 +223,9 @@ def toy_asv(monkeypatch):
 @pytest.fixture
 def rich_results(tmp_path):
     """Results with something for every section of a machine's page."""
-    import resultfiles
+    import made_up
 
-    return resultfiles.rich(tmp_path / "results")
+    return made_up.rich(tmp_path / "results")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from resultfiles import (
     FROM_NUMPY,
     KIB,
     MIB,
+    SKIPPED,
     TENSOR,
     around,
     contract,
@@ -131,3 +132,39 @@ def results_in(root):
     limit = memcpy({n: around(n / FAST + 1e-9) for n in SIZES})
     benches = [host(), layouts(), *tensors(), lists(), *device(), neighbours(), limit]
     return write(root / "results", benches, records=glibc(benches, machine="box"))
+
+
+def rich(root):
+    """A results directory of every family that needs no device, with a tie, a failed and a skipped cell."""
+    casts = [contract(f"torch.from_numpy(a).{way}", "copy", casts_to="float32") for way in ("float()", "to(dtype)")]
+    converted, laid, both = host(), layouts(), [FROM_NUMPY, TENSOR]
+    converted.cells["torch.tensor(a)", "float32", 8] = around(copied(8))
+    converted.cells["torch.from_numpy(a)", "int64", MIB] = None
+    laid.cells["torch.from_numpy(a)", "fortran", MIB] = SKIPPED
+    threads = {"threads": ["all", "8"], "dtype": ["float32"], "nbytes": [MIB]}
+    wide = {"dtype": ["float64", "uint8"], "nbytes": [MIB]}
+
+    def on_all(_, threads, *cell):
+        return 1e-5 if threads == "all" else ABSENT
+
+    def counted(name, unit, shares, copies, declared=None):
+        counts = {"torch.from_numpy(a)": shares, "torch.tensor(a)": copies}
+        params = {"route": [*counts], **({"nbytes": [MIB]} if "footprint" in name else {"dtype": ["float32"]})}
+        return every(name, lambda route, _: counts[route], (), unit, declared, **params)
+
+    benches = [
+        *(converted, laid, *tensors(), lists()),
+        memcpy({n: around(n / FAST + 1e-9) for n in SIZES}),
+        every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=["empty statement"]),
+        every("casting.NumpyToFloat32.timeit_convert", lambda *_: 1e-5, casts, **wide),
+        every("cold.NumpyToTorch.timeit_convert", lambda _, n: 2 * copied(n), both, nbytes=SIZES),
+        every(
+            "parallel.NumpyToTorch.timeit_convert", lambda _, n, *__: 1e-5 if n == "all" else ABSENT, both, **threads
+        ),
+        counted("footprint.NumpyToTorch.track_bytes", "bytes", 0, MIB),
+        counted("footprint.NumpyToTorch.track_page_faults", "pages", 0.125, 256.0),
+        counted("semantics.NumpyToTorch.track_alias", "1: shares memory", 1, 0),
+        counted("semantics.NumpyToTorch.track_dtype", "a place", 1, 1, {"stands_for": ["bool", "float32"]}),
+        every("novel.Family.timeit_anything", lambda _, n: copied(n), both, nbytes=SIZES),
+    ]
+    return write(root, benches)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 
+import made_up
 import pytest
 import resultfiles
 from analysis.results import load
@@ -17,7 +18,7 @@ from store.files import measurements_text, read_measurements
 def page(tmp_path_factory):
     """The page of ``rich_results``, to be read."""
     root = tmp_path_factory.mktemp("page")
-    return build(resultfiles.rich(root / "results"), root)  # pages lie beside results, to which they link
+    return build(made_up.rich(root / "results"), root)  # pages lie beside results, to which they link
 
 
 def test_the_whole_page_in_words(page, snapshot):
