@@ -228,6 +228,22 @@ def rich_results(tmp_path):
     return made_up.rich(tmp_path / "results")
 
 
+@pytest.fixture(scope="session")
+def known_results(tmp_path_factory):
+    """Results in which the right answer to a case is known, to be read."""
+    import made_up
+
+    return made_up.results_in(tmp_path_factory.mktemp("known"))
+
+
+@pytest.fixture(scope="session")
+def known(known_results):
+    """What answers rest on, of these."""
+    from analysis.choices import known_in
+
+    return known_in(known_results, "box")
+
+
 @pytest.fixture
 def pair(tmp_path):
     """BASE and NEW: one alias cell slower, one copy cell faster, the rest as it was."""

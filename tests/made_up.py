@@ -158,9 +158,7 @@ def rich(root):
         every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=["empty statement"]),
         every("casting.NumpyToFloat32.timeit_convert", lambda *_: 1e-5, casts, **wide),
         every("cold.NumpyToTorch.timeit_convert", lambda _, n: 2 * copied(n), both, nbytes=SIZES),
-        every(
-            "parallel.NumpyToTorch.timeit_convert", lambda _, n, *__: 1e-5 if n == "all" else ABSENT, both, **threads
-        ),
+        every("parallel.NumpyToTorch.timeit_convert", on_all, [TENSOR], **threads),
         counted("footprint.NumpyToTorch.track_bytes", "bytes", 0, MIB),
         counted("footprint.NumpyToTorch.track_page_faults", "pages", 0.125, 256.0),
         counted("semantics.NumpyToTorch.track_alias", "1: shares memory", 1, 0),

@@ -9,7 +9,7 @@ import pytest
 from analysis import choices as cases
 from analysis.choices import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer, known_in
 from cli import UserError
-from made_up import FAST, LATENCY, SIZES, copied, glibc, host, results_in
+from made_up import FAST, LATENCY, SIZES, copied, glibc, host
 from pages import advice as page
 from pages import show
 from resultfiles import (
@@ -29,16 +29,6 @@ from resultfiles import (
 from store.records import Conditions, Record, Settings, Toolchain
 
 CLONED = "torch.from_numpy(a).clone()"
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return results_in(tmp_path_factory.mktemp("known"))
-
-
-@pytest.fixture(scope="module")
-def known(results):
-    return known_in(results, "box")
 
 
 def copy_of(nbytes, **more):
@@ -278,8 +268,8 @@ ERRORS = [
 
 
 @pytest.fixture
-def ask(called, results, monkeypatch):
-    monkeypatch.setattr(advise, "RESULTS", results)
+def ask(called, known_results, monkeypatch):
+    monkeypatch.setattr(advise, "RESULTS", known_results)
     return lambda *given: called(advise, *given)
 
 

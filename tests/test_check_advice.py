@@ -4,21 +4,15 @@ import math
 import random
 
 import check
-import made_up
 import numpy as np
 import pandas as pd
 import pytest
-from analysis.choices import Case, known_in
+from analysis.choices import Case
 from checking import advice
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
 
 CASE = Case("numpy", "torch", 3072, threads=ONE_THREAD)
-
-
-@pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    return known_in(made_up.results_in(tmp_path_factory.mktemp("known")), "box")
 
 
 @pytest.mark.parametrize(

@@ -491,7 +491,7 @@ def meanings(place):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Results to be read: a step, a second session, routes that come, go or change meaning, and a release that failed."""
+    """Results to be read: a step, a second session, routes that come, go or change, and a release that failed."""
     logs = logs_of(50, len(SERIES))
     logs[5:, 2] += math.log(1.4)
     root = tmp_path_factory.mktemp("history") / "results"
