@@ -13,6 +13,7 @@ from benchmarks import families
 KIB, MIB = 2**10, 2**20
 COLUMNS = ["result", "params", "version", "started_at", "duration"]
 RUN = "2026-01-02T03:04:05+00:00"
+COMMIT = "c0ffee00" * 5
 SAMPLES = 4  # a process
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
@@ -43,6 +44,11 @@ FROM_NUMPY = contract("torch.from_numpy(a)", "alias")
 AS_TENSOR = contract("torch.as_tensor(a)", "alias")
 CLONE = contract("torch.from_numpy(a).clone()", "copy")
 TENSOR = contract("torch.tensor(a)", "copy")
+
+
+def steady(number):
+    """The clock of a machine whose speed does not change."""
+    return 1.0
 
 
 @dataclass
@@ -93,12 +99,12 @@ class Bench:
         spelled = [[repr(value) for value in values] for values in self.params.values()]
         return [result, spelled, "v1", 1, 1.0]
 
-    def lines(self, run=RUN, slow=(), clock=None):
-        """The measurements: a line per process, or per counted cell. No speed probes without a ``clock``."""
+    def lines(self, slow, clock):
+        """The measurements: a line per process, or per counted cell; slow and clock as in ``write``."""
         lines = []
         there = {key: value for key, value in self.cells.items() if value is not None and value != SKIPPED}
         for key, value in there.items():
-            about = {"run": run, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
+            about = {"run": RUN, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
             if self.type != "time":
                 lines.append(
                     {**about, "at": 1000.0, "round": 0, "values": value if isinstance(value, list) else [value]}
@@ -106,7 +112,7 @@ class Bench:
                 continue
             for number, seconds in enumerate(value if isinstance(value, list) else [value]):
                 parts = {part: [each[number]] * SAMPLES for part, each in self.parts.get(key, {}).items()}
-                probe = round((50_000 if (key, number) in slow else 25_000) * (clock(key, number) if clock else 1))
+                probe = round((50_000 if (key, number) in slow else 25_000) * (clock(number) if clock else 1))
                 lines.append(
                     {
                         **about,
@@ -153,8 +159,13 @@ def record(benches, skipped="the reason", **changes):
     }
 
 
-def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 5):
-    """A results directory with one result file; its path. records: run records, by default one."""
+def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=(), clock=None):
+    """A results directory with one result file; its path.
+
+    records  run records, by default one
+    slow     (cell's parameters, process) during which the machine ran at half its speed: its probes show it
+    clock    a function of the process: how much longer its speed probes took; without one there are no probes
+    """
     directory = root / machine
     directory.mkdir(parents=True, exist_ok=True)
     described = {bench.name: bench.description() for bench in benches} | {"version": 2}
@@ -171,7 +182,7 @@ def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 
     stem = f"{commit[:8]}-toolchain-py3.11"
     (directory / f"{stem}.json").write_text(json.dumps(file))
     lines = [record(benches, machine=machine)] if records is None else records
-    measured = [_of_run(line, lines) for bench in benches for line in bench.lines()]
+    measured = [_of_run(line, lines) for bench in benches for line in bench.lines(slow, clock)]
     if measured:
         (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
     if lines:
@@ -237,23 +248,3 @@ def once(name, times, group="PinnedMemory"):
     sizes = [n for n in times if n is not None]
     cells = {(n,) if sizes else (): value for n, value in times.items()}
     return Bench(f"firsts.{group}.timeit_{name}", {"nbytes": sizes} if sizes else {}, cells)
-
-
-def probed(
-    root: Path,
-    bench: Bench,
-    slow=(),
-    run=RUN,
-    machine="box",
-    commit="c0ffee00" * 5,
-    clock=lambda key, number: 1.0,
-):
-    """In a result of ``write``, the measurements of a benchmark anew, with speed probes; the path of the file.
-
-    slow   (cell's parameters, round) during which the machine ran at half its speed; probes and samples show it
-    clock  a function of these: how much longer probes took
-    """
-    path = root / machine / f"{commit[:8]}-toolchain-py3.11{files.MEASUREMENTS}"
-    others = [line for line in files.read_measurements(path) if line["benchmark"] != bench.name]
-    path.write_bytes(files.measurements_text([*others, *bench.lines(run, slow, clock)]))
-    return path

@@ -19,7 +19,7 @@ from analysis.verdicts import (
     Reason,
 )
 from pages import comparison_words
-from sides import CONTRACTS, NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
+from sides import NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
 ONE, OTHER = (ROUTES[0], 8), (ROUTES[1], 4)
@@ -35,12 +35,10 @@ def test_what_changed_is_found_and_nothing_else(tmp_path, one, other, code):
     assert sum(found.counts.values()) == len(found.cells) == len(ROUTES) * len(SIZES)
 
 
-def probed(root, times, slow=(), clock=1.0, **record):
-    """Results whose samples stand between probes; ``slow``: cell, round of processes at half the machine's speed."""
-    write(root, times, record=record)
+def probed(root, times, slow=(), clock=resultfiles.steady, **more):
+    """Results with probes; ``slow``: cell, round of processes at half the machine's speed."""
     slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
-    resultfiles.probed(Path(root), resultfiles.conversion(times, CONTRACTS), slow, clock=lambda *_: clock)
-    return root
+    return write(root, times, slow=slow, clock=clock, **more)
 
 
 def test_nothing_is_decided_of_what_was_never_quiet(tmp_path):
@@ -85,7 +83,8 @@ def test_times_are_compared_as_at_one_speed(tmp_path, probes, interpreter, corre
     """A side took 4 % longer for everything, its probes, too."""
     base = probed(tmp_path / "base", cells(1, sd=0.002))
     times = cells(2, {(route, nbytes): 1.04 for route in ROUTES for nbytes in SIZES}, sd=0.002)
-    new = probed(tmp_path / "new", times, clock=1.04, settings={**SETTINGS, "python": interpreter})
+    settings = {**SETTINGS, "python": interpreter}
+    new = probed(tmp_path / "new", times, clock=lambda _: 1.04, record={"settings": settings})
     if not probes:
         edit(base, probes={})
     found = compared(base, new)

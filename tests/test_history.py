@@ -47,14 +47,15 @@ def record_of(toolchain, benches, at, **changes):
     return resultfiles.record(benches, toolchain=made, **changes)
 
 
-def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), skipped=(), name="box", **about):
+def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=None, skipped=(), name="box", at=(), **about):
     """Results of ``toolchains``: logs is (releases, cells, processes), NaN where there is none.
 
     again    (cells, processes) of the first toolchain's second session, an hour after the last
     extra    a function of the release's place that gives more benchmarks
     skipped  (place, route): cells that a release has not
+    at       how much longer everything took, its speed probes, too, by place
     """
-    contracts = [contract(route, "copy") for route in routes]
+    contracts, slow = [contract(route, "copy") for route in routes], about.pop("slow", ())
     for place, toolchain in enumerate(toolchains):
         values = {(route, 4 * KIB): list(np.exp(own[np.isfinite(own)])) for route, own in zip(routes, logs[place])}
         twice = again is not None and place == 0
@@ -63,10 +64,13 @@ def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), sk
         values |= {(route, 4 * KIB): SKIPPED for where, route in skipped if where == place}
         benches = [conversion(values, contracts), memcpy({4 * KIB: [1e-7] * (8 if twice else 4)})]
         benches += list(extra(place)) if extra else []
+        if at:
+            about |= {"baselines": {"processor": 25_000 * at[place]}}
         records = [record_of(toolchain, benches, 600 * place, **about)]
         if twice:
             records.append(record_of(toolchain, benches, 600 * len(toolchains) + HOUR, drift={"cells": 1}, **about))
-        resultfiles.write(root, benches, name, records, toolchain.commit)
+        clock = at and (lambda _, by=at[place]: by)
+        resultfiles.write(root, benches, name, records, toolchain.commit, slow, clock)
     return root
 
 
@@ -90,17 +94,6 @@ def found(made, what=TIME):
         route: list(zip(own["release"], own["verdict"], own["ratio"].astype(float)))
         for route, own in rows.groupby("route", sort=False)
     }
-
-
-def probe(root, logs, clocks=None, slow=None):
-    """Put speed probes around the samples of ``write``: of a machine with a clock, and slow processes, per release."""
-    for place, toolchain in enumerate(SERIES):
-        values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
-        bench, by = conversion(values, [contract(route, "copy") for route in ROUTES]), clocks[place] if clocks else 1.0
-        run = {"run": started(600 * place), "commit": toolchain.commit, "clock": lambda *_, by=by: by}
-        resultfiles.probed(root, bench, (slow or {}).get(place, ()), **run)
-        (path,) = (root / "box").glob(f"{toolchain.commit[:8]}*.jsonl")
-        path.write_text(path.read_text().replace('"rounds"', f'"baselines": {{"processor": {25_000 * by}}}, "rounds"'))
 
 
 # --- times -----------------------------------------------------------------------------------------------------------
@@ -167,10 +160,9 @@ def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
     clocks = np.exp(np.random.default_rng(8).normal(0, 0.03, len(SERIES)))
     logs = logs_of(9, len(SERIES)) + np.log(clocks)[:, None, None]
     without = history_in(write(tmp_path, logs))
-    probe(tmp_path, logs, [*map(float, clocks)])
     spread = [
         np.log(made.rows[~made.rows["control"]].groupby("series")["value"].std()).median()
-        for made in (history_in(tmp_path), without)
+        for made in (history_in(write(tmp_path, logs, at=[*map(float, clocks)])), without)
     ]
     assert spread[0] < spread[1] - 0.7
 
@@ -241,8 +233,9 @@ def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
 def test_a_result_without_quiet_samples_is_no_point(tmp_path):
     """One release's cell at twice the time, and the machine at half its speed meanwhile: a gap, and not a dip."""
     logs = planted_in(18, [(7, 6, 2.0), (7, 7, 0.5)])
-    root = write(tmp_path, logs)
-    probe(root, logs, slow={6: {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}})
+    busy = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}
+    root = write(tmp_path, logs, at=[1.0] * len(SERIES))
+    write(root, logs[6:7], SERIES[6:7], at=[1.0], slow=busy)
     made = history_in(root)
     assert made.changes.empty
     assert VERSIONS[6] not in set(made.rows.loc[made.rows["route"] == ROUTES[7], "release"])

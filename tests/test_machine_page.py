@@ -10,8 +10,8 @@ import resultfiles
 from analysis.results import load
 from conftest import build
 from pages import machine, show, spreadsheet
-from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion
-from store.files import measurements_text, read_measurements
+from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion, steady
+from store.files import MEASUREMENTS, measurements_text, read_measurements
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def test_a_figure_names_the_runs_that_measured_it(tmp_path):
         resultfiles.record([bench], command=f"python scripts/run.py {options}", only="(f|g).*", started=started)
         for started, options in runs.items()
     ]
-    root = resultfiles.write(tmp_path / "r", [bench], records=records)
-    path = resultfiles.probed(root, bench)
+    root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
+    (path,) = root.glob(f"box/*{MEASUREMENTS}")
     shown = {}
     for started, options in runs.items():
         path.write_bytes(measurements_text([{**line, "run": started} for line in read_measurements(path)]))
@@ -170,9 +170,8 @@ def test_page_and_terminal_say_how_quiet_the_machine_was(tmp_path, capsys, snaps
     times = {("torch.from_numpy(a)", n): [4e-7 * (1 + slow * (n == 8))] * 4 for n in sizes}
     bench = conversion(times, [FROM_NUMPY])
     records = [resultfiles.record([bench], quiet=share, rounds=4)]
-    root = resultfiles.write(tmp_path / "results", [bench], records=records)
     never = {(("torch.from_numpy(a)", "float32", 8), k) for k in range(4)} if slow else ()
-    resultfiles.probed(root, bench, never)
+    root = resultfiles.write(tmp_path / "results", [bench], records=records, slow=never, clock=steady)
     made = build(root, tmp_path / "out")
     page, printed = (made / "README.md").read_text(encoding="utf-8"), capsys.readouterr().out
     warnings = [line[2:] for line in page.splitlines() if line.startswith("> ")]
@@ -194,11 +193,13 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
     cells = {("torch.from_numpy(a)", n): [1e-6] * (1 if n in looked else 4) for n in sizes}
     bench = conversion(cells, [FROM_NUMPY])
     records = [
-        resultfiles.record([bench], command="python scripts/run.py --profile standard", started=old, quiet=0.72),
+        resultfiles.record(
+            [bench], command="python scripts/run.py --profile standard", started=old, quiet=0.72, rounds=4
+        ),
         resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new, quiet=0.94),
     ]
-    root = resultfiles.write(tmp_path / "r", [bench], records=records)
-    path = resultfiles.probed(root, bench, run=old)
+    root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
+    (path,) = root.glob(f"box/*{MEASUREMENTS}")
     lines = [{**line, "run": new if int(line["params"][-1]) in looked else old} for line in read_measurements(path)]
     path.write_bytes(measurements_text(lines))
     made = load(root)

@@ -248,9 +248,8 @@ def busy(tmp_path):
     def make(*slow):
         times = {(ROUTE, n): [2e-6 if (n, k) in slow else 1e-6 for k in range(4)] for n in SIZES}
         bench = conversion(times, [contract(ROUTE, "alias")])
-        resultfiles.write(tmp_path, [bench])
-        resultfiles.probed(tmp_path, bench, {((ROUTE, "float32", n), k) for n, k in slow})
-        return tmp_path
+        disturbed = {((ROUTE, "float32", n), k) for n, k in slow}
+        return resultfiles.write(tmp_path, [bench], slow=disturbed, clock=resultfiles.steady)
 
     return make
 
@@ -295,8 +294,7 @@ def test_a_run_by_hand_is_shown_where_nothing_else_was_measured(busy, tmp_path):
 
 def test_figures_are_corrected_for_speed(tmp_path):
     bench = conversion({(ROUTE, n): [1.04e-6, 1e-6, 1e-6, 1e-6] for n in SIZES}, [contract(ROUTE, "alias")])
-    root = resultfiles.write(tmp_path, [bench])
-    resultfiles.probed(root, bench, clock=lambda key, number: 1.04 if number == 0 else 1.0)
+    root = resultfiles.write(tmp_path, [bench], clock=lambda number: 1.04 if number == 0 else 1.0)
     assert list(of(load(root), 8)["seconds"]) == pytest.approx([1e-6] * 4)
     assert set(of(load(root), 8)["baseline"]) == {25_000.0}
 

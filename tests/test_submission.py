@@ -41,9 +41,7 @@ def submitted(root, fast=1.0, slow=(), versions="v1"):
     )
     benches = [bench, memcpy({n: around(2e-7 + n / 5e10) for n in sizes})]
     plain = resultfiles.record(benches, machine=MACHINE, rounds=4, planned=4, noisy_cells=[])
-    resultfiles.write(root, benches, MACHINE, [plain], COMMIT)
-    for one in benches:
-        resultfiles.probed(root, one, slow=slow, machine=MACHINE, commit=COMMIT)
+    resultfiles.write(root, benches, MACHINE, [plain], COMMIT, slow, resultfiles.steady)
     described = json.loads((root / "benchmarks.json").read_text())
     for one in described.values():
         if isinstance(one, dict):
@@ -328,7 +326,7 @@ def rows_of(value):
 
 
 RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
-NAMES = files.spelled("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 20_000
+NAMES = files.spelled("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
 # How many results, and of each what its record holds, too, its lines, and the rows of asv's file
 HEAVY = {
     "every cell": lambda: (
