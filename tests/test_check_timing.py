@@ -80,6 +80,12 @@ def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
 
 
+def test_no_pattern_is_one_line_before_anything_is_measured(monkeypatch, called):
+    monkeypatch.setattr(timing, "in_turns", lambda *_: pytest.fail("it measured"))
+    code, said, complaint = called(check, "timing", "--only", "[")
+    assert (code, said, complaint.count("\n")) == (2, "", 1) and "--only '[' is not a regular expression" in complaint
+
+
 def test_what_cannot_be_measured_says_so(monkeypatch, called):
     monkeypatch.setattr(timing, "in_turns", lambda *_: {"cells": [{"ratio": None, "route": "x"}]})
     code, _, complaint = called(check, "timing")

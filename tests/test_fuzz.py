@@ -288,18 +288,7 @@ def test_texts_stay_what_they_are(one, other):
 
 # Command lines ------------------------------------------------------------------------------------------------------
 
-VERBS = {
-    module.__name__: module
-    for module in (
-        advise,
-        run,
-        track,
-        fleet,
-        compare,
-        report,
-        check,
-    )
-}
+VERBS = {module.__name__: module for module in (advise, run, track, fleet, compare, report, check)}
 OPTIONS = {
     name: sorted(
         set(re.findall(r'(?:add_argument|option)\(\s*"(--[a-z-]+)', Path(module.__file__).read_text(encoding="utf-8")))

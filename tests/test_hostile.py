@@ -19,7 +19,7 @@ from cli import harmless
 from markdown_it import MarkdownIt
 from pages import build, show, spreadsheet
 from pages.page import write_into
-from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
+from resultfiles import SKIPPED, around, contract, conversion, every, memcpy
 
 PLAIN = "word"
 WORDS = [
@@ -78,16 +78,12 @@ def benches(word):
         for n in SIZES
     }
     times |= {("g(a)", word, SIZES[0]): SKIPPED, ("h(a)", word, SIZES[0]): None}
-    other = {"route": ["g(a)"], "dtype": ["float32"], "nbytes": list(SIZES), "layout": [word]}
+    own = {"route": ["g(a)"], "dtype": ["float32"], "nbytes": SIZES, "layout": [word]}
     return [
         conversion(times, routes, dtypes=("float32", word)),
         memcpy({n: around(2e-7 + n / 5e10) for n in SIZES}),
-        Bench("limits.Floor.timeit_floor", {"statement": [word]}, {(word,): around(4e-9)}),
-        Bench(
-            f"{word.replace('.', '')}.Own.timeit_{word}",
-            other,
-            {("g(a)", "float32", n, word): around(1e-6 + n / 1e10) for n in SIZES},
-        ),
+        every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=[word]),
+        every(f"{word.replace('.', '')}.Own.timeit_{word}", lambda *cell: 1e-6 + cell[2] / 1e10, **own),
     ]
 
 

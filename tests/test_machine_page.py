@@ -10,7 +10,7 @@ import resultfiles
 from analysis.results import load
 from conftest import build
 from pages import machine, show, spreadsheet
-from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion, steady
+from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, steady
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
 
@@ -80,40 +80,18 @@ def test_the_csv_holds_every_cell(page, snapshot):
     assert set(text.splitlines()[0].split(",")) == {name for names in spreadsheet.COLUMNS for name in names}
 
 
-def test_markdown_links_and_tables_hold_together(page):
-    markdown = (page / "README.md").read_text()
-    for target in re.findall(r"\]\(([^)]+)\)", markdown):
-        assert (page / target).is_file(), target
-    for block in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
-        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
-        assert len(widths) == 1, block
-        assert re.fullmatch(r"\|( -+:? \|| -+ \|)+", block.splitlines()[1])
-
-
 def test_sections_without_figures_are_left_out(tmp_path):
     promises = [contract("torch.tensor(arrays)", "copy")]
-    params = {"route": ["torch.tensor(arrays)"], "nbytes": [MIB]}
-    bench = Bench("batches.ArraysToTensor.timeit_convert", params, {("torch.tensor(arrays)", MIB): [1e-3]}, promises)
+    bench = every("batches.ArraysToTensor.timeit_convert", lambda *_: 1e-3, promises, nbytes=[MIB])
     html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
     found = re.findall(r'<section[^>]* id="([^"]+)"', html)
-    assert [name for name in found if not name.startswith("answer-")] == [
-        "choose",
-        "questions",
-        "many-small-arrays",
-        "contracts",
-        "method",
-        "data",
-    ]
+    names = [name for name in found if not name.startswith("answer-")]
+    assert names == ["choose", "questions", "many-small-arrays", "contracts", "method", "data"]
     assert "<figure " not in html
 
 
-ALIAS_COUNTED = Bench(
-    "semantics.NumpyToTorch.track_alias",
-    {"route": ["torch.from_numpy(a)"], "dtype": ["float32"]},
-    {("torch.from_numpy(a)", "float32"): 1},
-    [FROM_NUMPY],
-    unit="1: shares memory",
-)
+ALIAS = "semantics.NumpyToTorch.track_alias"
+ALIAS_COUNTED = every(ALIAS, lambda *_: 1, [FROM_NUMPY], "1: shares memory", dtype=["float32"])
 TIMED = conversion({("torch.tensor(a)", n): [1e-6] for n in (8, KIB)}, [TENSOR])
 OLDER = resultfiles.record([TIMED], started="2020-01-01T00:00:00+00:00", toolchain={"tag": "old", "torch": "1"})
 

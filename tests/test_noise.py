@@ -113,3 +113,15 @@ def test_two_runs_are_held_against_each_other(pair, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(checking, "in_turns", lambda *_: {"cells": []})
     assert check.main(["noise", "--condition", "quiet"]) == 1
     assert {f"quiet: {found[1][2][0]}: not kept"} <= set(capsys.readouterr().out.splitlines())
+
+
+def test_each_check_has_its_own_options(called):
+    assert called(check, "speed")[0] == 2
+    for name, option in (
+        ("timing", "--only"),
+        ("noise", "--condition"),
+        ("advice", "--cases"),
+        ("history", "--before"),
+    ):
+        code, said, _ = called(check, name, "--help")
+        assert code == 0 and option in said
