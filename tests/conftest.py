@@ -223,9 +223,25 @@ def toy_asv(monkeypatch):
 @pytest.fixture
 def rich_results(tmp_path):
     """Results with something for every section of a machine's page."""
-    import resultfiles
+    import made_up
 
-    return resultfiles.rich(tmp_path / "results")
+    return made_up.rich(tmp_path / "results")
+
+
+@pytest.fixture(scope="session")
+def known_results(tmp_path_factory):
+    """Results in which the right answer to a case is known, to be read."""
+    import made_up
+
+    return made_up.results_in(tmp_path_factory.mktemp("known"))
+
+
+@pytest.fixture(scope="session")
+def known(known_results):
+    """What answers rest on, of these."""
+    from analysis.choices import known_in
+
+    return known_in(known_results, "box")
 
 
 @pytest.fixture

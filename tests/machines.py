@@ -75,12 +75,6 @@ def throttling(slow=1.5, period=20.0, hot=8.0):
     return lambda t: slow if t % period > period - hot else 1.0
 
 
-def wandering(width=0.04, every=0.4, seed=3, until=400.0):
-    """A clock that its host sets anew every so often, within ``width`` of the middle."""
-    levels = 1 + np.random.default_rng(seed).uniform(-width, width, int(until / every) + 1)
-    return lambda t: float(levels[int(t / every)])
-
-
 def phase(slow=1.4, start=0.0, end=5.0):
     """One long slow phase."""
     return lambda t: slow if start <= t < end else 1.0

@@ -1,20 +1,21 @@
 """Made-up results in which the right answer to a case is known: for tests of what scripts/advise.py and pages say."""
 
 from resultfiles import (
+    ABSENT,
     AS_TENSOR,
     CLONE,
     FROM_NUMPY,
     KIB,
     MIB,
+    SKIPPED,
     TENSOR,
-    Bench,
     around,
     contract,
     conversion,
+    every,
     memcpy,
     once,
     record,
-    transfer,
     write,
 )
 
@@ -22,10 +23,6 @@ SIZES = (8, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 COPYTO = contract("np.copyto(b.numpy(), a)", "into", memmove=True)
 DLPACK = contract("torch.from_dlpack(a)", "alias", hazard="aborts on negative strides")
 LATENCY, FAST, SLOW = 1e-6, 4e10, 5e9  # of a copy in memory that is there, and in fresh memory
-DECLARED = {
-    "conversion.NumpyToTorch.timeit_convert": "numpy→torch",
-    "conversion.TorchToNumpy.timeit_convert": "torch→numpy",
-}
 
 
 def copied(nbytes, factor=1.0):
@@ -38,33 +35,29 @@ def glibc(benches, **more):
     return [record(benches, conditions=conditions, **more)]
 
 
-def host(**clone):
+def host():
     """Conversions of arrays: two that share, one that is faster and not safe, two that copy, one into a buffer."""
-    times = {("torch.from_numpy(a)", "float32", n): around(4e-7) for n in SIZES}
-    times |= {("torch.as_tensor(a)", "float32", n): around(8e-7) for n in SIZES}
-    times |= {("torch.from_dlpack(a)", "float32", n): around(2e-7) for n in SIZES}
-    times |= {("torch.from_numpy(a).clone()", "float32", n): around(copied(n)) for n in SIZES}
-    times |= {("torch.tensor(a)", "float32", n): around(copied(n, 1.5)) for n in SIZES}
-    times |= {("np.copyto(b.numpy(), a)", "float32", n): around(LATENCY + n / FAST) for n in SIZES}
-    for dtype, factor in (("float16", 1.0), ("int64", 2.0)):
-        times[("torch.from_numpy(a).clone()", dtype, MIB)] = around(copied(MIB, factor))
-        times[("torch.tensor(a)", dtype, MIB)] = around(copied(MIB, 1.5))
-    promises = [FROM_NUMPY, AS_TENSOR, DLPACK, TENSOR, CLONE, COPYTO]
-    return conversion(times, promises, dtypes=("float32", "float16", "int64"))
+    shared = {"torch.from_numpy(a)": 4e-7, "torch.as_tensor(a)": 8e-7, "torch.from_dlpack(a)": 2e-7}
+
+    def seconds(route, dtype, n):
+        if dtype != "float32" and (route not in ("torch.tensor(a)", "torch.from_numpy(a).clone()") or n != MIB):
+            return ABSENT
+        slower = {"torch.tensor(a)": 1.5, "torch.from_numpy(a).clone()": 2.0 if dtype == "int64" else 1.0}
+        return shared.get(route) or (copied(n, slower[route]) if route in slower else LATENCY + n / FAST)
+
+    promises, dtypes = [FROM_NUMPY, AS_TENSOR, DLPACK, TENSOR, CLONE, COPYTO], ["float32", "float16", "int64"]
+    return every("conversion.NumpyToTorch.timeit_convert", seconds, promises, dtype=dtypes, nbytes=SIZES)
 
 
 def layouts():
-    routes = ["torch.from_numpy(a)", "torch.from_numpy(a).clone()", "torch.tensor(a)"]
-    own = {
-        "torch.from_numpy(a)": 4e-7,
-        "torch.from_numpy(a).clone()": copied(MIB, 20),
-        "torch.tensor(a)": copied(MIB, 1.5),
-    }
-    plain = {**own, "torch.from_numpy(a).clone()": copied(MIB)}
-    times = {(route, "fortran", MIB): around(own[route]) for route in routes}
-    times |= {(route, "contiguous", MIB): around(plain[route]) for route in routes}
-    params = {"route": routes, "layout": ["contiguous", "fortran"], "nbytes": [MIB]}
-    return Bench("layout.NumpyToTorch.timeit_convert", params, times, [FROM_NUMPY, CLONE, TENSOR])
+    """One of two copies takes 20 times as long where the source is Fortran-ordered."""
+
+    def seconds(route, layout, n):
+        slower = {"torch.tensor(a)": 1.5, "torch.from_numpy(a).clone()": 20 if layout == "fortran" else 1}
+        return copied(n, slower[route]) if route in slower else 4e-7
+
+    promises, orders = [FROM_NUMPY, CLONE, TENSOR], ["contiguous", "fortran"]
+    return every("layout.NumpyToTorch.timeit_convert", seconds, promises, layout=orders, nbytes=[MIB])
 
 
 def tensors():
@@ -84,9 +77,12 @@ def lists():
         contract("torch.from_numpy(np.stack(arrays))", "copy"),
         contract("torch.tensor(arrays)", "copy", hazard="slow"),
     ]
-    times = {("torch.from_numpy(np.stack(arrays))", n): around(copied(n)) for n in (4 * KIB, MIB)}
-    params = {"route": [p["expression"] for p in promises], "nbytes": [4 * KIB, MIB]}
-    return Bench("batches.ArraysToTensor.timeit_convert", params, times, promises)
+    return every(
+        "batches.ArraysToTensor.timeit_convert",
+        lambda route, n: copied(n) if "stack" in route else ABSENT,
+        promises,
+        nbytes=[4 * KIB, MIB],
+    )
 
 
 MOVE = contract("t.to(device)", "copy", "host→device")
@@ -98,47 +94,75 @@ BACK = contract("t.cpu()", "copy", "device→host")
 
 def device():
     """A link: pinned twice as fast, and the non-blocking call holds its caller for no time."""
-    sizes = (MIB, 64 * MIB)
-    moved = {("t.to(device)", "pageable", n): around(1e-5 + n / 1e10) for n in sizes}
-    moved |= {("t.to(device)", "pinned", n): around(1e-5 + n / 2e10) for n in sizes}
-    moved |= {(EARLY["expression"], "pageable", n): around(1.2e-5 + n / 1e10) for n in sizes}
-    moved |= {(EARLY["expression"], "pinned", n): around(1.2e-5 + n / 2e10) for n in sizes}
-    moved |= {(STAGED["expression"], "pageable", n): around(2e-5 + n / 1.5e10) for n in sizes}
-    held = {(EARLY["expression"], memory, n): around(3e-6) for memory in ("pageable", "pinned") for n in sizes}
+    sizes, hosts = (MIB, 64 * MIB), ["pageable", "pinned"]
+    cells = {"dtype": ["float32"], "nbytes": sizes}
+
+    def moved(route, memory, _, n):
+        if route == STAGED["expression"]:
+            return 2e-5 + n / 1.5e10 if memory == "pageable" else ABSENT
+        return (1e-5 if route == "t.to(device)" else 1.2e-5) + n / (2e10 if memory == "pinned" else 1e10)
+
+    def back(*cell):
+        return 1e-5 + cell[-1] / 1e10
+
     pinning = {n: around(1e-3 + n / 1e9) for n in sizes}
-    link = {("host→device", n): around(n / 2.5e10) for n in sizes}
     return [
-        transfer(moved, [MOVE, EARLY, STAGED], "HostToDevice"),
-        transfer(held, [EARLY], "HostToDevice", "enqueue"),
-        transfer({("t.cpu()", "pageable", n): around(1e-5 + n / 1e10) for n in sizes}, [BACK], "DeviceToHost"),
+        every("transfer.HostToDevice.timeit_completion", moved, [MOVE, EARLY, STAGED], memory=hosts, **cells),
+        every("transfer.HostToDevice.timeit_enqueue", lambda *_: 3e-6, [EARLY], memory=hosts, **cells),
+        every("transfer.DeviceToHost.timeit_completion", back, [BACK], memory=["pageable"], **cells),
         once("pin_copy", pinning),
         once("allocate", pinning),
-        Bench("link.Limit.timeit_copy", {"direction": ["host→device"], "nbytes": list(sizes)}, link),
+        every("link.Limit.timeit_copy", lambda _, n: n / 2.5e10, direction=["host→device"], nbytes=sizes),
     ]
-
-
-def declared(benches):
-    """Their directions, as benchmarks.json has them."""
-    for bench in benches:
-        if bench.name in DECLARED:
-            bench.declared["direction"] = DECLARED[bench.name]
-    return benches
 
 
 def neighbours():
     """A copy that takes 8 times as long between neighbours at 64 KiB, twice at 4 KiB, and no longer at 1 MiB."""
-    route, sizes = COPYTO["expression"], {4 * KIB: 2.0, 64 * KIB: 8.0, MIB: 1.0}
-    params = {"route": [route], "lying": ["apart", "neighbours"], "nbytes": list(sizes)}
-    times = {
-        (route, lying, n): around((LATENCY + n / FAST) * (factor if lying == "neighbours" else 1))
-        for n, factor in sizes.items()
-        for lying in params["lying"]
-    }
-    return Bench("placement.NumpyToTorch.timeit_convert", params, times, [COPYTO])
+    times = {4 * KIB: 2.0, 64 * KIB: 8.0, MIB: 1.0}
+
+    def seconds(_, lying, n):
+        return (LATENCY + n / FAST) * (times[n] if lying == "neighbours" else 1)
+
+    lying = ["apart", "neighbours"]
+    return every("placement.NumpyToTorch.timeit_convert", seconds, [COPYTO], lying=lying, nbytes=list(times))
 
 
 def results_in(root):
     """A results directory of one machine, "box", that has all of these."""
     limit = memcpy({n: around(n / FAST + 1e-9) for n in SIZES})
-    benches = declared([host(), layouts(), *tensors(), lists(), *device(), neighbours(), limit])
+    benches = [host(), layouts(), *tensors(), lists(), *device(), neighbours(), limit]
     return write(root / "results", benches, records=glibc(benches, machine="box"))
+
+
+def rich(root):
+    """A results directory of every family that needs no device, with a tie, a failed and a skipped cell."""
+    casts = [contract(f"torch.from_numpy(a).{way}", "copy", casts_to="float32") for way in ("float()", "to(dtype)")]
+    converted, laid, both = host(), layouts(), [FROM_NUMPY, TENSOR]
+    converted.cells["torch.tensor(a)", "float32", 8] = around(copied(8))
+    converted.cells["torch.from_numpy(a)", "int64", MIB] = None
+    laid.cells["torch.from_numpy(a)", "fortran", MIB] = SKIPPED
+    threads = {"threads": ["all", "8"], "dtype": ["float32"], "nbytes": [MIB]}
+    wide = {"dtype": ["float64", "uint8"], "nbytes": [MIB]}
+
+    def on_all(_, threads, *cell):
+        return 1e-5 if threads == "all" else ABSENT
+
+    def counted(name, unit, shares, copies, declared=None):
+        counts = {"torch.from_numpy(a)": shares, "torch.tensor(a)": copies}
+        params = {"route": [*counts], **({"nbytes": [MIB]} if "footprint" in name else {"dtype": ["float32"]})}
+        return every(name, lambda route, _: counts[route], (), unit, declared, **params)
+
+    benches = [
+        *(converted, laid, *tensors(), lists()),
+        memcpy({n: around(n / FAST + 1e-9) for n in SIZES}),
+        every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=["empty statement"]),
+        every("casting.NumpyToFloat32.timeit_convert", lambda *_: 1e-5, casts, **wide),
+        every("cold.NumpyToTorch.timeit_convert", lambda _, n: 2 * copied(n), both, nbytes=SIZES),
+        every("parallel.NumpyToTorch.timeit_convert", on_all, [TENSOR], **threads),
+        counted("footprint.NumpyToTorch.track_bytes", "bytes", 0, MIB),
+        counted("footprint.NumpyToTorch.track_page_faults", "pages", 0.125, 256.0),
+        counted("semantics.NumpyToTorch.track_alias", "1: shares memory", 1, 0),
+        counted("semantics.NumpyToTorch.track_dtype", "a place", 1, 1, {"stands_for": ["bool", "float32"]}),
+        every("novel.Family.timeit_anything", lambda _, n: copied(n), both, nbytes=SIZES),
+    ]
+    return write(root, benches)

@@ -13,6 +13,7 @@ from benchmarks.contracts import DECLARED
 KIB, MIB = 2**10, 2**20
 COLUMNS = ["result", "params", "version", "started_at", "duration"]
 RUN = "2026-01-02T03:04:05+00:00"
+COMMIT = "c0ffee00" * 5
 SAMPLES = 4  # a process
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
@@ -23,6 +24,7 @@ DECLARED = {
     if isinstance(made, dict)
 }
 SKIPPED = "skipped"  # in place of figures: the cell is part of the run and its setup skipped it
+ABSENT = "absent"  # in place of figures: the cell is not part of the run
 
 
 def contract(expression, memory, direction="numpy→torch", **promises):
@@ -42,6 +44,11 @@ FROM_NUMPY = contract("torch.from_numpy(a)", "alias")
 AS_TENSOR = contract("torch.as_tensor(a)", "alias")
 CLONE = contract("torch.from_numpy(a).clone()", "copy")
 TENSOR = contract("torch.tensor(a)", "copy")
+
+
+def steady(number):
+    """The clock of a machine whose speed does not change."""
+    return 1.0
 
 
 @dataclass
@@ -92,12 +99,12 @@ class Bench:
         spelled = [[repr(value) for value in values] for values in self.params.values()]
         return [result, spelled, "v1", 1, 1.0]
 
-    def lines(self, run=RUN, slow=(), clock=None):
-        """The measurements: a line per process, or per counted cell. No speed probes without a ``clock``."""
+    def lines(self, slow, clock):
+        """The measurements: a line per process, or per counted cell; slow and clock as in ``write``."""
         lines = []
         there = {key: value for key, value in self.cells.items() if value is not None and value != SKIPPED}
         for key, value in there.items():
-            about = {"run": run, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
+            about = {"run": RUN, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
             if self.type != "time":
                 lines.append(
                     {**about, "at": 1000.0, "round": 0, "values": value if isinstance(value, list) else [value]}
@@ -105,7 +112,7 @@ class Bench:
                 continue
             for number, seconds in enumerate(value if isinstance(value, list) else [value]):
                 parts = {part: [each[number]] * SAMPLES for part, each in self.parts.get(key, {}).items()}
-                probe = round((50_000 if (key, number) in slow else 25_000) * (clock(key, number) if clock else 1))
+                probe = round((50_000 if (key, number) in slow else 25_000) * (clock(number) if clock else 1))
                 lines.append(
                     {
                         **about,
@@ -152,8 +159,13 @@ def record(benches, skipped="the reason", **changes):
     }
 
 
-def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 5):
-    """A results directory with one result file; its path. records: run records, by default one."""
+def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=(), clock=None):
+    """A results directory with one result file; its path.
+
+    records  run records, by default one
+    slow     (cell's parameters, process) during which the machine ran at half its speed: its probes show it
+    clock    a function of the process: how much longer its speed probes took; without one there are no probes
+    """
     directory = root / machine
     directory.mkdir(parents=True, exist_ok=True)
     described = {bench.name: bench.description() for bench in benches} | {"version": 2}
@@ -170,7 +182,7 @@ def write(root: Path, benches, machine="box", records=None, commit="c0ffee00" * 
     stem = f"{commit[:8]}-toolchain-py3.11"
     (directory / f"{stem}.json").write_text(json.dumps(file))
     lines = [record(benches, machine=machine)] if records is None else records
-    measured = [_of_run(line, lines) for bench in benches for line in bench.lines()]
+    measured = [_of_run(line, lines) for bench in benches for line in bench.lines(slow, clock)]
     if measured:
         (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
     if lines:
@@ -187,6 +199,21 @@ def _of_run(line, records):
             return {**line, "run": each["started"], "round": number}
         number -= each["rounds"]
     return line
+
+
+def every(name, value, contracts=(), unit="seconds", declared=None, **params):
+    """A benchmark of all combinations of parameters, the routes of the contracts first among them.
+
+    value  a function of these parameters: what stands for the cell, or about how many seconds it takes
+    """
+    if contracts:
+        params = {"route": [promise["expression"] for promise in contracts], **params}
+    cells = {key: value(*key) for key in itertools.product(*params.values())}
+    cells = {
+        key: around(found) if isinstance(found, float) and unit == "seconds" else found for key, found in cells.items()
+    }
+    kept = {key: found for key, found in cells.items() if found != ABSENT}
+    return Bench(name, params, kept, list(contracts), unit, declared or {})
 
 
 def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):
@@ -221,110 +248,3 @@ def once(name, times, group="PinnedMemory"):
     sizes = [n for n in times if n is not None]
     cells = {(n,) if sizes else (): value for n, value in times.items()}
     return Bench(f"firsts.{group}.timeit_{name}", {"nbytes": sizes} if sizes else {}, cells)
-
-
-def probed(
-    root: Path,
-    bench: Bench,
-    slow=(),
-    run=RUN,
-    machine="box",
-    commit="c0ffee00" * 5,
-    clock=lambda key, number: 1.0,
-):
-    """In a result of ``write``, the measurements of a benchmark anew, with speed probes; the path of the file.
-
-    slow   (cell's parameters, round) during which the machine ran at half its speed; probes and samples show it
-    clock  a function of these: how much longer probes took
-    """
-    path = root / machine / f"{commit[:8]}-toolchain-py3.11{files.MEASUREMENTS}"
-    others = [line for line in files.read_measurements(path) if line["benchmark"] != bench.name]
-    path.write_bytes(files.measurements_text([*others, *bench.lines(run, slow, clock)]))
-    return path
-
-
-def rich(root):
-    """A results directory of every family, both directions, ties, a failed and a skipped cell."""
-    sizes = (8, MIB, 16 * MIB)
-    copies = {
-        (c["expression"], n): around(1e-6 + n / 4e10 * (i + 1)) for i, c in enumerate((CLONE, TENSOR)) for n in sizes
-    }
-    aliases = {
-        (c["expression"], n): around(4e-7 * (i + 1)) for i, c in enumerate((FROM_NUMPY, AS_TENSOR)) for n in sizes
-    }
-    to_torch = [FROM_NUMPY, AS_TENSOR, CLONE, TENSOR]
-    more = {("torch.from_numpy(a)", "int64", MIB): around(4e-7), ("torch.tensor(a)", "int64", MIB): None}
-    times = {(route, "float32", n): value for (route, n), value in {**aliases, **copies}.items()} | more
-    to_numpy = [contract("t.numpy()", "alias", "torch→numpy", inputs={"requires grad": "RuntimeError"})]
-    grads = [contract("t.detach().numpy()", "alias", "torch→numpy", inputs={"requires grad": "detaches"})]
-    casts = [
-        contract(f"torch.from_numpy(a).{how}", "copy", casts_to="float32") for how in ("float()", "to(torch.float32)")
-    ]
-    lists = [contract("torch.tensor(arrays)", "copy", per_element=True), contract("torch.stack(arrays)", "copy")]
-    routes = {"route": ["torch.from_numpy(a)", "torch.tensor(a)"]}
-    grid = {(r, n): around(1e-6 + n / 1e10) for r in routes["route"] for n in sizes}
-    benches = [
-        conversion(times, to_torch, dtypes=("float32", "int64")),
-        conversion({("t.numpy()", n): around(5e-7) for n in sizes}, to_numpy, "TorchToNumpy"),
-        conversion({("t.detach().numpy()", n): around(7e-7) for n in sizes[:2]}, grads, "RequiresGradToNumpy"),
-        memcpy({n: around(2e-7 + n / 5e10) for n in sizes}),
-        Bench("limits.Floor.timeit_floor", {"statement": ["empty statement"]}, {("empty statement",): around(4e-9)}),
-        Bench(
-            "casting.NumpyToFloat32.timeit_convert",
-            {"route": [c["expression"] for c in casts], "dtype": ["float64", "uint8"], "nbytes": [MIB]},
-            {
-                (c["expression"], d, MIB): around(1e-5 * (i + 1))
-                for i, c in enumerate(casts)
-                for d in ("float64", "uint8")
-            },
-            casts,
-        ),
-        Bench(
-            "batches.ArraysToTensor.timeit_convert",
-            {"route": [c["expression"] for c in lists], "nbytes": list(sizes[1:])},
-            {(c["expression"], n): around(n / 1e10 / (50 if i else 1)) for i, c in enumerate(lists) for n in sizes[1:]},
-            lists,
-        ),
-        Bench(
-            "layout.NumpyToTorch.timeit_convert",
-            routes | {"layout": ["contiguous", "0-d"], "nbytes": [8, MIB]},
-            {(r, "contiguous", MIB): around(1e-6) for r in routes["route"]}
-            | {(r, "0-d", 8): around(9e-7) for r in routes["route"]}
-            | {(r, "0-d", MIB): SKIPPED for r in routes["route"]},
-            [FROM_NUMPY, TENSOR],
-        ),
-        Bench("cold.NumpyToTorch.timeit_convert", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
-        Bench(
-            "parallel.NumpyToTorch.timeit_convert",
-            {"route": ["torch.tensor(a)"], "threads": ["all", "8"], "dtype": ["float32"], "nbytes": [MIB]},
-            {("torch.tensor(a)", "all", "float32", MIB): around(1e-5)},
-            [TENSOR],
-        ),
-        Bench(
-            "footprint.NumpyToTorch.track_bytes",
-            routes | {"nbytes": [MIB]},
-            {("torch.from_numpy(a)", MIB): 0, ("torch.tensor(a)", MIB): MIB},
-            unit="bytes",
-        ),
-        Bench(
-            "footprint.NumpyToTorch.track_page_faults",
-            routes | {"nbytes": [MIB]},
-            {("torch.from_numpy(a)", MIB): 0.125, ("torch.tensor(a)", MIB): 256.0},
-            unit="pages",
-        ),
-        Bench(
-            "semantics.NumpyToTorch.track_alias",
-            routes | {"dtype": ["float32"]},
-            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 0},
-            unit="1: shares memory",
-        ),
-        Bench(
-            "semantics.NumpyToTorch.track_dtype",
-            routes | {"dtype": ["float32"]},
-            {("torch.from_numpy(a)", "float32"): 1, ("torch.tensor(a)", "float32"): 1},
-            unit="a place",
-            declared={"stands_for": ["bool", "float32"]},
-        ),
-        Bench("novel.Family.timeit_anything", routes | {"nbytes": list(sizes)}, grid, [FROM_NUMPY, TENSOR]),
-    ]
-    return write(root, benches)

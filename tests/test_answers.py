@@ -13,7 +13,7 @@ from analysis.findings import Semantics
 from analysis.results import load, noise_of_cells
 from pages import show, spreadsheet, tables
 from pages.advice import advice, conditions, title, unusual
-from resultfiles import FROM_NUMPY, KIB, MIB, Bench, around, contract, conversion, memcpy
+from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy
 
 from benchmarks import contracts, timing
 
@@ -167,35 +167,31 @@ def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
 # --- what shares memory ----------------------------------------------------------------------------------------------
 
 
+def memory_said(loaded, *names):
+    """Of advice, noise families and the CSV: by these parameters, whether a cell shares memory."""
+    first = loaded.processes.drop_duplicates("cell")
+    yield {tuple(getattr(cell, name) for name in names): cell.memory for cell in cells_of(loaded).itertuples()}
+    yield dict(zip(zip(*(first[name] for name in names)), noise_of_cells(first, loaded.benchmarks)))
+    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
+    yield {tuple(row[name] for name in names): row["contract"] for row in rows if row["seconds"]}
+
+
 def test_one_rule_says_what_shares_memory(tmp_path):
     """A cast copies, a view of the bits does not: so say advice, broken promises, noise families and the CSV alike."""
     view = contract("t.view(torch.int16).numpy()", "alias", "torch→numpy", casts_to="int16", view=True)
     cast = contract("torch.Tensor(a)", "alias", casts_to="float32")
     wanted = {("torch.Tensor(a)", "int64"): "copy", ("torch.Tensor(a)", "float32"): "alias"}
     wanted["t.view(torch.int16).numpy()", "bfloat16"] = "alias"
-    params = {"route": [view["expression"]], "dtype": ["bfloat16"], "nbytes": [8]}
-    shares = [
-        Bench(f"semantics.{group}.track_alias", dict(list(params.items())[:2]), cells, [promise], unit="1: shares")
-        for group, params, cells, promise in (
-            ("TorchToNumpy", params, {(view["expression"], "bfloat16"): 1}, view),
-            (
-                "NumpyToTorch",
-                {"route": ["torch.Tensor(a)"], "dtype": ["int64", "float32"]},
-                {("torch.Tensor(a)", "int64"): 0, ("torch.Tensor(a)", "float32"): 1},
-                cast,
-            ),
-        )
+    kinds, bits = {"int64": 0, "float32": 1}, {"dtype": ["bfloat16"]}
+    benches = [
+        every("semantics.TorchToNumpy.track_alias", lambda *_: 1, [view], "1: shares", **bits),
+        every("semantics.NumpyToTorch.track_alias", lambda _, dtype: kinds[dtype], [cast], "1: shares", dtype=[*kinds]),
+        every("casting.Bfloat16ToNumpy.timeit_convert", lambda *_: 1e-6, [view], **bits, nbytes=[8]),
+        every("conversion.NumpyToTorch.timeit_convert", lambda *_: 1e-6, [cast], dtype=[*kinds], nbytes=[8]),
     ]
-    bits = Bench("casting.Bfloat16ToNumpy.timeit_convert", params, {(*key, 8): around(1e-6) for key in wanted}, [view])
-    times = {("torch.Tensor(a)", dtype, 8): around(1e-6) for dtype in ("int64", "float32")}
-    loaded = load(resultfiles.write(tmp_path, [bits, conversion(times, [cast], dtypes=("int64", "float32")), *shares]))
-    assert {(cell.route, cell.dtype): cell.memory for cell in cells_of(loaded).itertuples()} == wanted
+    loaded = load(resultfiles.write(tmp_path, benches))
+    assert all(said == wanted for said in memory_said(loaded, "route", "dtype"))
     assert Semantics(loaded).broken(loaded.contracts.values()) == []
-    first = loaded.processes.drop_duplicates("cell")
-    noise = noise_of_cells(first, loaded.benchmarks)
-    assert dict(zip(zip(first["route"], first["dtype"]), noise)) == wanted
-    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
-    assert {(r["route"], r["dtype"]): r["contract"] for r in rows if r["seconds"]} == wanted
 
 
 def test_many_bytes_are_of_the_memory_whoever_moves_them(tmp_path):
@@ -216,15 +212,11 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     route = "torch.from_numpy(a).contiguous()"
     inputs = {"strided": "works", "masked": contracts.UNMASKED}
     promise = contract(route, "alias", copies=["strided"], inputs=inputs)
-    wanted = {"contiguous": "alias", "strided": "copy"}
-    params = {"route": [route], "layout": list(wanted), "nbytes": [MIB]}
-    cells = {(route, layout, MIB): around(1e-6) for layout in wanted}
-    loaded = load(resultfiles.write(tmp_path, [Bench("layout.NumpyToTorch.timeit_convert", params, cells, [promise])]))
-    assert {cell.layout: cell.memory for cell in cells_of(loaded).itertuples()} == wanted
-    first = loaded.processes.drop_duplicates("cell")
-    assert dict(zip(first["layout"], noise_of_cells(first, loaded.benchmarks))) == wanted
-    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
-    assert {row["layout"]: row["contract"] for row in rows if row["seconds"]} == wanted
+    wanted = {("contiguous",): "alias", ("strided",): "copy"}
+    params = {"layout": ["contiguous", "strided"], "nbytes": [MIB]}
+    bench = every("layout.NumpyToTorch.timeit_convert", lambda *_: 1e-6, [promise], **params)
+    loaded = load(resultfiles.write(tmp_path, [bench]))
+    assert all(said == wanted for said in memory_said(loaded, "layout"))
     (table,) = tables.contracts(loaded, Semantics(loaded), list(loaded.contracts))
     assert table.rows[0][1] == "alias; copy of strided"
     assert [show.to_plain(line) for line in table.rows[0][5]] == ["drops the mask, silently: masked", "works: strided"]

@@ -2,18 +2,15 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import check
 import numpy as np
 import pytest
 import sides
-from checking import noise, timing
-from conftest import ROOT, environment
-from measuring.engine import copy_code
+from checking import timing
 from pages import comparison_words
 from sides import ROUTES, SIZES
+from test_noise import looked_at
 
 MARGINS = {"min_effect": timing.EACH, "equivalence": timing.EACH + 0.001, "min_decided": 0}
 EVERY = [(route, nbytes) for route in ROUTES for nbytes in SIZES]
@@ -77,33 +74,16 @@ print(json.dumps({"version": benchmark.version, "timer": type(made[0]).__module_
 
 @pytest.mark.slow
 def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
-    pytest.importorskip("torch")
-    found = {}
-    for side in ("base", "new-fresh"):
-        copy_code(ROOT, tmp_path / side)
-        noise.plant(tmp_path / side, "statement.py", timing.TORCH)
-        done = subprocess.run(
-            [sys.executable, "-c", LOOK, tmp_path / side / "benchmarks"],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-        )
-        assert not done.returncode, done.stderr
-        found[side] = json.loads(done.stdout)
-    base, new = found.values()
+    base, new = looked_at(tmp_path, ("statement.py", timing.TORCH), LOOK)
     assert base["version"] == new["version"]
     assert (base["timer"], new["timer"]) == ("benchmarks.statement", "timeit")
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
 
 
-@pytest.mark.parametrize(
-    "arguments, says",
-    [(["--only", "["], "--only '[' is not a regular expression"), (["--sizes", "8"], "unrecognized arguments")],
-)
-def test_errors_are_one_line_before_anything_is_measured(monkeypatch, called, arguments, says):
+def test_no_pattern_is_one_line_before_anything_is_measured(monkeypatch, called):
     monkeypatch.setattr(timing, "in_turns", lambda *_: pytest.fail("it measured"))
-    code, said, complaint = called(check, "timing", *arguments)
-    assert (code, said, complaint.count("\n")) == (2, "", 1) and complaint.startswith(f"check.py: {says}")
+    code, said, complaint = called(check, "timing", "--only", "[")
+    assert (code, said, complaint.count("\n")) == (2, "", 1) and "--only '[' is not a regular expression" in complaint
 
 
 def test_what_cannot_be_measured_says_so(monkeypatch, called):

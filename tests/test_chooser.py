@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import made_up
 import pytest
-from analysis.choices import BEST, Case, answer, known_in
+from analysis.choices import BEST, Case, answer
 from browser import opened
 from conftest import build
 from pages import advice as words
@@ -17,18 +17,8 @@ MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return made_up.results_in(tmp_path_factory.mktemp("known"))
-
-
-@pytest.fixture(scope="module")
-def known(results):
-    return known_in(results, "box")
-
-
-@pytest.fixture(scope="module")
-def page(results, tmp_path_factory):
-    return build(results, tmp_path_factory.mktemp("page"))
+def page(known_results, tmp_path_factory):
+    return build(known_results, tmp_path_factory.mktemp("page"))
 
 
 def address(page, case):
@@ -122,7 +112,7 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path):
         assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(
             "options => options.map((option) => option.value)"
         )
-    benches = made_up.declared([made_up.host()])
+    benches = [made_up.host()]
     host = build(made_up.write(tmp_path / "results", benches, records=made_up.glibc(benches)), tmp_path / "out")
     with opened() as browser:
         browser.goto((host / "index.html").as_uri())

@@ -10,8 +10,9 @@ from analysis.cells import cells_of
 from analysis.results import load
 from cli import UserError
 from conftest import Checkout
-from pages import families, tables
-from resultfiles import Bench, around, contract, conversion
+from pages import families, show, tables
+from resultfiles import ABSENT, around, contract, conversion, every
+from test_report_transfers import lines_of
 
 pytest.importorskip("torch")
 
@@ -75,57 +76,45 @@ def test_a_family_with_a_new_parameter_is_on_page_table_and_csv(built):
     assert {(row["depth"], row["value"]) for row in rows if row["unit"]} >= {("1", "3"), ("16", "48")}
 
 
-def family(tmp_path, params, cells, **declared):
-    """The sections of a page of one made-up family."""
-    bench = Bench("novel.Family.timeit_anything", params, cells, declared=declared)
-    results = load(resultfiles.write(tmp_path, [bench]))
-    return families.sections(results, cells_of(results), tables.Missing(results))
+def sections(tmp_path, *benches, on_device=False):
+    """The sections of a page of these benchmarks."""
+    results = load(resultfiles.write(tmp_path, benches))
+    return families.sections(results, cells_of(results), tables.Missing(results), on_device)
 
 
-def test_a_parameter_without_a_place_makes_a_table_each(tmp_path):
-    """None is lost: routes down, sizes across, and a table for every value of what is neither."""
-    params = {"route": ["f(a)", "g(a)"], "workers": [1, 4], "nbytes": [8, 64]}
-    cells = {(r, w, n): around(1e-6 * w + n * 1e-9) for r in params["route"] for w in (1, 4) for n in (8, 64)}
-    (section,) = family(tmp_path, params, cells, drawn=False)
-    assert [table.title for table in section.tables] == [
-        "Family, anything, 1 worker, by size",
-        "Family, anything, 4 workers, by size",
-    ]
-    assert [table.columns for table in section.tables] == [("route", "8 B", "64 B")] * 2
-    assert section.tables[1].rows[0][1] == "4.01 µs"
+NAME = "novel.Family.timeit_anything"
+# None of what was measured is lost: what has no route has rows, and what is neither down nor across has tables.
+# What a family declares, its parameters, and the seconds of a cell
+LAID = {
+    "a parameter without a place makes a table each": (
+        {"drawn": False},
+        {"route": ["f(a)", "g(a)"], "workers": [1, 4], "nbytes": [8, 64]},
+        lambda route, workers, n: 1e-6 * workers + n * 1e-9,
+    ),
+    "no route": ({"across": "depth"}, {"workers": [1, 4], "depth": [2, 3]}, lambda w, d: 1e-6 * w * d),
+    "a cell that is beside stands beside": (
+        {"across": "threads", "beside": {"threads": "one", "called": "alone"}},
+        {"route": ["f(a)"], "threads": ["one", "all"]},
+        lambda route, threads: 2e-6 if threads == "one" else 1e-6,
+    ),
+    "a cell with nothing to stand beside has its own place": (
+        {"beside": {"form": "plain", "called": "plain"}},
+        {"form": ["plain", "pinned"]},
+        lambda form: 2e-6 if form == "plain" else ABSENT,
+    ),
+}
 
 
-def test_what_has_no_route_has_rows_all_the_same(tmp_path):
-    params = {"workers": [1, 4], "depth": [2, 3]}
-    cells = {(w, d): around(1e-6 * w * d) for w in (1, 4) for d in (2, 3)}
-    (section,) = family(tmp_path, params, cells, across="depth")
-    (table,) = section.tables
-    assert table.columns == ("workers", "2", "3") and [row[0] for row in table.rows] == ["1", "4"]
-    assert table.rows[1][2] == "12.0 µs"
-
-
-def test_a_cell_that_is_beside_stands_beside(tmp_path):
-    params = {"route": ["f(a)"], "threads": ["one", "all"]}
-    cells = {("f(a)", "one"): around(2e-6), ("f(a)", "all"): around(1e-6)}
-    beside = {"threads": "one", "called": "alone"}
-    (section,) = family(tmp_path, params, cells, across="threads", beside=beside)
-    assert section.tables[0].rows == (
-        ("\x0ef(a)\x0f", ["1.00 µs", "999 ns to 1.00 µs", "alone 2.00 µs: 0.500× as long"]),
-    )
-
-
-def test_a_cell_with_nothing_to_stand_beside_has_its_own_place(tmp_path):
-    params, cells = {"form": ["plain", "pinned"]}, {("plain",): around(2e-6)}
-    (section,) = family(tmp_path, params, cells, beside={"form": "plain", "called": "plain"})
-    assert section.tables[0].columns == ("", "plain") and section.tables[0].rows == (("all", "2.00 µs"),)
+@pytest.mark.parametrize("what", LAID)
+def test_how_a_family_is_laid_out(tmp_path, snapshot, what):
+    declared, params, seconds = LAID[what]
+    (section,) = sections(tmp_path, every(NAME, seconds, declared=declared, **params))
+    assert [show.to_plain(line) for line in lines_of(section)] == snapshot
 
 
 def test_families_of_an_accelerator_have_a_place_of_their_own(tmp_path):
-    bench = Bench(
-        "novel.Family.timeit_anything", {"nbytes": [8]}, {(8,): around(1e-6)}, declared={"needs_device": True}
-    )
-    results = load(resultfiles.write(tmp_path, [bench]))
-    found = [families.sections(results, cells_of(results), tables.Missing(results), place) for place in (False, True)]
+    bench = every(NAME, lambda _: 1e-6, declared={"needs_device": True}, nbytes=[8])
+    found = [sections(tmp_path, bench, on_device=place) for place in (False, True)]
     assert [[section.title for section in own] for own in found] == [[], ["Novel"]]
 
 
@@ -137,9 +126,8 @@ def test_two_cells_in_one_place_are_an_error():
 
 
 def test_a_parameter_cannot_be_called_as_a_column_is(tmp_path):
-    bench = Bench("novel.Family.timeit_anything", {"seconds": [1]}, {(1,): around(1e-6)})
-    with pytest.raises(UserError, match="seconds"):
-        load(resultfiles.write(tmp_path, [bench]))
+    with pytest.raises(UserError, match="process"):
+        load(resultfiles.write(tmp_path, [every(NAME, lambda _: 1e-6, process=[1])]))
 
 
 def test_roles_are_known_on_both_sides():
@@ -153,9 +141,9 @@ def test_roles_are_known_on_both_sides():
 
 
 def test_a_family_keeps_its_place(tmp_path):
-    warm = conversion({("f(a)", n): around(1e-6) for n in (8, 64)}, [contract("f(a)", "copy")])
-    other = Bench("novel.Family.timeit_anything", {"nbytes": [8]}, {(8,): around(1e-6)}, declared={"place": 1})
-    cold = Bench("cold.NumpyToTorch.timeit_convert", {"route": ["f(a)"], "nbytes": [8]}, {("f(a)", 8): around(1e-6)})
-    results = load(resultfiles.write(tmp_path, [warm, cold, other]))
-    found = families.sections(results, cells_of(results), tables.Missing(results))
+    promise = contract("f(a)", "copy")
+    warm = conversion({("f(a)", n): around(1e-6) for n in (8, 64)}, [promise])
+    other = every(NAME, lambda _: 1e-6, declared={"place": 1}, nbytes=[8])
+    cold = every("cold.NumpyToTorch.timeit_convert", lambda *_: 1e-6, [promise], nbytes=[8])
+    found = sections(tmp_path, warm, cold, other)
     assert [section.title for section in found if section] == ["Novel", "Source not in the caches"]

@@ -118,9 +118,7 @@ def small(root):
     sizes = (8, 4096)
     times = {(route, n): [1e-6] * 4 for route in ROUTES for n in sizes}
     bench = conversion(times | {(ROUTES[1], 4096): resultfiles.SKIPPED}, [contract(r, "alias") for r in ROUTES])
-    resultfiles.write(root, [bench])
-    timed = conversion({key: value for key, value in times.items() if key != (ROUTES[1], 4096)}, [])
-    resultfiles.probed(root, timed)
+    resultfiles.write(root, [bench], clock=resultfiles.steady)
     return root
 
 
@@ -281,6 +279,8 @@ def test_texts_stay_what_they_are(one, other):
         assert re.sub(r"\s", "", text) == re.sub(r"\s", "", word)
     fence, *inside, end = show.fenced(one).split("\n")
     assert fence == end and "\n".join(inside) == one and all(fence not in each for each in inside)
+    raw = one.replace(show.BEGIN, "").replace(show.END, "")
+    assert list(show.spans(f"a {show.code(one)} b")) == [("a ", False), (raw, True), (" b", False)]
     for parser in (cli.share, cli.matcher):
         with contextlib.suppress(UserError):
             parser(one)
@@ -288,18 +288,7 @@ def test_texts_stay_what_they_are(one, other):
 
 # Command lines ------------------------------------------------------------------------------------------------------
 
-VERBS = {
-    module.__name__: module
-    for module in (
-        advise,
-        run,
-        track,
-        fleet,
-        compare,
-        report,
-        check,
-    )
-}
+VERBS = {module.__name__: module for module in (advise, run, track, fleet, compare, report, check)}
 OPTIONS = {
     name: sorted(
         set(re.findall(r'(?:add_argument|option)\(\s*"(--[a-z-]+)', Path(module.__file__).read_text(encoding="utf-8")))

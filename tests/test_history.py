@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import changes, findings
+from analysis import changes
 from analysis.changes import AGREES, CONTRADICTS, DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, TIME, UNCHANGED
 from analysis.history import histories_of
 from analysis.results import load
@@ -47,14 +47,15 @@ def record_of(toolchain, benches, at, **changes):
     return resultfiles.record(benches, toolchain=made, **changes)
 
 
-def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), skipped=(), memory="copy", **about):
+def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=None, skipped=(), name="box", at=(), **about):
     """Results of ``toolchains``: logs is (releases, cells, processes), NaN where there is none.
 
     again    (cells, processes) of the first toolchain's second session, an hour after the last
     extra    a function of the release's place that gives more benchmarks
     skipped  (place, route): cells that a release has not
+    at       how much longer everything took, its speed probes, too, by place
     """
-    contracts = [contract(route, memory) for route in routes]
+    contracts, slow = [contract(route, "copy") for route in routes], about.pop("slow", ())
     for place, toolchain in enumerate(toolchains):
         values = {(route, 4 * KIB): list(np.exp(own[np.isfinite(own)])) for route, own in zip(routes, logs[place])}
         twice = again is not None and place == 0
@@ -63,10 +64,13 @@ def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=(), sk
         values |= {(route, 4 * KIB): SKIPPED for where, route in skipped if where == place}
         benches = [conversion(values, contracts), memcpy({4 * KIB: [1e-7] * (8 if twice else 4)})]
         benches += list(extra(place)) if extra else []
+        if at:
+            about |= {"baselines": {"processor": 25_000 * at[place]}}
         records = [record_of(toolchain, benches, 600 * place, **about)]
         if twice:
             records.append(record_of(toolchain, benches, 600 * len(toolchains) + HOUR, drift={"cells": 1}, **about))
-        resultfiles.write(root, benches, records=records, commit=toolchain.commit)
+        clock = at and (lambda _, by=at[place]: by)
+        resultfiles.write(root, benches, name, records, toolchain.commit, slow, clock)
     return root
 
 
@@ -90,17 +94,6 @@ def found(made, what=TIME):
         route: list(zip(own["release"], own["verdict"], own["ratio"].astype(float)))
         for route, own in rows.groupby("route", sort=False)
     }
-
-
-def probe(root, logs, clocks=None, slow=None):
-    """Put speed probes around the samples of ``write``: of a machine with a clock, and slow processes, per release."""
-    for place, toolchain in enumerate(SERIES):
-        values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
-        bench, by = conversion(values, [contract(route, "copy") for route in ROUTES]), clocks[place] if clocks else 1.0
-        run = {"run": started(600 * place), "commit": toolchain.commit, "clock": lambda *_, by=by: by}
-        resultfiles.probed(root, bench, (slow or {}).get(place, ()), **run)
-        (path,) = (root / "box").glob(f"{toolchain.commit[:8]}*.jsonl")
-        path.write_text(path.read_text().replace('"rounds"', f'"baselines": {{"processor": {25_000 * by}}}, "rounds"'))
 
 
 # --- times -----------------------------------------------------------------------------------------------------------
@@ -167,10 +160,9 @@ def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
     clocks = np.exp(np.random.default_rng(8).normal(0, 0.03, len(SERIES)))
     logs = logs_of(9, len(SERIES)) + np.log(clocks)[:, None, None]
     without = history_in(write(tmp_path, logs))
-    probe(tmp_path, logs, [*map(float, clocks)])
     spread = [
         np.log(made.rows[~made.rows["control"]].groupby("series")["value"].std()).median()
-        for made in (history_in(tmp_path), without)
+        for made in (history_in(write(tmp_path, logs, at=[*map(float, clocks)])), without)
     ]
     assert spread[0] < spread[1] - 0.7
 
@@ -241,8 +233,9 @@ def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
 def test_a_result_without_quiet_samples_is_no_point(tmp_path):
     """One release's cell at twice the time, and the machine at half its speed meanwhile: a gap, and not a dip."""
     logs = planted_in(18, [(7, 6, 2.0), (7, 7, 0.5)])
-    root = write(tmp_path, logs)
-    probe(root, logs, slow={6: {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}})
+    busy = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}
+    root = write(tmp_path, logs, at=[1.0] * len(SERIES))
+    write(root, logs[6:7], SERIES[6:7], at=[1.0], slow=busy)
     made = history_in(root)
     assert made.changes.empty
     assert VERSIONS[6] not in set(made.rows.loc[made.rows["route"] == ROUTES[7], "release"])
@@ -387,40 +380,6 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, one, other):
     assert VERSIONS[0] not in set(counted["release"]) and " 1 releases " in made.notes[0]
 
 
-# --- behaviour -------------------------------------------------------------------------------------------------------
-
-
-def test_what_appeared_and_what_went(tmp_path):
-    skipped = [(k, ROUTES[1]) for k in range(4)] + [(k, ROUTES[3]) for k in range(9, len(SERIES))]
-    loaded = load(write(tmp_path, logs_of(24, len(SERIES)), skipped=skipped), "box")
-    new, gone = findings.appearances(loaded, histories_of(loaded)["torch"].releases)
-    assert (new.at.version, new.gained, new.routes, new.dtypes) == (VERSIONS[4], True, (ROUTES[1],), ())
-    assert (gone.at.version, gone.gained, gone.routes) == (VERSIONS[9], False, (ROUTES[3],))
-    assert new.reason == "the reason" and new.direction == "numpy→torch"
-
-
-def meanings(place):
-    """Memory, dtype and grad that one release each changes."""
-    params = {"route": ROUTES[:2], "dtype": ["float16"]}
-    cells = {(ROUTES[0], "float16"): 1 if place < 3 else 0, (ROUTES[1], "float16"): 0}
-    dtypes = {(ROUTES[0], "float16"): 1, (ROUTES[1], "float16"): 1 if place < 5 else 0}
-    yield Bench("semantics.NumpyToTorch.track_alias", params, cells, unit="1: shares memory")
-    names = {"stands_for": ["float16", "float32"]}
-    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="a place", declared=names)
-    taken = {("t.numpy()",): int(place >= 7)}
-    yield Bench("semantics.RequiresGrad.track_taken", {"route": ["t.numpy()"]}, taken, unit="1: taken")
-
-
-def test_what_a_route_means(tmp_path):
-    loaded = load(write(tmp_path, logs_of(25, len(SERIES)), extra=meanings), "box")
-    every = findings.redefined(loaded, histories_of(loaded)["torch"].releases)
-    assert [(one.at.version, one.route, one.what, one.old, one.new, one.dtypes) for one in every] == [
-        (VERSIONS[3], ROUTES[0], findings.MEMORY, True, False, ("float16",)),
-        (VERSIONS[5], ROUTES[1], findings.DTYPE, "float32", "float16", ("float16",)),
-        (VERSIONS[7], "t.numpy()", findings.TAKEN, False, True, ()),
-    ]
-
-
 # --- two releases, several machines, several nodes -------------------------------------------------------------------
 
 
@@ -483,12 +442,7 @@ def on_nodes(root, changed, count=2, sd=0.005, node_sd=0.03):
         logs = logs_of(41 + node, len(SERIES)) + adds
         for place in range(len(SERIES)):
             logs[place] += np.array([changed(node, place, k) for k in range(len(ROUTES))])[:, None]
-        about = {"fleet": {"id": "1", "engine": "slurm", "node": name}, "machine": "box"}
-        for place, toolchain in enumerate(SERIES):
-            values = {(route, 4 * KIB): list(np.exp(logs[place, k])) for k, route in enumerate(ROUTES)}
-            benches = [conversion(values, [contract(route, "copy") for route in ROUTES])]
-            records = [record_of(toolchain, benches, 600 * place, **about)]
-            resultfiles.write(root / "box", benches, machine=name, records=records, commit=toolchain.commit)
+        write(root / "box", logs, name=name, fleet={"id": "1", "engine": "slurm", "node": name}, machine="box")
     (root / "benchmarks.json").write_bytes((root / "box" / "benchmarks.json").read_bytes())
     (root / "box" / "benchmarks.json").unlink()
     for path in root.glob("box/*/*.json"):
@@ -516,13 +470,26 @@ def test_what_nodes_add_is_no_news(tmp_path):
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
+def meanings(place):
+    """Memory, dtype and grad that one release each changes."""
+    params = {"route": ROUTES[:2], "dtype": ["float16"]}
+    cells = {(ROUTES[0], "float16"): 1 if place < 3 else 0, (ROUTES[1], "float16"): 0}
+    dtypes = {(ROUTES[0], "float16"): 1, (ROUTES[1], "float16"): 1 if place < 5 else 0}
+    yield Bench("semantics.NumpyToTorch.track_alias", params, cells, unit="1: shares memory")
+    names = {"stands_for": ["float16", "float32"]}
+    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="a place", declared=names)
+    taken = {("t.numpy()",): int(place >= 7)}
+    yield Bench("semantics.RequiresGrad.track_taken", {"route": ["t.numpy()"]}, taken, unit="1: taken")
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Results to be read: a step, a second session, a route that means something else, and a release that failed."""
+    """Results to be read: a step, a second session, routes that come, go or change, and a release that failed."""
     logs = logs_of(50, len(SERIES))
     logs[5:, 2] += math.log(1.4)
     root = tmp_path_factory.mktemp("history") / "results"
-    write(root, logs, again=logs_of(51, 1)[0], extra=meanings, skipped=[(0, ROUTES[1])])
+    skipped = [(0, ROUTES[1]), *((place, ROUTES[3]) for place in range(9, len(SERIES)))]
+    write(root, logs, again=logs_of(51, 1)[0], extra=meanings, skipped=skipped)
     failed = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.15.0")
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
@@ -553,11 +520,11 @@ def test_page(results, built, tmp_path, capsys, snapshot):
     assert f'id="{SERIES[5].tag}"' in page and "&lt;distribution&gt;" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     assert (built / "history-torch-numpy-to-torch-copy.svg").is_file()
-    other = build(results, tmp_path / "other")
+    build(results, tmp_path)
     assert f"torch {VERSIONS[5]} ({SERIES[5].date}): 1 " in capsys.readouterr().out
-    names = sorted(path.name for path in built.iterdir())
-    assert names == sorted(path.name for path in other.iterdir())
-    assert all((built / name).read_bytes() == (other / name).read_bytes() for name in names)
+    made, again = ({path.relative_to(at): path for path in at.rglob("*.*")} for at in (built.parents[1], tmp_path))
+    assert made.keys() == again.keys()
+    assert all(path.read_bytes() == again[name].read_bytes() for name, path in made.items()), "same input, same bytes"
 
 
 def test_the_picture_marks_the_change_and_leads_to_its_section(built):

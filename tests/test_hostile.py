@@ -9,19 +9,17 @@ import shutil
 import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
 
-import cli
 import compare
 import pandas
 import pytest
 import report
 import resultfiles
 import test_history
-from analysis.results import load
-from cli import LONGEST, harmless, line
+from cli import harmless
 from markdown_it import MarkdownIt
 from pages import build, show, spreadsheet
 from pages.page import write_into
-from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy
+from resultfiles import SKIPPED, around, contract, conversion, every, memcpy
 
 PLAIN = "word"
 WORDS = [
@@ -80,16 +78,12 @@ def benches(word):
         for n in SIZES
     }
     times |= {("g(a)", word, SIZES[0]): SKIPPED, ("h(a)", word, SIZES[0]): None}
-    other = {"route": ["g(a)"], "dtype": ["float32"], "nbytes": list(SIZES), "layout": [word]}
+    own = {"route": ["g(a)"], "dtype": ["float32"], "nbytes": SIZES, "layout": [word]}
     return [
         conversion(times, routes, dtypes=("float32", word)),
         memcpy({n: around(2e-7 + n / 5e10) for n in SIZES}),
-        Bench("limits.Floor.timeit_floor", {"statement": [word]}, {(word,): around(4e-9)}),
-        Bench(
-            f"{word.replace('.', '')}.Own.timeit_{word}",
-            other,
-            {("g(a)", "float32", n, word): around(1e-6 + n / 1e10) for n in SIZES},
-        ),
+        every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=[word]),
+        every(f"{word.replace('.', '')}.Own.timeit_{word}", lambda *cell: 1e-6 + cell[2] / 1e10, **own),
     ]
 
 
@@ -295,31 +289,7 @@ def test_a_tie_is_rounded_alike_on_every_processor(value):
     assert show.significant(value, 5) == "15,442"
 
 
-def test_samples_name_their_run_in_words_that_can_be_shown(tmp_path):
-    bench = conversion({("g(a)", SIZES[0]): around(1e-6)}, [contract("g(a)", "copy")])
-    resultfiles.probed(resultfiles.write(tmp_path, [bench]), bench, run="\x1b[31m")
-    line = r"^\S+\.jsonl\.gz is broken \(run is .*\): remove it or restore it from git$"
-    with pytest.raises(cli.UserError, match=line):
-        load(tmp_path)
-
-
 def test_texts_of_files_are_made_harmless_once():
     assert harmless({"a\n": ["\x1b[31m", 1.5, None, {"b": "c"}]}) == {"a ": [" [31m", 1.5, None, {"b": "c"}]}
-    for word in WORDS:
-        assert shown(line(word)) and len(line(word)) <= LONGEST and line(line(word)) == line(word)
     with pytest.raises(ValueError, match="alike"):
         harmless({"a\n": 1, "a\r": 2})
-
-
-@pytest.mark.parametrize("word", [*WORDS, ""], ids=ascii)
-def test_code_holds_whatever_it_is_given_and_ends_where_it_ends(word):
-    """Even of a text that never was a ``line``."""
-    sentence = f"a {show.code(word)} b {line(word)} {show.code('c')}"
-    kept = word.replace(show.BEGIN, "").replace(show.END, "")
-    assert list(show.spans(sentence)) == [
-        ("a ", False),
-        (kept, True),
-        (f" b {line(word)} ", False),
-        ("c", True),
-        ("", False),
-    ]

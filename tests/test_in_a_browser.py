@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import made_up
 import pytest
-import resultfiles
 import test_history
 from browser import opened
 from conftest import build
@@ -20,7 +19,7 @@ WIDE, NARROW = 1280, 390
 def pages(tmp_path_factory):
     """One of each kind: of a machine with an accelerator, of one with all families, of histories, and over machines."""
     root = tmp_path_factory.mktemp("pages")
-    one, other = made_up.results_in(root / "link"), resultfiles.rich(root / "rich")
+    one, other = made_up.results_in(root / "link"), made_up.rich(root / "rich")
     link, rich = build(one, root / "out" / "link"), build(other, root / "out" / "rich")
     logs = test_history.logs_of(14, len(test_history.SERIES))
     logs[5:, :10] += 0.3  # so many rows have a filter

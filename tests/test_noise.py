@@ -62,21 +62,26 @@ print(json.dumps({"name": benchmark.name, "version": benchmark.version, "found":
 """
 
 
-def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path):
+def looked_at(directory, change, look, *arguments):
+    """What a program finds in the benchmarks of two sides, the second of which is changed as a check has it."""
     pytest.importorskip("torch")
-    found, other = {}, "torch.as_tensor(a)"
     for side in ("base", "new-fresh"):
-        copy_code(ROOT, tmp_path / side)
-        checking.plant(tmp_path / side, "conversion.py", checking.SLOWDOWN)
-        command = [sys.executable, "-c", LOOK, tmp_path / side / "benchmarks", checking.ROUTE, other]
-        done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True)
+        copy_code(ROOT, directory / side)
+        checking.plant(directory / side, *change)
+        command = [sys.executable, "-c", look, directory / side / "benchmarks", *arguments]
+        done = subprocess.run(command, env=environment(directory), capture_output=True, text=True)
         assert not done.returncode, done.stderr
-        found[side] = json.loads(done.stdout)
-    (base, *counted), (new, *same) = (side["found"][checking.ROUTE] for side in found.values())
+        yield json.loads(done.stdout)
+
+
+def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path):
+    other = "torch.as_tensor(a)"
+    found = list(looked_at(tmp_path, ("conversion.py", checking.SLOWDOWN), LOOK, checking.ROUTE, other))
+    (base, *counted), (new, *same) = (side["found"][checking.ROUTE] for side in found)
     assert base.split("; ") == [checking.ROUTE] * 10 and new.split("; ") == [checking.ROUTE] * 11
     assert counted == same == [10]
-    assert all(side["found"][other] == [other] for side in found.values())
-    assert len({(side["name"], side["version"]) for side in found.values()}) == 1
+    assert all(side["found"][other] == [other] for side in found)
+    assert len({(side["name"], side["version"]) for side in found}) == 1
 
 
 # The command ----------------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def with_both(root):
     params = {"route": expressions, "threads": ["all"], "dtype": ["float32"], "nbytes": large}
     told = {"role": "conversion", "direction": "numpy→torch", "noise": "parallel"}
     own = Bench("parallel.NumpyToTorch.timeit_convert", params, every_core, promises, declared=told)
-    benches = made_up.declared([made_up.conversion(one, promises), own])
+    benches = [made_up.conversion(one, promises), own]
     records = made_up.glibc(benches)
     records[0]["settings"]["torch_threads"] = 4
     return write(root / "results", benches, records=records)

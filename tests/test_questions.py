@@ -10,7 +10,7 @@ from analysis.cells import cells_of
 from analysis.choices import asked, choices
 from analysis.results import load
 from pages import machine, show
-from resultfiles import SKIPPED, Bench, around, contract, conversion, memcpy, once, transfer
+from resultfiles import ABSENT, SKIPPED, around, contract, conversion, every, memcpy, once, transfer
 
 from benchmarks.contracts import ONE_THREAD
 
@@ -77,12 +77,8 @@ def test_which_call_shares_memory(tmp_path, snapshot):
     times |= {("torch.from_numpy(a)", MIB): around(9e-7), ("torch.as_tensor(a)", MIB): around(5e-7)}
     copies = {("torch.tensor(a)", n): around(1e-9) for n in (8, MIB)}
     everything = [risky, plain, other, contract("torch.tensor(a)", "copy")]
-    measured = Bench(
-        "semantics.NumpyToTorch.track_alias",
-        {"route": ["torch.from_numpy(a)"], "dtype": ["float32"]},
-        {("torch.from_numpy(a)", "float32"): 1},
-        unit="1: shares memory",
-    )
+    params = {"route": ["torch.from_numpy(a)"], "dtype": ["float32"]}
+    measured = every("semantics.NumpyToTorch.track_alias", lambda *_: 1, unit="1: shares memory", **params)
     assert ask(tmp_path, "share memory", conversion(times | copies, everything), measured) == snapshot
 
 
@@ -98,12 +94,11 @@ def test_where_only_a_hazard_was_measured_it_is_said(tmp_path, snapshot):
 def test_a_list_of_arrays(tmp_path, snapshot):
     slow = contract("torch.tensor(arrays)", "copy", per_element=True, hazard="goes element by element")
     promises = [slow, contract("torch.risky(arrays)", "copy", hazard="bites"), contract("torch.stack(arrays)", "copy")]
-    cells = {("torch.tensor(arrays)", n): around(n / 1e8) for n in (KIB, MIB)}
-    cells |= {("torch.risky(arrays)", n): around(1e-9) for n in (KIB, MIB)}
-    cells |= {("torch.stack(arrays)", n): around(n / 1e10) for n in (KIB, MIB)}
-    params = {"route": [one["expression"] for one in promises], "nbytes": [KIB, MIB]}
-    said = ask(tmp_path, "list of arrays", Bench("batches.ArraysToTensor.timeit_convert", params, cells, promises))
-    assert said == snapshot
+    seconds = {"torch.tensor(arrays)": 1e-8, "torch.risky(arrays)": 1e-15, "torch.stack(arrays)": 1e-10}  # per byte
+    made = every(
+        "batches.ArraysToTensor.timeit_convert", lambda route, n: n * seconds[route], promises, nbytes=[KIB, MIB]
+    )
+    assert ask(tmp_path, "list of arrays", made) == snapshot
 
 
 # 3: .cpu()
@@ -124,13 +119,12 @@ def test_why_cpu_is_slow(tmp_path, snapshot):
 def test_without_a_device_no_figure_of_the_host_stands_for_one(tmp_path, snapshot):
     """t.cpu().numpy() is a route on the CPU, too; what it takes there says nothing of a device."""
     on_cpu = {("t.numpy()", BIG): around(5e-7)} | {(route, BIG): around(9e-7) for route in ON_CPU}
-    bits = {("t.float().numpy()", "bfloat16", MIB): around(3e-5)}
-    params = {"route": ["t.float().numpy()"], "dtype": ["bfloat16"], "nbytes": [MIB]}
+    params = {"dtype": ["bfloat16"], "nbytes": [MIB]}
     skipped = {(route, "pageable", BIG): SKIPPED for route in FROM_DEVICE}
     said = ask(
         tmp_path,
         "what then",
-        Bench("casting.Bfloat16ToNumpy.timeit_convert", params, bits, [FLOAT]),
+        every("casting.Bfloat16ToNumpy.timeit_convert", lambda *_: 3e-5, [FLOAT], **params),
         conversion(on_cpu, [NUMPY, *ON_CPU.values()], "TorchToNumpy"),
         grad({"t.data.numpy()": 6e-7, "t.detach().numpy()": 7e-7}, DATA, DETACH),
         transfer(skipped, list(FROM_DEVICE.values()), "DeviceToHost"),
@@ -170,10 +164,14 @@ def test_the_order_of_detach_and_cpu(tmp_path, snapshot, cpu):
 
 def test_bfloat16(tmp_path, snapshot):
     """At a size that both were measured at; what gives the numbers before what gives their bits."""
-    cells = {("t.view(torch.int16).numpy()", "bfloat16", n): around(1e-6) for n in (MIB, BIG)}
-    cells["t.float().numpy()", "bfloat16", MIB] = around(3e-5)
-    params = {"route": [BITS["expression"], FLOAT["expression"]], "dtype": ["bfloat16"], "nbytes": [MIB, BIG]}
-    own = Bench("casting.Bfloat16ToNumpy.timeit_convert", params, cells, [BITS, FLOAT])
+    seconds = {(BITS["expression"], MIB): 1e-6, (BITS["expression"], BIG): 1e-6, (FLOAT["expression"], MIB): 3e-5}
+    own = every(
+        "casting.Bfloat16ToNumpy.timeit_convert",
+        lambda route, _, n: seconds.get((route, n), ABSENT),
+        [BITS, FLOAT],
+        dtype=["bfloat16"],
+        nbytes=[MIB, BIG],
+    )
     said = ask(tmp_path, "bfloat16", own, conversion({("t.numpy()", 8): around(5e-7)}, [NUMPY], "TorchToNumpy"))
     assert said == snapshot
 
@@ -208,18 +206,16 @@ def test_non_blocking(tmp_path, snapshot):
 # 9: garbage
 
 
-def test_garbage(tmp_path, snapshot):
+@pytest.mark.parametrize("completion, enqueue", [(1e-3, 1e-5), (8.5e-3, 10.7e-3)])
+def test_garbage(tmp_path, snapshot, completion, enqueue):
+    """Where the call takes as long as the copy, nothing is said of garbage as measured."""
     early = contract("h.copy_(t, non_blocking=True)", "into", TO_HOST, hazard="reading too early gives garbage")
-    done = transfer({(early["expression"], "pinned", BIG): around(1e-3)}, [early], "DeviceToHost")
-    held = transfer({(early["expression"], "pinned", BIG): around(1e-5)}, [early], "DeviceToHost", "enqueue")
-    assert ask(tmp_path, "garbage", done, held) == snapshot
-
-
-def test_where_the_call_takes_as_long_as_the_copy_nothing_is_told_of_garbage_as_measured(tmp_path, snapshot):
-    early = contract("h.copy_(t, non_blocking=True)", "into", TO_HOST, hazard="reading too early gives garbage")
-    done = transfer({(early["expression"], "pinned", BIG): around(8.5e-3)}, [early], "DeviceToHost")
-    held = transfer({(early["expression"], "pinned", BIG): around(10.7e-3)}, [early], "DeviceToHost", "enqueue")
-    assert ask(tmp_path, "garbage", done, held) == snapshot
+    times = {"completion": completion, "enqueue": enqueue}
+    benches = [
+        transfer({(early["expression"], "pinned", BIG): around(seconds)}, [early], "DeviceToHost", clock)
+        for clock, seconds in times.items()
+    ]
+    assert ask(tmp_path, "garbage", *benches) == snapshot
 
 
 # 10 and 11: once in a process
@@ -267,8 +263,12 @@ def test_numpy_2(tmp_path, snapshot, numpy, last):
 @pytest.mark.parametrize("near", [24e-6, 3e-6])
 def test_the_same_copy_takes_longer_between_neighbours(tmp_path, snapshot, near):
     route = "np.copyto(b.numpy(), a)"
-    params = {"route": [route], "lying": ["apart", "neighbours"], "nbytes": [64 * KIB]}
-    times = {(route, "apart", 64 * KIB): around(3e-6), (route, "neighbours", 64 * KIB): around(near)}
-    made = Bench("placement.NumpyToTorch.timeit_convert", params, times, [contract(route, "into", "numpy→torch")])
+    made = every(
+        "placement.NumpyToTorch.timeit_convert",
+        lambda _, lying, n: 3e-6 if lying == "apart" else near,
+        [contract(route, "into", "numpy→torch")],
+        lying=["apart", "neighbours"],
+        nbytes=[64 * KIB],
+    )
     said = ask(tmp_path, "same copy", made)
     assert said == snapshot and any(route in line for line in said) == (near > 3e-6)

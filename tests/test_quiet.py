@@ -275,35 +275,6 @@ def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
         assert {len(own) for own in found.values()} == {4}
 
 
-def test_neighbour_without_probes(simulated, monkeypatch):
-    """The same machine, nothing waited for and nothing selected: what the test above would let through otherwise."""
-    monkeypatch.setattr(probes, "PATIENCE", 0.0)
-    lines = simulated(Machine(machines.bursts(0.5)))
-    raw = [sorted(line["seconds"])[len(line["seconds"]) // 4] for line in lines]
-    assert sum(value > 1.3 * CALL for value in raw) > 0.3 * len(raw)
-
-
-def logs_of(lines):
-    """Log seconds of each cell's quiet processes, as taken and after speed correction: (processes, 2) arrays."""
-    run, by_cell = quiet.Run(lines), {}
-    as_taken = quiet._quantile(run.taken[run.used], run.of[run.used], len(lines))
-    logs = np.log(np.stack([as_taken, run.figures()], axis=1))
-    for line, pair, is_quiet_now in zip(lines, logs, run.quiet):
-        if is_quiet_now:
-            by_cell.setdefault(name_of(line), []).append(pair)
-    return [np.array(each) for each in by_cell.values() if len(each) >= 3]
-
-
-def test_clock_that_wanders(simulated):
-    """Within what is quiet. What is left in the figures is a third of what the clock makes of them, and less."""
-    cells = logs_of(simulated(Machine(machines.wandering())))
-    as_taken, at_full_speed = np.median([cell.std(axis=0, ddof=1) for cell in cells], axis=0)
-    assert as_taken > 0.01 and at_full_speed < as_taken / 3
-    apart = np.concatenate([cell - cell.mean(axis=0) for cell in cells])
-    paces = apart[:, 0] - apart[:, 1]
-    assert paces @ apart[:, 0] / (paces @ paces) == pytest.approx(1, abs=0.1), "samples follow the probes"
-
-
 def test_quota_and_calls_longer_than_it(simulated):
     """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
     lines = simulated(Machine(machines.quiet_throughout, away=machines.quota()), call=0.08, processes=16)

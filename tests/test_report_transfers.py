@@ -38,6 +38,15 @@ def page(tmp_path, benches, **changes):
     return [(tmp_path / "out" / "box" / name).read_text(encoding="utf-8") for name in ("index.html", "README.md")]
 
 
+def lines_of(section):
+    """All that a section says but for figures."""
+    lines = [f"# {section.title}", *section.intro]
+    for table in section.tables:
+        rows = (" | ".join("; ".join(tables.lines_of(entry)) for entry in row) for row in (table.columns, *table.rows))
+        lines += [f"## {table.title}", *rows, *table.notes]
+    return lines
+
+
 def told(loaded, found):
     """All that is said of transfers but for figures, a line each."""
     table = choices(found.cells)
@@ -47,12 +56,7 @@ def told(loaded, found):
     missing, said = tables.Missing(loaded), page_of_transfers.said(found)
     sections = families.sections(loaded, found.cells, missing, on_device=True, sentences=said)
     for section in (*page_of_transfers.transfer_sections(table, found, missing), *sections):
-        lines += [f"# {section.title}", *section.intro]
-        for each in section.tables:
-            rows = (
-                " | ".join("; ".join(tables.lines_of(entry)) for entry in row) for row in (each.columns, *each.rows)
-            )
-            lines += [f"## {each.title}", *rows, *each.notes]
+        lines += lines_of(section)
     return [show.to_plain(line) for line in lines]
 
 

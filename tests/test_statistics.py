@@ -232,23 +232,6 @@ def test_partition_is_the_best_there_is(values, noise, penalty):
     assert cost == pytest.approx(by_brute_force(values, noise, penalty), rel=1e-9, abs=1e-9)
 
 
-def test_partition_of_histories():
-    """A step, a dip of one release, and null histories of 40 releases."""
-    rng = np.random.default_rng(0)
-    noise, penalty = np.full(40, 0.02), 4 * math.log(40)
-    steps = dips = alarms = 0
-    for _ in range(300):
-        quiet = rng.normal(0, 0.02, 40)
-        alarms += len(statistics.optimal_partition(quiet, noise, penalty)) > 1
-        stepped = quiet + np.where(np.arange(40) >= 25, 0.10, 0.0)
-        steps += statistics.optimal_partition(stepped, noise, penalty) == [0, 25]
-        dipped = quiet + np.where(np.arange(40) == 30, -0.15, 0.0)
-        dips += statistics.optimal_partition(dipped, noise, penalty) == [0, 30, 31]
-    assert alarms <= 6
-    assert steps >= 255  # at exactly the right release; one off are the rest
-    assert dips >= 210
-
-
 def test_partition_of_nothing_and_of_nonsense():
     assert statistics.optimal_partition(np.array([]), np.array([]), 6.0) == []
     assert statistics.optimal_partition(np.array([1.0]), np.array([0.1]), 6.0) == [0]
