@@ -203,8 +203,8 @@ class Project:
         pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
         others = ("GIT_", "PIP_", "CONVERSION_", "ASV", "PYTHONDONTWRITEBYTECODE")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(others)}
-        # what virtualenv unpacks and compiles once for a home, three seconds, is that of all projects beside each other,
-        # and environments link to it, which saves each of them a second
+        # what virtualenv unpacks and compiles once for a home, three seconds, is that of all beside each other;
+        # environments link to it, which saves each of them a second
         place = str(self.root.parent.parent / "virtualenv")
         unpacked = {"VIRTUALENV_OVERRIDE_APP_DATA": place, "VIRTUALENV_SYMLINK_APP_DATA": "true"}
         return {**kept, **pip, **unpacked, "HOME": str(self.home), "PYTHONPATH": str(self.here)}
