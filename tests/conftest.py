@@ -126,21 +126,37 @@ def build(results, output, *arguments):
 SLOW = {"check", "checkout", "home", "isolated", "measured", "project", "settings", "sides"}
 
 
-# Files that take more than half a minute, the longest first: begun last, they would leave all cores but one idle
+# Files that take long, the longest first: begun last, they would leave all cores but one idle
 LONGEST = (
     "fleet_slurm",
+    "submission",
+    "asv",
+    "histories",
+    "history",
+    "track",
+    "instructions",
+    "compare",
+    "watch",
+    "fleet",
+    "interleave",
     "kills",
     "fuzz",
-    "instructions",
-    "track",
-    "watch",
-    "histories",
-    "fleet",
-    "history",
-    "asv",
+    "report_transfers",
+    "runner",
+    "readme",
+    "catalogue",
+    "comparison",
+    "check_history",
+    "contracts",
     "run",
     "lint",
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Half as many more than cores: some wait for Slurm, for asv's processes or for a disk."""
+    return -(-3 * (os.cpu_count() or 1) // 2)
 
 
 def pytest_collection_modifyitems(items):

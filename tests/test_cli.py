@@ -11,6 +11,7 @@ import report
 import track
 from cli import matcher, put
 from conftest import ROOT, environment, run
+from tiny import Project
 from toolchains import ledger
 
 VERBS = sorted(
@@ -189,11 +190,13 @@ def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
 
 
 @safe_path
-def test_what_verbs_start_works_there_too(checkout):
+@pytest.mark.slow
+def test_what_verbs_start_works_there_too(tmp_path):
     """asv, its plugin and its processes."""
-    options = ("--only", r"limits\.Floor", "--rounds", "1", "--machine", checkout.machine, "--no-report")
-    done = checkout.run("scripts/run.py", *options, **SAFE)
+    project = Project(tmp_path)
+    options = ("--profile", "tracking", "--only", "conversion", "--rounds", "1", "--no-report")
+    done = project.verb("run", *options, **SAFE)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert checkout.cells("limits.Floor.timeit_floor")
-    done = checkout.run("scripts/run.py", "--describe", **SAFE)
+    assert list(project.sessions().values()) == [1]
+    done = project.verb("run", "--describe", **SAFE)
     assert done.returncode == 0, done.stderr

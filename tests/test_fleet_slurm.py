@@ -27,8 +27,8 @@ pytest.importorskip("submitit")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(slurm.lacking()), reason=slurm.lacking() or "there is one")]
 
 REFERENCE = "torch-2.3.0"
-TAGS = {"torch-1.13.1", "torch-2.0.1", "torch-2.1.0", REFERENCE}
-PLAN = ("--history", "torch", "--releases", "1.13.1,2.0.1,2.1.0,2.3.0", "--nodes", "2", "--copies", "2")
+TAGS = {"torch-1.13.1", "torch-2.1.0", REFERENCE}
+PLAN = ("--history", "torch", "--releases", "1.13.1,2.1.0,2.3.0", "--nodes", "2", "--copies", "2")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def project(tmp_path, cluster, scratch):
 def prepared(project, cluster):
     """A project that is a client of the cluster, and looks every second."""
     project.replace("scripts/measuring/fleet.py", POLL=1.0, BACK_OFF=1.0)
-    project.variables = {**cluster.environment, "PYTHONDONTWRITEBYTECODE": "1"}
+    project.variables = cluster.environment
     return project
 
 
@@ -105,7 +105,7 @@ def until(what, seconds=240.0):
         time.sleep(0.1)
 
 
-def check_complete(project, rounds=2):
+def check_complete(project):
     found = project.records("both")
     assert set(found) == {"node-a", "node-b"}, said(project)
     for node, own in found.items():
@@ -114,7 +114,7 @@ def check_complete(project, rounds=2):
         order = sorted((record.started, tag) for tag, records in own.items() for record in records)
         assert order[0][1] == order[-1][1] == REFERENCE and len(own[REFERENCE]) >= 2
         for record in (one for records in own.values() for one in records):
-            assert record.rounds == rounds and record.machine == "both"
+            assert record.rounds == 2 and record.machine == "both"
     for path in (project.root / "reports" / "results" / "both").glob(f"node-*/*{MEASUREMENTS}"):
         lines = read_measurements(path)
         places = [(line["run"], line["benchmark"], *line["params"], line["round"], line["at"]) for line in lines]
@@ -147,14 +147,27 @@ def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(projec
     assert not list((project.root / ".asv" / "fleet" / "both").glob("fleet-*")), "what the nodes kept is gone"
 
 
+HELD = """
+import os, time
+while os.path.exists({path!r}) and torch.__version__.startswith("2.1"):
+    time.sleep(0.1)
+"""
+
+
 def test_a_job_that_runs_out_of_time_goes_on(project, cluster, all_quiet):
-    """Slurm counts in minutes, and here it warns after half of one."""
+    """Slurm counts in minutes, and here it warns after half of one: until then one release takes no end."""
     project.replace("scripts/measuring/fleet.py", GRACE=90)
+    held = project.root / "held"
+    held.touch()
+    with (project.root / "benchmarks" / "conversion.py").open("a") as file:
+        file.write(HELD.format(path=str(held)))
     options = [option if option != "15" else "2" for option in project.options]
-    options[options.index("--rounds") + 1] = "6"
-    finish(project, start(project, *PLAN, *options))
-    assert "this job is timed-out" in said(project), "it never happened"
-    check_complete(project, rounds=6)
+    ours = start(project, *PLAN, *options)
+    until(lambda: "this job is timed-out" in said(project) or ours.poll() is not None)
+    assert ours.poll() is None, said(project)
+    held.unlink()
+    finish(project, ours)
+    check_complete(project)
     made = histories_of(load(project.root / "reports" / "results", "both"))["torch"]
     assert list(made.nodes["node"]) == ["node-a", "node-b"]
     values = made.rows.query("route == 'torch.from_numpy(a)' and what == 'time'").groupby("release", sort=False)[
@@ -235,8 +248,8 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
 
 EVERYWHERE, ON_ONE, NOWHERE = planted.ROUTES
 TYPES = ("plain", "quick")
-SERIES = ("1.13.1", "2.0.1", "2.1.0", "2.3.0", "2.4.0", "2.5.0", "2.6.0", "2.7.0")
-SLOWER_EVERYWHERE, SLOWER_ON_ONE = "2.3.0", "2.5.0"
+SERIES = ("1.13.1", "2.0.1", "2.1.0", "2.3.0", "2.4.0", "2.5.0")
+SLOWER_EVERYWHERE, SLOWER_ON_ONE = "2.1.0", "2.4.0"
 
 
 @pytest.fixture
@@ -255,7 +268,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     Made up: what a call takes, see planted.py, for the two nodes are one busy machine on which a tenth of a real call
     would be noise. So a call spins until a clock says that its time is over, and the host's name decides where.
     """
-    plan = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "4", "--time", "30")
+    plan = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "2", "--time", "30")
     finish(decided, start(decided, *plan, "--partition", "both", "--no-report", *scratch))
     told = (decided.root / "fleet.log").read_text()
     assert re.search(r"^both: releases filed: node-a \d, node-b \d; 2 RUNNING", told, re.MULTILINE)
@@ -290,9 +303,9 @@ def test_a_history_of_each_type_of_node(tmp_path, cluster, scratch):
         planted.Planted(ON_ONE, "2.3.0", 1.5, host="n2"),
         planted.Planted(NOWHERE, "1.13.1", 1.2, host="n1"),
     ]
-    made = Project(tmp_path, planted.releases(SERIES[:6]), planted.families(changes), judged=True)
+    made = Project(tmp_path, planted.releases(SERIES), planted.families(changes), judged=True)
     project = prepared(made, cluster)
-    options = ("--history", "torch", "--nodes", "1", "--copies", "1", "--rounds", "4", "--time", "30", "--no-report")
+    options = ("--history", "torch", "--nodes", "1", "--copies", "1", "--rounds", "2", "--time", "30", "--no-report")
     both = [
         start(project, *options, *scratch, f"--{how}", kind) for how, kind in zip(("partition", "constraint"), TYPES)
     ]
@@ -305,7 +318,7 @@ def test_a_history_of_each_type_of_node(tmp_path, cluster, scratch):
     for kind in TYPES:
         found = project.records(kind)
         assert {tag: len(records) for tag, records in found.pop("node-a").items()} == {
-            f"torch-{version}": 2 if version == SERIES[5] else 1 for version in SERIES[:6]
+            f"torch-{version}": 2 if version == SERIES[-1] else 1 for version in SERIES
         }
         assert not found
 

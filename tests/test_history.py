@@ -588,9 +588,9 @@ def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path)
 
 def test_committed_histories_are_complete(committed):
     """At least twelve torch and six numpy releases, four processes per cell nearly everywhere, two of them again."""
-    loaded = load(committed / "reports" / "results", "amd-epyc-genoa-2-core-vm")
+    histories = histories_of(load(committed / "reports" / "results", "amd-epyc-genoa-2-core-vm"))
     for package, least in (("torch", 12), ("numpy", 6)):
-        made = histories_of(loaded)[package]
+        made = histories[package]
         assert len(made.releases) >= least and len(made.replicates)
         times = made.rows[made.rows["what"] == TIME]
         assert (times.groupby("series")["release"].size() == len(made.releases)).mean() > 0.9

@@ -23,7 +23,6 @@ from store.records import Record, Toolchain, with_samples
 from tiny import FAMILIES, Project
 from toolchains import environments
 
-FLOOR = "limits.Floor.timeit_floor"
 FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", Checkout.machine)
 
 
@@ -174,19 +173,26 @@ def test_failed_cells_keep_their_reason(project):
 # Interruption -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_installed_is_measured_without_git(checkout, tmp_path):
+@pytest.mark.slow
+def test_what_is_installed_is_measured_without_git(tmp_path):
     """A box with a GPU often has none, and no network either; its results are filed after every round."""
-    done = checkout.run("scripts/run.py", *FAST, "--rounds", "2", PATH=str(tmp_path), timeout=300)
+    project, name = Project(tmp_path, judged=True), "conversion.NumpyToTorch.timeit_convert"
+    options = ("--profile", "tracking", "--only", "conversion", "--no-report", "--machine", Checkout.machine)
+    done = project.verb("run", *options, "--rounds", "2", PATH=str(project.home))
     assert done.returncode == 0, done.stdout + done.stderr
-    record = json.loads(checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8"))
-    assert (record["rounds"], record["profile"]) == (2, "quick") and record["samples"] >= 2 * 3 * 20
-    assert record["machine"] == Checkout.machine and record["settings"]["torch_threads"] == 1
-    used = files.used_samples(with_samples(files.read_measurements(checkout.result_file())))
-    for params, (value, _) in checkout.cells(FLOOR).items():
-        assert value == pytest.approx(statistics.median(used[f"{FLOOR}({', '.join(params)})"][0]))
-    done = checkout.run("scripts/run.py", "--no-report", "--machine", Checkout.machine, "--resume")
+    ((record,),) = project.records(Checkout.machine)[""].values()
+    assert (record.rounds, record.profile) == (2, "tracking") and record.samples >= 2 * 4 * 20
+    assert record.machine == Checkout.machine and record.settings.torch_threads == 1
+    ((path,), (filed,)) = files.result_files(project.root / "reports" / "results"), project.results().values()
+    used = files.used_samples(with_samples(files.read_measurements(path)))
+    row = dict(zip(filed["result_columns"], filed["results"][name]))
+    figures = dict(zip(files.spelled(name, row["params"]), row["result"]))
+    assert len(used) == 4
+    for cell, (samples, _) in used.items():
+        assert figures[cell] == pytest.approx(statistics.median(samples))
+    done = project.verb("run", "--no-report", "--machine", Checkout.machine, "--resume")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert checkout.result_file().with_suffix(".jsonl").read_text(encoding="utf-8").count("\n") == 1, "measured no more"
+    assert len(files.read_records(path.with_suffix(".jsonl"))) == 1, "measured no more"
 
 
 def test_resume_is_of_the_same_run(project):

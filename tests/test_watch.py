@@ -22,7 +22,7 @@ from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
 
-ROUNDS = ("--rounds", "4", "--no-report")
+ROUNDS = ("--rounds", "2", "--no-report")
 
 
 COUNTS = """

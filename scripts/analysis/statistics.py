@@ -419,11 +419,9 @@ def break_range(
     side it ever exceeds x with probability exp(-x) at most. So the range holds the true place as often as promised,
     however small the change; that the levels are estimated is neglected.
     """
-    low, high = starts[number - 1] + 1, [*starts, len(values)][number + 1] - 1
-    costs = {
-        place: partition_cost(values, noise, [*starts[:number], place, *starts[number + 1 :]], 0.0)
-        for place in range(low, high + 1)
-    }
+    first, end = starts[number - 1], [*starts, len(values)][number + 1]
+    own = values[first:end], noise[first:end]  # what lies beyond costs the same wherever this break is
+    costs = {place: partition_cost(*own, [0, place - first], 0.0) for place in range(first + 1, end)}
     most = costs[starts[number]] + 2.0 * float(np.log(2.0 / (1.0 - confidence)))
     held = [place for place, cost in costs.items() if cost <= most]
     return min(held), max(held)
