@@ -1,5 +1,6 @@
 """compare.py: exit codes, what it takes and refuses, fresh processes, and real results."""
 
+import functools
 import json
 import re
 import shlex
@@ -193,14 +194,31 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
     assert any(threads)
 
 
+@pytest.fixture(scope="module")
+def read_once():
+    """A committed history is read once, and its changes are found once, for all tests that compare its releases."""
+    read, find, found = functools.cache(comparison.load), comparison.histories_of, {}
+
+    def histories(results, settings):
+        if id(results) not in found:
+            found[id(results)] = find(results, settings)
+        return found[id(results)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "load", read)
+        patch.setattr(comparison, "histories_of", histories)
+        yield
+
+
 @pytest.fixture
-def history(committed):
+def history(committed, read_once):
     """The result files of a machine with a committed history of times; that of another may be of counts alone."""
     newest = ledger.series("torch")[-1].commit[:8]
     files = sorted((committed / "reports" / "results").glob(f"*/{newest}-*.json"))
     return next(file.parent for file in files if '"conversion.NumpyToTorch.timeit_convert"' in file.read_text())
 
 
+@pytest.mark.slow
 def test_one_ratio_for_one_pair_of_releases(committed):
     """compare.py, the history's page and CSV, the feed and README say the same of torch 2.10.0 against 2.9.1."""
     results, machine = committed / "reports" / "results", "amd-epyc-genoa-2-core-vm"
@@ -224,6 +242,7 @@ def test_one_ratio_for_one_pair_of_releases(committed):
     assert said in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_a_release_is_no_slower_than_itself(history):
     """Where the histories cross, one toolchain was measured for each, an hour apart: a real A/A across sessions."""
     same = [one for one in ledger.history("torch") if one.version == "2.13.0"]
@@ -246,6 +265,7 @@ def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     assert len(compared.cells) == 1 and not compared.sessions
 
 
+@pytest.mark.slow
 def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
     """Halves of the processes of torch 2.10.0 differ, for rounds are fast and slow by turns: that withheld all verdicts
     of a comparison that does not rest on them."""
@@ -257,6 +277,7 @@ def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
     assert times and {row["time"] for row in times} <= set(changed.values())
 
 
+@pytest.mark.slow
 def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     monkeypatch.setattr(comparison, "_check", lambda history: comparison.SelfCheck(2, 160, 8, 0.025, 0.09))
     compared = compare_named("torch-2.0.1", "torch-2.15.0", RESULTS, history.name, Settings())

@@ -132,6 +132,7 @@ def test_advice(committed, monkeypatch, capsys):
         assert whole.startswith(line.removesuffix(" …")) if line.endswith(" …") else whole == line
 
 
+@pytest.mark.slow  # reads whole histories
 def test_comparisons_that_are_offered(committed, monkeypatch, capsys):
     """By README and by the page of every history: of one result file each, wherever else the releases were measured."""
     pages = sorted((committed / "reports" / "history").glob("*/README.md"))
