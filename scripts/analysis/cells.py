@@ -40,7 +40,8 @@ from .results import Results, contract_of, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 
-DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, HOST_TO_DEVICE, DEVICE_TO_HOST)
+LINK = (HOST_TO_DEVICE, DEVICE_TO_HOST)  # directions that cross the link to a device
+DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, *LINK)
 SUSTAINED, BOTH = "sustained", "both at once"
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
 # Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %

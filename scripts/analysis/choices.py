@@ -57,6 +57,7 @@ from .cells import (
     AS_GOOD_NOISY,
     BY_BYTES,
     DIRECTIONS,
+    LINK,
     UNSAID,
     cells_of,
     itemsize,
@@ -81,7 +82,6 @@ WAYS = {
     (CUDA, NUMPY): (DEVICE_TO_HOST, True),
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
-LINK = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 FLOATS = ("float", "bfloat", "complex")
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
@@ -95,7 +95,6 @@ GOOD = BEST, TIE, SLOWER, UNDECIDED = "best", "tie", "slower", "undecided"
 KINDS = (*GOOD, CONDITION := "condition", UNSAFE := "unsafe", OTHER := "other")
 FIGURES = ["seconds", "low", "high"]
 OF_CELL = ["nbytes", "route", *FIGURES, "quiet", "contract"]
-RANKED = ["part", "kind", "leads", "ratio", "slow"]
 AT = ["number", "nbytes"]  # the need, by its number, and the size
 SAME: "pd.Series[float]" = pd.Series([1.0])  # seconds per byte that are the same at any size
 
@@ -110,7 +109,7 @@ def uses(route: str, name: str) -> bool:
 
 def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
     """The routes of one need, or of each that the columns ``needs`` tell apart: the cells, need by need and size by
-    size in the order to take them, with the columns RANKED:
+    size in the order to take them, and
 
     part     of the answer: neighbouring sizes at which one route is to be taken, and one is faster on a condition
     kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER
@@ -125,10 +124,8 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
     wanted = candidate & (safe | ~safe.groupby([cells[name] for name in AT]).transform("any"))
     cells = cells.assign(candidate=candidate, wanted=wanted)
     cells = cells.merge(_taken(cells[wanted]), on=AT)
-    best = (cells["route"] == cells["taken"]) & cells["candidate"]
-    place = best[best].index.to_series().groupby([cells.loc[best, name] for name in AT]).first().rename("place")
-    chosen = cells.loc[cells.join(place, on=AT)["place"]].reset_index(drop=True)
-    best = cells.index.isin(place)
+    taken = cells[(cells["route"] == cells["taken"]) & cells["candidate"]].drop_duplicates(AT)
+    best, chosen = cells.index.isin(taken.index), cells[AT].merge(taken, on=AT)
     behind, far, ahead = slower(cells, chosen), slower(cells, chosen, SLOW - 1), slower(chosen, cells)
     alike = np.where(cells["quiet"] & chosen["quiet"], TIE, UNDECIDED)
     kinds = [best, cells["wanted"] & behind, cells["wanted"], ~cells["candidate"] | ~ahead, cells["non_blocking"]]

@@ -29,11 +29,10 @@ from benchmarks.contracts import (
     Role,
 )
 
-from .cells import SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype, usual_size
+from .cells import LINK, SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype, usual_size
 from .choices import Need
 from .results import Results
 
-WAYS = (HOST_TO_DEVICE, DEVICE_TO_HOST)
 HOSTS = (PAGEABLE, PINNED, REGISTERED)
 PLAIN = {HOST_TO_DEVICE: "d.copy_(t)", DEVICE_TO_HOST: "h.copy_(t)"}
 PARTS = ["other", "transfer", "both"]  # of overlap.Hidden
@@ -127,7 +126,7 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     """The part of the results that an accelerator takes part in."""
     every = cells[cells["device"]]
     on_device = every[every["credible"]]
-    plain = on_device[(on_device["role"] == Role.TRANSFER) & on_device["direction"].isin(WAYS)]
+    plain = on_device[(on_device["role"] == Role.TRANSFER) & on_device["direction"].isin(LINK)]
     waited = plain[plain["method"] == COMPLETION]
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
     rows = results.missing[results.missing["benchmark"].isin(roles)].astype({"benchmark": object})
@@ -155,11 +154,11 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
     Host to device comes before back, pageable memory first.
     """
     usual = usual_dtype(transfers.main)
-    here = table[table["direction"].isin(WAYS) & (table["dtype"] == usual) & (table["layout"] == CONTIGUOUS)]
+    here = table[table["direction"].isin(LINK) & (table["dtype"] == usual) & (table["layout"] == CONTIGUOUS)]
 
     def order(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
         need, _ = answer
-        return WAYS.index(need.direction), not need.array, HOSTS.index(need.host), need.memory == INTO
+        return LINK.index(need.direction), not need.array, HOSTS.index(need.host), need.memory == INTO
 
     wanted = [(need, rows) for need, rows in here.groupby("need", sort=False) if need.plain and not need.enqueue]
     return sorted(wanted, key=order)

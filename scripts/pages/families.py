@@ -36,8 +36,7 @@ def sections(
     sentences: family -> sentences that answer its question
     """
     named: dict[tuple[int, str], list[str]] = {}
-    timed = dict(iter(cells.groupby("benchmark", sort=False)))
-    for name in dict.fromkeys([*timed, *results.values["benchmark"]]):
+    for name in dict.fromkeys([*cells["benchmark"], *results.values["benchmark"]]):
         declared = results.benchmarks[name]
         if declared.role in OWN and declared.needs_device == on_device:
             title = declared.section or capital(declared.family)

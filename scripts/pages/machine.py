@@ -24,7 +24,6 @@ from analysis.cells import (
     decided,
     limit_of,
     usual_dtype,
-    usual_size,
 )
 from analysis.choices import BEST, asked, choices, known_of, rank
 from analysis.comparison import Comparison
@@ -305,12 +304,12 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
         moved=moved,
         cost=partial(transfers.cost_words, moved=moved),
         decided=decided,
-        usual=lambda those: [each for each in those if each.nbytes == usual_size(those)],
+        usual=at_usual_size,
         memory=partial(tables.measured_memory, Semantics(results)),
         no_contract=NONE,
         results=results,
-        cells=[*cells.itertuples()],
-        conversions=[*conversions(cells).itertuples()],
+        cells=cells,
+        conversions=conversions(cells),
         sharing=[*shares.drop_duplicates(["need", "part"], keep="last").itertuples()],
         lists={"slow": [*slow.itertuples()], "best": [*rest.itertuples()]},
         takes_grad=[take for each in grad for take in takes(each)],

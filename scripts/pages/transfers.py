@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, BOTH, SUSTAINED, Row, too_few, usual_dtype, usual_size
+from analysis.cells import AS_GOOD, BOTH, LINK, SUSTAINED, Row, too_few, usual_dtype, usual_size
 from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
 from analysis.choices import TIE as TIED
-from analysis.transfers import WAYS, Transfers
+from analysis.transfers import Transfers
 
 from benchmarks.contracts import COMPLETION, ENQUEUE, PINNED, Role
 
@@ -159,7 +159,7 @@ def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
     take = "fastest, without a condition unless said"
     columns = ("need", "size", take, "completion", "GB/s", "% of the limit", "next", "faster on a condition")
     made = []
-    for direction in WAYS:
+    for direction in LINK:
         rows = tuple(
             _band(need, part, moved, ranked["route"].nunique())
             for need, ranked in transfers.answered(table, moved)
@@ -289,7 +289,7 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
             dtype=usual_dtype(moved.main),
             meaning=MEANING,
             tie=TIE,
-            limits=any(moved.limit(direction).bandwidth for direction in WAYS),
+            limits=any(moved.limit(direction).bandwidth for direction in LINK),
             no_limit=moved.why_not(role=Role.LINK),
             absent={host: moved.why_not(role=Role.TRANSFER, memory=host) for host in hosts},
             processes=sorted({*moved.main["processes"]}),
@@ -307,7 +307,7 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
 
 def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
     """A direction's GB/s from all host memory together, then each memory's time against size by every clock."""
-    for direction in WAYS:
+    for direction in LINK:
         usual = moved.of(COMPLETION, direction)
         usual = [c for c in usual[usual["route"].isin(TOGETHER)].itertuples() if moved.by_bytes(c)]
         names = [f"{cell.host}: {cell.route}" for cell in usual]
@@ -315,7 +315,7 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
         about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
         for figure in figures.bandwidths(name, *_named(about, cells), moved.limit(direction).bandwidth):
             yield figure, pivot(about, cells, "nbytes", missing, lambda cell: cost_words(cell, moved), show.size)
-    for direction, host, clock in itertools.product(WAYS, transfers.HOSTS, MEANING):
+    for direction, host, clock in itertools.product(LINK, transfers.HOSTS, MEANING):
         about, cells = (
             f"{direction}, {host} host memory: {clock} time",
             [*moved.of(clock, direction, host).itertuples()],
