@@ -26,7 +26,7 @@ ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned
 # driver or another user of the link now and then holds up
 LARGE_SAMPLE_SECONDS = 0.01
 READS = 50  # of a result before anybody waited
-HOSTS = [_routes.PAGEABLE, _routes.PINNED]
+HOSTS = list(_routes.HOSTS)
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
