@@ -105,6 +105,26 @@ def test_budget_is_kept(taken):
     assert budget(1000, "quick") == 60.0 and budget(250, "quick", 1000) == 15.0, "a minute at most, all together"
 
 
+@pytest.mark.parametrize(
+    ("noisy", "longest", "patience"),
+    [
+        (of(()), -1.0, [8, 16, 24]),
+        (of(CELLS), 100.0, [8, 0, 0]),
+        (of(CELLS), -1.0, [8]),
+        (of(CELLS), float("inf"), [8, 16, 24]),
+    ],
+)
+def test_a_quick_run_waits_no_longer_and_ends_early_where_the_machine_is_hardly_ever_quiet(
+    noisy, longest, patience, toy_asv, tmp_path, monkeypatch
+):
+    """One cell in five is quiet, or a level that all have would be the machine's."""
+    ran = toy_asv(lambda cell, attempt: noisy(cell, attempt) and CELLS.index(cell) % 5 > 0)
+    monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, (Rule(r"toy\..*"),), longest=longest))
+    made = pretended.run(tmp_path, 3)
+    assert [round(each) for count, each in ran.calls if count == len(CELLS)] == patience
+    assert made.journal.filed() == ["installed"]
+
+
 def test_cells_that_never_were_quiet_come_first(taken):
     lost = CELLS[50:52]
     slow = lambda cell, attempt: cell in lost or (cell in CELLS[:10] and attempt > 1)  # noqa: E731

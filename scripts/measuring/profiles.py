@@ -57,6 +57,7 @@ class Profile:
     rules: Sequence[Rule]
     patience: float = 1.0
     longest_wait: float = math.inf
+    longest: float = math.inf
 
 
 def select(

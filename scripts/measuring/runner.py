@@ -52,6 +52,7 @@ AGAIN = "again"  # the side of a toolchain that was measured before, and stands 
 NAMED = 2.0  # seconds to wait for whoever holds a run: by then it has ended, or has said who it is
 PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
 WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was noisy
+HOPE = 0.25  # of the cells so far have a quiet process, or a profile that is to end soon waits for no more
 PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
 START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # of a device's highest clock: as high as that
@@ -256,6 +257,8 @@ class Runner:
             ahead = ledger.tagged()[coming[0].tag] if coming else None
             try:
                 for job in jobs:
+                    if self.overdue(job):
+                        break
                     taken = self.take(job, installing(ahead, self.keep, self.here))
                     if taken and job is not jobs[-1]:
                         self.between(self, job)
@@ -343,6 +346,23 @@ class Runner:
         """The cells of a job: its own, all in a session's first round, and what is timed in the others."""
         return job.cells or (known.round(job.round) if job.round or self.again(job) else known.every)
 
+    def hopeless(self, job: Job) -> bool:
+        """Whether so few cells were quiet in the rounds before that a profile which is to end soon waits no longer."""
+        rounds = quiet.Run(with_samples(self.journal.lines(job.session))).rounds()
+        few = sum(any(each.values()) for each in rounds.values()) < HOPE * len(rounds)
+        return few and PROFILES[self.plan.profile].longest < math.inf
+
+    def overdue(self, job: Job) -> bool:
+        """Whether it would end too late with this round; says so."""
+        record = self.journal.record(job.session)
+        late = record and record.seconds * (1 + 1 / record.rounds) > PROFILES[self.plan.profile].longest
+        if not late or not self.hopeless(job):
+            return False
+        print(
+            f"ended after {job.round} of {self.plan.rounds} rounds: on so noisy a machine more tell little", flush=True
+        )
+        return True
+
     def take(self, job: Job, meanwhile: AbstractContextManager[None] | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
 
@@ -360,6 +380,8 @@ class Runner:
         self.journal.begin()
         record = session.record
         patience = record.patience + budget(len(timed), plan.profile, session.cells.total(plan.rounds))
+        if self.hopeless(job):
+            patience = record.waited
         started, left = time.monotonic(), patience - record.waited
         log = self.journal.work / LOG
 
