@@ -9,8 +9,8 @@
     python scripts/run.py --describe           describe benchmarks/ anew in reports/results; measures nothing
 
 asv times everything, one process at a time, in rounds. Each round gives every result one more process. A finished round
-is filed, so an interruption loses one round at most. Significant answers are printed after each round. The expected
-duration on this machine is printed first.
+is filed, so an interruption loses one round at most. Answers are printed after each round. The expected duration on
+this machine is printed first.
 """
 
 import sys
@@ -36,6 +36,7 @@ from toolchains import environments, selection
 from toolchains.ledger import Toolchain
 
 DEFAULT = "quick"  # profile
+NOT_YET = " (not significant yet)"  # of an answer
 
 
 def interpreter(name: str) -> Path:
@@ -92,9 +93,9 @@ def time_of(plan: Plan, processes: int) -> str:
 
 
 def answers(quiet: bool) -> Callable[[Runner, Job], None]:
-    """Files the rounds so far, and prints their significant answers, after later ones those that are new and what is
-    significant no longer; nothing where that is to be ``quiet``, or this Python lacks what a page needs."""
-    known: set[tuple[str, str, str]] = set()
+    """Files the rounds so far, and prints their answers, after later ones those that are new, or significant as they
+    were not, or no longer; nothing where that is to be ``quiet``, or this Python lacks what a page needs."""
+    known: dict[tuple[str, str, str], bool] = {}
 
     def between(runner: Runner, job: Job) -> None:
         filed = runner.file(job, whole=False).file
@@ -111,20 +112,16 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         except (UserError, OSError) as error:  # the run is worth more
             print(line(f"no answers so far: {error}"))
             return
-        takes = [(box.heading, take) for box in page.boxes for take in box.takes if not take.tied]
-        fresh = {(title, take.when, take.route): show.bare(take.sentence) for title, take in takes}
         seconds = time.time() - psutil.Process().create_time()
         print(f"after round {job.round + 1} of {runner.plan.rounds}, {seconds:.0f} s since the start:", flush=True)
-        for key, sentence in fresh.items():
-            if key not in known:
-                print(f"  {key[0]}: {sentence}", flush=True)
-        for title in sorted({title for title, _, _ in known} - {title for title, _, _ in fresh}):
-            print(f"  {title}: no longer significant", flush=True)
-        if not takes:
-            noisy = len(loaded.timed) - int(loaded.timed["quiet"].sum())
-            print(f"  no significant difference so far; {noisy} of {len(loaded.timed)} have no quiet sample yet")
+        takes = {(box.heading, take.when, take.route): take for box in page.boxes for take in box.takes}
+        for key, take in takes.items():
+            if known.get(key) != take.tied:
+                print(f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}", flush=True)
+        if noisy := len(loaded.timed) - int(loaded.timed["quiet"].sum()):
+            print(f"  ~ upper bound: {noisy} of {len(loaded.timed)} results have no quiet sample yet", flush=True)
         known.clear()
-        known.update(fresh)
+        known.update((key, take.tied) for key, take in takes.items())
 
     return between
 
