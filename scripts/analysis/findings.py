@@ -247,8 +247,11 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
 
 
 def _gaining(cells: pd.DataFrame) -> list[tuple[Row, Row]]:
-    """Of one route at one size: the cells of the settings that gain enough and are as good as any, in the family's
-    order, each with the one without a setting."""
+    """Of one route at one size: the quiet cells of the settings that gain enough and are as good as any, in the
+    family's order, each with the one without a setting."""
+    cells = cells[cells["quiet"]]
+    if cells.empty:
+        return []
     declared, settings = cells["declared"].iloc[0], cells["parameters"].map(lambda own: own["setting"])
     without = next(cells[settings == declared.beside["setting"]].itertuples(), None)
     if without is None:
@@ -276,8 +279,8 @@ class Slowed:
 
 
 def between_neighbours(cells: pd.DataFrame) -> list[Slowed]:
-    """The routes and sizes that are decided to be more than GAIN times as fast apart."""
-    each = beside(cells[cells["role"] == Role.PLACEMENT].itertuples())
+    """The routes and sizes that are decided to be more than GAIN times as fast apart, where both were quiet."""
+    each = beside(cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]].itertuples())
     pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
     cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
     return [Slowed(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower]

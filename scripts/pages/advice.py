@@ -17,7 +17,6 @@ from analysis.choices import (
     BEST,
     CONDITION,
     CUDA,
-    GOOD,
     NEED,
     SLOWER,
     TIE,
@@ -49,7 +48,7 @@ FORM = ("need", "nbytes", "route", "kind", "cost", "code", "notes")  # columns t
 
 @dataclass(frozen=True)
 class Take:
-    """A route to take. tied: at one of its sizes another one may be as fast, or its own time is an upper bound."""
+    """A route to take. tied: at one of its sizes another one may be as fast."""
 
     when: str  # "" where that is always
     route: str
@@ -97,6 +96,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
     faster = of_one[of_one["kind"].isin([CONDITION, UNSAFE])].sort_values("ratio", kind="stable")
     slow = of_one[of_one["slow"]]
+    slow = slow[slow["quiet"] | ~slow["quiet"].any()]
     notes = show.prose(
         "advice",
         "notes",
@@ -170,9 +170,8 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
     """What to take of the rows of a need: one a part, with the time of its quiet cells where there are any: one figure
     for all sizes if that does, else up to three sizes, each with its range if that is WIDE."""
     parts = [cells for _, cells in rows[rows["kind"] == BEST].groupby("part")]
-    noisy = (rows["kind"] == BEST) & ~rows["quiet"].astype(bool)
     close = (rows["kind"] == TIE) & (rows["ratio"] < CLEAR)
-    tied = (close | noisy | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
+    tied = (close | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
     for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
         sizes, timed = [*cells["nbytes"]], [*(cells[cells["quiet"]] if cells["quiet"].any() else cells).itertuples()]
         shown = [timed[place] for place in sorted({0, len(timed) // 2, len(timed) - 1})]
@@ -189,8 +188,7 @@ def flat(seconds: Sequence[float]) -> bool:
 
 def busy(rows: pd.DataFrame) -> list[str]:
     """That not everything could be decided because of the machine, and at which sizes."""
-    noisy = rows["kind"].isin(GOOD) & ~rows["quiet"].astype(bool)
-    sizes, every = (list(table["nbytes"].unique()) for table in (rows[noisy], rows))
+    sizes, every = (list(table["nbytes"].unique()) for table in (rows[rows["kind"] == UNDECIDED], rows))
     return list(show.prose("advice", "busy", sizes=sizes, every=every))
 
 

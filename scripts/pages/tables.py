@@ -65,11 +65,12 @@ def lines_of(entry: Entry) -> list[str]:
 
 def compared(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
     """``words`` where the difference of two cells is decided, else that it is not."""
+    quiet = cell.quiet and other.quiet
     if decided(cell, other):
-        return words
+        return words if quiet else words + show.BUSY
     if too_few(cell, other):
         return "not enough processes to decide"
-    return tie if cell.quiet and other.quiet else UNDECIDED
+    return tie if quiet else UNDECIDED
 
 
 def said(block: str, **values: Any) -> list[str]:
