@@ -1,17 +1,23 @@
 """Advice rests on decided differences: on simulated runs, on few processes and on uneven ones."""
 
+import contextlib
 import csv
 import io
+import math
+import random
 from dataclasses import replace
 
+import accelerator
+import made_up
 import numpy as np
 import pytest
 import resultfiles
 from analysis import cells as choice
 from analysis import statistics
 from analysis.cells import cells_of
-from analysis.choices import BEST, rank
+from analysis.choices import BEST, Case, answer, known_in, rank
 from analysis.results import load
+from cli import UserError
 from noise import processes
 from pages import families, show, spreadsheet, tables
 from resultfiles import Bench, around, contract, conversion
@@ -153,6 +159,25 @@ def test_cold_against_warm_is_decided_the_same_way(tmp_path):
     (section,) = (one for one in families.sections(results, cells, tables.Missing(results)) if "caches" in one.title)
     (made,) = section.tables
     assert [entry[1].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00× as long", "tie"]
+
+
+@pytest.mark.parametrize("profile", ["transfers", "transfers-full"])
+def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_holds_it(tmp_path, profile):
+    """Of transfers, from 4 KiB to 1 GiB. What is read back into fresh memory takes four times as long from 32 MiB."""
+    benches = accelerator.transfers(profile=profile)
+    known = known_in(resultfiles.write(tmp_path, benches, records=made_up.glibc(benches, machine="box")), "box")
+    rng, judged = random.Random(1), 0
+    for _ in range(100):
+        nbytes = 4 * round(math.exp(rng.uniform(math.log(KIB), math.log(256 * MIB))))
+        ends, enqueue = rng.choice([("torch", "cuda"), ("numpy", "cuda"), ("cuda", "torch")]), rng.random() < 0.25
+        with contextlib.suppress(UserError):  # nothing was measured near it
+            for row in answer(Case(*ends, nbytes, enqueue=enqueue), known).ranked[:3]:
+                clock = "enqueue" if enqueue and row.contract.non_blocking else "completion"
+                truth = accelerator.move_seconds(row.contract, row.host, nbytes, clock)
+                near = abs(math.log(row.seconds / truth)) <= math.log(1.15)
+                assert near or row.low * 0.99 <= truth <= row.high * 1.01, (row.route, row.host, nbytes, clock)
+                judged += 1
+    assert judged > 150
 
 
 # The same run twice --------------------------------------------------------------------------------------------------

@@ -609,10 +609,10 @@ def estimate(
         how, ratio = EXTRAPOLATED, nbytes / sizes[0]
         if not 1 / FARTHEST <= ratio <= FARTHEST:
             return None
-        call = 0.0 if alone else call  # of one size alone nobody knows which part is the call
-        seconds, low, high = call + np.maximum(0.0, figures[0] - call) * ratio
-        if alone:
-            low, high = min(low, last["low"]), max(high, last["high"])
+        unknown = alone or (figures[0, 0] <= call and ratio > 1)  # which part of it is the call
+        seconds, low, high = figures[0] * ratio if alone else call + np.maximum(0.0, figures[0] - call) * ratio
+        if unknown:
+            low, high = min(low, last["low"]), max(high, last["high"] * max(1.0, ratio))
         there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
         low, high = low * min(1.0, there / then), high * max(1.0, there / then)
     kind = max(ends["kind"], key=KINDS.index)  # that which promises least
