@@ -38,7 +38,7 @@ def line(cell, slow=False, waited=0.0, took=0.1):
         "params": [params],
         "at": 0.0,
         "wanted": 4,
-        "number": 10,
+        "number": 1000,
         "seconds": [1e-6] * 4,
         "disturbed": [],
         "version": "v1",

@@ -119,7 +119,7 @@ class Bench:
                         "at": 1000.0,
                         "round": number,
                         "wanted": SAMPLES,
-                        "number": 10,
+                        "number": 10**6,
                         "seconds": [seconds] * SAMPLES,
                         "disturbed": [],
                         "probes": {} if parts or not clock else {"processor": [probe] * (SAMPLES + 1)},
