@@ -15,7 +15,7 @@ import resultfiles
 from analysis import cells as choice
 from analysis import statistics
 from analysis.cells import cells_of
-from analysis.choices import BEST, Case, answer, known_in, rank
+from analysis.choices import BEST, SLOWER, UNDECIDED, Case, Need, answer, choices, known_in, known_of, rank
 from analysis.results import load
 from cli import UserError
 from noise import processes
@@ -23,6 +23,8 @@ from pages import families, show, spreadsheet, tables
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
 from test_answers import FIRST, KIB, MIB, NOISY, SECOND, SIZES, disturbed, loaded
+
+from benchmarks import contracts
 
 
 def weighed(logs, family="copy"):
@@ -178,6 +180,25 @@ def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_ho
                 assert near or row.low * 0.99 <= truth <= row.high * 1.01, (row.route, row.host, nbytes, clock)
                 judged += 1
     assert judged > 150
+
+
+def test_sizes_beyond_what_was_measured_and_results_of_a_result_of_another_size(known):
+    """What shares memory takes as long at any size; memory of a result is fresh by its bytes, not by the source's."""
+    shared = [answer(Case("numpy", "torch", n, layout="fortran", memory="alias"), known) for n in (MIB, 512 * MIB)]
+    assert shared[0].ranked[0].seconds == shared[1].ranked[0].seconds
+    cast = Need(contracts.NUMPY_TO_TORCH, "copy", "bfloat16", "float32", threads="1")
+    assert known.breaks(cast) == [16 * MIB] and known.breaks(replace(cast, goal="")) == [32 * MIB]
+
+
+def test_what_is_not_decided_at_the_sizes_around_is_not_between_them(tmp_path):
+    times = {(route, n): around(t * n / KIB) for route, t in ((FIRST, 1e-6), (SECOND, 2e-6)) for n in (KIB, MIB)}
+    results = loaded(tmp_path, times, busy={(SECOND, KIB)})
+    cells = cells_of(results)
+    known = known_of(results, "box", cells, choices(cells))
+    asked = [answer(Case("numpy", "torch", n, memory="copy"), known) for n in (KIB, 8 * KIB, MIB)]
+    assert [[row.kind for row in each.ranked] for each in asked] == [
+        [BEST, kind] for kind in (UNDECIDED, UNDECIDED, SLOWER)
+    ]
 
 
 # The same run twice --------------------------------------------------------------------------------------------------

@@ -335,11 +335,12 @@ class Known:
 
     def breaks(self, need: Need) -> list[int]:
         """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, where its
-        routes take fresh memory of the host, and where a driver begins to stage."""
+        routes take so much fresh memory of the host for the result, and where a driver begins to stage."""
         fresh = need.memory == COPY and need.direction != HOST_TO_DEVICE
+        each, made = itemsize(need.dtype), itemsize(need.goal or need.dtype)
         leaps = {
-            PARALLEL * itemsize(need.dtype): need.threads not in ("", ONE_THREAD) and need.memory != ALIAS,
-            FRESH: fresh and self.run.conditions.libc.startswith("glibc"),
+            PARALLEL * each: need.threads not in ("", ONE_THREAD) and need.memory != ALIAS,
+            FRESH * each // made: fresh and self.run.conditions.libc.startswith("glibc"),
             STAGED + 1: (need.direction, need.host) == (HOST_TO_DEVICE, PAGEABLE),
         }
         return sorted(nbytes for nbytes, there in leaps.items() if there)
@@ -533,9 +534,10 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
     rows = rows[rows["contract"].map(fits).astype(bool)]
     # those of the case's own size first, as they are ranked there
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
-    limit = SAME if need.crosses or need.memory == ALIAS else known.limit
+    alias = need.memory == ALIAS and not need.crosses
+    limit = SAME if need.crosses or alias else known.limit
     said = {
-        (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit)
+        (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit, alias)
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
     }
     found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "how", "sizes"])
@@ -551,16 +553,16 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
 
 def _in_order(good: pd.DataFrame) -> pd.DataFrame:
     """Routes as they are ranked at a measured size; else by time, first the one that is best where they were measured,
-    if that is as good. Those that tie there tie up to the first that does not."""
+    if that is as good. Those that tie there tie up to the first that is slower."""
     ranked = good["kind"].head(1).eq(BEST).all() and good["how"].eq(MEASURED).all()
     if ranked and len(good[["host", "paid", "once"]].drop_duplicates()) <= 1:
         return good
     free = good["paid"].eq("")
     named = good["kind"].eq(BEST) & free & (good["total"] <= (1 + AS_GOOD) * good["total"].min())
     first = ~named if named.sum() == 1 else True
-    good = good.assign(first=first, unknown=good["once"].isna(), alike=good["kind"].isin((BEST, TIE)) & free)
+    good = good.assign(first=first, unknown=good["once"].isna(), alike=good["kind"].ne(SLOWER) & free)
     good = good.sort_values(["first", "unknown", "total"], kind="stable")
-    kinds = np.where(good.pop("alike").cummin(), TIE, SLOWER)
+    kinds = np.where(good["kind"] == UNDECIDED, UNDECIDED, np.where(good.pop("alike").cummin(), TIE, SLOWER))
     return good.drop(columns=["first", "unknown"]).assign(kind=[BEST, *kinds[1:]] if len(kinds) else [])
 
 
@@ -584,13 +586,18 @@ def effects_on(best: Any, case: Case, known: Known) -> list[Effect]:
 
 
 def estimate(
-    curve: pd.DataFrame, nbytes: int, breaks: Sequence[int] = (), limit: "pd.Series[float]" = SAME
+    curve: pd.DataFrame,
+    nbytes: int,
+    breaks: Sequence[int] = (),
+    limit: "pd.Series[float]" = SAME,
+    constant: bool = False,
 ) -> dict[str, Any] | None:
     """What the rows of a route, by size, say of a size: such a row, how (measured, interpolated or extrapolated) and
     the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share.
 
     breaks: sizes from which on other times hold; no row on the other side says anything. limit: seconds per byte of
     memcpy by size: where that is more or less at the size than where the route was measured, the interval holds both.
+    constant: it takes as long at any size, as what shares memory does, so the nearest size speaks for all beyond it.
     """
     curve = curve.sort_values("nbytes")
     here = curve[np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(breaks, nbytes, "right")]
@@ -601,18 +608,22 @@ def estimate(
     last, sizes, figures = ends.iloc[-1].to_dict(), tuple(ends["nbytes"]), ends[FIGURES].to_numpy(dtype=float)
     if nbytes in sizes:
         return {**last, "how": MEASURED, "sizes": sizes}
-    call, alone = curve["seconds"].min(), len(curve) == 1
-    if len(ends) == 2:
+    call = curve["seconds"].min()
+    if constant and len(ends) == 1:
+        how, (seconds, low, high) = EXTRAPOLATED, figures[0]
+    elif len(ends) == 2:
         how, lines = INTERPOLATED, _lines(figures, sizes, nbytes, call)
         (seconds, _, _), low, high = lines[-1], lines[:, 1].min(), lines[:, 2].max()
     else:
         how, ratio = EXTRAPOLATED, nbytes / sizes[0]
         if not 1 / FARTHEST <= ratio <= FARTHEST:
             return None
-        unknown = alone or (figures[0, 0] <= call and ratio > 1)  # which part of it is the call
-        seconds, low, high = figures[0] * ratio if alone else call + np.maximum(0.0, figures[0] - call) * ratio
-        if unknown:
-            low, high = min(low, last["low"]), max(high, last["high"] * max(1.0, ratio))
+        # of one size alone, or of the fastest, nobody knows which part of it is the call
+        alone = len(curve) == 1 or (figures[0, 0] <= call and ratio > 1)
+        call = 0.0 if alone else call
+        seconds, low, high = call + np.maximum(0.0, figures[0] - call) * ratio
+        if alone:
+            low, high = min(low, last["low"]), max(high, last["high"])
         there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
         low, high = low * min(1.0, there / then), high * max(1.0, there / then)
     kind = max(ends["kind"], key=KINDS.index)  # that which promises least

@@ -266,6 +266,7 @@ def notes(answer: Answer) -> tuple[str, ...]:
         best=best,
         shown=shown,
         ties=[each.route for each in answer.of(BEST, TIE)],
+        threads=threads_of(answer.case, answer.known),
         rests=routes_by(shown, lambda row: show.prose("case", "rests", route=row)),
         promises=routes_by(shown, lambda row: promises(row.contract)),
         unusual=unusual(best.contract),
