@@ -519,7 +519,7 @@ def answer(case: Case, known: Known) -> Answer:
     sources = [rows[(rows["dtype"] == dtype) & (rows["grad"] == grad)] for dtype in dtypes for grad in grads]
     found = [made for own in sources if len(own) and (made := _by(own, case, known))]
     if not found:
-        raise UserError(_nothing(case, rows))
+        raise UserError(_nothing(case, known, rows))
     return min(found, key=lambda made: made.ranked[0].how == EXTRAPOLATED)  # its own first, if that will do
 
 
@@ -648,10 +648,17 @@ def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
 def _alike(case: Case, known: Known) -> pd.DataFrame:
     """The rows that have in common with a case what no other may stand for; UserError where there are none, or there
     cannot be such a case."""
-    direction, array = WAYS.get((case.source, case.target), ("", False))
+    if case.source == case.target:
+        raise UserError(f"--from {case.source} --to {case.target}: name two different ones")
+    if case.grad and case.source == NUMPY:
+        raise UserError("--grad: arrays require no grad, leave it out")
+    if case.goal == case.dtype:
+        raise UserError(f"--to-dtype {case.goal}: the source has it, leave it out")
+    direction, array = WAYS[case.source, case.target]
     rows = known.rows[(known.rows["direction"] == direction) & (known.rows["array"] == array)]
     if rows.empty:
-        device = "; with an accelerator, python scripts/run.py --profile transfers does that" if case.device else ""
+        how = "make bench-here PYTHON=python3 PROFILE=transfers"
+        device = f"; with an accelerator, {how} measures it" if case.device else ""
         raise UserError(f"--from {case.source} --to {case.target}: not measured on {known.machine}{device}")
     wanted = {"batch": bool(case.batch), "enqueue": case.enqueue, "layout": case.layout, "goal": case.goal}
     wanted |= {"threads": case.threads_in(known)}
@@ -660,30 +667,39 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
         fits, option = rows[name] == value, {"goal": "to-dtype", "host": "source"}.get(name, name)
         if not fits.any():
             said = f"--{option}" if value is True else f"--{option} {value}" if value else f"no --{option}"
-            others = "" if isinstance(value, bool) else ", ".join(sorted({*rows[name]} - {""}))
-            raise UserError(f"{said}: not measured {direction}{others and f'; there are {others}'}")
+            there = [] if isinstance(value, bool) else sorted({*rows[name]} - {""})
+            others = ", ".join(str(known.threads) if each == ALL_THREADS else each for each in there)
+            goal = f" to {case.goal}" if name == "dtype" else ""
+            raise UserError(
+                f"{said}: not measured {direction}{goal}; {f'there are {others}' if others else 'leave it out'}"
+            )
         rows = rows[fits]
     dtypes, each = known.dtypes.get(direction, {}), itemsize(case.dtype)
     lacking = dtypes.get(case.dtype, f"not timed {direction}; there are {', '.join(dtypes)}")
     if lacking and not case.goal:
         raise UserError(f"--dtype {case.dtype}: {lacking}")
     if case.nbytes % each or (case.layout == ZERO_D and case.nbytes != each):
-        raise UserError(f"--nbytes {case.nbytes}: no {case.layout} source of {case.dtype}, {each} bytes each, has that")
+        wanted_size = each if case.layout == ZERO_D else f"a multiple of {each}"
+        raise UserError(f"--nbytes {case.nbytes}: a {case.layout} source of {case.dtype} has {wanted_size}")
     if case.grad and not case.dtype.startswith(FLOATS):
         raise UserError(f"--grad: floating point and complex tensors require grad, {case.dtype} does not")
     return rows
 
 
-def _nothing(case: Case, rows: pd.DataFrame) -> str:
+def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
     """Why no route can be recommended."""
     direction = WAYS[case.source, case.target][0]
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
-        return f"--dtype {case.dtype}: every route {direction} refuses it; name another by --to-dtype"
+        casts = known.rows[(known.rows["direction"] == direction) & (known.rows["dtype"] == case.dtype)]
+        goals = " or ".join(f"--to-dtype {goal}" for goal in sorted({*casts["goal"]} - {""})) or "--to-dtype"
+        return f"--dtype {case.dtype}: every route {direction} refuses it; add {goals}"
     wanted = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}.get(case.memory, "")
     grad = " and takes a tensor that requires grad" if case.grad else ""
     what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
+    what += f" to {case.goal}" if case.goal else ""
     sizes = sorted({*rows["nbytes"][rows["kind"].isin(GOOD)]})
-    near = f" near {size(case.total)}; sizes measured are {', '.join(map(size, sizes))}" if sizes else ""
+    far = f"answers reach {FARTHEST:.0f} times beyond the sizes measured: {', '.join(map(size, sizes))}"
+    near = f" near {size(case.total)}; {far}" if sizes else ""
     return f"no route {direction}{wanted}{grad} was measured for {what}{near}"
 
 
