@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import advise
@@ -117,6 +119,13 @@ def test_profiles_of_the_method():
     assert {name: int(minutes) for name, minutes in table} == {
         name: round(profile.minutes, -1 if name == "transfers-full" else None) for name, profile in PROFILES.items()
     }
+
+
+def test_the_recomputed_figure_is_that_of_the_table(committed):
+    """By the code of docs/method.md, which uses nothing of the suite."""
+    code = re.search(r"```python\n(import gzip.+?)```", METHOD, re.DOTALL)[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=committed, capture_output=True, text=True)
+    assert done.stdout.strip() and f"`{CLONED}` |  | {done.stdout.strip()} |" in README, done.stderr
 
 
 @pytest.mark.slow
