@@ -109,7 +109,7 @@ def toolchain(torch):
 
 
 BROKEN = "is broken ("
-NO_CELL = "this suite has no such cells or parameters as "
+NO_CELL = "it has other cells or parameters than this revision of the suite, of "
 # What is wrong with a submission -> the file that it is found in, a part of what is said
 REFUSED = {
     # what is no file of results
@@ -148,7 +148,7 @@ REFUSED = {
     "many sizes in few words": (
         planted(RESULT, '[["8", ', f"[{json.dumps(['a'] * 9000)}, {json.dumps(['a'] * 9000)}, [" + '"8", '),
         RESULT,
-        "this suite has no such cells or parameters as `limits.Memcpy.timeit_copy`",
+        "it has other cells or parameters than this revision of the suite, of `limits.Memcpy.timeit_copy`",
     ),
     "a number of 5,000 digits": (record('"rounds": 4', f'"rounds": {"9" * 5000}'), RECORD, BROKEN),
     # what asv cannot have
@@ -176,9 +176,9 @@ REFUSED = {
     "another benchmark": (
         planted(RESULT, '"conversion.', '"foreign.'),
         RESULT,
-        "this suite has no such cells or parameters as `foreign.NumpyToTorch.timeit_convert`: remove the file",
+        "it has other cells or parameters than this revision of the suite, of `foreign.NumpyToTorch.timeit_convert`: remove the file",
     ),
-    "another cell": (planted(SAMPLES, "'float32'", "'float33'"), SAMPLES, "this suite has no such cells or parameters"),
+    "another cell": (planted(SAMPLES, "'float32'", "'float33'"), SAMPLES, "it has other cells or parameters than this revision"),
     "a cell that was skipped elsewhere": (
         record('"noisy_cells": []', '"noisy_cells": ["x"]'),
         RECORD,
