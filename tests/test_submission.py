@@ -176,15 +176,15 @@ REFUSED = {
     "another benchmark": (
         planted(RESULT, '"conversion.', '"foreign.'),
         RESULT,
-        "it has other cells or parameters than this revision of the suite, of `foreign.NumpyToTorch.timeit_convert`: remove the file",
+        f"{NO_CELL}`foreign.NumpyToTorch.timeit_convert`: remove the file",
     ),
-    "another cell": (planted(SAMPLES, "'float32'", "'float33'"), SAMPLES, "it has other cells or parameters than this revision"),
+    "another cell": (planted(SAMPLES, "'float32'", "'float33'"), SAMPLES, NO_CELL),
     "a cell that was skipped elsewhere": (
         record('"noisy_cells": []', '"noisy_cells": ["x"]'),
         RECORD,
-        "as `x`: remove",
+        "of `x`: remove",
     ),
-    "a cell that has no name": (record('"noisy_cells": []', '"noisy_cells": [null]'), RECORD, "as `None`: remove"),
+    "a cell that has no name": (record('"noisy_cells": []', '"noisy_cells": [null]'), RECORD, "of `None`: remove"),
     "a run without a record": (planted(SAMPLES, RUN, "2026-01-02T03:04:06+00:00"), RESULT, "no run record tells of"),
     "figures that nobody measured": (
         lambda directory: directory.joinpath(SAMPLES).write_bytes(
