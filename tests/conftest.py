@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,15 @@ def run(*command, home, cwd=ROOT, timeout=120, **more):
         text=True,
         timeout=timeout,
     )
+
+
+def until(what, seconds=60.0, otherwise="it did not happen"):
+    """Wait until something is so, and give that back; after so many seconds fail with what else there is to say."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, otherwise() if callable(otherwise) else otherwise
+        time.sleep(0.02)
+    return found
 
 
 class Checkout:
@@ -90,12 +100,12 @@ class Checkout:
         """Cell (its parameters as asv spells them) -> result and samples, of one benchmark."""
         from itertools import product
 
-        path = self.result_file()
-        file = json.loads(path.read_text(encoding="utf-8"))
-        row = dict(zip(file["result_columns"], file["results"][name]))
-        every = list(product(*row["params"]))
-        samples = row.get("samples") or [None] * len(every)
-        return {cell: (value, taken) for cell, value, taken in zip(every, row["result"], samples)}
+        from asv.results import Results
+
+        file = Results.load(str(self.result_file()))
+        params = file.get_result_params(name)
+        taken = zip(file.get_result_value(name, params), file.get_result_samples(name, params))
+        return dict(zip(product(*params), taken))
 
 
 def export(root, into):

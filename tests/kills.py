@@ -14,6 +14,7 @@ import time
 
 import psutil
 from analysis.results import load
+from conftest import until
 from measuring.runner import Journal
 from store import files
 from store.records import name_of, with_samples
@@ -33,34 +34,24 @@ class Copy(Project):
     def __init__(self, folder):
         super().__init__(folder, judged=True)
         self.journal = Journal(self.root / ".asv" / "runs" / MACHINE / "run")
-        self.filed = self.root / "reports" / "results"
 
-    def start(self, *more):
-        none, pipe = subprocess.DEVNULL, subprocess.PIPE
-        options = {"stdout": none, "stderr": pipe, "text": True, "start_new_session": True}
-        return subprocess.Popen([sys.executable, *COMMAND, *more], cwd=self.root, env=self.environment, **options)
+    def begin(self, *more, rounds=ROUNDS):
+        return self.start(sys.executable, *COMMAND, "--rounds", str(rounds), *more, stdout=subprocess.DEVNULL)
 
-    def left(self):
-        """Processes that work in the copy."""
-        every = psutil.process_iter(["cwd"])
-        return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
+    def finish(self, *more):
+        code, complaint = ended(self.begin(*more))
+        assert code == 0, f"run.py {' '.join(more)} ended with {code}: {complaint[-300:]}"
 
     def check_nothing_runs(self):
-        until = time.monotonic() + ORPHAN
-        while time.monotonic() < until and self.left():
-            time.sleep(0.05)
-        left = self.left()
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        assert not left, f"something ran on for {ORPHAN:.0f} s"
+        try:
+            until(lambda: not self.left(), ORPHAN, f"something ran on for {ORPHAN:.0f} s")
+        finally:
+            for process in self.left():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def check_whole(self, rounds=ROUNDS, whole=()):
         check_whole(self.root, MACHINE, rounds, whole=whole)
-
-    def resume(self):
-        code, complaint = ended(self.start("--resume", "--rounds", str(ROUNDS)))
-        assert code == 0, f"--resume ended with {code}: {complaint[-300:]}"
 
 
 def check_whole(root, machine, rounds, whole=()):
@@ -95,15 +86,14 @@ def ended(process):
 def undisturbed(copy):
     """Seconds that a run takes which nobody ends."""
     began = time.monotonic()
-    code, complaint = ended(copy.start("--rounds", str(ROUNDS)))
-    assert code == 0, complaint[-300:]
+    copy.finish()
     copy.check_whole()
     return time.monotonic() - began
 
 
 def kill(copy, rng: random.Random, typical):
     """End a run, half of the times anywhere, else just when it keeps a round or files its results; go on with it."""
-    process = copy.start("--rounds", str(ROUNDS))
+    process = copy.begin()
     name = rng.choice(SIGNALS)
     if rng.random() < 0.5:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -121,14 +111,14 @@ def kill(copy, rng: random.Random, typical):
     assert complaint.count("\n") < 2 or code in early, said
     whole = [line for line in with_samples(copy.journal.lines("installed")) if "round" in line]
     if code or not list(copy.filed.glob(f"{MACHINE}/*.jsonl")):
-        copy.resume()
+        copy.finish("--resume")
     copy.check_whole(whole=whole)
 
 
 def wait_for_change(copy, process, rng):
     """Wait for a change of what is kept, the first, second, ... of a run, and some milliseconds more."""
-    changes, seen, until = rng.randint(1, 4), None, time.monotonic() + LONGEST
-    while changes and process.poll() is None and time.monotonic() < until:
+    changes, seen, end = rng.randint(1, 4), None, time.monotonic() + LONGEST
+    while changes and process.poll() is None and time.monotonic() < end:
         kept = seen
         with contextlib.suppress(FileNotFoundError):
             kept = sorted(str(path) for path in copy.journal.directory.glob("*/*"))

@@ -10,10 +10,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from conftest import until
 from filelock import FileLock  # comes with asv, by way of virtualenv
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare")
@@ -99,21 +99,19 @@ class Cluster:
         munge = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "seed"}
         options = [f"--{name}={root / file}" for name, file in munge.items()]
         self.daemons.append(self._start("munged", "-F", "--force", *options, f"--log-file={root / 'munged.log'}"))
-        self._until(lambda: (root / "munge.socket").exists())
+        until(lambda: (root / "munge.socket").exists(), 30, self.said)
         self.daemons.append(self._start("slurmctld", "-D"))
         for name in NODES:
             self.start(name)
-        self._until(lambda: self.ask("sinfo", "-h", "-o", "%D", "-t", "idle", "-p", "both") == "2")
+        until(lambda: self.ask("sinfo", "-h", "-o", "%D", "-t", "idle", "-p", "both") == "2", 30, self.said)
 
     def _start(self, *command: str) -> subprocess.Popen:
         with (self.root / "log").open("a") as log:
             return subprocess.Popen(command, env={**os.environ, **self.environment}, stdout=log, stderr=log)
 
-    def _until(self, what, seconds: float = 30) -> None:
-        until = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < until, (self.root / "log").read_text()[-2000:]
-            time.sleep(0.05)
+    def said(self) -> str:
+        """What its daemons have logged."""
+        return (self.root / "log").read_text(errors="replace")
 
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands prints."""

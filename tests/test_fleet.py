@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from itertools import combinations
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import cli
 import fleet
 import pytest
 from cli import UserError
+from conftest import until
 from measuring import fleet as campaign
 from packaging.version import Version
 from resultfiles import record
@@ -175,22 +175,14 @@ PLAN = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "1", 
 def test_a_history_here(project, tmp_path):
     """Ended in the middle, resumed; one release has no wheel; wheels come from a wheelhouse."""
     releases = ("--releases", f"2.0.1,{SLOWER_FROM},{WITHOUT_WHEEL},2.3.0", "--wheelhouse", str(tmp_path / "house"))
-    command = [sys.executable, "scripts/fleet.py", *PLAN, *releases]
-    pipe = subprocess.PIPE
-    ours = subprocess.Popen(command, cwd=project.root, env=project.environment, stdout=pipe, stderr=pipe, text=True)
-    fleet_files = project.root / ".asv" / "fleet"
-    until = time.monotonic() + 120
-    while not list(fleet_files.glob("*/*/node-a/suite/reports/results/*/*.jsonl")) and ours.poll() is None:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    ours = project.start(sys.executable, "scripts/fleet.py", *PLAN, *releases)
+    first = "*/*/node-a/suite/reports/results/*/*.jsonl"
+    until(lambda: list((project.root / ".asv" / "fleet").glob(first)) or ours.poll() is not None, 120)
     ours.send_signal(signal.SIGTERM)
     printed, complaint = ours.communicate(timeout=60)
     assert ours.returncode == 143, printed + complaint
     assert "scripts/fleet.py --resume" in printed
-    until = time.monotonic() + 10
-    while any(str(fleet_files) in place for place in working_directories()):
-        assert time.monotonic() < until, "something runs on"
-        time.sleep(0.1)
+    until(lambda: not project.left(), 10, "something runs on")
 
     project.wheels.rename(tmp_path / "elsewhere")  # the nodes have no index, but the wheelhouse
     done = project.verb("fleet", "--resume", "--no-report")
@@ -202,11 +194,8 @@ def test_a_history_here(project, tmp_path):
     assert set(found) == {"node-a", "node-b"}
     for own in found.values():
         del own[f"torch-{WITHOUT_WHEEL}"]
-        assert {tag: len(each) for tag, each in own.items()} == {
-            "torch-2.3.0": 2,
-            "torch-2.0.1": 1,
-            f"torch-{SLOWER_FROM}": 1,
-        }
+        counts = {"torch-2.3.0": 2, "torch-2.0.1": 1, f"torch-{SLOWER_FROM}": 1}
+        assert {tag: len(each) for tag, each in own.items()} == counts
         order = sorted((record.started, tag) for tag, each in own.items() for record in each)
         assert order[0][1] == order[-1][1] == "torch-2.3.0"
     host = os.uname().nodename
@@ -217,14 +206,6 @@ def test_a_history_here(project, tmp_path):
     assert asv.returncode == 0, "asv reads the nodes' results, too: " + asv.stderr
     done = project.verb("fleet", "--resume", "--machine", "another", "--dry-run")
     assert "another: " in done.stdout
-
-
-def working_directories():
-    for process in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            yield os.readlink(process)
-        except OSError:
-            continue
 
 
 @pytest.fixture

@@ -1,26 +1,26 @@
 """scripts/fleet.py on a real Slurm of two nodes: what may happen to nodes, jobs and fleet.py itself loses nothing."""
 
-import contextlib
 import csv
 import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
 
 import fleet
-import planted
 import pytest
 import report
 import slurm
+import tiny
 from analysis.history import histories_of
 from analysis.results import load
 from cli import UserError
+from conftest import until
 from measuring import fleet as campaign
+from resultfiles import contract
 from store.files import MEASUREMENTS, content, read_measurements
 from tiny import SLOWER_FROM, Project
+from toolchains import ledger
 
 pytest.importorskip("asv")
 pytest.importorskip("submitit")
@@ -62,47 +62,33 @@ def prepared(project, cluster):
 def start(project, *arguments, host=""):
     """fleet.py, its words in fleet.log; host: what the machine is called that it runs on, if not as ever."""
     log = (project.root / "fleet.log").open("a")
-    command = [sys.executable, "scripts/fleet.py", *arguments]
-    command = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh", *command] if host else command
-    environment = {**project.environment, **project.variables}
-    return subprocess.Popen(command, cwd=project.root, env=environment, stdout=log, stderr=log, start_new_session=True)
+    renamed = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"] if host else []
+    return project.start(*renamed, sys.executable, "scripts/fleet.py", *arguments, stdout=log, stderr=log)
 
 
-def finish(project, ours, seconds=900):
+def finish(project, ours):
     """Wait for fleet.py, which is to measure all it was asked for."""
-    try:
-        ours.wait(seconds)
-    except subprocess.TimeoutExpired:
-        ours.kill()
-        pytest.fail(said(project))
+    until(lambda: ours.poll() is not None, 900, lambda: ours.kill() or said(project))
     assert ours.returncode == 0, said(project)
+
+
+def first_filed(project, ours):
+    """Wait until a node has filed something, gathered or not."""
+    nodes = project.root / ".asv" / "fleet" / "both"
+    until(lambda: [*nodes.glob("*/node-*/suite/reports/results/both/*.jsonl")] or ours.poll() is not None, 240)
+    assert ours.poll() is None, said(project)
 
 
 def report_of(project):
     """The pages of what was gathered; the project itself has no numpy to build them with."""
     output = project.root / "out"
-    assert report.main(["--results", str(project.root / "reports" / "results"), "--output", str(output)]) == 0
+    assert report.main(["--results", str(project.filed), "--output", str(output)]) == 0
     return output
 
 
 def said(project):
     logs = [project.root / "fleet.log", *sorted((project.root / ".asv" / "fleet").glob("*/logs/*/*.*"))]
     return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in logs if path.is_file())
-
-
-def on_nodes(project):
-    """What the nodes have filed so far, gathered or not."""
-    count = 0
-    for path in (project.root / ".asv" / "fleet" / "both").glob("*/node-*/suite/reports/results/both/*.jsonl"):
-        count += len(path.read_text(encoding="utf-8").splitlines())
-    return count
-
-
-def until(what, seconds=240.0):
-    stop = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < stop, "it did not happen"
-        time.sleep(0.1)
 
 
 def check_complete(project):
@@ -115,7 +101,7 @@ def check_complete(project):
         assert order[0][1] == order[-1][1] == REFERENCE and len(own[REFERENCE]) >= 2
         for record in (one for records in own.values() for one in records):
             assert record.rounds == 2 and record.machine == "both"
-    for path in (project.root / "reports" / "results" / "both").glob(f"node-*/*{MEASUREMENTS}"):
+    for path in project.filed.glob(f"both/node-*/*{MEASUREMENTS}"):
         lines = read_measurements(path)
         places = [(line["run"], line["benchmark"], *line["params"], line["round"], line["at"]) for line in lines]
         assert len(set(places)) == len(places), "the same process twice"
@@ -131,19 +117,17 @@ def check_anonymous(project):
 
 def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(project, cluster):
     ours = start(project, *PLAN, *project.options)
-    until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)
-    assert ours.poll() is None, said(project)
+    first_filed(project, ours)
     os.kill(ours.pid, signal.SIGKILL)
     ours.wait()
     cluster.kill("n2")
     cluster.ask("sbatch", "-p", "first", "-w", "n1", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
-    until(lambda: "due to failure of node n2" in (cluster.root / "log").read_text(errors="replace"))
+    until(lambda: "due to failure of node n2" in cluster.said(), 240)
     cluster.start("n2")
     finish(project, start(project, "--resume", "--no-report", host="login2"))
     check_complete(project)
     check_anonymous(project)
-    told = (cluster.root / "log").read_text(errors="replace")
-    assert "preempted JobId" in told and "due to failure of node n2" in told, "it never happened"
+    assert "preempted JobId" in cluster.said(), "it never happened"
     assert not list((project.root / ".asv" / "fleet" / "both").glob("fleet-*")), "what the nodes kept is gone"
 
 
@@ -163,17 +147,15 @@ def test_a_job_that_runs_out_of_time_goes_on(project, cluster, all_quiet):
         file.write(HELD.format(path=str(held)))
     options = [option if option != "15" else "2" for option in project.options]
     ours = start(project, *PLAN, *options)
-    until(lambda: "this job is timed-out" in said(project) or ours.poll() is not None)
+    until(lambda: "this job is timed-out" in said(project) or ours.poll() is not None, 240)
     assert ours.poll() is None, said(project)
     held.unlink()
     finish(project, ours)
     check_complete(project)
-    made = histories_of(load(project.root / "reports" / "results", "both"))["torch"]
+    made = histories_of(load(project.filed, "both"))["torch"]
     assert list(made.nodes["node"]) == ["node-a", "node-b"]
-    values = made.rows.query("route == 'torch.from_numpy(a)' and what == 'time'").groupby("release", sort=False)[
-        "value"
-    ]
-    slower = values.first().pct_change()[SLOWER_FROM]
+    rows = made.rows.query("route == 'torch.from_numpy(a)' and what == 'time'")
+    slower = rows.groupby("release", sort=False)["value"].first().pct_change()[SLOWER_FROM]
     assert 0.3 < slower < 3, "the tiny torch takes twice as long"
 
 
@@ -183,7 +165,7 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
     (project.here / "sitecustomize.py").write_text(broken)
     plan = [*PLAN[:-1], "1"]  # each release once
     ours = start(project, *plan, *project.options)
-    until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)
+    first_filed(project, ours)
     with (project.root / "benchmarks" / "conversion.py").open("a") as file:
         file.write("\nraise SystemExit('edited')\n")
     finish(project, ours)
@@ -195,20 +177,10 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
 
 def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
     ours = start(project, *PLAN, *project.options)
-    until(lambda: on_nodes(project) >= 1 or ours.poll() is not None)
+    first_filed(project, ours)
     cluster.ask("scancel", "--name", cluster.ask("squeue", "-h", "-o", "%j").split()[0])
-    began = time.monotonic()
     suites = str(project.root / ".asv" / "fleet")
-
-    def running():
-        for process in os.listdir("/proc"):
-            with contextlib.suppress(OSError):
-                if process.isdecimal() and suites in os.readlink(f"/proc/{process}/cwd"):
-                    return True
-        return False
-
-    until(lambda: not running(), 12)
-    assert time.monotonic() - began < 12
+    until(lambda: not [process for process in project.left() if process.info["cwd"].startswith(suites)], 12)
     filed = list((project.root / ".asv" / "fleet").glob("*/*/*/suite/reports/results/*/*.*json*"))
     assert filed
     for path in filed:
@@ -230,7 +202,7 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
         ("--time", "90"): "the partition allows 60 minutes per job, but 90 are needed: with --time 60 a second job",
     }
     for options, why in cases.items():
-        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run", **project.variables)
+        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run")
         assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1, (options, done.stderr)
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
@@ -246,28 +218,90 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
 
 # --- planted changes -------------------------------------------------------------------------------------------------
 
-EVERYWHERE, ON_ONE, NOWHERE = planted.ROUTES
+# Calls take what is decided here, by release and by the host that they run on. A call spins until a clock says that its
+# time is over, so what it takes is neither the processor's nor a neighbour's doing: 10 % are 10 % on a busy machine of
+# two cores, which stands for all nodes. It is counted, too: "instructions" that are written down.
+ROUTES = EVERYWHERE, ON_ONE, NOWHERE = "torch.from_numpy(a).clone()", "torch.tensor(a)", "torch.as_tensor(a.copy())"
+WHAT_IT_TAKES = """
+import os
+import time
+
+import torch
+
+PLANTED = {changes}
+RELEASE = torch.__version__.split("+")[0]
+HOST = os.environ.get("SLURMD_NODENAME")
+
+
+def parts(release):
+    return tuple(map(int, release.split(".")))
+
+
+def factor(route):
+    found = 1.0
+    for where, since, host, times in PLANTED:
+        if where == route and parts(RELEASE) >= parts(since) and host in (None, HOST):
+            found *= times
+    return found
+
+
+def spin(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+class NumpyToTorch:
+    contracts = {contracts}
+    direction = "numpy→torch"
+"""
+TIMED = """
+    role = "conversion"
+    probed = False  # a clock decides: how fast the host is has no part in it
+    single_threaded = False
+    params = {routes}, ["float32"], [4096, 1048576]
+    param_names = ["route", "dtype", "nbytes"]
+
+    def timeit_convert(self, route, dtype, nbytes):
+        return "spin(seconds)", {{"spin": spin, "seconds": 1e-4 * factor(route) * (1 if nbytes == 4096 else 2)}}
+"""
+COUNTED = """
+    repeated = True
+    unit = "instructions"
+    params = {routes}, ["float32"], [4096]
+    param_names = ["route", "dtype", "nbytes"]
+
+    def track_instructions(self, route, dtype, nbytes):
+        count = 10_000 * factor(route)
+        return {{"samples": [count, count + 1, count + 2], "number": 1}}
+"""
+
+
+def planted(folder, cluster, *changes):
+    """A project with such changes: from a release on a route takes so many times as long, on one host, if named.
+
+    Its releases are on their real days: so their results are known to the suite's own ledger.
+    """
+    real = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))["torch"]
+    releases = {**tiny.RELEASES, "torch": {version: real[version] for version in SERIES}}
+    values = {"contracts": {route: contract(route, "copy") for route in ROUTES}, "routes": [*ROUTES]}
+    timed, counted = ((WHAT_IT_TAKES + each).format(changes=changes, **values) for each in (TIMED, COUNTED))
+    families = {"conversion": timed, "instructions": counted}
+    return prepared(Project(folder, releases, families, judged=True), cluster)
+
+
 TYPES = ("plain", "quick")
 SERIES = ("1.13.1", "2.0.1", "2.1.0", "2.3.0", "2.4.0", "2.5.0")
 SLOWER_EVERYWHERE, SLOWER_ON_ONE = "2.1.0", "2.4.0"
 
 
-@pytest.fixture
-def decided(tmp_path, cluster):
-    """A project in which one route takes 10 % longer from a release on, and another one from a later one on on n2."""
-    changes = [
-        planted.Planted(EVERYWHERE, SLOWER_EVERYWHERE, 1.1),
-        planted.Planted(ON_ONE, SLOWER_ON_ONE, 1.1, host="n2"),
-    ]
-    return prepared(Project(tmp_path, planted.releases(SERIES), planted.families(changes), judged=True), cluster)
-
-
-def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(decided, scratch):
+def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp_path, cluster, scratch):
     """Real: Slurm with its two nodes, jobs, processes, samples, files, and all that is made of them.
 
-    Made up: what a call takes, see planted.py, for the two nodes are one busy machine on which a tenth of a real call
-    would be noise. So a call spins until a clock says that its time is over, and the host's name decides where.
+    Made up: what a call takes, for the two nodes are one busy machine on which a tenth of a real call would be noise.
     """
+    changes = (EVERYWHERE, SLOWER_EVERYWHERE, None, 1.1), (ON_ONE, SLOWER_ON_ONE, "n2", 1.1)
+    decided = planted(tmp_path, cluster, *changes)
     plan = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "2", "--time", "30")
     finish(decided, start(decided, *plan, "--partition", "both", "--no-report", *scratch))
     told = (decided.root / "fleet.log").read_text()
@@ -275,7 +309,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
     assert set(names.values()) == {"node-a", "node-b"}
 
-    made = histories_of(load(decided.root / "reports" / "results", "both"))["torch"]
+    made = histories_of(load(decided.filed, "both"))["torch"]
     assert [release.version for release in made.releases] == list(SERIES)
     times = made.changes[made.changes["what"] == "time"]
     both, one = (times[times["route"] == route] for route in (EVERYWHERE, ON_ONE))
@@ -283,9 +317,8 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
     assert set(both["nodes_with"]) == {"node-a, node-b"} and set(both["nodes_without"]) == {""}
     assert both["ratio"].tolist() == pytest.approx([1.1] * len(both), rel=0.02)
     assert (both["ratio_low"] <= 1.1).all() and (both["ratio_high"] >= 1.1).all()
-    assert set(zip(one["release"], one["nodes_with"], one["nodes_without"])) == {
-        (SLOWER_ON_ONE, names["n2"], names["n1"])
-    }
+    where = SLOWER_ON_ONE, names["n2"], names["n1"]
+    assert set(zip(one["release"], one["nodes_with"], one["nodes_without"])) == {where}
     assert NOWHERE not in set(times["route"])
     # what nodes differ by in their counts is in the range of repeats: no release is blamed for it
     counts = made.changes[made.changes["what"] == "instructions"]
@@ -298,29 +331,21 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(dec
 
 def test_a_history_of_each_type_of_node(tmp_path, cluster, scratch):
     """Types of one node each, a partition and a constraint, at once; what calls take there is made up, see above."""
-    changes = [
-        planted.Planted(EVERYWHERE, "2.3.0", 1.25),
-        planted.Planted(ON_ONE, "2.3.0", 1.5, host="n2"),
-        planted.Planted(NOWHERE, "1.13.1", 1.2, host="n1"),
-    ]
-    made = Project(tmp_path, planted.releases(SERIES), planted.families(changes), judged=True)
-    project = prepared(made, cluster)
+    everywhere, on_one = (EVERYWHERE, "2.3.0", None, 1.25), (ON_ONE, "2.3.0", "n2", 1.5)
+    project = planted(tmp_path, cluster, everywhere, on_one, (NOWHERE, "1.13.1", "n1", 1.2))
     options = ("--history", "torch", "--nodes", "1", "--copies", "1", "--rounds", "2", "--time", "30", "--no-report")
-    both = [
-        start(project, *options, *scratch, f"--{how}", kind) for how, kind in zip(("partition", "constraint"), TYPES)
-    ]
-    until(lambda: project.records("plain") or both[0].poll() is not None)
+    hows = zip(("--partition", "--constraint"), TYPES)
+    both = [start(project, *options, *scratch, how, kind) for how, kind in hows]
+    until(lambda: project.records("plain") or both[0].poll() is not None, 240)
     assert both[0].poll() is None, "results are gathered as they come: " + said(project)
     for ours in both:
         finish(project, ours)
     hosts = {kind: (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() for kind in TYPES}
     assert hosts == {"plain": "n1", "quick": "n2"}
+    counts = {f"torch-{version}": 2 if version == SERIES[-1] else 1 for version in SERIES}
     for kind in TYPES:
-        found = project.records(kind)
-        assert {tag: len(records) for tag, records in found.pop("node-a").items()} == {
-            f"torch-{version}": 2 if version == SERIES[-1] else 1 for version in SERIES
-        }
-        assert not found
+        ((node, found),) = project.records(kind).items()
+        assert node == "node-a" and {tag: len(records) for tag, records in found.items()} == counts
 
     output = report_of(project)
     rows = list(csv.DictReader((output / "history" / "changes.csv").open(encoding="utf-8")))

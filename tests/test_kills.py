@@ -41,34 +41,38 @@ def small_disk(request, tmp_path):
     subprocess.run(["umount", "-l", str(place)], capture_output=True)
 
 
+def copies(folder, count):
+    """So many suites, at least one, each removed when the next is asked for."""
+    for number in range(max(1, count)):
+        yield Copy(folder / str(number))
+        shutil.rmtree(folder / str(number))
+
+
 def test_runs_that_are_ended(tmp_path):
     rng = random.Random(SEED)
     typical = kills.undisturbed(Copy(tmp_path / "undisturbed"))
-    for number in range(KILLS):
-        kills.kill(Copy(tmp_path / str(number)), rng, typical)
-        shutil.rmtree(tmp_path / str(number))
+    for copy in copies(tmp_path, KILLS):
+        kills.kill(copy, rng, typical)
 
 
 def test_two_at_once(tmp_path):
     """One of them measures."""
     rng = random.Random(SEED)
-    for number in range(max(1, KILLS // 5)):
-        copy, both = Copy(tmp_path / str(number)), []
+    for copy in copies(tmp_path, KILLS // 5):
+        both = []
         for wait in (0.0, rng.choice((0.0, 0.01, 0.3, 1.0))):
             time.sleep(wait)
-            both.append(copy.start("--rounds", "1"))
+            both.append(copy.begin(rounds=1))
         (code, _), (other, complaint) = sorted(ended(process) for process in both)
         assert (code, other) == (0, 2) and re.search(r" process \d+", complaint)
         copy.check_whole(1)
-        shutil.rmtree(tmp_path / str(number))
 
 
 def test_a_disk_that_fills_up(small_disk):
     """One line says so, and after making room --resume goes on."""
     rng, filler = random.Random(SEED), small_disk / "filler"
-    for number in range(max(1, KILLS // 10)):
-        copy = Copy(small_disk / str(number))
-        process = copy.start("--rounds", str(kills.ROUNDS))
+    for copy in copies(small_disk, KILLS // 10):
+        process = copy.begin()
         kills.wait_for_change(copy, process, rng)
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
@@ -78,6 +82,5 @@ def test_a_disk_that_fills_up(small_disk):
         assert code in (0, 2) and len(complaint.splitlines()) <= 2, complaint[-300:]
         filler.unlink()
         if code:
-            copy.resume()
+            copy.finish("--resume")
         copy.check_whole()
-        shutil.rmtree(small_disk / str(number))

@@ -3,15 +3,13 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 import report
 import track
 from analysis.results import load
-from conftest import ROOT
+from conftest import ROOT, until
 from measuring import runner
 from measuring.plans import coarse_to_fine
 from measuring.runner import Journal
@@ -22,7 +20,7 @@ from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
 pytest.importorskip("asv")
 
 CONVERT = "conversion.NumpyToTorch.timeit_convert"
-QUICK = ("--rounds", "2", "--no-report")
+THREE = ("--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0")
 
 
 @pytest.fixture
@@ -40,11 +38,14 @@ def figures(project, tag):
     return dict(zip(file["result_columns"], file["results"][CONVERT]))["result"]
 
 
+def measurements(project, tag):
+    (path,) = project.filed.glob(f"*/{commit_of(project, tag)[:8]}-*{files.MEASUREMENTS}")
+    return with_samples(files.read_measurements(path))
+
+
 def rounds(project, tag):
     """Which visit -> the rounds in which the cells of a toolchain that it has were timed, the same of each cell."""
-    (path,) = (project.root / "reports" / "results").glob(f"*/{commit_of(project, tag)[:8]}-*{files.MEASUREMENTS}")
-    found = {}
-    lines = with_samples(files.read_measurements(path))
+    found, lines = {}, measurements(project, tag)
     visits = list(dict.fromkeys(line["run"] for line in lines))
     for line in lines:
         found.setdefault((visits.index(line["run"]) + 1, name_of(line)), set()).add(line["round"])
@@ -62,7 +63,8 @@ def test_history(project, tmp_path, all_quiet):
         "python scripts/track.py --resume tries those again",
     ]
     found = project.records()[""]
-    assert set(found) == {"torch-1.13.1", "torch-2.0.1", "torch-2.1.0", "torch-2.2.0", "torch-2.3.0"}
+    every = [f"torch-{version}" for version in ("1.13.1", "2.0.1", "2.1.0", WITHOUT_WHEEL, "2.3.0")]
+    assert set(found) == set(every)
     first, last = found["torch-1.13.1"]
     assert not first.drift and last.drift["cells"] == 2 and 0.5 < last.drift["median"] < 2
     assert rounds(project, "torch-1.13.1") == {1: {0, 1}, 2: {0, 1}}, "two processes, and two again"
@@ -72,13 +74,13 @@ def test_history(project, tmp_path, all_quiet):
     assert len(project.environments) <= 2
 
     assert "results saved; no page: " in text, "pandas refuses the numpy of this suite"
-    report.main(["--results", str(project.root / "reports" / "results"), "--output", str(tmp_path)])
+    report.main(["--results", str(project.filed), "--output", str(tmp_path)])
     (page,) = (tmp_path / "history").glob("*/README.md")
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     told = f"torch {WITHOUT_WHEEL} was not measured with Python {python}: {reason}."
     assert told in page.read_text(encoding="utf-8")
 
-    results = load(project.root / "reports" / "results")
+    results = load(project.filed)
     seconds = results.processes.groupby("torch")["seconds"].median()
     assert list(seconds.index) == ["1.13.1+cu126", "2.0.1+cu126", "2.1.0+cu126", "2.3.0+cu126"]
     assert seconds["2.1.0+cu126"] > 1.5 * seconds["2.0.1+cu126"]
@@ -89,28 +91,14 @@ def test_history(project, tmp_path, all_quiet):
     torch_wheel(project.wheels, WITHOUT_WHEEL)
     done = project.verb("track", "--resume", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert project.sessions() == {
-        "torch-1.13.1": 3,
-        "torch-2.0.1": 1,
-        "torch-2.1.0": 1,
-        "torch-2.2.0": 2,
-        "torch-2.3.0": 1,
-    }
+    assert project.sessions() == dict(zip(every, (3, 1, 1, 2, 1)))
 
 
 def test_interrupted_run_goes_on(project):
-    command = [sys.executable, "scripts/track.py", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", *QUICK]
-    pipe = subprocess.PIPE
-    running = subprocess.Popen(
-        command, cwd=project.root, env=project.environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
+    running = project.start(sys.executable, "scripts/track.py", *THREE, "--rounds", "2", "--no-report")
     state = project.root / ".asv" / "runs"
-    until = time.monotonic() + 60
-    while time.monotonic() < until and running.poll() is None:
-        if list(state.glob("*/track/torch-2.1.0/0")):
-            break
-        time.sleep(0.02)
-    os.kill(running.pid, signal.SIGINT)
+    until(lambda: list(state.glob("*/track/torch-2.1.0/0")) or running.poll() is not None)
+    running.send_signal(signal.SIGINT)
     printed, complaint = running.communicate(timeout=60)
     assert running.returncode == 130, printed + complaint
     assert "scripts/track.py --resume " in printed
@@ -121,17 +109,13 @@ def test_interrupted_run_goes_on(project):
 
     wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x")
     assert wrong.returncode == 2
-    assert wrong.stderr.strip() == (
-        "track.py: the interrupted run had other options (--history, --only): use --resume alone"
-    )
-    done = project.verb("track", "--resume", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--no-report")
+    line = "track.py: the interrupted run had other options (--history, --only): use --resume alone"
+    assert wrong.stderr.strip() == line
+    done = project.verb("track", "--resume", *THREE, "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.sessions() == {"torch-2.0.0": 2, "torch-2.1.0": 1, "torch-2.0.1": 1}
     assert rounds(project, "torch-2.1.0") == {1: {0, 1}}
-    (path,) = (project.root / "reports" / "results").glob(
-        f"*/{commit_of(project, 'torch-2.1.0')[:8]}-*{files.MEASUREMENTS}"
-    )
-    taken = [line["seconds"] for line in files.read_measurements(path) if "seconds" in line]
+    taken = [line["seconds"] for line in measurements(project, "torch-2.1.0") if "seconds" in line]
     assert all(line["seconds"] in taken for line in first), "the first round was measured again"
 
 
@@ -163,31 +147,22 @@ for tag in ("torch-2.1.0", "torch-{WITHOUT_WHEEL}"):
     assert [name for name in project.environments if "torch-2.1.0" in name], "and who needs the other one says why"
 
 
-def test_failure_buries_no_older_results(project):
-    chosen = ("--history", "torch", "--releases", "2.0.0,2.1.0", "--rounds", "1", "--no-report")
-    assert project.verb("track", *chosen).returncode == 0
-    before = figures(project, "torch-2.1.0")
-    next(project.wheels.glob("torch-2.1.0-*")).unlink()
-    shutil.rmtree(project.root / ".asv" / "env")
-    done = project.verb("track", *chosen)
-    assert done.returncode == 2 and "torch-2.1.0 failed: " in done.stdout
-    assert figures(project, "torch-2.1.0") == before
-    assert len(rounds(project, "torch-2.0.0")) == 2, "those of the last history, and no older ones"
+BROKEN = {"torch/__init__.py": "raise ImportError('libcudart is missing')", "torch/version.py": "__version__='2.1.0'"}
 
 
-def test_torch_that_does_not_import_stops_no_other(project):
+def test_failure_stops_no_other_and_buries_no_older_results(project):
+    """Of a torch that does not import, and of one that is no longer there."""
+    command = ("track", *THREE, "--rounds", "1", "--no-report")
+    assert project.verb(*command).returncode == 0
+    before = [figures(project, tag) for tag in ("torch-2.1.0", "torch-2.0.1")]
+    wheel(project.wheels, "torch", "2.1.0", BROKEN)
     next(project.wheels.glob("torch-2.0.1-*")).unlink()
-    broken = {
-        "torch/__init__.py": "raise ImportError('libcudart is missing')",
-        "torch/version.py": "__version__='2.0.1'",
-    }
-    wheel(project.wheels, "torch", "2.0.1", broken)
-    done = project.verb(
-        "track", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--rounds", "1", "--no-report"
-    )
+    shutil.rmtree(project.root / ".asv" / "env")
+    done = project.verb(*command)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "ImportError: libcudart " in done.stdout
-    assert {"torch-2.0.0", "torch-2.1.0"} <= set(project.sessions())
+    assert "ImportError: libcudart " in done.stdout and "torch-2.0.1 failed: " in done.stdout
+    assert [figures(project, tag) for tag in ("torch-2.1.0", "torch-2.0.1")] == before
+    assert len(rounds(project, "torch-2.0.0")) == 2, "those of the last history, and no older ones"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+import psutil
 from store import files
 from store.records import Record
 
@@ -155,6 +156,8 @@ class Project:
         self.wheels = folder / "wheels"
         self.home = folder / "home"
         self.here = folder / "here"  # what is "installed" in the interpreter that runs asv
+        self.filed = self.root / "reports" / "results"
+        self.variables: dict[str, str] = {}  # more of the environment
         for path in (self.root / "benchmarks", self.wheels, self.home, self.here):
             path.mkdir(parents=True)
         for file in ("asv.conf.json", "requirements.txt"):
@@ -207,11 +210,23 @@ class Project:
         # environments link to it, which saves each of them a second
         place = str(self.root.parent.parent / "virtualenv")
         unpacked = {"VIRTUALENV_OVERRIDE_APP_DATA": place, "VIRTUALENV_SYMLINK_APP_DATA": "true"}
-        return {**kept, **pip, **unpacked, "HOME": str(self.home), "PYTHONPATH": str(self.here)}
+        home = {"HOME": str(self.home), "PYTHONPATH": str(self.here)}
+        return {**kept, **pip, **unpacked, **home, **self.variables}
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**self.environment, **variables}
         return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=300)
+
+    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
+        """Begin a command in a session of its own, with what it prints in pipes if not elsewhere."""
+        pipe = subprocess.PIPE
+        options = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True, **options}
+        return subprocess.Popen(command, cwd=self.root, env=self.environment, **options)
+
+    def left(self) -> list[psutil.Process]:
+        """Processes that work in the project."""
+        every = psutil.process_iter(["cwd"])
+        return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
 
     def asv(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return self.run(sys.executable, "-m", "asv", *arguments, **variables)
@@ -232,11 +247,10 @@ class Project:
 
     def records(self, machine: str | None = None) -> dict[str, dict[str, list[Record]]]:
         """Node, "" where there is none -> tag -> the run records of its sessions, in order of time."""
-        paths = files.result_files(self.root / "reports" / "results", machine, files.RECORDS)
+        paths = files.result_files(self.filed, machine, files.RECORDS)
+        every = [record for path in paths for record in files.read_records(path)]
         found: dict[str, dict[str, list[Record]]] = {}
-        for record in sorted(
-            (each for path in paths for each in files.read_records(path)), key=lambda each: each.started
-        ):
+        for record in sorted(every, key=lambda each: each.started):
             found.setdefault(record.fleet.get("node", ""), {}).setdefault(record.toolchain.tag, []).append(record)
         return found
 
@@ -246,6 +260,5 @@ class Project:
 
     def results(self) -> dict[str, dict]:
         """asv's result files by commit."""
-        paths = (self.root / "reports" / "results").glob("*/*-toolchain-*.json")
-        found = [json.loads(path.read_text()) for path in paths]
+        found = [json.loads(path.read_text()) for path in self.filed.glob("*/*-toolchain-*.json")]
         return {result["commit_hash"]: result for result in found}
