@@ -20,7 +20,7 @@ from store import files
 from store.records import name_of
 from tiny import Project
 from toolchains import environments
-from toolchains.ledger import find
+from toolchains.selection import release
 
 pytest.importorskip("torch")
 
@@ -51,14 +51,8 @@ def test_versions_are_pinned():
     """The statement type rests on the inner workings of both."""
     from importlib.metadata import version
 
-    assert {name: version(name) for name in ("asv", "asv_runner")} == {
-        name: pinned(name) for name in ("asv", "asv_runner")
-    }
-
-
-def test_check(measured):
-    """Every benchmark takes the arguments that its parameters are."""
-    succeeded(measured.asv("check"))
+    for name in ("asv", "asv_runner"):
+        assert version(name) == pinned(name)
 
 
 def test_run_files_samples_by_toolchain(measured):
@@ -90,29 +84,21 @@ def test_skip_is_nan_and_its_reason_is_logged(measured):
     assert len(taken) == 3 * 2 and all(line["wanted"] == 20 <= len(line["seconds"]) for line in taken)
 
 
-def test_benchmarks_carry_what_the_report_needs(measured):
-    found = measured.benchmarks[CONVERT]
-    assert (found["type"], found["unit"]) == ("time", "seconds")
-    assert found["contracts"]["t.numpy()"]["memory"] == "alias"
-    assert len(found["samples_per_process"]) == math.prod(map(len, found["params"]))
-    assert re.fullmatch("[0-9a-f]{16}", found["version"])
+CLONE = "conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a).clone()', 'float32', 4096)"
 
 
-def test_show(measured):
-    shown = succeeded(measured.asv("show", measured.tag))
-    assert FLOOR in shown
-
-
-def test_compare_with_itself(measured):
-    compared = succeeded(measured.asv("compare", measured.tag, measured.tag))
-    assert "limits.Floor.timeit_floor(" in compared
-    assert "1.00" in compared
-
-
-def test_profile_is_of_the_statement(measured):
-    cell = "conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a).clone()', 'float32', 4096)"
-    profiled = succeeded(measured.asv("profile", re.escape(cell)))
-    assert re.search(r"^\s+100\s.*'clone'", profiled, re.MULTILINE), profiled
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("check", ""),  # every benchmark takes the arguments that its parameters are
+        ("show TAG", FLOOR),
+        ("compare TAG TAG", r" 1\.00 .*limits\.Floor\.timeit_floor\("),
+        (f"profile {shlex.quote(re.escape(CLONE))}", r"^\s+100\s.*'clone'"),  # of the statement alone
+    ],
+)
+def test_asv_s_command(measured, command, says):
+    said = succeeded(measured.asv(*shlex.split(command.replace("TAG", measured.tag))))
+    assert re.search(says, said, re.MULTILINE), said
 
 
 def test_publish(measured):
@@ -167,10 +153,8 @@ def test_files_without_samples_give_what_those_with_samples_do(checkout):
     committed = ROOT / "reports" / "results"
     shutil.copytree(committed / machine, checkout.results / machine, ignore=shutil.ignore_patterns("*-toolchain-*"))
     shutil.copy(committed / "benchmarks.json", checkout.results)
-    places = {
-        find(json.loads(path.read_text())["commit_hash"]): path for path in files.result_files(committed, machine)
-    }
-    chosen = [path for toolchain, path in places.items() if toolchain and toolchain.tag in tags]
+    commits = [release(tag).commit for tag in tags]
+    chosen = [path for path in files.result_files(committed, machine) if Results.load(path).commit_hash in commits]
     assert len(chosen) == len(tags)
     commands = [("show", tags[0], "--machine", machine), ("compare", *tags, "--machine", machine), ("publish",)]
     outputs = []

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from checking import history as checked
 from cli import UserError
-from measuring.engine import RESULTS
 from test_history import SERIES, counting, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds histories
@@ -51,24 +50,13 @@ def test_sessions_that_differ_by_more_than_is_said(check):
     assert code == 1 and "copy" in failed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["nobody"], "holds no results of nobody"),
-        (["amd-epyc-milan-2-core-vm"], "no history of times"),
-    ],
-)
-def test_one_line_says_what_is_wrong(arguments, why):
-    with pytest.raises(UserError, match=why):
-        checked.main(arguments)
+def test_results_of_a_revision_are_read_from_git(committed, monkeypatch):
+    def held(machine, place):
+        every = [place / "benchmarks.json", *(place / machine).glob("*")]
+        return {path.relative_to(place): path.read_bytes() for path in every}
 
-
-def test_a_revision_that_is_none():
-    with pytest.raises(UserError, match="no-such: no git revision"):
-        checked.histories_at("amd-epyc-genoa-2-core-vm", "no-such")
-
-
-def test_results_of_a_revision_are_read_from_git(committed):
     machine = "amd-epyc-genoa-2-core-vm"
-    then, now = checked.histories_at(machine, "HEAD"), checked.histories(machine, RESULTS)
-    assert [len(each.rows) for each in then] == [len(each.rows) for each in now] and len(now[0].rows) > 100
+    monkeypatch.setattr(checked, "histories", held)
+    assert checked.histories_at(machine, "HEAD") == held(machine, committed / "reports" / "results")
+    with pytest.raises(UserError, match="no-such: no git revision"):
+        checked.histories_at(machine, "no-such")

@@ -138,7 +138,9 @@ while os.path.exists({path!r}) and torch.__version__.startswith("2.1"):
 """
 
 
-def test_a_job_that_runs_out_of_time_goes_on(project, cluster, all_quiet):
+def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of_time_go_on(
+    project, cluster, all_quiet
+):
     """Slurm counts in minutes, and here it warns after half of one: until then one release takes no end."""
     project.replace("scripts/measuring/fleet.py", GRACE=90)
     held = project.root / "held"
@@ -147,6 +149,18 @@ def test_a_job_that_runs_out_of_time_goes_on(project, cluster, all_quiet):
         file.write(HELD.format(path=str(held)))
     options = [option if option != "15" else "2" for option in project.options]
     ours = start(project, *PLAN, *options)
+    first_filed(project, ours)
+    cluster.ask("scancel", "--name", cluster.ask("squeue", "-h", "-o", "%j").split()[0])
+    suites = str(project.root / ".asv" / "fleet")
+    until(lambda: not [process for process in project.left() if process.info["cwd"].startswith(suites)], 12)
+    filed = list((project.root / ".asv" / "fleet").glob("*/*/*/suite/reports/results/*/*.*json*"))
+    assert filed
+    for path in filed:
+        text = content(path).decode()
+        assert text, f"{path} is broken"
+        for whole in [text] if path.suffix == ".json" else text.splitlines():
+            json.loads(whole)
+    assert "this job is timed-out" not in said(project)
     until(lambda: "this job is timed-out" in said(project) or ours.poll() is not None, 240)
     assert ours.poll() is None, said(project)
     held.unlink()
@@ -173,23 +187,6 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
     assert re.search(r"both: leaving out a node: SystemExit: no Python is here \(log: \S+_0_log\.err\)", found), found
     own = project.records("both")
     assert set(own) == {"node-a"} and set(own["node-a"]) == TAGS
-
-
-def test_a_job_that_is_ended_leaves_whole_files_and_no_orphan(project, cluster):
-    ours = start(project, *PLAN, *project.options)
-    first_filed(project, ours)
-    cluster.ask("scancel", "--name", cluster.ask("squeue", "-h", "-o", "%j").split()[0])
-    suites = str(project.root / ".asv" / "fleet")
-    until(lambda: not [process for process in project.left() if process.info["cwd"].startswith(suites)], 12)
-    filed = list((project.root / ".asv" / "fleet").glob("*/*/*/suite/reports/results/*/*.*json*"))
-    assert filed
-    for path in filed:
-        text = content(path).decode()
-        assert text, f"{path} is broken"
-        for whole in [text] if path.suffix == ".json" else text.splitlines():
-            json.loads(whole)
-    finish(project, ours)  # what is missing was asked for again
-    check_complete(project)
 
 
 def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster, monkeypatch):

@@ -170,6 +170,7 @@ def test_failure_stops_no_other_and_buries_no_older_results(project):
     [
         (("--history", "torch", "--since", "2.14"), ["torch-2.14.1", "torch-2.15.0"]),
         (("--releases", "2.13.0 torch-2.6.0,numpy-2.0.2"), ["torch-2.6.0", "torch-2.13.0", "numpy-2.0.2"]),
+        (("--history", "torch", "--releases", "2.13.0, torch-2.6.0 2.6.0"), ["torch-2.6.0", "torch-2.13.0"]),
         (("--history", "numpy", "--releases", "1.24.0,2.0.2", "--since", "2"), ["numpy-2.0.2"]),
     ],
 )

@@ -1,0 +1,296 @@
+"""check.py noise, timing, advice: what they plant is exact, what they make of figures follows, errors are one line."""
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import check
+import cli
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import sides
+from analysis.choices import Case
+from analysis.verdicts import SLOWER
+from checking import advice, timing
+from checking import noise as checking
+from conftest import ROOT, environment
+from measuring.engine import copy_code
+from pages import comparison_words
+from sides import ROUTES, SIZES
+
+from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
+
+# Noise --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
+def test_one_noisy_process_on_every_core_while_the_block_runs():
+    with checking.noise() as pids:
+        time.sleep(0.5)
+        noisy = [psutil.Process(pid) for pid in pids]
+        assert sorted(each.cpu_affinity() for each in noisy) == sorted([core] for core in os.sched_getaffinity(0))
+        before, start = [each.cpu_times().user for each in noisy], time.monotonic()
+        time.sleep(1.5)
+        elapsed = time.monotonic() - start
+        for each, used in zip(noisy, before):
+            # half of the time where the core is free, less where others want it, too
+            assert 0.02 < (each.cpu_times().user - used) / elapsed < 0.8
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_noise_that_stopped_is_no_noise_and_the_rest_of_it_ends():
+    with pytest.raises(cli.UserError), checking.noise() as pids:
+        os.kill(pids[0], signal.SIGKILL)
+        os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
+    assert not any(map(psutil.pid_exists, pids))
+
+
+# A slowdown by construction -------------------------------------------------------------------------------------------
+
+CALLS = """
+import json, sys
+from asv_runner.discovery import get_benchmark_from_name
+found = {}
+for route in sys.argv[2:]:
+    name = "conversion.NumpyToTorch.timeit_convert"
+    benchmark = get_benchmark_from_name(sys.argv[1], name)
+    benchmark._current_params = cell = (route, "float32", 8)
+    assert not benchmark.do_setup()
+    statement, names, *calls = benchmark.func(*cell)
+    exec(statement, names)
+    found[route] = [statement, *calls]
+print(json.dumps({"name": benchmark.name, "version": benchmark.version, "found": found}))
+"""
+
+
+def looked_at(directory, change, look, *arguments):
+    """What a program finds in the benchmarks of two sides, the second of which is changed as a check has it."""
+    pytest.importorskip("torch")
+    for side in ("base", "new-fresh"):
+        copy_code(ROOT, directory / side)
+        checking.plant(directory / side, *change)
+        command = [sys.executable, "-c", look, directory / side / "benchmarks", *arguments]
+        done = subprocess.run(command, env=environment(directory), capture_output=True, text=True)
+        assert not done.returncode, done.stderr
+        yield json.loads(done.stdout)
+
+
+def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path):
+    other = "torch.as_tensor(a)"
+    found = list(looked_at(tmp_path, ("conversion.py", checking.SLOWDOWN), CALLS, checking.ROUTE, other))
+    (base, *counted), (new, *same) = (side["found"][checking.ROUTE] for side in found)
+    assert base.split("; ") == [checking.ROUTE] * 10 and new.split("; ") == [checking.ROUTE] * 11
+    assert counted == same == [10]
+    assert all(side["found"][other] == [other] for side in found)
+    assert len({(side["name"], side["version"]) for side in found}) == 1
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def cell(route, verdict):
+    return {"route": route, "verdict": verdict}
+
+
+def test_a_slowdown_is_to_be_found_and_nothing_else():
+    good = [cell(checking.ROUTE, SLOWER), cell("other", "no change")]
+    assert [kept for _, kept in checking.found_in({"cells": good})] == [True, True]
+    bad = [cell(checking.ROUTE, "no change"), cell("other", SLOWER)]
+    lines, kept = zip(*checking.found_in({"cells": bad}))
+    assert kept == (False, False) and lines[0] == "a slowdown of 10 % is found in 0 of 1 cells (promised: all)"
+    assert [kept for _, kept in checking.found_in({"cells": []})] == [False, True], "what is not measured is not found"
+
+
+def test_two_runs_are_held_against_each_other(pair, tmp_path, monkeypatch, capsys):
+    """Two sides of which two cells of 24 differ by a third, which their comparison flags."""
+    again = Path(shutil.copytree(pair[0], tmp_path / "again"))
+    same = [(Path(pair[0]), again), (Path(pair[0]), Path(pair[1]))]
+    found = [list(checking.apart_by(results)) for results in same]
+    assert [kept for _, kept in found[0]] == [True, True, True]
+    assert found[0][0][0] == "two runs differ by 0.0 % in the median cell of 24 (promised: 2 %)"
+    assert found[1][2] == ("their comparison flags 2 cells (promised: 0)", False)
+    monkeypatch.setattr(checking, "ROOT", tmp_path)
+    monkeypatch.setattr(checking, "runs", lambda place, only: same[1])
+    monkeypatch.setattr(checking, "in_turns", lambda *_: {"cells": []})
+    assert check.main(["noise", "--condition", "quiet"]) == 1
+    assert {f"quiet: {found[1][2][0]}: not kept"} <= set(capsys.readouterr().out.splitlines())
+
+
+def test_each_check_has_its_own_options(called):
+    assert called(check, "speed")[0] == 2
+    own = {"timing": "--only", "noise": "--condition", "advice": "--cases", "history": "--before"}
+    for name, option in own.items():
+        code, said, _ = called(check, name, "--help")
+        assert code == 0 and option in said
+
+
+@pytest.mark.parametrize(
+    "command, says",
+    [
+        ("timing --only [", "--only '[' is not a regular expression"),
+        ("advice --machine x", "name one with results"),
+        ("history nobody", "holds no results of nobody"),
+        pytest.param("history amd-epyc-milan-2-core-vm", "no history of times", marks=pytest.mark.slow),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_measured(command, says, monkeypatch, called):
+    monkeypatch.setattr(timing, "in_turns", lambda *_: pytest.fail("it measured"))
+    code, said, complaint = called(check, *command.split())
+    assert (code, said, complaint.count("\n")) == (2, "", 1) and says in complaint
+
+
+# Timing: one side is timed by torch's Timer, bias is called bias and noise noise ------------------------------------
+
+MARGINS = {"min_effect": timing.EACH, "equivalence": timing.EACH + 0.001, "min_decided": 0}
+EVERY = [(route, nbytes) for route in ROUTES for nbytes in SIZES]
+COPIES = [cell for cell in EVERY if cell[0] == ROUTES[1]]
+# How the suite's side differs from torch's: change by cell, sd of a process -> exit code, cells called biased, the rest
+HONEST, NOISY = {"honest": ({}, 0.005, 0, [])}, {"too noisy": ({}, 0.2, 2, [])}
+BIASED = {
+    "a timer that reads a tenth too much": (dict.fromkeys(EVERY, 1.1), 0.005, 1, EVERY),
+    "three percent: no cell, but the median one": (dict.fromkeys(EVERY, 1.03), 0.005, 1, []),
+    "the copies alone, as of a warm-up left out": (dict.fromkeys(COPIES, 3.0), 0.005, 1, COPIES),
+    "one cell": ({EVERY[5]: 1.15}, 0.005, 1, [EVERY[5]]),
+    "in noise, cell by cell or in the median": (dict.fromkeys(EVERY, 1.3), 0.06, 1, None),
+}
+
+
+@pytest.mark.parametrize("name", [*HONEST, *BIASED, *NOISY])
+def test_bias_and_noise(name, tmp_path, monkeypatch, capsys):
+    change, sd, code, biased = (HONEST | BIASED | NOISY)[name]
+    torch, suite = (
+        sides.write(tmp_path / side, sides.cells(seed, changed, sd=sd), record=sides.together(side))
+        for seed, (side, changed) in enumerate({"base": {}, "new": change}.items())
+    )
+    said = json.loads(comparison_words.as_json(sides.compared(torch, suite, **MARGINS), ""))
+    monkeypatch.setattr(timing, "ROOT", tmp_path)
+    monkeypatch.setattr(timing, "in_turns", lambda *_: said)
+    assert check.main(["timing"]) == code
+    cells, bias, noisy = timing.judged(said)
+    printed = capsys.readouterr().out
+    assert ("bias: " in printed, "too noisy" in printed) == (code == 1, code == 2) and len(cells) == len(EVERY)
+    found = cells.loc[cells["verdict"].isin((timing.SLOWER, timing.FASTER)), ["route", "nbytes"]]
+    assert biased is None or list(found.itertuples(index=False, name=None)) == biased
+    assert code != 1 or len(bias) and (biased or "median" in bias[-1]), noisy
+
+
+@pytest.mark.parametrize("sd", [0.005, 0.03, 0.1])
+def test_the_median_of_honest_cells_is_within_its_interval(sd):
+    """In 1 % of runs by chance it is not; a shift of 2 % beyond it is."""
+    off = 0
+    for seed in range(100):
+        low, high = timing.middle(np.random.default_rng(seed).normal(0, sd, 185))
+        off += not low <= 0 <= high
+    assert off <= 4
+    assert timing.middle(np.zeros(timing.FEW - 1)) == (-math.inf, math.inf)
+
+
+TIMED = """
+import json, os, sys
+from asv_runner.discovery import get_benchmark_from_name
+benchmark = get_benchmark_from_name(sys.argv[1], "conversion.NumpyToTorch.timeit_convert")
+benchmark._current_params = cell = ("torch.from_numpy(a).clone()", "float32", 4096)
+os.environ["CONVERSION_PATIENCE"] = "0"
+assert not benchmark.do_setup()
+from benchmarks import statement
+made = []
+timer = statement.timeit.Timer
+statement.timeit.Timer = lambda *args, **names: made.append(timer(*args, **names)) or made[-1]
+seconds = benchmark.run(*cell)["samples"]
+print(json.dumps({"version": benchmark.version, "timer": type(made[0]).__module__, "seconds": min(seconds)}))
+"""
+
+
+@pytest.mark.slow
+def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
+    base, new = looked_at(tmp_path, ("statement.py", timing.TORCH), TIMED)
+    assert base["version"] == new["version"]
+    assert (base["timer"], new["timer"]) == ("benchmarks.statement", "timeit")
+    assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
+
+
+def test_what_cannot_be_measured_says_so(monkeypatch, called):
+    monkeypatch.setattr(timing, "in_turns", lambda *_: {"cells": [{"ratio": None, "route": "x"}]})
+    code, _, complaint = called(check, "timing")
+    assert code == 2 and "no cell was timed on both sides" in complaint
+
+
+# Advice: regret, predictions, and what noise may not be blamed for --------------------------------------------------
+
+CASE = Case("numpy", "torch", 3072, threads=ONE_THREAD)
+
+
+@pytest.mark.parametrize(
+    "seconds, regrets",
+    [
+        ([(1.2, 1.3, 1.4), (1, 1, 1), (2, 2, 2)], [0.2, 0.3, 0.4]),
+        ([(1, 1), (2, 2)], [0, 0]),  # the advised one is the best
+        ([(math.nan, math.nan), (1, 1)], []),  # what was never quiet is not judged
+        # two routes that are as fast as each other: the best is not chosen by the process that it is judged by
+        ([(1, 1, 1, 1), (0.9, 1.1, 0.9, 1.1)], [1 / 1.1 - 1, 1 / 1.1 - 1, 0, 0]),
+    ],
+)
+def test_regret_is_what_the_best_takes_less(seconds, regrets):
+    assert advice.regrets(np.log(seconds)) == pytest.approx(regrets)
+
+
+@pytest.mark.parametrize(
+    "regret, errors, code",
+    [
+        ([0.0] * 9 + [0.19], [0.1] * 10, 0),
+        ([0.0] * 9 + [0.21], [0.1] * 10, 1),  # the largest
+        ([0.04] * 10, [0.1] * 10, 1),  # in the mean
+        ([0.0] * 10, [0.1] * 8 + [0.2] * 2, 1),  # predictions
+        ([0.0] * 4, [0.1] * 10, 2),  # of ten asked
+    ],
+)
+def test_verdict(regret, errors, code):
+    assert advice.code_of(10, pd.Series(regret), pd.Series(errors)) == code
+
+
+def test_cases_are_drawn_of_all_that_somebody_may_have():
+    """And none is of a size that a profile has."""
+    rng = random.Random(0)
+    cases = [advice.drawn(ALL_THREADS, rng) for _ in range(500)]
+    assert {case.layout for case in cases} == set(advice.LAYOUTS) and {case.memory for case in cases} == {COPY, INTO}
+    assert {case.dtype for case in cases} == set(advice.DTYPES) and len({case.source for case in cases}) == 2
+    assert 50 < sum(bool(case.batch) for case in cases) < 150
+    assert min(case.total for case in cases) < 6 * 2**10 and max(case.total for case in cases) > 2**27
+    assert not any(case.total.bit_count() == 1 for case in cases)
+
+
+def test_questions_are_the_same_for_a_seed_and_others_for_another(known):
+    one, same, other = ([*advice.questions(known, ONE_THREAD, 5, seed)["case"].unique()] for seed in (0, 0, 1))
+    assert one == same != other and len(one) == 5
+
+
+def test_a_case_is_timed_by_the_benchmark_of_its_family():
+    cases = {
+        "conversion.NumpyToTorch": Case("numpy", "torch", 3072, threads=ONE_THREAD),
+        "parallel.TorchToNumpy": Case("torch", "numpy", 3072, threads=ALL_THREADS),
+        "layout.TorchToNumpy": Case("torch", "numpy", 3072, layout="strided", threads=ONE_THREAD),
+        "parallel.LayoutToTorch": Case("numpy", "torch", 3072, layout="strided", threads=ALL_THREADS),
+        "batches.TensorsToArray": Case("torch", "numpy", 3072, batch=64, threads=ONE_THREAD),
+        "parallel.ArraysToTensor": Case("numpy", "torch", 3072, batch=64, threads=ALL_THREADS),
+    }
+    for name, case in cases.items():
+        found, params = advice.benchmark_for(case)
+        assert found == f"{name}.timeit_convert" and params[-1] == case.total
+        assert (ALL_THREADS in params) == (case.threads == ALL_THREADS)
+        assert ("float32" in params) == (case.layout == CONTIGUOUS and not case.batch)
+
+
+def test_summary_names_the_worst(snapshot):
+    asked = pd.DataFrame({"case": [CASE] * 2, "route": ["f(a)", "g(a)"], "predicted": [1e-6] * 2})
+    cases, routes = advice.judged(asked, np.log([[1.5e-6] * 2, [1e-6] * 2]))
+    assert list(advice.summary(2, 1, cases, routes)) == snapshot
