@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 # Before anything imports torch or numpy: threads that wait for work spin, and two processes of tests share two cores
@@ -18,16 +17,6 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 # A shell's background job ignores Ctrl-C, and so would what the tests start and then interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 CHECKOUT = ("CITATION.cff", "asv.conf.json", "benchmarks", "pyproject.toml", "requirements.txt", "scripts", "tests")
-
-
-def pinned(package):
-    """The version that requirements.txt pins for this Python."""
-    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
-        if line.split("#")[0].strip():
-            wanted = Requirement(line)
-            if wanted.name == package and (wanted.marker is None or wanted.marker.evaluate()):
-                return next(iter(wanted.specifier)).version
-    raise LookupError(package)
 
 
 def environment(home, **more):
@@ -85,15 +74,9 @@ class Checkout:
         command = ("run", "--record-samples", "--show-stderr", "-a", f"rounds={rounds}", *chosen)
         return self.asv(*command, **more)
 
-    @property
-    def benchmarks(self):
-        """asv's description of the benchmarks it last found."""
-        found = json.loads((self.results / "benchmarks.json").read_text(encoding="utf-8"))
-        return {name: benchmark for name, benchmark in found.items() if isinstance(benchmark, dict)}
-
-    def result_file(self, machine="*"):
+    def result_file(self):
         """The one result file."""
-        (path,) = (path for path in self.results.glob(f"{machine}/*.json") if path.name != "machine.json")
+        (path,) = (path for path in self.results.glob("*/*.json") if path.name != "machine.json")
         return path
 
     def cells(self, name):
@@ -138,28 +121,8 @@ SLOW = {"check", "checkout", "home", "isolated", "measured", "project", "setting
 
 # Files that take long, the longest first: begun last, they would leave all cores but one idle
 LONGEST = (
-    "fleet_slurm",
-    "submission",
-    "asv",
-    "histories",
-    "history",
-    "track",
-    "instructions",
-    "compare",
-    "watch",
-    "fleet",
-    "interleave",
-    "kills",
-    "fuzz",
-    "report_transfers",
-    "runner",
-    "readme",
-    "catalogue",
-    "comparison",
-    "check_history",
-    "contracts",
-    "run",
-    "lint",
+    "fleet_slurm submission asv histories history track instructions compare watch fleet interleave kills fuzz "
+    "report_transfers runner readme catalogue comparison check_history contracts run lint"
 )
 
 
@@ -173,7 +136,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if SLOW & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
-    place = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    place = {f"test_{name}.py": place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
@@ -186,6 +149,15 @@ def committed(tmp_path_factory):
 @pytest.fixture
 def checkout(tmp_path):
     return Checkout(tmp_path)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A suite of tiny packages."""
+    pytest.importorskip("asv")
+    from tiny import Project
+
+    return Project(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,6 @@ from benchmarks import devices, sampling_log
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
 FULL = "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
-NO_INSTANCE = "No CUDA GPUs are available"
-BROKEN = {"driver too old": TOO_OLD, "exclusive": BUSY, "full": FULL, "MIG without instances": NO_INSTANCE}
-
 FAULT = "CUDA error: an illegal memory access was encountered"
 
 # torch as far as the question for a device asks it. NVML counts a device; whatever makes a context runs {context}.
@@ -96,21 +93,6 @@ def test_a_device_that_works_is_found(settings):
     assert settings("pass") == ("cuda:0", "An Accelerator", "")
 
 
-@pytest.mark.parametrize(
-    "raised, words",
-    [
-        *(("RuntimeError", words) for words in BROKEN.values()),
-        ("OutOfMemoryError", FULL),
-        ("AssertionError", TOO_OLD),
-        ("cuda.DeferredCudaCallError", TOO_OLD),
-    ],
-)
-def test_a_device_without_a_context_is_none_for_the_drivers_reason(settings, raised, words):
-    advice = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
-    device, model, why = settings(f"raise {raised}({words + chr(10) + advice!r})")
-    assert (device, model, why) == ("", "", f"cuda:0 cannot be used: {words}")
-
-
 def test_a_device_that_was_named_and_cannot_be_used_is_named(settings, monkeypatch):
     monkeypatch.setenv(devices.VARIABLE, "cuda:1")
     assert settings(f"raise RuntimeError({BUSY!r})")[2] == f"CONVERSION_DEVICE=cuda:1 cannot be used: {BUSY}"
@@ -119,9 +101,18 @@ def test_a_device_that_was_named_and_cannot_be_used_is_named(settings, monkeypat
     assert settings("pass")[2] == "CONVERSION_DEVICE=cuda:7: torch finds no such accelerator"
 
 
+ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+RAISED = [("OutOfMemoryError", FULL), ("AssertionError", TOO_OLD), ("cuda.DeferredCudaCallError", TOO_OLD)]
+RAISED += [("RuntimeError", words) for words in (TOO_OLD, BUSY, FULL, "No CUDA GPUs are available")]  # of MIG alone
+
+
 @pytest.mark.parametrize(
     "context, says",
     [
+        *(
+            (f"raise {error}({words!r} {chr(10) + ADVICE!r})", f"^cuda:0 cannot be used: {re.escape(words)}$")
+            for error, words in RAISED
+        ),
         ("os.abort()", r"^the process that tried the device: died with signal 6\b"),
         ("os.kill(os.getpid(), 11)", r"died with signal 11\b"),
         ("os._exit(3)", "tried the device: ended with code 3$"),

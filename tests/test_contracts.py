@@ -55,9 +55,9 @@ def dtypes_of(route):
     return [name for name in DTYPES[route.direction] if name not in skipped | set(route.refuses)]
 
 
-def cases(kinds):
+def cases(kinds, chosen=ONE):
     """One pytest parameter for each route and each of its kinds."""
-    return [pytest.param(route, kind, id=f"{route.expression}-{kind}") for route in ONE for kind in kinds(route)]
+    return [pytest.param(route, kind, id=f"{route.expression}-{kind}") for route in chosen for kind in kinds(route)]
 
 
 def namespace(route, source):
@@ -345,9 +345,7 @@ def arranged(route, dtype, shape, order):
     return array if route.direction == routes.NUMPY_TO_TORCH else torch.from_numpy(array)
 
 
-@pytest.mark.parametrize(
-    ("route", "layout"), [p for p in cases(lambda route: sources.LAYOUTS) if p.values[0] in ANY_SHAPE]
-)
+@pytest.mark.parametrize(("route", "layout"), cases(lambda route: sources.LAYOUTS, ANY_SHAPE))
 def test_memory_of_every_layout(route, layout):
     """A route of contiguous results shares memory where there is nothing to do, and copies what it exists for."""
     laid = sources.laid_out("float32", NBYTES, layout)
@@ -389,9 +387,10 @@ def test_any_shape_and_layout(route, dtype, shape, order):
 # Many small arrays, nested containers -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "route", routes.select(routes.BATCHES) + routes.select(routes.STACKS), ids=lambda r: r.expression
-)
+LISTS = routes.select(routes.BATCHES) + routes.select(routes.STACKS)
+
+
+@pytest.mark.parametrize("route", LISTS, ids=lambda r: r.expression)
 def test_list(route):
     tensors = routes.STACKS in route.families
     each = [(sources.tensor if tensors else sources.array)("float32", 64, seed) for seed in range(4)]
@@ -423,10 +422,7 @@ FILES = routes.select(routes.FILES)
 KINDS_OF_FILES = ("ordinary", "missing", "cut short", "cut short in use", "written to")
 
 
-@pytest.mark.parametrize(
-    ("route", "kind"),
-    [pytest.param(route, kind, id=f"{route.expression}-{kind}") for route in FILES for kind in KINDS_OF_FILES],
-)
+@pytest.mark.parametrize(("route", "kind"), cases(lambda route: KINDS_OF_FILES, FILES))
 def test_file(route, kind, isolated, tmp_path):
     """An alias of the file is where a write to the tensor reaches it."""
     read_only = routes.SEGFAULT in route.inputs.values()

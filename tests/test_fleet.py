@@ -20,7 +20,7 @@ from measuring import fleet as campaign
 from packaging.version import Version
 from resultfiles import record
 from store import files
-from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project
+from tiny import SLOWER_FROM, WITHOUT_WHEEL
 from toolchains import ledger
 
 TAGS = [f"torch-{number}" for number in range(25)]
@@ -161,12 +161,6 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
 
 
 # --- this machine for all nodes --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def project(tmp_path):
-    pytest.importorskip("asv")
-    return Project(tmp_path)
 
 
 PLAN = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "1", "--no-report")

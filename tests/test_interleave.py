@@ -46,13 +46,8 @@ def home(tmp_path, monkeypatch):
 
 def test_both_sides_are_measured_in_turns(tmp_path, home, monkeypatch):
     """No verdict from two processes, but the collection is whole: same cells, pairs, records that belong together."""
-    result = collected(
-        monkeypatch,
-        tmp_path,
-        ["installed", sys.executable],
-        r"conversion.NumpyToTorch.*'torch\.from_numpy\(a\)'.*, 8\)",
-        2,
-    )
+    only = r"conversion.NumpyToTorch.*'torch\.from_numpy\(a\)'.*, 8\)"
+    result = collected(monkeypatch, tmp_path, ["installed", sys.executable], only, 2)
     assert result.interleaved and len(result.cells) == 1
     for side in ("base", "new"):  # how many of them were calm is the machine's business
         (taken,) = (tmp_path / side).rglob(f"*{files.MEASUREMENTS}")

@@ -237,26 +237,18 @@ def test_large_transfers_are_checked_at_both_ends_and_in_the_middle_by_slices(mo
     assert moving.parts_of(torch.arange(9)) == [...]
 
 
-def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch):
-    route = routes.find("t.to(device)", routes.HOST_TO_DEVICE)
-
+# When it is called, on the way back, where it is compared, and when it is made
+@pytest.mark.parametrize("owner, name", [(moving.Move, "call"), (moving, "same"), (moving, "host_tensor")])
+def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch, owner, name):
     def none_left(*arguments, **options):
         raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB\nand pages of advice")
 
-    move = moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
-    monkeypatch.setattr(moving.Move, "call", none_left)
+    monkeypatch.setattr(owner, name, none_left)
     with pytest.raises(NotImplementedError, match=r"^out of memory: CUDA out of memory\. Tried to allocate 1\.00 GiB$"):
-        move.verify()
-    monkeypatch.undo()
-    monkeypatch.setattr(moving, "same", none_left)  # on the way back, where it is compared
-    with pytest.raises(NotImplementedError, match="^out of memory: CUDA"):
-        move.verify()
-    monkeypatch.setattr(moving, "host_tensor", none_left)
-    with pytest.raises(NotImplementedError, match="out of memory"):
-        moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
-    monkeypatch.setattr(moving, "host_tensor", lambda *_: 1 / 0)
+        moved(device, "t.to(device)").verify()
+    monkeypatch.setattr(owner, name, lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # any other failure is not swallowed
-        moving.Move(route, routes.PAGEABLE, "float32", 4096, device)
+        moved(device, "t.to(device)").verify()
 
 
 @pytest.mark.parametrize("variable", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING"])

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, until
 from measuring import processes
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks /proc what runs")
@@ -42,11 +42,8 @@ cli.run(main)
 """
 
 
-def gone(number, seconds=5.0):
-    until = time.monotonic() + seconds
-    while processes.members(number) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not processes.members(number)
+def check_gone(number):
+    until(lambda: not processes.members(number), 5)
 
 
 @pytest.fixture
@@ -72,7 +69,8 @@ def test_nothing_runs_on(running, names, code):
         ours.send_signal(getattr(signal, name))
         time.sleep(0.2 * (len(names) - 1))
     _, complaint = ours.communicate(timeout=10)
-    assert ours.returncode == code and gone(number)
+    assert ours.returncode == code
+    check_gone(number)
     assert len(names) > 1 or complaint.split() == ([] if name == "SIGKILL" else ["-c:", "interrupted"])
 
 
@@ -81,7 +79,7 @@ def test_what_a_program_leaves_behind_goes_with_it():
     code = "import os, time\nif not os.fork():\n    os.setpgid(0, 0)\n    time.sleep(60)\n"
     with processes.session([sys.executable, "-c", code], ROOT) as process:
         assert process.wait(10) == 0
-    assert gone(process.pid)
+    check_gone(process.pid)
 
 
 def test_apart_gives_what_was_printed(tmp_path):
@@ -99,12 +97,8 @@ def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
     (tmp_path / "torch.py").write_text(torch)
     code = f"import os\nfrom measuring import machine\nos.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
     ours = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": f"{ROOT}/scripts:{ROOT}"})
-    until = time.monotonic() + 60
-    while not asked.is_file() or not asked.read_text():
-        assert time.monotonic() < until and ours.poll() is None
-        time.sleep(0.02)
-    number = int(asked.read_text())
+    number = int(until(lambda: ours.poll() is None and asked.is_file() and asked.read_text()))
     assert processes.members(number) and number != os.getsid(0)
     ours.kill()
     ours.wait()
-    assert gone(number)
+    check_gone(number)

@@ -15,17 +15,10 @@ from measuring.plans import coarse_to_fine
 from measuring.runner import Journal
 from store import files
 from store.records import Toolchain, name_of, with_samples
-from tiny import WITHOUT_WHEEL, Project, torch_wheel, wheel
-
-pytest.importorskip("asv")
+from tiny import WITHOUT_WHEEL, torch_wheel, wheel
 
 CONVERT = "conversion.NumpyToTorch.timeit_convert"
 THREE = ("--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0")
-
-
-@pytest.fixture
-def project(tmp_path):
-    return Project(tmp_path)
 
 
 def commit_of(project, tag):

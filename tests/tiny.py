@@ -15,10 +15,11 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from hashlib import sha256
-from importlib.metadata import distribution
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import asv_runner
 import psutil
 from store import files
 from store.records import Record
@@ -99,10 +100,10 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
 
 def torch_wheel(folder: Path, release: str, variant: str = "") -> Path:
     """A torch whose package index build is a CUDA build: only torch/version.py says so."""
-    version = f"__version__ = '{release}+{variant or 'cu126'}'\ncuda = {None if variant else '12.6'!r}\nhip = None\n"
+    text = f"__version__ = '{release}+{variant or 'cu126'}'\ncuda = {None if variant else '12.6'!r}\nhip = None\n"
     code = "from .version import __version__\nfrom . import version\nversion.git_version = ''\n"
     code += "def get_num_threads():\n    return 1\n"
-    files = {"torch/__init__.py": code, "torch/version.py": version}
+    files = {"torch/__init__.py": code, "torch/version.py": text}
     return wheel(folder, "torch", release + (f"+{variant}" if variant else ""), files)
 
 
@@ -129,13 +130,9 @@ def numpy_wheel(folder: Path, release: str) -> Path:
 
 def asv_runner_wheel(folder: Path) -> Path:
     """The installed asv_runner as a wheel again."""
-    installed = distribution("asv_runner")
-    files = {
-        str(file): Path(str(file.locate())).read_text(encoding="utf-8")
-        for file in installed.files or []
-        if file.suffix == ".py" and ".." not in file.parts
-    }
-    return wheel(folder, "asv_runner", installed.version, files)
+    package = Path(asv_runner.__file__).parent
+    files = {str(path.relative_to(package.parent)): path.read_text("utf-8") for path in package.rglob("*.py")}
+    return wheel(folder, "asv_runner", version("asv_runner"), files)
 
 
 class Project:
