@@ -1,5 +1,6 @@
 """What several test files share: the discovered suite, copies of the checkout to run things in, processes to spoil."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,7 +17,6 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 # A shell's background job ignores Ctrl-C, and so would what the tests start and then interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
-CHECKOUT = ("CITATION.cff", "asv.conf.json", "benchmarks", "pyproject.toml", "requirements.txt", "scripts", "tests")
 
 
 def environment(home, **more):
@@ -52,15 +52,15 @@ class Checkout:
     machine = "tester"
 
     def __init__(self, directory):
+        from measuring.engine import copy_code
+
         self.root, self.home = directory / "checkout", directory / "home"
         self.results = self.root / "reports" / "results"
         self.home.mkdir(parents=True)
-        for name in CHECKOUT:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
-            elif (ROOT / name).is_file():
-                self.root.mkdir(exist_ok=True)
-                shutil.copy(ROOT / name, self.root / name)
+        copy_code(ROOT, self.root)
+        shutil.copytree(ROOT / "tests", self.root / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("CITATION.cff", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.root)
 
     def run(self, *command, **more):
         return run(sys.executable, *command, home=self.home, cwd=self.root, **more)
@@ -170,16 +170,11 @@ def suite():
     return {benchmark.name: benchmark for benchmark in disc_benchmarks(str(ROOT / "benchmarks"))}
 
 
-@pytest.fixture(scope="session")
-def isolated(tmp_path_factory):
-    """Call a function of tests/inputs.py in a process of its own, forked from one that has imported torch."""
-    server = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "inputs.py")],
-        env=environment(tmp_path_factory.mktemp("home"), PYTHONPATH=str(ROOT)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@contextlib.contextmanager
+def answering(*program, home, **more):
+    """A Python program that answers lines of JSON with such lines; a function: the answer to a call's arguments."""
+    pipe, command = subprocess.PIPE, [sys.executable, *map(str, program)]
+    server = subprocess.Popen(command, env=environment(home, **more), stdin=pipe, stdout=pipe, text=True)
 
     def call(*case):
         server.stdin.write(json.dumps(case) + "\n")
@@ -189,6 +184,14 @@ def isolated(tmp_path_factory):
     yield call
     server.stdin.close()
     server.wait(30)
+
+
+@pytest.fixture(scope="session")
+def isolated(tmp_path_factory):
+    """Call a function of tests/inputs.py in a process of its own, forked from one that has imported torch."""
+    home = tmp_path_factory.mktemp("home")
+    with answering(ROOT / "tests" / "inputs.py", home=home, PYTHONPATH=str(ROOT)) as call:
+        yield call
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class Copy(Project):
                     process.kill()
 
     def check_whole(self, rounds=ROUNDS, whole=()):
-        check_whole(self.root, MACHINE, rounds, whole=whole)
+        check_whole(self.root, MACHINE, rounds, whole)
 
 
 def check_whole(root, machine, rounds, whole=()):
@@ -81,14 +81,6 @@ def ended(process):
         process.communicate()
         raise AssertionError(f"still there after {LONGEST:.0f} s") from None
     return process.returncode, complaint.strip()
-
-
-def undisturbed(copy):
-    """Seconds that a run takes which nobody ends."""
-    began = time.monotonic()
-    copy.finish()
-    copy.check_whole()
-    return time.monotonic() - began
 
 
 def kill(copy, rng: random.Random, typical):

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from conftest import until
@@ -18,6 +17,8 @@ from filelock import FileLock  # comes with asv, by way of virtualenv
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare")
 NODES = ("n1", "n2")
+# Held while there is a cluster: the nodes of another one on this machine would have the cores that its nodes have
+ALONE = FileLock(Path(tempfile.gettempdir()) / "slurm-of-tests.lock")
 CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost={host}
@@ -69,13 +70,6 @@ def _free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("", 0))
         return [one.getsockname()[1] for one in sockets]
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """No other cluster of tests on this machine meanwhile: its nodes have the cores that these have."""
-    with FileLock(Path(tempfile.gettempdir()) / "slurm-of-tests.lock"):
-        yield
 
 
 class Cluster:

@@ -27,15 +27,12 @@ from analysis.verdicts import (
     of_calls,
 )
 from cli import UserError
-from measuring.profiles import PROFILES, select
-from measuring.profiles import cells_of as cells_of_run
 from pages import comparison_words, show, tables
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
 VIEW, MAYBE, COPY = (promise["expression"] for promise in (FROM_NUMPY, AS_TENSOR, TENSOR))
 ROUTES = [VIEW, MAYBE, COPY]
-DESCRIBED = {name: made for name, made in resultfiles.DESCRIBED.items() if isinstance(made, dict)}
 DTYPES = ["float32", "float64", "float16", "complex64", "int32", "int64", "uint8", "bool"]
 NAME = "instructions.NumpyToTorch.track_instructions"
 
@@ -54,9 +51,8 @@ def side(root, counts, times=None, **record):
     return load(resultfiles.write(root, benches, records=[resultfiles.record(benches, **record)]))
 
 
-def compared(tmp_path, base, new, times=(None, None), records=({}, {}), **settings):
-    one = side(tmp_path / "base", base, times[0], **records[0])
-    other = side(tmp_path / "new", new, times[1], **records[1])
+def compared(tmp_path, base, new, times=(None, None), **settings):
+    one, other = side(tmp_path / "base", base, times[0]), side(tmp_path / "new", new, times[1])
     return comparison.compare(one, other, Settings(**settings))
 
 
@@ -204,26 +200,3 @@ def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):
         MAYBE: ("", ""),
         COPY: ("", ["21,500", "21,000 to 21,800"]),
     }
-
-
-def test_a_gate_times_what_moves_bytes_and_counts_calls():
-    gate = select(PROFILES["gate"], DESCRIBED)
-    name = "conversion.NumpyToTorch.timeit_convert"
-    found = gate[name]
-    assert any("'torch.tensor(a)', 'float32', 1048576" in cell for cell in found)
-    assert not any("'torch.from_numpy(a)'," in cell or "tolist" in cell for cell in found)
-    assert any("'torch.from_numpy(a)', 'uint8', 4096" in cell for cell in gate[NAME])
-
-
-def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
-    beside = "conversion.NumpyToTorch.timeit_convert"
-    described = {name: DESCRIBED[name] for name in (NAME, beside)}
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    found = cells_of_run(PROFILES["tracking"], described, "", "tracking")
-    assert found.unavailable == {"needs valgrind: apt-get install valgrind": (NAME,)}
-    assert {cell.partition("(")[0] for cell in found.every} == {beside}
-    with pytest.raises(UserError) as refused:
-        cells_of_run(PROFILES["instructions"], described, "", "instructions")
-    assert "valgrind" in str(refused.value)
-    monkeypatch.setattr("shutil.which", lambda name: name)
-    assert not cells_of_run(PROFILES["instructions"], described, "", "instructions").unavailable

@@ -50,7 +50,10 @@ def copies(folder, count):
 
 def test_runs_that_are_ended(tmp_path):
     rng = random.Random(SEED)
-    typical = kills.undisturbed(Copy(tmp_path / "undisturbed"))
+    undisturbed, began = Copy(tmp_path / "undisturbed"), time.monotonic()
+    undisturbed.finish()
+    typical = time.monotonic() - began
+    undisturbed.check_whole()
     for copy in copies(tmp_path, KILLS):
         kills.kill(copy, rng, typical)
 

@@ -17,6 +17,7 @@ from benchmarks import busy, routes, transfer
 KIB, MIB = 2**10, 2**20
 SHARED = yaml.safe_load(Path(profiles.__file__).with_suffix(".yaml").read_text(encoding="utf-8"))["shared"]
 CHOSEN, INTO = (profiles.plain(SHARED[name]) for name in ("chosen", "into"))
+COUNT = "instructions.NumpyToTorch.track_instructions"
 CONVERSION = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 TOY = {
     "name": "toy.Toy.timeit_it",
@@ -188,3 +189,23 @@ def test_everything_is_in_a_profile():
     assert {name for name in DESCRIBED if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
     for name, cells in select(PROFILES["full"], DESCRIBED).items():
         assert cells == spelled(name, DESCRIBED[name]["params"])
+
+
+def test_a_gate_times_what_moves_bytes_and_counts_calls():
+    gate = select(PROFILES["gate"], DESCRIBED)
+    found = gate[CONVERSION[0]]
+    assert any("'torch.tensor(a)', 'float32', 1048576" in cell for cell in found)
+    assert not any("'torch.from_numpy(a)'," in cell or "tolist" in cell for cell in found)
+    assert any("'torch.from_numpy(a)', 'uint8', 4096" in cell for cell in gate[COUNT])
+
+
+def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
+    described = {name: DESCRIBED[name] for name in (COUNT, CONVERSION[0])}
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    found = profiles.cells_of(PROFILES["tracking"], described, "", "tracking")
+    assert found.unavailable == {"needs valgrind: apt-get install valgrind": (COUNT,)}
+    assert {cell.partition("(")[0] for cell in found.every} == {CONVERSION[0]}
+    with pytest.raises(UserError, match="valgrind"):
+        profiles.cells_of(PROFILES["instructions"], described, "", "instructions")
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    assert not profiles.cells_of(PROFILES["instructions"], described, "", "instructions").unavailable

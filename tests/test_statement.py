@@ -348,26 +348,23 @@ def refuse(self, *params):
     raise NotImplementedError("needs a tachyon")
 
 
-def test_skip_in_the_benchmark_itself_is_logged(log):
-    made = benchmark(timeit_call=refuse)
-    assert not made.do_setup()
-    with pytest.raises(NotImplementedError, match="tachyon"):
-        made.run()
-    assert log()[0]["skipped"] == "needs a tachyon"
-
-
 def fail(self):
     raise ValueError("no such thing\nand a page of advice")
 
 
 @pytest.mark.parametrize(
-    "where", [{"setup": fail}, {"timeit_call": fail}, {"timeit_call": lambda self: ("fail(1)", {"fail": fail})}]
+    "what, where, reason",
+    [
+        ("skipped", {"timeit_call": refuse}, "needs a tachyon"),
+        ("failed", {"setup": fail}, "ValueError: no such thing"),
+        ("failed", {"timeit_call": fail}, "ValueError: no such thing"),
+        ("failed", {"timeit_call": lambda self: ("fail(1)", {"fail": fail})}, "ValueError: no such thing"),
+    ],
 )
-def test_other_failures_are_not_swallowed_and_their_reason_is_kept(where, log):
+def test_skips_and_failures_are_logged_and_not_swallowed(what, where, reason, log):
     made = benchmark(**where)
-    with pytest.raises(ValueError):
+    with pytest.raises(NotImplementedError if what == "skipped" else ValueError):
         made.do_setup()
         made.run()
-    assert log() == [
-        {"benchmark": "toy.Counted.timeit_call", "params": [], "failed": "ValueError: no such thing"},
-    ]
+    assert log()[0] == {"benchmark": "toy.Counted.timeit_call", "params": [], what: reason}
+    assert what == "skipped" or len(log()) == 1

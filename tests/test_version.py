@@ -1,6 +1,5 @@
 """A measurement's version: new where the code that decides a figure changes, and nowhere else."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -8,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment, run
+from conftest import ROOT, answering, run
 
 from benchmarks import version
 
@@ -55,7 +54,7 @@ for line in sys.stdin:
     if os.fork() == 0:
         found = {}
         try:
-            os.chdir(line.strip())
+            os.chdir(*json.loads(line))
             sys.path.insert(0, os.getcwd())
             found = {benchmark.name: benchmark.version for benchmark in disc_benchmarks("benchmarks")}
         finally:
@@ -68,18 +67,8 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory):
     """A function: the version of each benchmark of a checkout, by another process."""
-    settings = environment(tmp_path_factory.mktemp("home"), TZ="Asia/Tokyo", LC_ALL="C")
-    pipe = subprocess.PIPE
-    server = subprocess.Popen([sys.executable, "-c", VERSIONS], env=settings, stdin=pipe, stdout=pipe, text=True)
-
-    def ask(checkout):
-        server.stdin.write(f"{checkout.root}\n")
-        server.stdin.flush()
-        return json.loads(server.stdout.readline())
-
-    yield ask
-    server.stdin.close()
-    server.wait(30)
+    with answering("-c", VERSIONS, home=tmp_path_factory.mktemp("home"), TZ="Asia/Tokyo", LC_ALL="C") as ask:
+        yield lambda checkout: ask(str(checkout.root))
 
 
 def begins(*names, but=()):

@@ -251,6 +251,12 @@ class Project:
             found.setdefault(record.fleet.get("node", ""), {}).setdefault(record.toolchain.tag, []).append(record)
         return found
 
+    def names_hosts(self, *hosts: str) -> list[Path]:
+        """Its results and pages in which one of these words stands, or what this machine is called."""
+        every = [path for path in (self.root / "reports").rglob("*") if path.is_file()]
+        words = {path: set(files.content(path).decode().replace('"', " ").split()) for path in every}
+        return [path for path in every if words[path] & {*hosts, os.uname().nodename}]
+
     def sessions(self) -> dict[str, int]:
         """Tag -> how many sessions are filed of it, of no node."""
         return {tag: len(records) for tag, records in self.records().get("", {}).items()}
