@@ -46,8 +46,28 @@ def rounds(project, tag):
     return {visit: own for (visit, _), own in found.items()}
 
 
+def interrupted(project, *command):
+    """What the first round of the third release took, in the second round of which its history is interrupted."""
+    running = project.start(sys.executable, "scripts/track.py", *command)
+    state = project.root / ".asv" / "runs"
+    until(lambda: list(state.glob("*/track/torch-2.1.0/0")) or running.poll() is not None)
+    running.send_signal(signal.SIGINT)
+    printed, complaint = running.communicate(timeout=60)
+    assert running.returncode == 130, printed + complaint
+    assert "scripts/track.py --resume " in printed
+    assert project.sessions() == {"torch-1.13.1": 1, "torch-2.3.0": 1}
+    (path,) = state.glob("*/track/torch-2.1.0")
+    return [line for line in Journal(path.parent).lines(path.name) if line.get("round") == 0]
+
+
 def test_history(project, tmp_path, all_quiet):
-    done = project.verb("track", "--history", "torch", "--keep", "2", "--rounds", "2")
+    """Interrupted, and gone on with."""
+    command = ("--history", "torch", "--keep", "2", "--rounds", "2")
+    first_round = interrupted(project, *command)
+    wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x")
+    line = "track.py: the interrupted run had other options (--history, --only): use --resume alone"
+    assert (wrong.returncode, wrong.stderr.strip()) == (2, line)
+    done = project.verb("track", "--resume", *command)
     text = done.stdout + done.stderr
     assert done.returncode == 2, text
     reason = f"No matching distribution found for torch==={WITHOUT_WHEEL}"
@@ -61,6 +81,9 @@ def test_history(project, tmp_path, all_quiet):
     first, last = found["torch-1.13.1"]
     assert not first.drift and last.drift["cells"] == 2 and 0.5 < last.drift["median"] < 2
     assert rounds(project, "torch-1.13.1") == {1: {0, 1}, 2: {0, 1}}, "two processes, and two again"
+    taken = [line["seconds"] for line in measurements(project, "torch-2.1.0") if "seconds" in line]
+    assert rounds(project, "torch-2.1.0") == {1: {0, 1}}
+    assert first_round and all(line["seconds"] in taken for line in first_round), "it was measured again"
     assert first.toolchain == Toolchain("torch-1.13.1", "1.13.1+cu126", "1.26.4")
     assert first.settings.torch == "1.13.1+cu126" and list(first.skipped) == ["not in torch 1"]
     assert [record.failed for record in found["torch-2.2.0"]] == [reason]
@@ -85,31 +108,6 @@ def test_history(project, tmp_path, all_quiet):
     done = project.verb("track", "--resume", "--no-report")
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.sessions() == dict(zip(every, (3, 1, 1, 2, 1)))
-
-
-def test_interrupted_run_goes_on(project):
-    running = project.start(sys.executable, "scripts/track.py", *THREE, "--rounds", "2", "--no-report")
-    state = project.root / ".asv" / "runs"
-    until(lambda: list(state.glob("*/track/torch-2.1.0/0")) or running.poll() is not None)
-    running.send_signal(signal.SIGINT)
-    printed, complaint = running.communicate(timeout=60)
-    assert running.returncode == 130, printed + complaint
-    assert "scripts/track.py --resume " in printed
-    assert project.sessions() == {"torch-2.0.0": 1}
-    (path,) = state.glob("*/track/torch-2.1.0")
-    first = [line for line in Journal(path.parent).lines(path.name) if line.get("round") == 0]
-    assert first
-
-    wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x")
-    assert wrong.returncode == 2
-    line = "track.py: the interrupted run had other options (--history, --only): use --resume alone"
-    assert wrong.stderr.strip() == line
-    done = project.verb("track", "--resume", *THREE, "--no-report")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert project.sessions() == {"torch-2.0.0": 2, "torch-2.1.0": 1, "torch-2.0.1": 1}
-    assert rounds(project, "torch-2.1.0") == {1: {0, 1}}
-    taken = [line["seconds"] for line in measurements(project, "torch-2.1.0") if "seconds" in line]
-    assert all(line["seconds"] in taken for line in first), "the first round was measured again"
 
 
 def test_next_release_is_installed_ahead(project):
