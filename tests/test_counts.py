@@ -63,49 +63,42 @@ def verdicts(found):
 BASE = {(VIEW, 8): [5700, 5705, 5707], (MAYBE, 8): [6900, 6920, 6930], (COPY, 4 * KIB): [21000, 21300, 21400]}
 
 
-def test_counts_that_changed_are_found(tmp_path):
-    new = {(VIEW, 8): [9100, 9105, 9108], (MAYBE, 8): [6910, 6915, 6931], (COPY, 4 * KIB): [20100, 21300, 21900]}
-    found = compared(tmp_path, BASE, new)
-    assert verdicts(found) == {(VIEW, 8): MORE, (MAYBE, 8): AS_MANY, (COPY, 4 * KIB): INCONCLUSIVE}
-    row = found.counted.iloc[0]
-    assert (row["base_count"], row["new_count"]) == (5705, 9105) and row["ratio"] == pytest.approx(9105 / 5705)
-    assert found.exit_code == 1, "a call of more instructions is a call that became slower"
-    back = compared(tmp_path / "back", new, BASE)
-    assert verdicts(back)[VIEW, 8] == FEWER and back.exit_code == 0
-    same = compared(tmp_path / "same", BASE, BASE)
-    assert set(verdicts(same).values()) == {AS_MANY} and same.exit_code == 0
-    assert comparison_words.headline(same) == "nothing changed"
-
-
+CHANGED = {(VIEW, 8): [9100, 9105, 9108], (MAYBE, 8): [6910, 6915, 6931], (COPY, 4 * KIB): [20100, 21300, 21900]}
+LACKING = {(VIEW, 8): SKIPPED, (MAYBE, 8): None, (COPY, 4 * KIB): BASE[COPY, 4 * KIB]}
 NEAR, WIDE = [5700, 5702, 5704, 5706], [5700, 5780, 5820, 5860]
 LOW, HIGH = [5700, 5701, 5702, 5703], [6000, 6001, 6002, 6003]
 
 
+# Counts of the processes of a cell, of the same on the other side, a factor of those
+RANGES = [
+    (NEAR, NEAR, 1.02, MORE),
+    (NEAR, NEAR, 1.009, AS_MANY),  # less than the smallest change there is
+    (NEAR, NEAR, 0.98, FEWER),
+    (WIDE, WIDE, 1.02, INCONCLUSIVE),  # less than processes differ by
+    (WIDE, WIDE, 1.15, MORE),
+    (LOW, [LOW[0], *HIGH[1:]], 1.0, INCONCLUSIVE),
+    ([0, 0, 1], [5, 5, 6], 1.0, INCONCLUSIVE),  # nothing is said of a count of nothing
+]
+# All processes of one side may happen to be in one of two states: then another dtype decides
+STATES = {(VIEW, 8): LOW, (VIEW, 8, "int32"): [*LOW[:2], *HIGH[2:]]}
+OTHERS = {(VIEW, 8): HIGH, (VIEW, 8, "int32"): [*LOW[:3], *HIGH[3:]]}
+
+
 @pytest.mark.parametrize(
-    ("base", "new", "factor", "verdict"),
+    ("base", "new", "verdicts", "code"),
     [
-        (NEAR, NEAR, 1.02, MORE),
-        (NEAR, NEAR, 1.009, AS_MANY),  # less than the smallest change there is
-        (NEAR, NEAR, 0.98, FEWER),
-        (WIDE, WIDE, 1.02, INCONCLUSIVE),  # less than processes differ by
-        (WIDE, WIDE, 1.15, MORE),
-        (LOW, [LOW[0], *HIGH[1:]], 1.0, INCONCLUSIVE),
-        ([0, 0, 1], [5, 5, 6], 1.0, INCONCLUSIVE),  # nothing is said of a count of nothing
+        (BASE, CHANGED, [MORE, AS_MANY, INCONCLUSIVE], 1),  # a call of more instructions is one that became slower
+        (CHANGED, BASE, [FEWER, AS_MANY, INCONCLUSIVE], 0),
+        (BASE, BASE, [AS_MANY] * 3, 0),
+        (BASE, LACKING, [GONE, FAILED, AS_MANY], None),
+        (LACKING, BASE, [NEW, FAILED, AS_MANY], None),
+        (STATES, OTHERS, [INCONCLUSIVE] * 2, 2),
+        *(({(VIEW, 8): a}, {(VIEW, 8): [times * n for n in b]}, [verdict], None) for a, b, times, verdict in RANGES),
     ],
 )
-def test_the_range_over_processes_decides(tmp_path, base, new, factor, verdict):
-    found = compared(tmp_path, {(VIEW, 8): base}, {(VIEW, 8): [factor * count for count in new]})
-    assert verdicts(found) == {(VIEW, 8): verdict}
-
-
-def test_what_another_dtype_shows_of_memory_layout_counts(tmp_path):
-    """All processes of one side may happen to be in one of two states."""
-    found = compared(
-        tmp_path,
-        {(VIEW, 8): LOW, (VIEW, 8, "int32"): [*LOW[:2], *HIGH[2:]]},
-        {(VIEW, 8): HIGH, (VIEW, 8, "int32"): [*LOW[:3], *HIGH[3:]]},
-    )
-    assert set(found.counted["verdict"]) == {INCONCLUSIVE}
+def test_the_range_over_processes_decides(tmp_path, base, new, verdicts, code):
+    found = compared(tmp_path, base, new)
+    assert list(found.counted["verdict"]) == verdicts and code in (None, found.exit_code)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.1])
@@ -119,13 +112,12 @@ def test_memory_layout_looks_like_no_change(tmp_path, factor):
     assert changed <= 0.005 if factor == 1 else changed >= 0.8
 
 
-def test_what_one_side_lacks_is_said(tmp_path):
-    new = {(VIEW, 8): SKIPPED, (MAYBE, 8): None, (COPY, 4 * KIB): BASE[COPY, 4 * KIB]}
-    found = compared(tmp_path, BASE, new)
-    assert verdicts(found) == {(VIEW, 8): GONE, (MAYBE, 8): FAILED, (COPY, 4 * KIB): AS_MANY}
-    assert verdicts(compared(tmp_path / "back", new, BASE))[VIEW, 8] == NEW
-    reasons = {(row["route"], row["nbytes"]): row["reason"] for row in found.counted.to_dict("records")}
-    assert (reasons[VIEW, 8], reasons[MAYBE, 8].what) == (Reason(SKIPS, "new", "the reason"), FAILED)
+def test_counts_ratios_and_reasons_are_told(tmp_path):
+    row = compared(tmp_path / "changed", BASE, CHANGED).counted.iloc[0]
+    assert (row["base_count"], row["new_count"]) == (5705, 9105) and row["ratio"] == pytest.approx(9105 / 5705)
+    gone, failed, _ = compared(tmp_path / "lacking", BASE, LACKING).counted["reason"]
+    assert (gone, failed.what) == (Reason(SKIPS, "new", "the reason"), FAILED)
+    assert comparison_words.headline(compared(tmp_path / "same", BASE, BASE)) == "nothing changed"
 
 
 @pytest.mark.parametrize(
