@@ -4,11 +4,10 @@ import ast
 import builtins
 import json
 import re
-import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, environment, run
+from conftest import ROOT, run
 from store.records import made_of
 
 from benchmarks import contracts, routes, sources
@@ -230,22 +229,14 @@ def test_a_new_route_is_one_entry(checkout):
     entry = f'\nROUTES = (\n    Route("{NEW}", NUMPY_TO_TORCH, ALIAS, inputs=FROM_NUMPY),\n'
     catalogue.write_text(text.replace("\nROUTES = (\n", entry), encoding="utf-8")
 
-    # its contract tests, while asv measures
-    contracts = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_contracts.py", "-k", "view_as"],
-        cwd=checkout.root,
-        env=environment(checkout.home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    contracts = checkout.run("-m", "pytest", "tests/test_contracts.py", "-k", "view_as", timeout=240)
+    passed = re.search(r"(\d+) passed", contracts.stdout)
+    assert contracts.returncode == 0, contracts.stdout
+    assert passed and int(passed.group(1)) > 20 and "failed" not in contracts.stdout, contracts.stdout
+
     cells = [rf"^conversion\.NumpyToTorch.*view_as.*'float32', {nbytes}\)" for nbytes in (4096, 2**20)]
     ran = checkout.bench(*cells, r"^conversion\.NumpyToTorch.*'torch.tensor\(a\)', 'float32', (4096|1048576)\)")
-    output, _ = contracts.communicate(timeout=240)  # a machine that does other work, too
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert contracts.returncode == 0, output
-    passed = re.search(r"(\d+) passed", output)
-    assert passed and int(passed.group(1)) > 20 and "failed" not in output, output
 
     name = "conversion.NumpyToTorch.timeit_convert"
     described = json.loads((checkout.results / "benchmarks.json").read_text(encoding="utf-8"))

@@ -63,20 +63,18 @@ def cluster(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "options, line",
     [
-        (
-            ("--partition", "cpu", "--time", "2990"),
-            "the partition allows 2880 minutes per job, but 2990 are needed: with --time",
-        ),
-        (("--nodes", "0"), "argument --nodes: takes a whole number from 1"),
-        (("--nodes", "2", "--copies", "3"), "--copies 3 needs at least as many nodes, but --nodes is 2"),
-        (("--engine", "debug", "--mem", "2G"), "--engine debug measures on this machine and takes no --mem"),
-        (("--reference", "9.9"), "--reference 9.9: no release of torch"),
-        (("--partition", "a/b"), "--machine 'a/b': use letters"),
-        (("--resume",), "nothing to resume: no campaign is incomplete"),
+        ("--partition cpu --time 2990", "the partition allows 2880 minutes per job, but 2990 are needed: with --time"),
+        ("--nodes 0", "argument --nodes: takes a whole number from 1"),
+        ("--nodes 2 --copies 3", "--copies 3 needs at least as many nodes, but --nodes is 2"),
+        ("--engine debug --mem 2G", "--engine debug measures on this machine and takes no --mem"),
+        ("--reference 9.9", "--reference 9.9: no release of torch"),
+        ("--partition a/b", "--machine 'a/b': use letters"),
+        ("--resume", "nothing to resume: no campaign is incomplete"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_waits(called, cluster, options, line):
-    code, _, complaint = called(fleet, "--history", "torch", "--since", "2.13", "--nodes", "2", *options, "--dry-run")
+    command = f"--history torch --since 2.13 --nodes 2 {options} --dry-run"
+    code, _, complaint = called(fleet, *command.split())
     assert code == 2 and complaint.startswith(f"fleet.py: {line}") and complaint.count("\n") == 1
 
 

@@ -9,13 +9,12 @@ import sys
 
 import fleet
 import pytest
-import report
 import slurm
 import tiny
 from analysis.history import histories_of
 from analysis.results import load
 from cli import UserError
-from conftest import until
+from conftest import build, until
 from measuring import fleet as campaign
 from resultfiles import contract
 from store.files import MEASUREMENTS, content, read_measurements
@@ -77,13 +76,6 @@ def first_filed(project, ours):
     nodes = project.root / ".asv" / "fleet" / "both"
     until(lambda: [*nodes.glob("*/node-*/suite/reports/results/both/*.jsonl")] or ours.poll() is not None, 240)
     assert ours.poll() is None, said(project)
-
-
-def report_of(project):
-    """The pages of what was gathered; the project itself has no numpy to build them with."""
-    output = project.root / "out"
-    assert report.main(["--results", str(project.filed), "--output", str(output)]) == 0
-    return output
 
 
 def said(project):
@@ -313,7 +305,8 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp
     counts = made.changes[made.changes["what"] == "instructions"]
     assert set(zip(counts["route"], counts["release"], counts["verdict"])) == {(EVERYWHERE, SLOWER_EVERYWHERE, "more")}
 
-    page = (report_of(decided) / "history" / "both" / "README.md").read_text(encoding="utf-8")
+    build(decided.filed, tmp_path / "out")  # here, for the project itself has no numpy to build them with
+    page = (tmp_path / "out" / "history" / "both" / "README.md").read_text(encoding="utf-8")
     assert "on 2 of 2 nodes" in page and f"not on {names['n1']}" in page
     assert decided.names_hosts(*slurm.NODES) == []
 
@@ -336,7 +329,8 @@ def test_a_history_of_each_type_of_node(tmp_path, cluster, scratch):
         ((node, found),) = project.records(kind).items()
         assert node == "node-a" and {tag: len(records) for tag, records in found.items()} == counts
 
-    output = report_of(project)
+    output = tmp_path / "out"
+    build(project.filed, output)
     rows = list(csv.DictReader((output / "history" / "changes.csv").open(encoding="utf-8")))
     timed = {(row["route"], row["release"], row["machine"], row["said"]) for row in rows if row["what"] == "time"}
     assert timed == {

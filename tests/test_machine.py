@@ -1,8 +1,11 @@
-"""What is done beside a run on a device: it is kept awake, its processes are near it, and how it ran is told."""
+"""What of a machine bears on a run: what is to be changed, a device that is kept awake, cores near it, how it ran."""
 
 import contextlib
+import itertools
+import math
 import re
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import measuring.engine
@@ -14,7 +17,7 @@ from measuring.machine import Awake
 from measuring.processes import members
 from measuring.profiles import Cells, Profile, Rule
 from measuring.runner import device_probe
-from store.records import Record, Toolchain
+from store.records import Conditions, Record, Toolchain
 
 HOLDS = f"import sys; print({measuring.machine.AWAKE!r}, flush=True); sys.stdin.read()"
 
@@ -133,3 +136,41 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
     assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}
     assert changed == {"slowed by power": ("b",), "link generation": ("c",), "clock": ("b",)}
     assert device_probe(lines[-1:]) == ({}, {})
+
+
+# run.py --check: what is to be changed is said, what is fine is not --------------------------------------------------
+
+FINE = Conditions(cores=8, cores_allowed=8, governor="performance", load_average=0.2)
+
+
+@pytest.mark.parametrize("known", [FINE, replace(FINE, governor="", load_average=None)])
+def test_nothing_to_change(known):
+    assert not any(measuring.machine.findings(known, 0.99, math.inf).values())
+
+
+@pytest.mark.parametrize(
+    "change, quiet, quota, what, advice",
+    [
+        ({"load_average": 5.0}, 0.99, 8, "load average 5.0", "end what else runs"),
+        ({"cores_allowed": 1}, 0.99, 8, "1 of 8 cores", "allow two"),
+        ({}, 0.99, 1.5, "a quota of 1.5", "--cpus"),
+        ({"governor": "powersave"}, 0.99, 8, "frequency governor powersave", "cpupower frequency-set"),
+        ({}, 0.5, 8, "quiet 50% of the time", "twice as long"),
+    ],
+)
+def test_what_is_to_be_changed(change, quiet, quota, what, advice):
+    found = measuring.machine.findings(replace(FINE, **change), quiet, quota)
+    assert advice in found.pop(what) and not any(found.values())
+
+
+def test_quiet_is_near_the_fastest_level_that_probes_hold(monkeypatch):
+    probes = itertools.cycle([25, 25, 26, 40])
+    monkeypatch.setattr(measuring.machine, "probe", lambda: next(probes))
+    assert measuring.machine.quiet_now(0.05) == pytest.approx((0.75, 1.16), abs=0.05)
+
+
+def test_on_this_machine(checkout):
+    done = checkout.run("scripts/run.py", "--check")
+    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode == any(said.startswith("! ") for said in done.stdout.splitlines())
+    assert not checkout.results.exists() or not list(checkout.results.glob(f"{checkout.machine}/*"))
