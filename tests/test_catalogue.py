@@ -1,18 +1,18 @@
 """One entry of the catalogue reaches all that is made of it; importing the package that holds it does nothing."""
 
-import ast
 import builtins
 import json
 import re
 import sys
+from types import SimpleNamespace
 
+import grimp  # comes with import-linter
 import pytest
 from conftest import ROOT, run
 from store.records import made_of
 
-from benchmarks import contracts, routes, sources
+from benchmarks import contracts, nvml, routes, sources
 
-BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
 DIRECTIONS = {getattr(routes, name) for name in dir(routes) if re.fullmatch(r"[A-Z]+_TO_[A-Z]+", name)}
 EVERY = pytest.mark.parametrize("route", routes.ROUTES, ids=lambda r: f"{r.expression} {r.direction}")
@@ -138,27 +138,15 @@ def test_parameters_do_not_depend_on_the_version(suite, tmp_path, torch_version,
 # Import -------------------------------------------------------------------------------------------------------------
 
 
-def imported(path):
-    """Names of the modules that a file needs; relative ones begin with a dot. One it can do without is tried first."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    tried = {
-        statement
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(h.type or node) for h in node.handlers)
-        for statement in node.body
-    }
-    for node in (node for node in ast.walk(tree) if node not in tried):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield "." * node.level + (node.module or "")
-
-
-@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.name)
-def test_benchmarks_import_nothing_else(path):
-    allowed = sys.stdlib_module_names | {"torch", "numpy", "asv_runner"}
-    others = [name for name in imported(path) if not name.startswith(".") and name.split(".")[0] not in allowed]
-    assert not others
+def test_benchmarks_import_nothing_else(monkeypatch):
+    """And can do without what one of them tries."""
+    graph = grimp.build_graph("benchmarks", include_external_packages=True, cache_dir=None)
+    others = {name for name in graph.modules if not name.startswith("benchmarks")} - sys.stdlib_module_names
+    assert others == {"torch", "numpy", "asv_runner", "pynvml"}
+    assert graph.find_modules_that_directly_import("pynvml") == {"benchmarks.nvml"}
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(nvml.torch.version, "hip", None)
+    assert nvml.ask(SimpleNamespace(is_cuda=True), lambda *_: pytest.fail("it was asked")) is None
 
 
 @pytest.mark.slow
