@@ -112,7 +112,7 @@ def test_memory_layout_looks_like_no_change(tmp_path, factor):
     assert changed <= 0.005 if factor == 1 else changed >= 0.8
 
 
-def test_counts_ratios_and_reasons_are_told(tmp_path):
+def test_counts_ratios_and_reasons_are_said(tmp_path):
     row = compared(tmp_path / "changed", BASE, CHANGED).counted.iloc[0]
     assert (row["base_count"], row["new_count"]) == (5705, 9105) and row["ratio"] == pytest.approx(9105 / 5705)
     gone, failed, _ = compared(tmp_path / "lacking", BASE, LACKING).counted["reason"]
