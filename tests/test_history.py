@@ -11,11 +11,10 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import changes
-from analysis.changes import AGREES, CONTRADICTS, DIFFERS, INSTRUCTIONS, LAYOUT, NOT_KNOWN, SAME, TIME, UNCHANGED
-from analysis.history import histories_of
+from analysis import history
+from analysis.history import AGREES, CONTRADICTS, DIFFERS, LAYOUT, NOT_KNOWN, SAME, UNCHANGED, histories_of
 from analysis.results import load
-from analysis.verdicts import FASTER, FEWER, MORE, SLOWER, Settings, layout_sd
+from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME, Settings, layout_sd
 from pages.history_page import headline
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from store.files import MEASUREMENTS, measurements_text, read_measurements
@@ -121,7 +120,7 @@ def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
     }
     for route, own in wanted.items():
         assert [change[2] for change in told[route]] == pytest.approx([change[2] for change in own], rel=0.02)
-    rows = changes.headlines(made).set_index("release")
+    rows = history.headlines(made).set_index("release")
     assert rows[[SLOWER, FASTER]].sum().sum() == len(planted)
     if len(planted) == len(ROUTES):
         assert headline(rows.to_dict("index")[VERSIONS[6]]) == "12 routes slower (median 1.03×)"
@@ -257,7 +256,7 @@ def stepped(every, **settings):
         benchmark="count", route=table["series"], nbytes=8, what=INSTRUCTIONS, y=np.log(table["value"])
     )
     table["error"] = table["spread"] = layout_sd(table)
-    found = table.join(changes.reported(table, Settings(**settings)))
+    found = table.join(history.reported(table, Settings(**settings)))
     return found.loc[found["verdict"] != "", ["series", "place", "verdict", "ratio"]]
 
 
@@ -366,7 +365,7 @@ def test_code_layout_is_in_no_headline(tmp_path):
     logs = planted_in(22, [(2, 5, 1.2)]) + layout
     made = history_in(write(tmp_path, logs, extra=counting(lambda k, place: 1.2 if k == 2 and place >= 5 else 1)))
     assert (made.changes["evidence"] == LAYOUT).sum() > 3, "they are real, and reported as what they are"
-    told = changes.headlines(made).set_index("release")[[SLOWER, FASTER]]
+    told = history.headlines(made).set_index("release")[[SLOWER, FASTER]]
     assert told.sum().sum() == 1 and told.loc[VERSIONS[5], SLOWER] == 1
 
 
@@ -387,7 +386,7 @@ def test_between_two_releases(tmp_path):
     made = history_in(write(tmp_path, planted_in(26, [(2, 5, 1.2), (2, 8, 1 / 1.5)])))
 
     def ratio(base, new):
-        table = changes.between(made, VERSIONS[base], VERSIONS[new])
+        table = history.between(made, VERSIONS[base], VERSIONS[new])
         (row,) = table[table["series"].str.contains("route2")].to_dict("records")
         return row
 
@@ -422,7 +421,7 @@ def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places
     logs = planted_in(28, there)
     logs += np.random.default_rng(31).normal(0, noisy, logs.shape)
     root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places])
-    table = changes.over_machines({"one": [one], "two": [history_in(root, machine="two")]})
+    table = history.over_machines({"one": [one], "two": [history_in(root, machine="two")]})
     own = table[table["route"] == ROUTES[planted[0][0]]]
     assert set(own["release"]) == {VERSIONS[place] for _, place, _ in planted}
     first, other = (own[own["machine"] == name] for name in ("one", "two"))
@@ -431,7 +430,7 @@ def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places
         at = VERSIONS.index(row["release"])
         around = max(p for p in places if p < at), min(p for p in places if p >= at)
         assert (row["since"], row["until"]) == tuple(VERSIONS[place] for place in around)
-    assert changes.over_machines({"one": [one]}).empty
+    assert history.over_machines({"one": [one]}).empty
 
 
 def on_nodes(root, changed, count=2, sd=0.005, node_sd=0.03):

@@ -3,7 +3,7 @@
 A verdict rests on processes (see statistics.py). A cell is **faster** or **slower** where its false discovery rate is
 at most ``Settings.fdr`` and its own p value at most ``Settings.promise``: the first bounds the share of wrong flags
 among the flags of a large comparison, the second the chance that an unchanged cell is flagged in one of any size.
-Of two releases of one history the figures and verdicts are those of that history (see changes.between).
+Of two releases of one history the figures and verdicts are those of that history (see history.between).
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from toolchains import selection
 
 from benchmarks.contracts import Role
 
-from . import changes, statistics, verdicts
-from .history import History, histories_of, series_of
+from . import statistics, verdicts
+from .history import History, between, histories_of, series_of
 from .results import MEASURED, OF_CELL, SKIPPED, Results, load, load_files, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, NARROWER, Bools, Estimate, Floats
 from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, TIMED, Reason, Settings
@@ -260,7 +260,7 @@ def compare(
     table = _with(table, decided.assign(noise=noise))
     counted = _with(counted, _judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
     if history:
-        said = changes.between(*history).set_index(["series", "what"])
+        said = between(*history).set_index(["series", "what"])
         table, counted = (_as_in(said, rows, settings) for rows in (table, counted))
     if check.lower > settings.promise:
         table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
@@ -529,7 +529,7 @@ def _belong_together(base: Results, new: Results, fresh_base: Results, fresh_new
 
 
 def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The rows of times, or of counts, with what their history says of the same routes (see changes.between): the cells
+    """The rows of times, or of counts, with what their history says of the same routes (see history.between): the cells
     of a series as one row, the first, with the parameter ``sizes`` (its ends, in bytes) for nbytes."""
     series, same = series_of(rows), 1 + settings.equivalence
     own = said.reindex(pd.MultiIndex.from_arrays([series, rows["what"]])).set_axis(rows.index)

@@ -28,8 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from analysis.changes import CHANGED, FDR, reported
-from analysis.history import CONTROL, History, histories_of
+from analysis.history import CHANGED, CONTROL, FDR, History, histories_of, reported
 from analysis.results import load
 from analysis.statistics import HALF, q_values, rate_bounds
 from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME

@@ -12,8 +12,7 @@ import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from analysis.changes import LAYOUT
-from analysis.history import History
+from analysis.history import LAYOUT, History
 from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
 

@@ -10,8 +10,7 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
-from analysis.changes import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, headlines, over_machines
-from analysis.history import History
+from analysis.history import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, History, headlines, over_machines
 from analysis.results import Results
 from analysis.statistics import HALF, MIN_PROCESSES
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, SLOWER, TIME

@@ -17,8 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 import cli
 import jinja2
 import pandas as pd
-from analysis.changes import CHANGED, LAYOUT, by_route, headlines
-from analysis.history import History, histories_of
+from analysis.history import CHANGED, LAYOUT, History, by_route, headlines, histories_of
 from analysis.results import load
 from analysis.verdicts import MORE, SLOWER
 from cli import put
@@ -34,7 +33,7 @@ SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of 
 
 @dataclass(frozen=True)
 class News:
-    """What one release changed on a machine: ``row`` of ``changes.headlines``, and its changes, one row per route, the
+    """What one release changed on a machine: ``row`` of ``history.headlines``, and its changes, one row per route, the
     largest change of time first. before: the release before it."""
 
     history: History
