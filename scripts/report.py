@@ -66,7 +66,7 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
 def gather(reports: Path, folder: Path, url: str | None, with_asv: bool) -> int:
     """Gather pages and results in a folder, whose content is deleted, with the address that it will have; the code."""
     from analysis.results import load
-    from pages import site, spreadsheet
+    from pages import site, tables
 
     if url and urlsplit(url).scheme not in ("http", "https"):
         raise UserError(f"--url {url}: write it with https://")
@@ -74,7 +74,7 @@ def gather(reports: Path, folder: Path, url: str | None, with_asv: bool) -> int:
         raise UserError(f"--site {folder} holds something else: name an empty directory")
     results = load(reports / "results")
     site.gather(reports, folder)
-    spreadsheet.write_figures(results, folder)
+    tables.write_figures(results, folder)
     if with_asv:
         command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(folder.absolute() / site.ASV)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -12,7 +12,7 @@ from analysis.cells import cells_of
 from analysis.choices import BEST, TIE, asked, choices
 from analysis.findings import Semantics
 from analysis.results import load, noise_of_cells
-from pages import show, spreadsheet, tables
+from pages import show, tables
 from pages.advice import advice, conditions, title, unusual
 from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy
 
@@ -179,7 +179,7 @@ def memory_said(loaded, *names):
     first = loaded.processes.drop_duplicates("cell")
     yield {tuple(getattr(cell, name) for name in names): cell.memory for cell in cells_of(loaded).itertuples()}
     yield dict(zip(zip(*(first[name] for name in names)), noise_of_cells(first, loaded.benchmarks)))
-    rows = csv.DictReader(io.StringIO(spreadsheet.csv_of(loaded)))
+    rows = csv.DictReader(io.StringIO(tables.csv_of(loaded)))
     yield {tuple(row[name] for name in names): row["contract"] for row in rows if row["seconds"]}
 
 

@@ -19,7 +19,7 @@ from analysis.choices import BEST, SLOWER, UNDECIDED, Case, Need, answer, choice
 from analysis.results import load
 from cli import UserError
 from noise import processes
-from pages import families, show, spreadsheet, tables
+from pages import families, show, tables
 from resultfiles import Bench, around, contract, conversion
 from scipy import stats
 from test_answers import FIRST, KIB, MIB, NOISY, SECOND, SIZES, disturbed, loaded
@@ -147,7 +147,7 @@ def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
     made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results))
     assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
     assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
-    rows = list(csv.DictReader(io.StringIO(spreadsheet.csv_of(results))))
+    rows = list(csv.DictReader(io.StringIO(tables.csv_of(results))))
     assert {(row["route"], int(row["nbytes"])): row["quiet"] == "True" for row in rows} == found
 
 

@@ -9,7 +9,7 @@ import pytest
 import resultfiles
 from analysis.results import load
 from conftest import build
-from pages import machine, show, spreadsheet
+from pages import machine, show, tables
 from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, steady
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
@@ -77,7 +77,7 @@ def test_the_csv_holds_every_cell(page, snapshot):
     assert text.splitlines() == snapshot
     digest = hashlib.sha256((page / "results.csv").read_bytes()).hexdigest()
     assert digest in (page / "index.html").read_text() and digest in (page / "README.md").read_text()
-    assert set(text.splitlines()[0].split(",")) == {name for names in spreadsheet.COLUMNS for name in names}
+    assert set(text.splitlines()[0].split(",")) == {name for names in tables.COLUMNS for name in names}
 
 
 def test_sections_without_figures_are_left_out(tmp_path):

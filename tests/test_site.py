@@ -11,7 +11,7 @@ import pytest
 import report
 from analysis.results import load
 from conftest import ROOT, environment
-from pages import spreadsheet
+from pages import tables
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
 
@@ -119,10 +119,10 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, called):
 
 def test_the_data_hold_every_cell_of_every_machine(committed, whole):
     results = load(committed / "reports" / "results")
-    found = pandas.read_csv(whole / spreadsheet.FIGURES_CSV, low_memory=False)
+    found = pandas.read_csv(whole / tables.FIGURES_CSV, low_memory=False)
     assert len(found) == len(results.cells) and set(found["machine"]) == set(results.cells["machine"])
     assert found["seconds"].count() == len(results.timed) and found["value"].count() == len(results.values)
-    said = pandas.read_csv(whole / spreadsheet.FIGURES_COLUMNS_CSV)
+    said = pandas.read_csv(whole / tables.FIGURES_COLUMNS_CSV)
     assert list(said["column"]) == list(found.columns) and said["meaning"].str.len().min() > 10
     assert set(found["history"].dropna()) == {"torch", "numpy"}
     assert (found["low"].dropna() <= found["high"].dropna()).all()

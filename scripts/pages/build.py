@@ -17,8 +17,7 @@ from benchmarks.contracts import ONE_THREAD
 from . import history_page, release_notes, show
 from .machine import MOSTLY, page_of
 from .page import Page, Section, write, write_into
-from .spreadsheet import csv_of, text_of
-from .tables import Entry, Table
+from .tables import Entry, Table, csv_of, text_of
 
 HISTORY = "history"  # beside the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"

@@ -21,8 +21,7 @@ from pages.advice import Box, capital
 from pages.comparison_words import factor, number
 from pages.page import Page, Section, write_into
 from pages.show import code, prose
-from pages.spreadsheet import FIGURE, text_of
-from pages.tables import Entry, Table, named
+from pages.tables import FIGURE, Entry, Table, named, text_of
 
 from .history_figure import figures_of, grad_of, heats_of
 

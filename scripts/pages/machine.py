@@ -43,8 +43,7 @@ from .advice import advice, conditions, embedded, neighbours, setting, takes, ti
 from .figures import Figure
 from .page import Page, Section
 from .show import prose
-from .spreadsheet import FIGURE, columns_of
-from .tables import Table
+from .tables import FIGURE, Table, columns_of
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
