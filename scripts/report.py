@@ -54,34 +54,34 @@ def after_run(machine: str, python: Path | None = None) -> int:
 def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     """Say what is wrong with results that somebody submits, by this suite's benchmarks.json; the exit code."""
     from analysis.submission import findings
-    from pages import show, site
+    from pages import build, show
 
-    said = site.said(directory.absolute().name, findings(directory, suite))
+    said = build.submission(directory.absolute().name, findings(directory, suite))
     print(*(line(show.to_plain(sentence)) for sentence in said), sep="\n")
     if markdown:
-        put(markdown, site.comment(said))
+        put(markdown, build.comment(said))
     return int(len(said) > 1)
 
 
 def gather(reports: Path, folder: Path, url: str | None, with_asv: bool) -> int:
     """Gather pages and results in a folder, whose content is deleted, with the address that it will have; the code."""
     from analysis.results import load
-    from pages import site, tables
+    from pages import build, tables
 
     if url and urlsplit(url).scheme not in ("http", "https"):
         raise UserError(f"--url {url}: write it with https://")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "index.html").is_file():
         raise UserError(f"--site {folder} holds something else: name an empty directory")
     results = load(reports / "results")
-    site.gather(reports, folder)
+    build.gather(reports, folder)
     tables.write_figures(results, folder)
     if with_asv:
-        command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(folder.absolute() / site.ASV)]
+        command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(folder.absolute() / build.ASV)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
     if url:
-        site.address(folder, url)
+        build.address(folder, url)
     print(line(os.path.relpath(folder / "index.html")))
     return 0
 

@@ -33,7 +33,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from measuring import fleet as campaign
 from pages import build, show
-from pages.site import comment, said
 from resultfiles import contract, conversion
 from store import files
 from store.files import KINDS as OF_LINE
@@ -224,8 +223,8 @@ def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
     """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
     with with_another_value(offered, kind, drawn(data, action)):
         try:
-            sentences = said(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
-            assert all(map(shown, map(show.to_plain, sentences))) and len(comment(sentences)) < 65_536
+            sentences = build.submission(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
+            assert all(map(shown, map(show.to_plain, sentences))) and len(build.comment(sentences)) < 65_536
             if len(sentences) == 1:  # the last step of the findings has loaded it
                 with unittest.mock.patch.object(plugin.log, "warning") as warned:
                     plugin.recorded(offered.parent)

@@ -14,8 +14,7 @@ import report
 import resultfiles
 from analysis import submission
 from conftest import ROOT, environment
-from pages import show
-from pages.site import comment, said
+from pages import build, show
 from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, around, conversion, memcpy
 from store import files
 from toolchains.ledger import Toolchain
@@ -424,5 +423,5 @@ def test_every_finding_has_words():
     kinds = set(re.findall(r'"([a-z_]+)"', "".join(sources))) & set(show._prose("submission").blocks)
     assert len(kinds) == 23 and kinds == set(show._prose("submission").blocks)
     for kind in kinds:
-        head, line = said("box", [submission.Finding("file", kind, "about", (0.25, 0.5), 1)])
-        assert show.to_plain(line).startswith("`file`: ") and comment([line])
+        head, line = build.submission("box", [submission.Finding("file", kind, "about", (0.25, 0.5), 1)])
+        assert show.to_plain(line).startswith("`file`: ") and build.comment([line])

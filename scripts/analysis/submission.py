@@ -1,7 +1,7 @@
 """May results that somebody submits be published? What this suite writes is listed here, and all else is refused.
 
 First the directory, then what its files hold, then what was measured. A step is taken where the one before found
-nothing, so none of them meets what it was not made for. ``pages/site.py`` puts findings into words.
+nothing, so none of them meets what it was not made for. ``pages/build.py`` puts findings into words.
 """
 
 import json

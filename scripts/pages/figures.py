@@ -4,7 +4,6 @@ import hashlib
 import io
 import itertools
 import math
-import os
 import re
 import sys
 import textwrap
@@ -15,11 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-
-os.environ["MPLBACKEND"] = "svg"  # draws into files, needs no display, whatever it named before
-import matplotlib.pyplot as plt
 from analysis.cells import Limit, Row, at_usual_size, conversions, usual_dtype, usual_size
 from analysis.choices import Need
 from analysis.comparison import Comparison
