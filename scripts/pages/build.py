@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,19 +23,13 @@ from store.records import recent
 
 from benchmarks.contracts import ONE_THREAD
 
-from . import history_page, release_notes, show
+from . import history_page, release_notes, show, tables
 from .machine import MOSTLY, page_of
 from .page import Page, Section, write, write_into
 from .tables import Entry, Table, csv_of, text_of
 
 HISTORY = "history"  # beside the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
-COLUMNS = {
-    ("machine", "question"): "the machine, and the need that is answered",
-    ("threads",): "torch threads: 1, or all (torch's default); empty for transfers",
-    ("nbytes", "route"): "size of the source in bytes, and the fastest safe route there",
-    ("seconds", "quiet"): "its time in seconds per call; False: no quiet sample, so an upper bound",
-}
 WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines stand next to each other, as far as all have measured them
 ASV = "asv"  # where asv's own site is, whose links its scripts make
 RESULTS = "results"
@@ -65,8 +60,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
     page = page_of(loaded, before, machine, others, csv, links)
     written = [(page, write(output / machine, page))]
     if histories:
-        csv = history_page.csv_of(histories)
-        releases_page = history_page.page_of(everything, histories, csv)
+        releases_page = history_page.page_of(everything, histories)
         written.append((releases_page, write(output / HISTORY / machine, releases_page)))
     return Built(machine, written, histories)
 
@@ -122,7 +116,7 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
         links.append((each.machine, f"{quote(each.machine)}/"))
         links += [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")] if each.links else []
     best = pd.concat([each.best.assign(machine=each.machine) for each in machines], ignore_index=True)
-    table = side_by_side(best, machines)
+    table, columns = side_by_side(best, machines), tables.columns("answers")
     return Page(
         title=TITLE,
         machine="",
@@ -133,8 +127,8 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
         sections=[Section("routes", "Fastest safe routes", show.prose("index", "answers"), tables=(table,))],
         links=tuple(links),
         command="python scripts/run.py",
-        csv=text_of(best[[name for names in COLUMNS for name in names]]),
-        columns=COLUMNS,
+        csv=text_of(best[[*chain(*columns)]]),
+        columns=columns,
         data="answers.csv",
         feed="feed.xml" if any(each.links for each in machines) else "",
     )

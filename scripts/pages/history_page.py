@@ -8,6 +8,7 @@ And the page over several machines' histories: which changes are everywhere, and
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +25,7 @@ from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, SLOWER, TIME
 from matplotlib.axes import Axes
 from store.records import Record
 
-from pages import show
+from pages import show, tables
 from pages.advice import Box, capital
 from pages.comparison_words import factor, number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
@@ -33,25 +34,6 @@ from pages.show import code, prose
 from pages.tables import FIGURE, Entry, Table, named, text_of
 
 AT_MOST = 10  # routes that a release's table shows; results.csv has all
-MEANING = {
-    ("package", "release", "date", "before"): "the release, its day, and the release before it in this series",
-    ("machine",): "where it was measured",
-    ("files",): "results of the release in reports/results: file.jsonl.gz has the processes with all samples",
-    ("what",): "time or instructions",
-    ("benchmark",): "what was timed, then its parameters",
-    ("version",): "of the benchmark: figures of different ones do not compare",
-    ("sizes",): "bytes; a route that shares memory costs the same at every size, and is one series",
-    ("processes",): "quiet processes; 0 for instructions",
-    ("value", "low", "high"): "seconds or instructions, with a 95 % interval",
-    ("level",): "the value between two changes",
-    ("verdict", "ratio", "ratio_low", "ratio_high", "q"): "where a level begins: new over old, and the evidence",
-    ("earliest", "latest"): "the releases between which the change lies (95 %)",
-    ("evidence",): "what instructions say of time, and time of them",
-    ("nodes_with", "nodes_without"): "nodes that show the change, and that do not",
-    ("control",): "True for work that no release can change",
-}
-FIRST = ["package", "machine", "release", "date", "before", "files", "what", "benchmark"]
-LAST = [name for group in MEANING for name in group if name not in FIRST]  # after the parameters
 # Of pictures
 ACROSS = 2  # panels in a row
 PANEL, HEIGHT = 3.3, 1.5  # inches, of a plot of times
@@ -65,15 +47,6 @@ GROUP = ["direction", "contract"]
 # Of the page over several machines
 MOST_SHARED = 30  # rows of a table; changes.csv has all
 IN_BOX = 3  # changes of each sort that the head of the page names
-SHARED: dict[tuple[str, ...], str] = {
-    ("change",): "a number: one change on all machines",
-    ("package", "release", "benchmark", "route", "dtype", "sizes", "what"): "where it was reported, and of which route",
-    ("machine", "since", "until"): "a machine that measured the route around that release, and its releases before and "
-    "after the change",
-    ("verdict", "ratio", "ratio_low", "ratio_high"): "slower, faster, more or fewer; new over old on that machine, "
-    "with its 95 % interval",
-    ("said",): "same, differs or not known",
-}
 SORTS = {
     SAME: "The same on every machine",
     DIFFERS: "Different on some machine",
@@ -87,7 +60,7 @@ def link(histories: Sequence[History]) -> str:
     return f"What releases changed: {show.join(spans)}"
 
 
-def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
+def page_of(results: Results, histories: Sequence[History]) -> Page:
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
     files = {file for history in histories for release in history.releases for file in release.files}
@@ -107,8 +80,7 @@ def page_of(results: Results, histories: Sequence[History], csv: str) -> Page:
         sections=[*sections, *_figures(histories), _method(histories, records)],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
         command=max(dict.fromkeys(commands), key=commands.count),
-        csv=csv,
-        columns=columns_of(csv),
+        **sheet(results, histories),
         samples=f"../../results/{quote(machine)}/",
         feed="../../feed.xml",
     )
@@ -486,28 +458,17 @@ def _nodes(history: History) -> Table:
     )
 
 
-def columns_of(csv: str) -> dict[tuple[str, ...], str]:
-    """The columns of the CSV, and what they mean; the parameters stand after ``benchmark``."""
-    names = csv.partition("\n")[0].split(",")
-    known = {name for group in MEANING for name in group}
-    parameters = tuple(name for name in names if name not in known)
-    columns = {tuple(name for name in group if name in names): text for group, text in MEANING.items()}
-    return {
-        (*group, *parameters) if group == ("benchmark",) else group: text for group, text in columns.items() if group
-    }
-
-
-def csv_of(histories: Sequence[History]) -> str:
-    """A row per series, release and kind of evidence."""
+def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
+    """The CSV file of histories, a row per series, release and kind of evidence, and what its columns mean."""
     rows = pd.concat([history.rows for history in histories], ignore_index=True)
     releases = [(history.package, release) for history in histories for release in history.releases]
     files = {(package, release.version): release.files for package, release in releases}
     rows["files"] = [files[release] for release in zip(rows["package"], rows["release"])]
-    hidden = {"series", "cell", "group", "noise", "direction", "contract"}
-    parameters = [name for name in rows if name not in {*FIRST, *LAST, *hidden} and rows[name].notna().any()]
-    table = rows[[*FIRST, *parameters, *(name for name in LAST if name in rows)]].copy()
-    table["nbytes"] = pd.to_numeric(table["nbytes"]).astype("Int64")
-    return text_of(table, digits=5)
+    rows["nbytes"] = pd.to_numeric(rows["nbytes"]).astype("Int64")
+    parameters = [name for name in results.parameters if name != "direction" and rows[name].notna().any()]
+    columns = tables.columns("history", parameters=parameters, nodes="nodes_with" in rows)
+    wanted = sorted(chain(*columns), key=lambda name: name not in ("package", "machine"))  # these two come first
+    return {"csv": text_of(rows[wanted], digits=5), "columns": columns}
 
 
 # --- the page over several machines -----------------------------------------------------------------------------------
@@ -530,7 +491,8 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     for sort, word in ((SAME, "Same"), (DIFFERS, "Differs")):
         routes = changes[changes["change"].isin(numbers[sort])].drop_duplicates("route")["change"]
         lines += [f"{word}: {_change(changes, number)}" for number in routes[:IN_BOX]]
-    tables = {sort: _table(title, machines, changes, numbers[sort]) for sort, title in SORTS.items()}
+    found = {sort: _table(title, machines, changes, numbers[sort]) for sort, title in SORTS.items()}
+    columns = tables.columns("machines")
     return Page(
         title="What releases of torch and numpy changed, by machine",
         machine="",
@@ -539,17 +501,15 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
         boxes=(Box("The same everywhere, or only here", lines=tuple(lines)),),
         legend=prose("history", "machines"),
         sections=[
-            Section(sort.replace(" ", "-"), table.title, tables=(table,))
-            for sort, table in tables.items()
-            if table.rows
+            Section(sort.replace(" ", "-"), table.title, tables=(table,)) for sort, table in found.items() if table.rows
         ],
         links=(
             *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines),
             ("What to use on each machine", "../"),
         ),
         command="python scripts/track.py",
-        csv=text_of(changes[[name for names in SHARED for name in names]], digits=5),
-        columns=SHARED,
+        csv=text_of(changes[[*chain(*columns)]], digits=5),
+        columns=columns,
         data="changes.csv",
     )
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -372,34 +373,19 @@ FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
 DIGITS = 7  # significant: the clock has fewer
 # What a process's seconds are, in words
 FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
-COLUMNS: dict[tuple[str, ...], str] = {
-    ("machine", "file"): "name of the machine, and of the result, as in reports/results: there file.jsonl.gz has the "
-    "processes with all samples",
-    ("history", "release", "released"): "of a toolchain of a history: the package whose release is meant, its version, "
-    "the day of that release",
-    ("torch", "numpy", "python"): "of the toolchain",
-    ("benchmark",): "asv's name, module.Class.method; with the parameters in brackets it is the name of the cell",
-    tuple(PARAMETERS): "parameters, empty where a benchmark has them not; nbytes: bytes of the source; memory: of the "
-    "host, in transfers",
-    ("direction", "contract"): "of the route: what it converts, and what its contract promises for that dtype: alias, "
-    "copy or into",
-    ("version",): "of the measurement: figures of different ones do not compare",
-    ("status", "reason"): "measured, failed or skipped, and why there is no figure",
-    ("seconds",): f"of what was timed: median over the processes, each by {FIGURE}, in seconds per call",
-    ("low", "high", "cv"): "the least and the most of the processes that timed or counted it; their coefficient of "
-    "variation",
-    ("processes",): "that measured the cell",
-    ("quiet",): "False where no process was quiet: seconds is an upper bound",
-    ("value", "unit"): "of what was counted",
-    ("instructions",): "of one call of the same route, dtype and size, where they were counted",
-}
 OF_RELEASE = {"history": "history", "release": "version", "released": "date"}  # column -> what it is of a toolchain
 
 
+def columns(block: str, **values: Any) -> dict[tuple[str, ...], str]:
+    """What the columns of a CSV file mean, in its order: a paragraph of templates/prose/columns.md.jinja each."""
+    said = (paragraph.partition(": ") for paragraph in show.prose("columns", block, **values))
+    return {tuple(names.split(", ")): words for names, _, words in said}
+
+
 def columns_of(results: Results) -> dict[tuple[str, ...], str]:
-    """The columns that the CSV of these results has, and what they mean."""
-    more = tuple(name for name in results.parameters if not any(name in names for names in COLUMNS))
-    return COLUMNS | ({more: "parameters of single families"} if more else {})
+    """The same of the CSV of these results."""
+    others = [name for name in results.parameters if name not in (*PARAMETERS, "direction")]
+    return columns("cells", parameters=PARAMETERS, figure=FIGURE, others=others)
 
 
 def csv_of(results: Results) -> str:
@@ -407,8 +393,7 @@ def csv_of(results: Results) -> str:
     known = {commit: ledger.find(commit) for commit in results.cells["commit"].unique()}
     of_row = [known[commit] for commit in results.cells["commit"]]
     releases = {name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()}
-    wanted = [name for names in columns_of(results) for name in names]
-    return text_of(results.cells.assign(**releases)[wanted], DIGITS)
+    return text_of(results.cells.assign(**releases)[[*chain(*columns_of(results))]], DIGITS)
 
 
 def _number(digits: int, value: float) -> str:
