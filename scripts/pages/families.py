@@ -129,7 +129,7 @@ def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing
     ):
         return []  # "Time against size" has them
     made = _tables(declared, _about(pairs[0][0]), shown, missing)
-    notes = tables.said("ranges", processes=[*cells["processes"]]) if ranged else []
+    notes = show.lines("tables", "ranges", processes=[*cells["processes"]]) if ranged else []
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
 
 

@@ -43,7 +43,7 @@ from .advice import advice, conditions, embedded, neighbours, setting, takes, ti
 from .figures import Figure
 from .page import Page, Section
 from .show import prose
-from .tables import FIGURE, Table, columns_of
+from .tables import FIGURE, Table, columns_of, tabled
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
@@ -304,7 +304,8 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
         cost=partial(transfers.cost_words, moved=moved),
         decided=decided,
         usual=at_usual_size,
-        memory=partial(tables.measured_memory, Semantics(results)),
+        semantics=Semantics(results),
+        by_dtype=tables.by_dtype,
         no_contract=NONE,
         results=results,
         cells=cells,
@@ -343,10 +344,10 @@ def comparison_section(compared: Comparison) -> Section:
 
 def _method(results: Results, cells: pd.DataFrame) -> Section:
     parts = [
-        tables.runs([(record, pasted(record)) for record in results.runs]),
+        tabled("tables", "runs", False, runs=[(record, pasted(record)) for record in results.runs]),
         tables.environment(results.last) if results.runs else None,
     ]
-    parts += [tables.spread(cells), tables.floor(cells), tables.absent(results)]
+    parts += [tables.spread(cells), tabled("tables", "harness", cells=cells), tables.absent(results)]
     lengths = {declared.sample_time for declared in results.benchmarks.values() if declared.sample_time}
     absent = results.missing["status"].value_counts()
     after = prose(
@@ -362,4 +363,4 @@ def _method(results: Results, cells: pd.DataFrame) -> Section:
         as_good=show.percent(AS_GOOD),
         processes=MIN_PROCESSES,
     )
-    return Section("method", "Machine and method", tables=tuple(table for table in parts if table), after=after)
+    return Section("method", "Machine and method", tables=tuple(filter(None, parts)), after=after)

@@ -30,6 +30,7 @@ BUSY = " ~"  # after a figure that is an upper bound; tables.Table says what it 
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 BEGIN, END = "\x0e", "\x0f"  # of code in a sentence: shift out and shift in, to another alphabet and back
+BESIDE, BELOW = "\x11", "\x12"  # between entries of a table's row, and after a line of an entry: in no text of a file
 
 
 def code(text: str) -> str:
@@ -209,10 +210,12 @@ def short(text: str, letters: int) -> str:
 
 @functools.cache
 def _prose(name: str) -> jinja2.Template:
-    """The template templates/prose/NAME.md.jinja; what is in backticks there is code, and in a value it is not."""
+    """The template templates/prose/NAME.md.jinja; what is in backticks there is code, and in a value it is not. "¦"
+    and "↵" there are BESIDE and BELOW."""
 
     def source(name: str) -> str:
         text = (TEMPLATES / "prose" / f"{name}.md.jinja").read_text(encoding="utf-8")
+        text = text.replace("¦", BESIDE).replace("↵", BELOW)
         return re.sub(r"`([^`]*)`", lambda span: code(span[1]), text)
 
     # without autoescape: a sentence is escaped when shown
@@ -236,3 +239,8 @@ def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
 def said(name: str, block: str, **values: Any) -> str:
     """A block of a template in one line."""
     return " ".join(prose(name, block, **values))
+
+
+def lines(name: str, block: str, **values: Any) -> list[str]:
+    """The lines of a block of a template."""
+    return [line.strip() for line in written(name, block, **values).split("\n") if line.strip()]

@@ -10,7 +10,7 @@ committed at each build, so the site carries it. The processes and samples behin
 import contextlib
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,20 +21,18 @@ import pandas as pd
 from analysis.cells import DIRECTIONS, MARGIN, Limit, Row, decided, too_few
 from analysis.choices import BEST, SLOWER
 from analysis.choices import TIE as AS_FAST
-from analysis.findings import DTYPE, Semantics
+from analysis.findings import Semantics
 from analysis.results import PARAMETERS, Results, parameters_of
 from cli import put
 from store import quiet
 from store.records import Record, Settings
 from toolchains import ledger
 
-from benchmarks.contracts import ALIAS, COPY, Role, Route
+from benchmarks.contracts import ALIAS, Route
 
 from . import advice, show
 from .show import code, steady
 
-KEPT = "kept"  # a dtype that is the source's
-TAKEN = {True: "yes", False: "no", None: ""}  # a tensor that requires grad; None: not measured
 UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
 BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as none is quiet."
 TIE = f"Tie: neither route takes significantly more than {show.percent(MARGIN)} longer than the other."
@@ -85,9 +83,18 @@ def compared(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
     return tie if quiet else UNDECIDED
 
 
-def said(block: str, **values: Any) -> list[str]:
-    """The lines of a block of templates/prose/tables.md.jinja."""
-    return [line.strip() for line in show.written("tables", block, **values).splitlines() if line.strip()]
+def tabled(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
+    """A table that a block of a template writes: its title, the names of its columns, its rows and notes, a line each.
+    "¦" stands between entries, "↵" after each line of an entry that has several, and before a note."""
+
+    def entry(text: str) -> Entry:
+        parts = [part.strip() for part in text.split(show.BELOW)]
+        return list(filter(None, parts)) if len(parts) > 1 else parts[0]
+
+    title, columns, *rest = show.lines(name, block, **values)
+    rows = tuple(tuple(map(entry, row.split(show.BESIDE))) for row in rest if not row.startswith(show.BELOW))
+    notes = tuple(note[1:].strip() for note in rest if note.startswith(show.BELOW))
+    return Table(title, tuple(map(str.strip, columns.split(show.BESIDE))), rows, notes, numeric)
 
 
 @dataclass(frozen=True)
@@ -191,7 +198,7 @@ def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
 def _decision(rows: pd.DataFrame, limit: Limit) -> list[str]:
     (best,), ties, slower = ([*rows[rows["kind"] == kind].itertuples()] for kind in (BEST, AS_FAST, SLOWER))
     share = limit.share(best) if best.memory != ALIAS and limit.decides(best.nbytes) else None
-    return said("decision", best=best, share=share, ties=[tie.route for tie in ties], slower=slower[:1])
+    return show.lines("tables", "decision", best=best, share=share, ties=[tie.route for tie in ties], slower=slower[:1])
 
 
 def curves(
@@ -242,26 +249,13 @@ def count_range(low: float, high: float) -> list[str]:
     return [f"{low:,.0f} to {high:,.0f}"] if high > low * (1 + WORTH) else []
 
 
-def measured_memory(semantics: Semantics, contract: Route) -> str:
-    """alias, copy or into, by dtype where they differ; "" where it was not measured."""
-    return _by_dtype(semantics.memory(contract))
-
-
-def _measured_dtype(semantics: Semantics, contract: Route) -> str:
-    """Kept, one for all, or by source dtype."""
-    seen = semantics.of(contract, DTYPE)
-    if seen and all(source == result for source, result in seen.items()):
-        return KEPT
-    return _by_dtype(seen)
-
-
 def broken(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
     """A sentence for each promise of a contract that the measurement contradicts."""
-    return said("broken", promises=semantics.broken(contracts))
+    return show.lines("tables", "broken", promises=semantics.broken(contracts))
 
 
-def _by_dtype(words: Mapping[str, str]) -> str:
-    """One word where all dtypes agree, else the word of most with the exceptions named."""
+def by_dtype(words: Mapping[str, str]) -> str:
+    """One word where all dtypes agree, else each with its dtypes; "" where nothing was measured."""
     kinds = list(dict.fromkeys(words.values()))
     if len(kinds) < 2:
         return "".join(kinds)
@@ -270,33 +264,12 @@ def _by_dtype(words: Mapping[str, str]) -> str:
 
 def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str, str]]) -> list[Table]:
     """One table a direction: what each route promises, and what it was measured to do."""
-    tables = []
-    for direction in dict.fromkeys(direction for direction, _ in shown):
-        promises = [results.contracts[key] for key in shown if key[0] == direction]
-        graded = any(semantics.taken(promise) is not None for promise in promises)
-        rows: list[tuple[Entry, ...]] = []
-        for promise in promises:
-            casts_to = {"": KEPT, "python": "by way of Python's"}.get(promise.casts_to, promise.casts_to)
-            refuses = "; ".join(f"{dtype}: {how}" for dtype, how in promise.refuses.items())
-            route: list[str] = [code(promise.expression), *filter(None, (refuses, *advice.promises(promise)))]
-            does: list[str] = [f"{does}: {', '.join(sources)}" for does, sources in promise.outcomes.items()]
-            memory, dtype = measured_memory(semantics, promise), _measured_dtype(semantics, promise)
-            row = (route, _memory(promise), memory, casts_to, dtype, does)
-            rows.append((*row, *([TAKEN[semantics.taken(promise)]] if graded else [])))
-        columns = ("route", "memory", "measured", "result dtype", "measured", "unusual inputs")
-        more = ("takes grad, measured",) if graded else ()
-        title = f"{direction}: contracts, declared and measured"
-        tables.append(Table(title, (*columns, *more), tuple(rows), numeric=False))
-    return tables
-
-
-def _memory(contract: Route) -> str:
-    """alias, copy or into; of a route that shares memory of some sources only, of which."""
-    if contract.copies:
-        return f"{contract.memory}; {COPY} of {', '.join(contract.copies)}"
-    if contract.casts_to and contract.memory_for(contract.casts_to) == ALIAS != contract.memory_for(""):
-        return f"{ALIAS} of {contract.casts_to}, else {COPY}"
-    return contract.memory
+    by_direction: dict[str, list[Route]] = {}
+    for direction, route in shown:
+        by_direction.setdefault(direction, []).append(results.contracts[direction, route])
+    about = {"semantics": semantics, "promised": advice.promises, "by_dtype": by_dtype}
+    each = by_direction.items()
+    return [tabled("tables", "contracts", False, direction=way, promises=promises, **about) for way, promises in each]
 
 
 def catalogue(results: Results) -> list[tuple[str, str]]:
@@ -314,56 +287,26 @@ def spread(cells: pd.DataFrame) -> Table:
     """How far processes differ: coefficient of variation between the processes of a cell, by kind of memory."""
     several = cells[cells["processes"] > 1]
     kinds = several["memory"].where(several["memory"] != "", several["family"])
-    rows: list[tuple[Entry, ...]] = []
-    for kind, of_kind in several.groupby(kinds, sort=False):
-        worst, median = of_kind.loc[of_kind["cv"].idxmax()], show.percent(of_kind["cv"].median(), 1)
-        rows.append((str(kind), f"{len(of_kind)}", median, [show.percent(worst["cv"], 1), code(worst["cell"])]))
-    columns = ("memory", "results", "median", "maximum")
-    return Table("Coefficient of variation between the processes of a result", columns, tuple(rows))
-
-
-def floor(cells: pd.DataFrame) -> Table:
-    """What the harness itself takes."""
-    harness = cells[cells["role"] == Role.HARNESS].itertuples()
-    rows = tuple((cell.parameters["statement"], show.time(cell)) for cell in harness)
-    return Table("The harness itself", ("statement", "time per call"), rows)
+    return tabled("tables", "spread", kinds=several.groupby(kinds, sort=False))
 
 
 def absent(results: Results) -> Table:
     """Every cell without a figure: grouped by benchmark and reason, with the number of cells and the routes."""
     groups = results.missing.groupby(["status", "benchmark", "reason"], sort=False, observed=True, dropna=False)
-    rows = tuple(
-        (code(benchmark), f"{status}: {reason or 'see asv show'}", f"{len(each)}", named(each["route"].dropna()))
-        for (status, benchmark, reason), each in groups
-    )
-    return Table("Results without a figure", ("benchmark", "reason", "results", "routes"), rows, numeric=False)
+    return tabled("tables", "absent", False, groups=groups, named=named)
 
 
 def environment(record: Record) -> Table:
     """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
-    settings = record.settings
-    values = {"record": record, "at": settings, "on": record.conditions, "device": device_of(settings)}
-    lines = [line.partition("|") for line in said("environment", **values)]
-    shown = tuple((name.strip(), value.strip()) for name, _, value in lines if value)
-    return Table("Machine and toolchain at the start of the run", ("property", "value"), shown, numeric=False)
+    at = record.settings
+    made = tabled("tables", "environment", False, record=record, at=at, on=record.conditions, device=device_of(at))
+    return replace(made, rows=tuple(row for row in made.rows if row[1]))
 
 
 def device_of(settings: Settings) -> str:
     """The accelerator of a run in words; "" where there was none."""
     device, name = settings.device, settings.device_name
     return f"{name} ({device})" if device and name else device
-
-
-def runs(records: Sequence[tuple[Record, str]]) -> Table:
-    """One row per run, with its command: when, how, how quiet it was, and how many samples were taken again."""
-    rows = []
-    for record, command in records:
-        profile = f"{record.profile}, only {record.only}" if record.only else record.profile
-        quiet = "" if record.quiet is None else show.percent(record.quiet)
-        measured = (f"{record.rounds}", f"{record.samples:,}", quiet, f"{record.retaken:,}", f"{record.seconds:.0f} s")
-        rows.append((record.started, code(command), profile, *measured))
-    columns = ("started", "command", "profile", "processes per result", "samples", "quiet", "taken again", "took")
-    return Table("Runs whose figures are on this page", columns, tuple(rows), numeric=False)
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
