@@ -231,7 +231,7 @@ def in_turns(tmp_path, *processes):
     ],
 )
 def test_the_share_that_hides(tmp_path, other, moved, both, words):
-    assert page_of_transfers.share_words(**in_turns(tmp_path, *[(other, moved, both)] * 2)) == words
+    assert show.said("transfers", "share", **in_turns(tmp_path, *[(other, moved, both)] * 2)) == words
 
 
 def test_a_share_is_made_of_one_process_alone(tmp_path):

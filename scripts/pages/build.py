@@ -24,7 +24,7 @@ from store.records import recent
 from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, release_notes, show, tables
-from .machine import MOSTLY, page_of
+from .machine import page_of
 from .page import Page, Section, write, write_into
 from .tables import Entry, Table, csv_of, text_of
 
@@ -144,7 +144,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
         there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
         found = {machine: _answer(here) for machine, here in there.groupby("machine")}
         rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
-    heads = [show.said("index", "head", page=each, mostly=MOSTLY) for each in machines]
+    heads = [show.said("index", "head", page=each) for each in machines]
     return Table("Fastest safe routes", ("need", *heads), tuple(rows), numeric=False)
 
 

@@ -16,7 +16,6 @@ from typing import Any, TextIO
 import pandas as pd
 from analysis import verdicts
 from analysis.comparison import Comparison
-from analysis.statistics import MIN_PROCESSES
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, of_verdict
 from store.records import MACHINE
 
@@ -43,7 +42,7 @@ def why(reason: Reason) -> str:
         return ""
     difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
     share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_SPEED else ""
-    values = {"reason": reason, "difference": difference, "share": share, "processes": MIN_PROCESSES}
+    values = {"reason": reason, "difference": difference, "share": share}
     return show.said("comparison_reasons", reason.what.replace(" ", "_"), **values)
 
 
@@ -88,7 +87,7 @@ def change_of(row: Mapping[str, Any]) -> str:
 def said(block: str, comparison: Comparison, **values: Any) -> str:
     """A block of comparison.md.jinja."""
     about = {"comparison": comparison, "settings": comparison.settings, "check": comparison.check, "many": MANY}
-    about |= {"words": sys.modules[__name__], "verdicts": verdicts, "least": MIN_PROCESSES}
+    about |= {"words": sys.modules[__name__], "verdicts": verdicts}
     return show.said("comparison", block, **about, **values)
 
 

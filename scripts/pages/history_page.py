@@ -20,7 +20,7 @@ import pandas as pd
 from analysis import findings
 from analysis.history import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, History, headlines, over_machines
 from analysis.results import Results
-from analysis.statistics import HALF, MIN_PROCESSES
+from analysis.statistics import MIN_PROCESSES
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, SLOWER, TIME
 from matplotlib.axes import Axes
 from store.records import Record
@@ -31,7 +31,7 @@ from pages.comparison_words import factor, number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
 from pages.page import Heat, Page, Section, Strip, Tile, write_into
 from pages.show import code, prose
-from pages.tables import FIGURE, Entry, Table, named, text_of
+from pages.tables import Entry, Table, text_of
 
 AT_MOST = 10  # routes that a release's table shows; results.csv has all
 # Of pictures
@@ -98,7 +98,7 @@ def _warnings(results: Results, histories: Sequence[History], records: Sequence[
     changed = results.changed(pd.concat([history.rows for history in histories]))
     times = [history.rows.loc[history.rows["what"] == TIME, "processes"] for history in histories]
     few = [int(processes.median()) for processes in times if len(processes) and processes.median() < MIN_PROCESSES]
-    about = {"histories": histories, "few": few, "least": MIN_PROCESSES, "changed": sum(changed)}
+    about = {"histories": histories, "few": few, "changed": sum(changed)}
     return prose("history", "warnings", benchmarks=len(changed), **about, **_nodes_differ(records))
 
 
@@ -179,7 +179,7 @@ def _sections(results: Results, history: History) -> Iterator[Section]:
     appeared = list(findings.appearances(results, history.releases))
     meant = list(findings.redefined(results, history.releases))
     for release, row in zip(history.releases[::-1], _headlines(history)):
-        behaviour = prose("history", "behaviour", at=release, appeared=appeared, meant=meant, named=named)
+        behaviour = prose("history", "behaviour", at=release, appeared=appeared, meant=meant)
         own = history.changes[history.changes["release"] == release.version]
         intro = (f"{capital(headline(row))}.", *behaviour)
         yield Section(release.tag, f"{release.name}, {release.date}", intro, tables=_changes(history, own, release))
@@ -420,8 +420,6 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
             histories=histories,
             samples=sum(record.samples for record in records),
             quiet=show.percents(shares) if shares else "",
-            figure=FIGURE,
-            half=HALF,
             resolution=half.groupby(times["noise"], sort=False).median(),
             twice=twice,
             alarms=[

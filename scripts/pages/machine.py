@@ -12,10 +12,6 @@ from urllib.parse import quote
 import pandas as pd
 from analysis import comparison, verdicts
 from analysis.cells import (
-    AS_GOOD,
-    BY_BYTES,
-    MARGIN,
-    PROMISE,
     Limit,
     Row,
     at_usual_size,
@@ -29,7 +25,6 @@ from analysis.choices import BEST, asked, choices, known_of, rank
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
 from analysis.results import Results
-from analysis.statistics import MIN_PROCESSES
 from analysis.transfers import Transfers, answered, transfers_of
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
@@ -43,13 +38,12 @@ from .advice import advice, conditions, embedded, neighbours, setting, takes, ti
 from .figures import Figure
 from .page import Page, Section
 from .show import prose
-from .tables import FIGURE, Table, columns_of, tabled
+from .tables import Table, columns_of, tabled
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
 
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
-MOSTLY = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 
 def facts_of(results: Results) -> tuple[str, ...]:
@@ -111,15 +105,13 @@ def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tu
         failed=list(failed.unique()),
         cells_failed=len(failed),
         runs=runs_shown(results),
-        least_processes=MIN_PROCESSES,
         quiet=quiet_of(results),
-        mostly=MOSTLY,
         noisy=int((~results.timed["quiet"].astype(bool)).sum()),
         timed=len(results.timed),
         changed=sum(changed),
         benchmarks=len(changed),
         others=others,
-        unknown=tables.named(sorted({name for _, name in results.unknown})),
+        unknown=show.named(sorted({name for _, name in results.unknown})),
         figures=sum(results.unknown.values()),
         broken=len(Semantics(results).broken(results.contracts.values())),
     )
@@ -234,8 +226,6 @@ def sections_of(
             block,
             threads=threads,
             usual=usual,
-            by_bytes=BY_BYTES,
-            tie=tables.TIE,
             transfers=len(moved.main) > 0,
         )
 
@@ -357,10 +347,5 @@ def _method(results: Results, cells: pd.DataFrame) -> Section:
         failed=absent.get("failed", 0),
         skipped=absent.get("skipped", 0),
         least=show.seconds(min(lengths)) if lengths else "",
-        figure=FIGURE,
-        margin=show.percent(MARGIN),
-        promise=f"{PROMISE:g}",
-        as_good=show.percent(AS_GOOD),
-        processes=MIN_PROCESSES,
     )
     return Section("method", "Machine and method", tables=tuple(filter(None, parts)), after=after)

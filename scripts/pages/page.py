@@ -31,7 +31,7 @@ OPTIONS |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: sentences, figures, tables."""
+    """A part of a page: sentences, figures, tables; those without rows are left out."""
 
     key: str
     title: str
@@ -41,6 +41,9 @@ class Section:
     after: tuple[str, ...] = ()
     wide: bool = False  # its figures take the page's whole width
     folded: bool = False  # only its title shows until a reader opens it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", tuple(filter(None, self.tables)))
 
     def __bool__(self) -> bool:
         return bool(self.figures or self.tables)

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from analysis import cells, statistics
 from analysis.cells import Row
 from cli import size
+from store import quiet
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
@@ -26,7 +28,12 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
 MEMORY = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}  # of a result
+NAMED = 6  # routes at most, where something holds for many
 BUSY = " ~"  # after a figure that is an upper bound; tables.Table says what it means
+
+# What a process's seconds are, in words
+FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
+MOSTLY = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 BEGIN, END = "\x0e", "\x0f"  # of code in a sentence: shift out and shift in, to another alphabet and back
@@ -153,6 +160,14 @@ def codes(expressions: Sequence[str], most: int | None = None) -> str:
     return join([*named, *([f"{rest} more"] if rest else [])])
 
 
+def named(routes: Iterable[str]) -> str:
+    """Routes in words, each once; the first of them where they are many."""
+    each = list(dict.fromkeys(routes))
+    if len(each) <= NAMED:
+        return codes(each)
+    return "".join(f"{code(route)}, " for route in each[: NAMED - 1]) + f"and {len(each) - NAMED + 1} more"
+
+
 def to_html(sentence: str) -> str:
     """A sentence as HTML, everything in it escaped; code may break around its brackets."""
     pieces = []
@@ -220,13 +235,17 @@ def _prose(name: str) -> jinja2.Template:
 
     # without autoescape: a sentence is escaped when shown
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    return jinja2.Environment(loader=jinja2.FunctionLoader(source), **options).get_template(name)
+    environment = jinja2.Environment(loader=jinja2.FunctionLoader(source), **options)
+    environment.globals["show"] = sys.modules[__name__]
+    environment.globals |= {n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()}
+    return environment.get_template(name)
 
 
 def written(name: str, block: str = "", **values: Any) -> str:
-    """templates/prose/NAME.md.jinja, or one block of it. Values are put in as they are; ``show`` is this module."""
+    """templates/prose/NAME.md.jinja, or one block of it. Values are put in as they are. ``show`` is this module;
+    constants of analysis.cells and analysis.statistics have their names."""
     template = _prose(name)
-    context = template.new_context({"show": sys.modules[__name__], **values})
+    context = template.new_context(values)
     return "".join((template.blocks[block] if block else template.root_render_func)(context))
 
 

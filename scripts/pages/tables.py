@@ -18,13 +18,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from analysis.cells import DIRECTIONS, MARGIN, Limit, Row, decided, too_few
+from analysis.cells import DIRECTIONS, Limit, Row, decided, too_few
 from analysis.choices import BEST, SLOWER
 from analysis.choices import TIE as AS_FAST
 from analysis.findings import Semantics
 from analysis.results import PARAMETERS, Results, parameters_of
 from cli import put
-from store import quiet
 from store.records import Record, Settings
 from toolchains import ledger
 
@@ -35,11 +34,9 @@ from .show import code, steady
 
 UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
 BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as none is quiet."
-TIE = f"Tie: neither route takes significantly more than {show.percent(MARGIN)} longer than the other."
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 WORTH = 0.005  # by which processes differ in a count: said from here on
 NO_COUNTS: Mapping[Hashable, Any] = MappingProxyType({})
-SHOWN = 6  # routes named at most where a reason holds for many
 
 Entry = str | list[str]  # a list: lines below each other
 
@@ -167,21 +164,13 @@ def laid(
                 reasons.setdefault(f"{word}: {reason}", []).append(str(name))
             line.append(_entry(there.lines) if there else word)
         body.append(tuple(line))
-    notes = tuple(f"{why} ({named(routes)})." for why, routes in reasons.items())
+    notes = tuple(f"{why} ({show.named(routes)})." for why, routes in reasons.items())
     return Table(title, (row, *map(head, across)), tuple(body), notes)
 
 
 def _entry(lines: list[str]) -> Entry:
     """Lines below each other; a single one by itself."""
     return lines[0] if len(lines) == 1 else lines
-
-
-def named(routes: Iterable[str]) -> str:
-    """Routes in words, each once; the first of them where they are many."""
-    each = list(dict.fromkeys(routes))
-    if len(each) <= SHOWN:
-        return show.codes(each)
-    return "".join(f"{code(route)}, " for route in each[: SHOWN - 1]) + f"and {len(each) - SHOWN + 1} more"
 
 
 def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
@@ -293,7 +282,7 @@ def spread(cells: pd.DataFrame) -> Table:
 def absent(results: Results) -> Table:
     """Every cell without a figure: grouped by benchmark and reason, with the number of cells and the routes."""
     groups = results.missing.groupby(["status", "benchmark", "reason"], sort=False, observed=True, dropna=False)
-    return tabled("tables", "absent", False, groups=groups, named=named)
+    return tabled("tables", "absent", False, groups=groups)
 
 
 def environment(record: Record) -> Table:
@@ -314,8 +303,6 @@ def device_of(settings: Settings) -> str:
 
 FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
 DIGITS = 7  # significant: the clock has fewer
-# What a process's seconds are, in words
-FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
 OF_RELEASE = {"history": "history", "release": "version", "released": "date"}  # column -> what it is of a toolchain
 
 
@@ -328,7 +315,7 @@ def columns(block: str, **values: Any) -> dict[tuple[str, ...], str]:
 def columns_of(results: Results) -> dict[tuple[str, ...], str]:
     """The same of the CSV of these results."""
     others = [name for name in results.parameters if name not in (*PARAMETERS, "direction")]
-    return columns("cells", parameters=PARAMETERS, figure=FIGURE, others=others)
+    return columns("cells", parameters=PARAMETERS, others=others)
 
 
 def csv_of(results: Results) -> str:

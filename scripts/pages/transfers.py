@@ -4,34 +4,29 @@ The sentences are in templates/prose/transfers.md.jinja.
 """
 
 import itertools
+import sys
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, BOTH, LINK, SUSTAINED, Row, too_few, usual_dtype, usual_size
+from analysis.cells import AS_GOOD, LINK, SUSTAINED, Row, too_few, usual_dtype, usual_size
 from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
 from analysis.choices import TIE as TIED
 from analysis.transfers import Transfers
 
-from benchmarks.contracts import COMPLETION, ENQUEUE, PINNED, Role
+from benchmarks.contracts import COMPLETION, ENQUEUE, Role
 
 from . import figures, show
 from .advice import Box, Take, busy, capital, promises, why_unsafe
 from .figures import Figure, slug
 from .page import Section
 from .show import code, prose
-from .tables import TIE, Entry, Missing, Table, curves, named, pivot
+from .tables import Missing, Table, curves, pivot, tabled
 
 # From pageable and pinned memory by one blocking call, and from pageable memory by way of pinned
 TOGETHER = (*transfers.PLAIN.values(), "s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)")
-UNBROKEN = "\N{NO-BREAK SPACE}"
-MEANING = {
-    COMPLETION: "until the bytes have arrived: the call, and a synchronize where the call may return before",
-    ENQUEUE: "the call alone: how long the caller is held, the queue empty before it",
-    SUSTAINED: "several copies in flight and one synchronize, by the copy",
-}
+CLOCKS = (COMPLETION, ENQUEUE, SUSTAINED)
 BY_HAND = ("s", "stages", "pin_memory")  # names in routes that stage or pin by themselves: said where they are slower
 
 # --- what is advised --------------------------------------------------------------------------------------------------
@@ -39,7 +34,7 @@ BY_HAND = ("s", "stages", "pin_memory")  # names in routes that stage or pin by 
 
 def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
     """What to know first, a box a way and end at the host, by completion time, and one on scalars."""
-    short = prose("transfers", "short", short=transfers.in_short(moved), moved=moved, both=BOTH)
+    short = prose("transfers", "short", short=transfers.in_short(moved), moved=moved)
     made = [Box("Transfers in short", lines=short)] if short else []
     for each in transfers.recommendations(table, moved):
         need, answers = next(iter(each)), [_picked(rows) for rows in each.values()]
@@ -77,7 +72,7 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
 
 def _notes(answers: list[dict[str, Any]], moved: Transfers | None = None) -> tuple[str, ...]:
     """What to know beside what is taken, each fact once."""
-    said = prose("transfers", "notes", answers=answers, moved=moved, promises=promises, why=why_unsafe, pinned=PINNED)
+    said = prose("transfers", "notes", answers=answers, moved=moved, promises=promises, why=why_unsafe)
     return tuple(dict.fromkeys(said))
 
 
@@ -154,121 +149,56 @@ def _in_lines(cells: pd.DataFrame, by: str) -> Iterator[str]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
+def _tabled(block: str, moved: Transfers, numeric: bool = True, **values: Any) -> Table:
+    return tabled("transfers", block, numeric, moved=moved, words=sys.modules[__name__], **values)
+
+
 def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
     """One table a direction: memory state × size band, the figures at the band's largest size."""
-    take = "fastest, without a condition unless said"
-    columns = ("need", "size", take, "completion", "GB/s", "% of the limit", "next", "faster on a condition")
     made = []
     for direction in LINK:
-        rows = tuple(
-            _band(need, part, moved, ranked["route"].nunique())
+        bands = [
+            _band(need, part, ranked["route"].nunique())
             for need, ranked in transfers.answered(table, moved)
             if need.direction == direction
             for _, part in ranked.groupby("part")
-        )
-        title = f"{direction}: completion, GB/s and % at the largest size of each row"
-        made.append(Table(title, columns, rows, numeric=False))
-    return [table for table in made if table]
+        ]
+        made.append(_tabled("decision", moved, False, direction=direction, bands=bands))
+    return made
 
 
-def _band(need: Need, rows: pd.DataFrame, moved: Transfers, routes: int) -> tuple[Entry, ...]:
+def _band(need: Need, rows: pd.DataFrame, routes: int) -> dict[str, Any]:
+    """What a row of the decision table is about. here: routes measured at its largest size, of all ``routes``."""
     last = rows[rows["nbytes"] == rows["nbytes"].max()]
-    picked, fast, here = _picked(last), _on_condition(rows), last["route"].nunique()
-    cell = picked["best"]
-    others = {"tie": picked["alike"], "not enough processes": [each.route for each in picked["undecided"]]}
-    sizes = dict.fromkeys(show.size(nbytes) for nbytes in (rows["nbytes"].min(), cell.nbytes))
-    share = moved.limit(cell.direction).share(cell)
-    faster: list[str] = []
-    if fast:
-        gain = f"{cost_words(fast, moved)}: {show.ratio(cell.seconds / fast.seconds)} as fast"
-        faster = [code(fast.route), gain, fast.contract.hazard]
-    alike = [f"{word}: {named(routes)}" for word, routes in others.items() if routes]
-    entries: tuple[list[str], ...] = (
-        [way(need), result_of(need)],
-        [" to ".join(sizes).replace(" ", UNBROKEN), f"{here} of {routes} routes" if here < routes else ""],
-        [code(cell.route), cell.contract.hazard, *alike],
-        [show.time(cell)],
-        [show.significant(cell.nbytes / cell.seconds / 1e9, 2) if moved.by_bytes(cell) else ""],
-        [show.percent(share) if share and moved.by_bytes(cell) else ""],
-        [f"{code(c.route)} {show.ratio(c.seconds / cell.seconds)}" for c in picked["slower"][:1]],
-        faster,
-    )
-    return tuple([line for line in lines if line] for lines in entries)
+    about = {"need": need, "smallest": rows["nbytes"].min(), "here": last["route"].nunique(), "routes": routes}
+    return {**_picked(last), "fast": _on_condition(rows), **about}
 
 
-def clocks(moved: Transfers) -> list[Table]:
+def clocks(moved: Transfers) -> Table:
     """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
     every = moved.main[moved.main["non_blocking"]]
     nbytes = usual_size(every[every["method"].isin((ENQUEUE, SUSTAINED))].itertuples())
-    here = every[every["nbytes"] == nbytes]
-    words = {clock: show.time if clock == ENQUEUE else partial(cost_words, moved=moved) for clock in MEANING}
-    body = []
-    for (route, way, host), each in here.groupby(["route", "direction", "host"], sort=False):
-        by = {cell.method: cell for cell in each.itertuples()}
-        said = (say(by[clock]) if clock in by else "" for clock, say in words.items())
-        body.append((code(route), f"{way}, {host}", *said))
-    title = f"Non-blocking routes at {show.size(nbytes)}, by three clocks"
-    return [Table(title, ("route", "way, host memory", *MEANING), tuple(body))] if nbytes else []
+    calls = every[every["nbytes"] == nbytes].groupby(["route", "direction", "host"], sort=False)
+    return _tabled("by_clock", moved, nbytes=nbytes, calls=calls, clocks=CLOCKS)
 
 
-def overlap(moved: Transfers) -> list[Table]:
+def overlap(moved: Transfers) -> Table:
     """The share that hides."""
-    found, rows, cells = transfers.hidden(moved), [], moved.role(Role.OVERLAP)
-    for cell in cells[cells["cell"].isin(found.index)].itertuples():
-        row = found.loc[cell.cell]
-        name = f"{cell.direction}, {cell.host}, {show.size(cell.nbytes)}"
-        span = f"{show.percent(row['low'])} to {show.percent(row['high'])}" if row["sound"] else ""
-        rows.append((name, *(show.seconds(row[part]) for part in transfers.PARTS), share_words(**row), span))
-    title = "A non-blocking copy beside matrix products, or beside a copy back, on another stream: completion"
-    columns = ("transfer", "the other alone", "transfer alone", "both", "hidden", "range")
-    return [Table(title, columns, tuple(rows))] if rows else []
+    cells = moved.role(Role.OVERLAP)
+    each = cells.merge(transfers.hidden(moved), left_on="cell", right_index=True, suffixes=("_of_both", ""))
+    return _tabled("hidden", moved, cells=each)
 
 
-def share_words(share: float, sound: bool, **_: float) -> str:
-    """The share that hides; what noise lifts above all or below nothing is said to be that, or not told at all."""
-    words = show.percent(share)
-    if not sound:
-        return "unknown: the three times do not fit together"
-    return words if 0 <= share <= 1 else f"{'all' if share > 1 else 'none'} ({words} by noise)"
-
-
-ONCE = {
-    "allocate": "first pinned allocation in a process",
-    "pin_copy": "t.pin_memory(): a pinned copy of an existing tensor",
-    "register": "registering an existing tensor's memory in place",
-}
-
-
-def firsts(moved: Transfers) -> list[Table]:
+def firsts(moved: Transfers) -> Table:
     """What the first use of pinned memory costs, in seconds and in seconds a GiB."""
     here = moved.role(Role.PINNING)
-    sizes, found = sorted(here["nbytes"].unique()), {(cell.method, cell.nbytes): cell for cell in here.itertuples()}
-    rows = tuple(
-        (ONCE.get(what, what), *(_once(found[what, n]) if (what, n) in found else "n/a" for n in sizes))
-        for what in here["method"].unique()
-    )
-    title = "Pinned memory for the first time in a process, the context there already"
-    return [Table(title, ("what", *map(show.size, sizes)), rows)] if rows else []
+    return _tabled("pinning", moved, sizes=sorted(here["nbytes"].unique()), uses=here.groupby("method", sort=False))
 
 
-def _once(cell: Row) -> Entry:
-    return [show.time(cell), f"{show.significant(cell.seconds / cell.nbytes * 2**30)} s/GiB"]
-
-
-def link(moved: Transfers) -> list[Table]:
+def link(moved: Transfers) -> Table:
     """The link's measured limits, beside what it carries."""
     sizes = sorted({nbytes for limit in moved.limits.values() for nbytes in limit.cells})
-
-    def entry(cell: Row | None, ways: int) -> Entry:
-        rate = cell.nbytes / cell.seconds if cell else 0.0
-        carried = [f"{show.percent(rate / moved.capacity)} of what the link carries"] if moved.capacity else []
-        return [show.bandwidth(ways * rate), show.time(cell), *carried] if cell else "n/a"
-
-    limits = moved.limits.items()
-    rows = tuple((way, *(entry(limit.cells.get(nbytes), limit.moved) for nbytes in sizes)) for way, limit in limits)
-    both = ("Both at once: twice the size moves, and GB/s count both ways.",) if BOTH in moved.limits else ()
-    title = "The limit: a pinned copy into memory that exists, by the device's clock"
-    return [Table(title, ("direction", *map(show.size, sizes)), rows, both)] if rows else []
+    return _tabled("limits", moved, sizes=sizes)
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
@@ -287,8 +217,7 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
             moved=moved,
             run=moved.run,
             dtype=usual_dtype(moved.main),
-            meaning=MEANING,
-            tie=TIE,
+            clocks=CLOCKS,
             limits=any(moved.limit(direction).bandwidth for direction in LINK),
             no_limit=moved.why_not(role=Role.LINK),
             absent={host: moved.why_not(role=Role.TRANSFER, memory=host) for host in hosts},
@@ -298,10 +227,10 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
     drawn = tuple(_curves(moved, missing))
     return [
         Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(table, moved))),
-        Section("clocks", "Transfers: completion, enqueue, sustained", words("clocks"), drawn, tuple(clocks(moved))),
-        Section("overlap", "Transfers behind compute", words("overlap"), tables=tuple(overlap(moved))),
-        Section("firsts", "What the first use costs", words("firsts"), tables=tuple(firsts(moved))),
-        Section("link", "The link", words("link"), tables=tuple(link(moved))),
+        Section("clocks", "Transfers: completion, enqueue, sustained", words("clocks"), drawn, (clocks(moved),)),
+        Section("overlap", "Transfers behind compute", words("overlap"), tables=(overlap(moved),)),
+        Section("firsts", "What the first use costs", words("firsts"), tables=(firsts(moved),)),
+        Section("link", "The link", words("link"), tables=(link(moved),)),
     ]
 
 
@@ -315,7 +244,7 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
         about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
         for figure in figures.bandwidths(name, *_named(about, cells), moved.limit(direction).bandwidth):
             yield figure, pivot(about, cells, "nbytes", missing, lambda cell: cost_words(cell, moved), show.size)
-    for direction, host, clock in itertools.product(LINK, transfers.HOSTS, MEANING):
+    for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
         about, cells = (
             f"{direction}, {host} host memory: {clock} time",
             [*moved.of(clock, direction, host).itertuples()],
