@@ -87,7 +87,7 @@ def test_sections_without_figures_are_left_out(tmp_path):
     html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
     found = re.findall(r'<section[^>]* id="([^"]+)"', html)
     names = [name for name in found if not name.startswith("answer-")]
-    assert names == ["choose", "questions", "many-small-arrays", "contracts", "method", "data"]
+    assert names == ["choose", "many-small-arrays", "contracts", "method", "data"]
     assert "<figure " not in html
 
 

@@ -6,6 +6,7 @@ And the page over several machines' histories: which changes are everywhere, and
 """
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from itertools import chain
@@ -20,18 +21,17 @@ import pandas as pd
 from analysis import findings
 from analysis.history import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, History, headlines, over_machines
 from analysis.results import Results
-from analysis.statistics import MIN_PROCESSES
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, SLOWER, TIME
 from matplotlib.axes import Axes
 from store.records import Record
 
 from pages import show, tables
 from pages.advice import Box, capital
-from pages.comparison_words import factor, number
+from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
 from pages.page import Heat, Page, Section, Strip, Tile, write_into
 from pages.show import code, prose
-from pages.tables import Entry, Table, text_of
+from pages.tables import Table, tabled, text_of
 
 AT_MOST = 10  # routes that a release's table shows; results.csv has all
 # Of pictures
@@ -46,12 +46,7 @@ MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "int
 GROUP = ["direction", "contract"]
 # Of the page over several machines
 MOST_SHARED = 30  # rows of a table; changes.csv has all
-IN_BOX = 3  # changes of each sort that the head of the page names
-SORTS = {
-    SAME: "The same on every machine",
-    DIFFERS: "Different on some machine",
-    NOT_KNOWN: "Not known on some machine",
-}
+SORTS = (SAME, DIFFERS, NOT_KNOWN)
 
 
 def link(histories: Sequence[History]) -> str:
@@ -69,14 +64,15 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     )
     commands = [record.command for record in records if record.command] or ["python scripts/track.py"]
     sections = [section for history in histories for section in _sections(results, history)]
+    changed = results.changed(pd.concat([history.rows for history in histories]))
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
-        facts=_facts(histories, records),
-        warnings=_warnings(results, histories, records),
+        facts=_prose("facts", histories=histories, records=records),
+        warnings=_prose("warnings", histories=histories, records=records, changed=changed),
         boxes=tuple(_box(history) for history in histories),
         heats=tuple(heat for history in histories for heat in heats_of(history)),
-        legend=prose("history", "legend"),
+        legend=_prose("legend"),
         sections=[*sections, *_figures(histories), _method(histories, records)],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
         command=max(dict.fromkeys(commands), key=commands.count),
@@ -86,31 +82,12 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     )
 
 
-def _facts(histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
-    days = sorted({record.started[:10] for record in records if record.started})
-    span = " to ".join(dict.fromkeys((*days[:1], *days[-1:])))
-    nodes = max(len(history.nodes) for history in histories)
-    conditions = records[-1].conditions if records else None
-    return prose("history", "facts", histories=histories, nodes=nodes, conditions=conditions, days=span)
+def _prose(block: str, **values: Any) -> tuple[str, ...]:
+    return prose("history", block, words=sys.modules[__name__], **values)
 
 
-def _warnings(results: Results, histories: Sequence[History], records: Sequence[Record]) -> tuple[str, ...]:
-    changed = results.changed(pd.concat([history.rows for history in histories]))
-    times = [history.rows.loc[history.rows["what"] == TIME, "processes"] for history in histories]
-    few = [int(processes.median()) for processes in times if len(processes) and processes.median() < MIN_PROCESSES]
-    about = {"histories": histories, "few": few, "changed": sum(changed)}
-    return prose("history", "warnings", benchmarks=len(changed), **about, **_nodes_differ(records))
-
-
-def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:
-    """Of a fleet's records whether one machine stood for all nodes, and what of the machine is not the same on all."""
-    of_fleet = [record for record in records if record.fleet]
-    names = {"processor": "cpu", "cores": "cores", "caches": "caches", "C library": "libc"}
-    known = {name: {str(getattr(each.conditions, of)) for each in of_fleet} for name, of in names.items()}
-    return {
-        "pretended": any(record.fleet.get("engine") == "debug" for record in of_fleet),
-        "unlike": [name for name, values in known.items() if len(values) > 1],
-    }
+def _tabled(block: str, numeric: bool = True, **values: Any) -> Table:
+    return tabled("history", block, numeric, words=sys.modules[__name__], **values)
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
@@ -118,7 +95,7 @@ def _nodes_differ(records: Sequence[Record]) -> dict[str, Any]:
 
 def headline(row: Any) -> str:
     """Of a row of ``headlines``: "38 routes faster (median 1.12×), 8 slower (median 1.04×)"."""
-    return show.said("history", "headline", row=row, factor=factor)
+    return " ".join(_prose("headline", row=row))
 
 
 def effect_of(row: Any, unit: str = "") -> str:
@@ -179,47 +156,23 @@ def _sections(results: Results, history: History) -> Iterator[Section]:
     appeared = list(findings.appearances(results, history.releases))
     meant = list(findings.redefined(results, history.releases))
     for release, row in zip(history.releases[::-1], _headlines(history)):
-        behaviour = prose("history", "behaviour", at=release, appeared=appeared, meant=meant)
+        behaviour = _prose("behaviour", at=release, appeared=appeared, meant=meant)
         own = history.changes[history.changes["release"] == release.version]
         intro = (f"{capital(headline(row))}.", *behaviour)
-        yield Section(release.tag, f"{release.name}, {release.date}", intro, tables=_changes(history, own, release))
+        yield Section(release.tag, f"{release.name}, {release.date}", intro, tables=(_changes(history, own, release),))
 
 
-def _changes(history: History, own: pd.DataFrame, release: Any) -> tuple[Table, ...]:
+def _changes(history: History, own: pd.DataFrame, release: Any) -> Table:
     """Slower routes, then faster ones, then those of which instructions alone changed: a row per route."""
     layout = own["evidence"] == LAYOUT
     times_first = own[~layout].sort_values("what", key=lambda what: what != TIME, kind="stable")
-    route = times_first.groupby(ROUTE, sort=False, dropna=False).ngroup()
-    first = times_first.assign(number=route)[~route.duplicated()]
-    kinds = first["verdict"].where(first["what"] == TIME, INSTRUCTIONS)
-    rows: list[tuple[Entry, ...]] = []
-    for kind, words in {SLOWER: SLOWER, FASTER: FASTER, INSTRUCTIONS: "with other instructions"}.items():
-        mine = first[kinds == kind]
-        for largest in mine.head(AT_MOST).to_dict("records"):
-            each = times_first[route == largest["number"]]
-            times, counts = each[each["what"] == TIME], each[each["what"] == INSTRUCTIONS]
-            evidence = prose("history", "evidence", row=largest, time=TIME, nodes=len(history.nodes))
-            lines = prose("history", "times", times=times.to_dict("records"), effect_of=effect_of)
-            rows.append((route_of(largest), [*lines], _counts(counts), [*evidence]))
-        if len(mine) > AT_MOST:
-            rows.append((f"{len(mine) - AT_MOST} more {words}: rows of this release in results.csv", "", "", ""))
+    routes: dict[str, list[pd.DataFrame]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
+    for _, rows in times_first.groupby(ROUTE, sort=False, dropna=False):
+        largest = rows.iloc[0]
+        routes[largest["verdict"] if largest["what"] == TIME else INSTRUCTIONS].append(rows)
     small = int((layout & (own["what"] == TIME)).sum())
-    if small:
-        rows.append((*prose("history", "layout", small=small), "same instructions"))
-    columns = ("route", "time", "instructions", "evidence")
-    return (Table(f"What {release.name} changed", columns, tuple(rows), numeric=False),) if rows else ()
-
-
-def _counts(counts: pd.DataFrame) -> list[str]:
-    """The largest change of a count, and the range over dtypes and sizes."""
-    lines = []
-    for verdict, each in counts.groupby("verdict", sort=False):
-        first = each.sort_values("dtype", key=lambda dtypes: dtypes != "float32", kind="stable").iloc[0]
-        line = f"{effect_of(first)}: {first['level'] / first['ratio']:,.0f} → {first['level']:,.0f}"
-        ratios = [float(number(1 / ratio if verdict == FEWER else ratio)) for ratio in each["ratio"]]
-        span = "–".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
-        lines += [line, *([f"{len(each)} cells: {span}×"] if len(each) > 1 else [])]
-    return lines
+    about = {"routes": routes, "most": AT_MOST, "small": small, "nodes": len(history.nodes)}
+    return _tabled("changes", False, release=release, **about)
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
@@ -398,62 +351,21 @@ def _figures(histories: Sequence[History]) -> Iterator[Section]:
     for history in histories:
         made = tuple(figures_of(history))
         title = f"{history.package}: cost against release date"
-        about = prose("history", "curves", history=history) if history is histories[0] else ()
+        about = _prose("curves") if history is histories[0] else ()
         yield Section(f"{history.package}-curves", title, about, made, wide=True)
 
 
 def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
     twice = pd.concat([history.replicates for history in histories]).drop_duplicates(["torch", "numpy", "hours"])
-    alarms = pd.concat([history.false_alarms for history in histories])
     rows = pd.concat([history.rows for history in histories])
-    controls, times = rows[rows["control"]], rows[(rows["what"] == TIME) & ~rows["control"]]
+    times = rows[(rows["what"] == TIME) & ~rows["control"]]
     half = (times["high"] / times["low"]) ** 0.5 - 1  # of the 95 % interval of a point
-    shares = [record.quiet for record in records if record.quiet is not None]
-    newest = histories[0].releases[-2:]
-    tables = (_replicates(twice), *(_nodes(history) for history in histories if len(history.nodes)))
-    return Section(
-        "method",
-        "Machine and method",
-        prose(
-            "history",
-            "method",
-            histories=histories,
-            samples=sum(record.samples for record in records),
-            quiet=show.percents(shares) if shares else "",
-            resolution=half.groupby(times["noise"], sort=False).median(),
-            twice=twice,
-            alarms=[
-                f"{row['package']} {row['release']}, {named_route(row)}: {effect_of(row)}"
-                for row in alarms.to_dict("records")
-            ],
-            controls=len(controls[["package", "series"]].drop_duplicates()),
-            example=" ".join((*(each.tag for each in newest), "--machine", histories[0].machine)),
-            several=any(len(history.nodes) for history in histories),
-        ),
-        tables=tuple(filter(None, tables)),
-    )
-
-
-def _replicates(twice: pd.DataFrame) -> Table:
-    rows = [
-        (f"torch {row['torch']}, numpy {row['numpy']}", f"{row['hours']:.1f} h", str(row["series"]))
-        + (f"{number(row['median'], 3)}×", show.percent(row["half"] - 1, 1), str(row["flagged"]))
-        for row in twice.to_dict("records")
-    ]
-    columns = ("toolchain", "time between", "series", "median ratio", "half within ±", "reported")
-    return Table("The same toolchain measured twice: any reported change is a false alarm", columns, tuple(rows))
-
-
-def _nodes(history: History) -> Table:
-    rows = [
-        (row["node"] or "the machine itself", str(row["releases"]), str(row["sessions"]), f"{number(row['ratio'], 3)}×")
-        for row in history.nodes.to_dict("records")
-    ]
-    return Table(
-        f"Nodes of {history.package}'s history",
-        ("node", "releases", "sessions", "time over the mean node"),
-        tuple(rows),
-    )
+    resolution = half.groupby(times["noise"], sort=False).median()
+    alarms = pd.concat([history.false_alarms for history in histories]).to_dict("records")
+    about = {"controls": rows[rows["control"]], "resolution": resolution, "twice": twice, "alarms": alarms}
+    said = _prose("method", histories=histories, records=records, **about)
+    nodes = [_tabled("nodes", history=history) for history in histories]
+    return Section("method", "Machine and method", said, tables=(_tabled("replicates", twice=twice), *nodes))
 
 
 def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
@@ -483,24 +395,21 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     """Everything the page over all histories says. changes: see ``over_machines``."""
     told = changes[changes["evidence"] != LAYOUT].groupby("change")["said"].agg(set)
     said = told.map(lambda each: next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in each))
-    numbers = {sort: said.index[said == sort] for sort in SORTS}
-    counts = {sort.replace(" ", "_"): len(found) for sort, found in numbers.items()}
-    lines = [*prose("history", "over_machines", every=len(said), **counts)]
-    for sort, word in ((SAME, "Same"), (DIFFERS, "Differs")):
-        routes = changes[changes["change"].isin(numbers[sort])].drop_duplicates("route")["change"]
-        lines += [f"{word}: {_change(changes, number)}" for number in routes[:IN_BOX]]
-    found = {sort: _table(title, machines, changes, numbers[sort]) for sort, title in SORTS.items()}
+    rows = {change: each.to_dict("records") for change, each in changes.groupby("change")}
+    found = {sort: [rows[change] for change in said.index[said == sort]] for sort in SORTS}
+    made = {
+        sort: _tabled("shared", False, sort=sort, changes=each, machines=machines, most=MOST_SHARED)
+        for sort, each in found.items()
+    }
     columns = tables.columns("machines")
     return Page(
         title="What releases of torch and numpy changed, by machine",
         machine="",
         facts=(f"speed changes by release, compared across {len(machines)} machines",),
         warnings=(),
-        boxes=(Box("The same everywhere, or only here", lines=tuple(lines)),),
-        legend=prose("history", "machines"),
-        sections=[
-            Section(sort.replace(" ", "-"), table.title, tables=(table,)) for sort, table in found.items() if table.rows
-        ],
+        boxes=(Box("The same everywhere, or only here", lines=_prose("over_machines", found=found)),),
+        legend=_prose("machines"),
+        sections=[Section(sort.replace(" ", "-"), each.title, tables=(each,)) for sort, each in made.items() if each],
         links=(
             *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines),
             ("What to use on each machine", "../"),
@@ -510,26 +419,3 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
         columns=columns,
         data="changes.csv",
     )
-
-
-def _change(changes: pd.DataFrame, shared: int) -> str:
-    """torch 2.0.1, `torch.tensor(a)`, numpy→torch: 1.2× slower on one, 1.3× slower on other (4 KiB)"""
-    rows = changes[changes["change"] == shared].to_dict("records")
-    on = show.join([f"{effect_of(row)} on {row['machine']}" for row in rows])
-    unit = ", instructions" if rows[0]["what"] == INSTRUCTIONS else ""
-    return f"{rows[0]['package']} {rows[0]['release']}, {named_route(rows[0])}{unit}: {on} ({where(rows[0])})"
-
-
-def _table(title: str, machines: Sequence[str], changes: pd.DataFrame, numbers: "pd.Index[Any]") -> Table:
-    """A row per change, a column per machine: its effect there, and between which releases if these are others."""
-    rows: list[tuple[Entry, ...]] = []
-    for change in numbers[:MOST_SHARED]:
-        of_change = changes[changes["change"] == change]
-        first, spans = of_change.iloc[0], of_change["since"] + " to " + of_change["until"]
-        effects = zip(of_change.to_dict("records"), spans)
-        on = {row["machine"]: [effect_of(row), *([span] if span != spans.iloc[0] else [])] for row, span in effects}
-        known = (f"{first['package']} {first['release']}", route_of(first), first["what"], where(first))
-        rows.append((*known, *(on.get(machine, "") for machine in machines)))
-    more = f"{len(numbers) - MOST_SHARED:,} more are in changes.csv."
-    columns = ("release", "route", "what", "at", *machines)
-    return Table(title, columns, tuple(rows), (more,) if len(numbers) > MOST_SHARED else (), numeric=False)
