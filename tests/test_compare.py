@@ -283,6 +283,7 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     compared = compare_named("torch-2.0.1", "torch-2.15.0", RESULTS, history.name, Settings())
     assert compared.in_history and compared.withheld and not compared.decided
     assert compared.exit_code == 2 and "faster" not in comparison_words.text(compared, False)
-    assert comparison_words.headline(compared) == "could not compare: the data contradicts what the method promises"
-    said = comparison_words.headline(replace(compared, counted=compared.counted.assign(verdict=FEWER)))
+    said = comparison_words.said("headline", compared)
+    assert said == "could not compare: the data contradicts what the method promises"
+    said = comparison_words.said("headline", replace(compared, counted=compared.counted.assign(verdict=FEWER)))
     assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", said)

@@ -144,7 +144,7 @@ def test_another_machine_only_if_asked_for(tmp_path):
     assert compared(base, new).exit_code == 2
     found = compared(base, new, across_machines=True)
     assert found.exit_code == 0
-    assert any("box, other" in line for line in comparison_words.trust(found))
+    assert any("box, other" in line for line in comparison_words.lines("trust", found))
 
 
 def test_a_contradicted_promise_withholds_verdicts(tmp_path):
@@ -177,7 +177,7 @@ def test_splits_take_one_of_every_two_neighbours():
 
 def test_results_without_a_record_are_compared_with_a_note(tmp_path):
     found = compared(write(tmp_path / "a", cells(0), records=[]), write(tmp_path / "b", cells(1), records=[]))
-    assert found.exit_code == 0 and "record" in comparison_words.trust(found)[-1]
+    assert found.exit_code == 0 and "record" in comparison_words.lines("trust", found)[-1]
 
 
 STATES = {

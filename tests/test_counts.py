@@ -117,7 +117,7 @@ def test_counts_ratios_and_reasons_are_said(tmp_path):
     assert (row["base_count"], row["new_count"]) == (5705, 9105) and row["ratio"] == pytest.approx(9105 / 5705)
     gone, failed, _ = compared(tmp_path / "lacking", BASE, LACKING).counted["reason"]
     assert (gone, failed.what) == (Reason(SKIPS, "new", "the reason"), FAILED)
-    assert comparison_words.headline(compared(tmp_path / "same", BASE, BASE)) == "nothing changed"
+    assert comparison_words.said("headline", compared(tmp_path / "same", BASE, BASE)) == "nothing changed"
 
 
 @pytest.mark.parametrize(

@@ -26,24 +26,18 @@ MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an e
 BOLD, DIM = "1", "2"  # as terminals have them
 COLOURS = {SLOWER: "1;31", FASTER: "1;32", INCONCLUSIVE: DIM, verdicts.FAILED: "31", verdicts.NOT_COMPARABLE: "33"}
 COLOURS |= {verdicts.MORE: COLOURS[SLOWER], verdicts.FEWER: COLOURS[FASTER]}
+CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
 FIRST = (SLOWER, FASTER, verdicts.FAILED)  # shown without being asked for, ...
 AT_MOST = 20  # ... this many of each
 COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
 MANY = 1000  # processes: beyond it the number is no advice
 
 
-DIFFERENCE = {name: f"machine ({name}) differs" for name in MACHINE}
-DIFFERENCE |= {"samples": "samples per process differ"}
-
-
 def why(reason: Reason) -> str:
     """A reason in words; "" where there is none."""
-    if not reason:
-        return ""
-    difference = f"{DIFFERENCE.get(reason.about, f'{reason.about} differs')}: {', '.join(map(str, reason.values))}"
-    share = percentage(reason.values[0]) if reason.what == verdicts.OTHER_SPEED else ""
-    values = {"reason": reason, "difference": difference, "share": share}
-    return show.said("comparison_reasons", reason.what.replace(" ", "_"), **values)
+    block = reason.what.replace(" ", "_")
+    about = {"reason": reason, "machine": MACHINE, "words": sys.modules[__name__]}
+    return show.said("comparison_reasons", block, **about) if reason else ""
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -74,21 +68,27 @@ def verdict_name(verdict: str, comparison: Comparison) -> str:
     return verdict
 
 
-def factor(verdict: str, ratio: float) -> str:
-    """How many times slower or faster, of the ratio of times: 1.18×."""
-    return f"{number(1 / ratio if verdict == FASTER else ratio)}×"
-
-
 def change_of(row: Mapping[str, Any]) -> str:
     """Ratio and verdict as the sentences have them: 1.18× faster where the ratio of times is .85."""
-    return factor(row["verdict"], row["ratio"]) + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
+    ratio = 1 / row["ratio"] if row["verdict"] == FASTER else row["ratio"]
+    return f"{number(ratio)}×" + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
+
+
+def lines(block: str, comparison: Comparison, **values: Any) -> tuple[str, ...]:
+    """The sentences of a block of comparison.md.jinja."""
+    about = {"comparison": comparison, "settings": comparison.settings, "check": comparison.check, "many": MANY}
+    about |= {"words": sys.modules[__name__], "verdicts": verdicts, "Counter": Counter}
+    return show.prose("comparison", block, **about, **values)
 
 
 def said(block: str, comparison: Comparison, **values: Any) -> str:
-    """A block of comparison.md.jinja."""
-    about = {"comparison": comparison, "settings": comparison.settings, "check": comparison.check, "many": MANY}
-    about |= {"words": sys.modules[__name__], "verdicts": verdicts}
-    return show.said("comparison", block, **about, **values)
+    """The same in one line."""
+    return " ".join(lines(block, comparison, **values))
+
+
+def listed(counts: Mapping[str, int], comparison: Comparison) -> str:
+    """Verdicts with their counts, of those that there are."""
+    return show.join([f"{count} {verdict_name(verdict, comparison)}" for verdict, count in counts.items() if count])
 
 
 def cell_line(row: Mapping[str, Any]) -> str:
@@ -108,56 +108,6 @@ def cell_line(row: Mapping[str, Any]) -> str:
     return f"{code(expression)} · {rest}" if expression else rest
 
 
-def counts_line(comparison: Comparison) -> str:
-    """All verdicts with their counts, and what the counts add up to."""
-    counted = [f"{count} {verdict_name(verdict, comparison)}" for verdict, count in comparison.counts.items() if count]
-    return f"{len(comparison.cells)} cells: {show.join(counted)}"
-
-
-def all_lines(comparison: Comparison) -> list[str]:
-    """How much was decided, and all verdicts with their counts: of times, then of counts."""
-    timed = [said("decided", comparison), counts_line(comparison)] if len(comparison.cells) else []
-    return [*timed, *filter(None, [counted_line(comparison)])]
-
-
-def trust(comparison: Comparison) -> tuple[str, ...]:
-    """How the figures came about and how often the method errs on them, a sentence each."""
-    reasons = []
-    for verdict, most in ((verdicts.NOT_COMPARABLE, None), (verdicts.NEW, 3), (verdicts.GONE, 3)):
-        counted = Counter(row["reason"] for row in of_verdict(comparison.cells, verdict))
-        reasons += [(verdict, cells, why(reason)) for reason, cells in counted.most_common(most)]
-    session = math.sqrt(max(comparison.sessions.values(), default=0.0))
-    return show.prose(
-        "comparison_trust",
-        comparison=comparison,
-        check=comparison.check,
-        rate=percentage(comparison.check.rate),
-        bounds=[percentage(bound) for bound in (comparison.check.lower, comparison.check.upper)],
-        promise=percentage(comparison.settings.promise),
-        learnt=percentage(round(session, 3)) if session else "",
-        reasons=reasons,
-        notes=[why(note) for note in comparison.notes],
-    )
-
-
-def withheld(comparison: Comparison) -> list[str]:
-    """That the method's own check contradicts what it promises, where it does."""
-    return [f"verdicts withheld: {said('why_not', comparison)}"] if comparison.withheld else []
-
-
-def headline(comparison: Comparison) -> str:
-    """The answer in one sentence."""
-    counts = comparison.counts
-    changed = [f"{counts[verdict]} {verdict}" for verdict in (SLOWER, FASTER) if counts[verdict]]
-    return said("headline", comparison, changed=changed)
-
-
-def usual_reason(comparison: Comparison) -> str:
-    """Why most cells were not compared."""
-    reasons = Counter([*comparison.cells["reason"], *comparison.counted["reason"]]).most_common(1)
-    return why(reasons[0][0])
-
-
 # --- the terminal ----------------------------------------------------------------------------------------------------
 
 
@@ -174,16 +124,16 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
 
     listing = list(_listing(comparison, everything))
     width = min(max((len(evidence) for _, evidence, _, _ in listing), default=0), 74)
-    lines = [styled(BOLD, said("title", comparison)), ""]
+    shown = [styled(BOLD, said("title", comparison)), ""]
     for verdict, evidence, cell, hidden in listing:
         padding = " " * (max(width - len(evidence), 0) + 2)
-        lines.append(
+        shown.append(
             (styled(COLOURS.get(verdict, ""), evidence) + padding + styled(DIM if hidden else "", cell)).rstrip()
         )
-    lines += [""] if listing else []
-    lines += [styled(BOLD, headline(comparison)), *all_lines(comparison)]
-    lines += [styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in withheld(comparison)]
-    return "\n".join([*lines, *(styled(DIM, line) for line in trust(comparison))]) + "\n"
+    shown += [""] if listing else []
+    shown += [styled(BOLD, said("headline", comparison)), *lines("counts", comparison)]
+    shown += [styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in lines("withheld", comparison)]
+    return "\n".join([*shown, *(styled(DIM, line) for line in lines("trust", comparison))]) + "\n"
 
 
 def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, bool]]:
@@ -242,7 +192,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "new": comparison.new,
         "interleaved": comparison.interleaved,
         "exit_code": comparison.exit_code,
-        "headline": headline(comparison),
+        "headline": said("headline", comparison),
         "withheld": said("why_not", comparison) if comparison.withheld else "",
         "session_variance": dict(comparison.sessions),
         "counts": comparison.counts,
@@ -269,15 +219,3 @@ def _plain(value: Any) -> Any:
     if value is None or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value
-
-
-# --- counts of instructions -------------------------------------------------------------------------------------------
-
-
-CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
-
-
-def counted_line(comparison: Comparison) -> str:
-    """How many counts changed and how many did not; "" where nothing is counted by several processes."""
-    every = {**comparison.counts_decided, **comparison.counted["verdict"].value_counts(sort=False)}
-    return said("counted", comparison, counts=[f"{count} {verdict}" for verdict, count in every.items() if count])

@@ -317,7 +317,7 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
 
 def comparison_section(compared: Comparison) -> Section:
     """What got faster or slower against the run before on this machine."""
-    intro = (f"{words.said('title', compared)}: {words.headline(compared)}.", *words.all_lines(compared))
+    intro = (f"{words.said('title', compared)}: {words.said('headline', compared)}.", *words.lines("counts", compared))
     figure = figures.forest(compared)
     cells = tuple((words.cell_line(row), words.said("of_time", compared, row=row)) for row in figures.chosen(compared))
     data = Table("Cells in the figure", ("cell", "verdict"), cells, numeric=False)
@@ -328,7 +328,7 @@ def comparison_section(compared: Comparison) -> Section:
         intro,
         ((figure, data),) if figure else (),
         (Table("Verdicts", ("verdict", "cells"), verdicts),),
-        (*words.withheld(compared), *words.trust(compared)),
+        (*words.lines("withheld", compared), *words.lines("trust", compared)),
     )
 
 
