@@ -11,7 +11,7 @@ Placement: some routes take longer where a source and its buffer lie as neighbou
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,73 +103,46 @@ class Semantics:
 # --- what changed of that along a history -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Appearance:
-    """Cells that have a figure from a release on and had none before (``gained``), or the other way round.
-
-    routes (all of them) with these dtypes; dtypes is empty where it is the route as a whole. reason: why there is no
-    figure on the other side.
-    """
-
-    at: Any
-    before: Any
-    gained: bool
-    direction: str
-    routes: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    reason: str
+def _beside(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -> pd.DataFrame:
+    """The rows of each release (its version) with those of the release before it (..._before), where both have the
+    ``same``."""
+    places = {release.files[0]: place for place, release in enumerate(releases)}
+    rows = rows[rows["file"].isin(places)].astype(object)
+    rows = rows.assign(place=rows["file"].map(places).astype(int))
+    both = rows.merge(rows.assign(place=rows["place"] + 1), on=["place", *same], suffixes=("", "_before"))
+    return both.assign(release=[releases[place].version for place in both["place"]])
 
 
-@dataclass(frozen=True)
-class Semantic:
-    """A route that means another thing from a release on; what, old and new as ``facts`` has them."""
-
-    at: Any
-    before: Any
-    direction: str
-    route: str
-    what: str
-    old: bool | str
-    new: bool | str
-    dtypes: tuple[str, ...]
-
-
-def appearances(results: Results, releases: Sequence[Any]) -> Iterator[Appearance]:
-    """What has a figure from a release on and had none before, or the other way round; of what has a route."""
+def appearances(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
+    """What has a figure from a release on and had none before, or the other way round; of what has a route. A row per
+    release: gained (or else it is gone), direction, reason (why there is no figure on the other side), dtype (several;
+    none where it is the route as a whole) and route (all of which that holds)."""
+    route = ["direction", "route"]
     rows = results.cells[results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()]
-    columns = ["file", "cell", "direction", "route", "dtype", "status", "reason"]
-    rows = rows[columns].astype(object).fillna("")
-    for before, at in zip(releases, releases[1:]):
-        sides = {each: rows[rows["file"] == each.files[0]] for each in (before, at)}
-        # what was not part of both runs is neither new nor gone
-        both = sides[before].merge(sides[at], on=columns[1:5], suffixes=("_before", "_at"))
-        for gained, having, lacking in ((True, "at", "before"), (False, "before", "at")):
-            other = sides[before if gained else at]
-            known = {*zip(*(other.loc[other["status"] == "measured", name] for name in ("direction", "route")))}
-            found = both[(both[f"status_{having}"] == "measured") & (both[f"status_{lacking}"] != "measured")]
-            reasons = found[f"reason_{lacking}"].where(found[f"reason_{lacking}"] != "", found[f"status_{lacking}"])
-            found = found.assign(reason=reasons)
-            alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-            for (direction, route, reason), own in found.groupby(["direction", "route", "reason"], sort=False):
-                some = tuple(dict.fromkeys(filter(None, own["dtype"]))) if (direction, route) in known else ()
-                alike.setdefault((direction, reason, some), []).append(route)
-            for (direction, reason, some), routes in alike.items():
-                yield Appearance(at, before, gained, direction, tuple(routes), some, reason)
+    rows = rows[["file", "cell", *route, "dtype", "status", "reason"]].astype(object).fillna("")
+    known = pd.MultiIndex.from_frame(rows.loc[rows["status"] == "measured", ["file", *route]])
+    both, found = _beside(rows, releases, ["cell", *route, "dtype"]), []  # other cells are neither new nor gone
+    for gained, having, lacking in ((True, "", "_before"), (False, "_before", "")):
+        own = both[(both[f"status{having}"] == "measured") & (both[f"status{lacking}"] != "measured")]
+        reason = own[f"reason{lacking}"].where(own[f"reason{lacking}"] != "", own[f"status{lacking}"])
+        others = pd.MultiIndex.from_frame(own[[f"file{lacking}", *route]]).isin(known)
+        found.append(own.assign(gained=gained, reason=reason, dtype=own["dtype"].where(others, "")))
+    same = ["release", "gained", "direction", "reason"]
+    dtypes = pd.concat(found).groupby([*same, "route"], sort=False)["dtype"].agg(_named).reset_index()
+    return dtypes.groupby([*same, "dtype"], sort=False)["route"].agg(tuple).reset_index()
 
 
-def redefined(results: Results, releases: Sequence[Any]) -> Iterator[Semantic]:
-    """Where alias, dtype or grad of a route differ from the release before."""
-    rows = facts(results)
-    names = ["cell", "version", "direction", "route", "what", "dtype"]
-    for before, at in zip(releases, releases[1:]):
-        sides = (
-            rows.loc[rows["file"] == release.files[0], [*names, "measured"]].astype(object) for release in (at, before)
-        )
-        both = next(sides).merge(next(sides), on=names, suffixes=("_at", "_before"))
-        both = both[both["measured_at"] != both["measured_before"]]
-        keys = ["direction", "route", "what", "measured_before", "measured_at"]
-        for (direction, route, what, was, became), same in both.groupby(keys, sort=False):
-            yield Semantic(at, before, direction, route, what, was, became, tuple(filter(None, same["dtype"])))
+def redefined(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
+    """Where alias, dtype or grad of a route differ from the release before. A row per release, direction, route, what,
+    measured_before and measured (see ``facts``), with dtype: those of which that holds."""
+    both = _beside(facts(results), releases, ["cell", "version", "direction", "route", "what", "dtype"])
+    both = both[both["measured"] != both["measured_before"]]
+    same = ["release", "direction", "route", "what", "measured_before", "measured"]
+    return both.groupby(same, sort=False)["dtype"].agg(_named).reset_index()
+
+
+def _named(dtypes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, dtypes)))
 
 
 # --- what a family compares its figures with --------------------------------------------------------------------------

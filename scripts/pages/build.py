@@ -26,7 +26,7 @@ from benchmarks.contracts import ONE_THREAD
 from . import history_page, release_notes, show, tables
 from .machine import page_of
 from .page import Page, Section, write, write_into
-from .tables import Entry, Table, csv_of, text_of
+from .tables import Table, csv_of, tabled, text_of
 
 HISTORY = "history"  # beside the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
@@ -136,25 +136,13 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
 
 def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
     """Need down, machines across: call and times, at sizes that all machines have which answer it."""
-    rows: list[tuple[Entry, ...]] = []
+    rows: dict[str, pd.DataFrame] = {}
     for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby("question", sort=False):
         measured = answers.groupby("nbytes")["machine"].nunique()
         common = measured.index[measured == measured.max()]
         sizes = [nbytes for nbytes in WANTED if nbytes in common] or common[-1:]
-        there = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
-        found = {machine: _answer(here) for machine, here in there.groupby("machine")}
-        rows.append((str(question), *(found.get(each.machine, "") for each in machines)))
-    heads = [show.said("index", "head", page=each) for each in machines]
-    return Table("Fastest safe routes", ("need", *heads), tuple(rows), numeric=False)
-
-
-def _answer(rows: pd.DataFrame) -> list[str]:
-    """The call of a machine, and its times by size; another call where that is faster."""
-    lines: list[str] = []
-    for _, same in rows.groupby((rows["route"] != rows["route"].shift()).cumsum()):
-        times = [f"{show.size(row.nbytes)}: {show.seconds(row.seconds, bool(row.quiet))}" for row in same.itertuples()]
-        lines += [show.code(same["route"].iloc[0]), *times]
-    return lines
+        rows[str(question)] = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
+    return tabled("index", "routes", False, rows=rows, machines=machines)
 
 
 # --- the site ---------------------------------------------------------------------------------------------------------

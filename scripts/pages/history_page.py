@@ -153,8 +153,7 @@ def _headlines(history: History) -> list[dict[str, Any]]:
 
 
 def _sections(results: Results, history: History) -> Iterator[Section]:
-    appeared = list(findings.appearances(results, history.releases))
-    meant = list(findings.redefined(results, history.releases))
+    appeared, meant = (find(results, history.releases) for find in (findings.appearances, findings.redefined))
     for release, row in zip(history.releases[::-1], _headlines(history)):
         behaviour = _prose("behaviour", at=release, appeared=appeared, meant=meant)
         own = history.changes[history.changes["release"] == release.version]

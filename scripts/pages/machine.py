@@ -46,20 +46,6 @@ from .tables import Table, columns_of, tabled
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 
 
-def facts_of(results: Results) -> tuple[str, ...]:
-    """Toolchain, processor, date and size of the evidence, for the head of the page."""
-    return prose(
-        "machine_facts",
-        recorded=bool(results.runs),
-        run=results.last,
-        at=results.last.settings,
-        device=tables.device_of(results.last.settings),
-        quiet=quiet_of(results),
-        python=results.cells["python"].iloc[0],
-        processes=[int(count) for count in results.timed["processes"]],
-    )
-
-
 def quiet_of(results: Results) -> list[float]:
     """Shares of quiet samples, one per run that cells are of; none where nobody watched."""
     shown = [record.quiet for record, _, _ in runs_shown(results) if record.quiet is not None]
@@ -95,28 +81,6 @@ def commands_of(results: Results, sections: Sequence[Section]) -> Mapping[str, t
     }
 
 
-def warnings_of(results: Results, others: Sequence[str], moved: Transfers) -> tuple[str, ...]:
-    """What a reader must know before the answers."""
-    failed = results.missing[results.missing["status"] == "failed"]["benchmark"]
-    changed = results.changed(results.timed)
-    return prose(
-        "machine_warnings",
-        impossible=transfers.impossible(moved),
-        failed=list(failed.unique()),
-        cells_failed=len(failed),
-        runs=runs_shown(results),
-        quiet=quiet_of(results),
-        noisy=int((~results.timed["quiet"].astype(bool)).sum()),
-        timed=len(results.timed),
-        changed=sum(changed),
-        benchmarks=len(changed),
-        others=others,
-        unknown=show.named(sorted({name for _, name in results.unknown})),
-        figures=sum(results.unknown.values()),
-        broken=len(Semantics(results).broken(results.contracts.values())),
-    )
-
-
 def page_of(
     results: Results,
     before: Results | None,
@@ -136,11 +100,11 @@ def page_of(
     copies = slowed(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfers.advice(table, moved)
-    every = [*results.cells["toolchain"]]
+    quiet = quiet_of(results)
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
-        facts=facts_of(results),
+        facts=prose("machine_facts", results=results, quiet=quiet),
         # what gains more than any choice of a route comes first, of a device the question that its card is bought for
         boxes=(
             *about_transfers[:1],
@@ -157,17 +121,25 @@ def page_of(
             usual=usual_dtype(conversions(with_one_thread(cells))),
             threads=threads,
         ),
-        warnings=warnings_of(results, others, moved),
+        warnings=prose(
+            "machine_warnings",
+            results=results,
+            others=others,
+            impossible=transfers.impossible(moved),
+            runs=runs_shown(results),
+            quiet=quiet,
+            broken=Semantics(results).broken(results.contracts.values()),
+        ),
         sections=(sections := sections_of(results, before, cells, table, threads, moved)),
         measured=commands_of(results, sections),
         links=tuple(links),
         command=pasted(results.last) or "asv run --record-samples",
         csv=csv,
         columns=columns_of(results),
-        toolchain=every[0],
+        toolchain=results.cells["toolchain"].iloc[0],
         samples=samples_of(results, machine),
         best=best_of(table, moved),
-        quiet=min(quiet_of(results), default=None),
+        quiet=min(quiet, default=None),
         known=embedded(known_of(results, machine, cells, table)) if len(table) else "",
     )
 
@@ -319,15 +291,14 @@ def comparison_section(compared: Comparison) -> Section:
     """What got faster or slower against the run before on this machine."""
     intro = (f"{words.said('title', compared)}: {words.said('headline', compared)}.", *words.lines("counts", compared))
     figure = figures.forest(compared)
-    cells = tuple((words.cell_line(row), words.said("of_time", compared, row=row)) for row in figures.chosen(compared))
-    data = Table("Cells in the figure", ("cell", "verdict"), cells, numeric=False)
-    verdicts = tuple((verdict, str(count)) for verdict, count in compared.counts.items() if count)
+    about = {"comparison": compared, "words": words, "rows": figures.chosen(compared)}
+    data = tabled("comparison", "figure_cells", False, **about)
     return Section(
         "comparison",
         "Against the run before",
         intro,
         ((figure, data),) if figure else (),
-        (Table("Verdicts", ("verdict", "cells"), verdicts),),
+        (tabled("comparison", "verdicts", True, **about),),
         (*words.lines("withheld", compared), *words.lines("trust", compared)),
     )
 
@@ -338,14 +309,5 @@ def _method(results: Results, cells: pd.DataFrame) -> Section:
         tables.environment(results.last) if results.runs else None,
     ]
     parts += [tables.spread(cells), tabled("tables", "harness", cells=cells), tables.absent(results)]
-    lengths = {declared.sample_time for declared in results.benchmarks.values() if declared.sample_time}
-    absent = results.missing["status"].value_counts()
-    after = prose(
-        "machine_method",
-        recorded=bool(results.runs),
-        noisy=[*results.timed.loc[~results.timed["quiet"].astype(bool), "cell"]],
-        failed=absent.get("failed", 0),
-        skipped=absent.get("skipped", 0),
-        least=show.seconds(min(lengths)) if lengths else "",
-    )
+    after = prose("machine_method", results=results)
     return Section("method", "Machine and method", tables=tuple(filter(None, parts)), after=after)

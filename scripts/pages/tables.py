@@ -19,15 +19,13 @@ from typing import Any
 
 import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row, decided, too_few
-from analysis.choices import BEST, SLOWER
-from analysis.choices import TIE as AS_FAST
 from analysis.findings import Semantics
 from analysis.results import PARAMETERS, Results, parameters_of
 from cli import put
-from store.records import Record, Settings
+from store.records import Record
 from toolchains import ledger
 
-from benchmarks.contracts import ALIAS, Route
+from benchmarks.contracts import Route
 
 from . import advice, show
 from .show import code, steady
@@ -177,17 +175,7 @@ def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
     """Need down, size across: route, seconds, and for copies the bandwidth and its share of memcpy's. asked: what
     analysis.choices.asked gives of plain conversions."""
     sizes = sorted({int(nbytes) for rows in asked for nbytes in rows["nbytes"]})
-    table = []
-    for rows in asked:
-        here = {nbytes: _decision(at, limit) for nbytes, at in rows.groupby("nbytes")}
-        table.append((advice.title(rows), *(here.get(nbytes, "") for nbytes in sizes)))
-    return Table("What to take at each size", ("need", *map(show.size, sizes)), tuple(table), numeric=False)
-
-
-def _decision(rows: pd.DataFrame, limit: Limit) -> list[str]:
-    (best,), ties, slower = ([*rows[rows["kind"] == kind].itertuples()] for kind in (BEST, AS_FAST, SLOWER))
-    share = limit.share(best) if best.memory != ALIAS and limit.decides(best.nbytes) else None
-    return show.lines("tables", "decision", best=best, share=share, ties=[tie.route for tie in ties], slower=slower[:1])
+    return tabled("tables", "decision", False, asked=asked, sizes=sizes, limit=limit, title=advice.title)
 
 
 def curves(
@@ -287,15 +275,8 @@ def absent(results: Results) -> Table:
 
 def environment(record: Record) -> Table:
     """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
-    at = record.settings
-    made = tabled("tables", "environment", False, record=record, at=at, on=record.conditions, device=device_of(at))
+    made = tabled("tables", "environment", False, record=record)
     return replace(made, rows=tuple(row for row in made.rows if row[1]))
-
-
-def device_of(settings: Settings) -> str:
-    """The accelerator of a run in words; "" where there was none."""
-    device, name = settings.device, settings.device_name
-    return f"{name} ({device})" if device and name else device
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
