@@ -103,7 +103,7 @@ class Semantics:
 # --- what changed of that along a history -----------------------------------------------------------------------------
 
 
-def _beside(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -> pd.DataFrame:
+def _with_before(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -> pd.DataFrame:
     """The rows of each release (its version) with those of the release before it (..._before), where both have the
     ``same``."""
     places = {release.files[0]: place for place, release in enumerate(releases)}
@@ -121,7 +121,7 @@ def appearances(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
     rows = results.cells[results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()]
     rows = rows[["file", "cell", *route, "dtype", "status", "reason"]].astype(object).fillna("")
     known = pd.MultiIndex.from_frame(rows.loc[rows["status"] == "measured", ["file", *route]])
-    both, found = _beside(rows, releases, ["cell", *route, "dtype"]), []  # other cells are neither new nor gone
+    both, found = _with_before(rows, releases, ["cell", *route, "dtype"]), []  # other cells are neither new nor gone
     for gained, having, lacking in ((True, "", "_before"), (False, "_before", "")):
         own = both[(both[f"status{having}"] == "measured") & (both[f"status{lacking}"] != "measured")]
         reason = own[f"reason{lacking}"].where(own[f"reason{lacking}"] != "", own[f"status{lacking}"])
@@ -135,7 +135,7 @@ def appearances(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
 def redefined(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
     """Where alias, dtype or grad of a route differ from the release before. A row per release, direction, route, what,
     measured_before and measured (see ``facts``), with dtype: those of which that holds."""
-    both = _beside(facts(results), releases, ["cell", "version", "direction", "route", "what", "dtype"])
+    both = _with_before(facts(results), releases, ["cell", "version", "direction", "route", "what", "dtype"])
     both = both[both["measured"] != both["measured_before"]]
     same = ["release", "direction", "route", "what", "measured_before", "measured"]
     return both.groupby(same, sort=False)["dtype"].agg(_named).reset_index()
