@@ -84,10 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         releases = [every[tag] for tag in plan.tags if tag not in plan.beside and tag in every]
         code = track(chosen, journal, plan)
     try:
-        from pages import release_notes
+        from pages import history_page
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
-    codes = [code, *release_notes.tell(RESULTS, machine, releases, chosen.verdicts)]
+    codes = [code, *history_page.tell(RESULTS, machine, releases, chosen.verdicts)]
     return 1 if 1 in codes else max(codes)  # what is slower was found, whatever else was not measured
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from analysis.history import histories_of
 from analysis.results import load
-from pages.release_notes import FEED, write_feed
+from pages.history_page import FEED, write_feed
 from test_history import SERIES, build, logs_of, write
 
 pytestmark = pytest.mark.slow  # builds histories and the feed of them
@@ -62,7 +62,7 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
     built = []
     for name in ("box", "ä b"):
         (made,) = histories_of(load(write(tmp_path / name, logs), "box")).values()
-        built.append([replace(made, machine=name)])
+        built.append(replace(made, machine=name))
     write_feed(tmp_path, built)
     (entry,) = check((tmp_path / FEED).read_text(encoding="utf-8"))
     title = entry.findtext(f"{ATOM}title")
@@ -85,7 +85,7 @@ def test_without_a_history_there_is_no_feed(tmp_path):
 
 def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
     """Its page links there."""
-    write_feed(tmp_path, [histories_of(load(write(tmp_path / "box", logs_of(3, 2), SERIES[:2]), "box")).values()])
+    write_feed(tmp_path, [*histories_of(load(write(tmp_path / "box", logs_of(3, 2), SERIES[:2]), "box")).values()])
     assert check((tmp_path / FEED).read_text(encoding="utf-8")) == []
 
 

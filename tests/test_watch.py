@@ -17,7 +17,7 @@ import report
 from cli import UserError
 from measuring import plans
 from measuring.runner import Plan
-from pages import release_notes, show
+from pages import history_page, show
 from test_feed import check
 from tiny import RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
@@ -98,7 +98,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     known()
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
-    assert release_notes.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
+    assert history_page.tell(results(project), machine(project), [release], tmp_path / "said") == [1]
     told = capsys.readouterr().out
     assert "`torch.from_numpy(a)`: 2.00× " in told and today in told
     found = json.loads((tmp_path / "said" / "torch-2.4.0.json").read_text())
@@ -282,5 +282,5 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
 
 def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
     release = ledger.history("torch")[-1]
-    assert release_notes.tell(rich_results, "box", [release], None) == [2]
+    assert history_page.tell(rich_results, "box", [release], None) == [2]
     assert capsys.readouterr().out.startswith(f"{release.tag} ")

@@ -23,7 +23,7 @@ from store.records import recent
 
 from benchmarks.contracts import ONE_THREAD
 
-from . import history_page, release_notes, show, tables
+from . import history_page, show, tables
 from .machine import page_of
 from .page import Page, Section, write, write_into
 from .tables import Table, csv_of, tabled, text_of
@@ -67,9 +67,8 @@ def build(results: Path, machine: str, output: Path) -> Built:
 
 def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
-    with_history = [each for each in built if each.histories]
-    release_notes.write_feed(output, [each.histories for each in with_history])
-    histories = {each.machine: each.histories for each in with_history}
+    histories = {each.machine: each.histories for each in built if each.histories}
+    history_page.write_feed(output, [*chain(*histories.values())])
     compared = history_page.write_over_machines(output / HISTORY, histories)
     if not compared:
         name_histories(output, list(histories))
