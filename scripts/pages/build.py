@@ -118,11 +118,7 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
     table, columns = side_by_side(best, machines), tables.columns("answers")
     return Page(
         title=TITLE,
-        machine="",
         facts=show.prose("index", "facts", machines=len(machines)),
-        warnings=(),
-        boxes=(),
-        legend=(),
         sections=[Section("routes", "Fastest safe routes", show.prose("index", "answers"), tables=(table,))],
         links=tuple(links),
         command="python scripts/run.py",

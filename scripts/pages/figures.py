@@ -109,7 +109,7 @@ def _points(cells: Sequence[Row], value: Callable[[int, float], float] = TIME.va
 
 
 def against_size(
-    name: str, caption: str, cells: Sequence[Row], shows: Curves, limit: Mapping[int, float], description: str
+    name: str, caption: str, cells: Sequence[Row], shows: Curves, limit: Mapping[int, float], bandwidth: float = 0.0
 ) -> Figure:
     """A line per route with range bars, named below in the order of their ends. limit: its seconds by size."""
     points = _points(cells, shows.value)
@@ -130,7 +130,14 @@ def against_size(
             (drawn,) = ax.plot(each["nbytes"], each["value"], **look)
             ends.append((each["value"].iloc[-1], str(line), drawn))
         _legend(ax, [(line, drawn) for _, line, drawn in sorted(ends, key=lambda end: (-end[0], end[1]))], shows.limit)
-        return finish(figure, name, description, cells, caption)
+        memcpy = limit if shows.limit == "memcpy" else {}
+        return finish(figure, name, _described(cells, memcpy, bandwidth), cells, caption)
+
+
+def _described(cells: Sequence[Row], memcpy: Mapping[int, float], bandwidth: float = 0.0) -> str:
+    """What a figure shows beyond its caption."""
+    several = len({label(cell) for cell in cells})
+    return said("figures", "described", cells=cells, several=several, memcpy=memcpy, bandwidth=bandwidth)
 
 
 def _panel(labels: Sequence[str], plot: float = PLOT) -> tuple[plt.Figure, Axes]:
@@ -203,8 +210,7 @@ def _sized(cells: Sequence[Row]) -> bool:
 def times_figure(name: str, about: str, cells: Sequence[Row], limit: Limit | None = None) -> Iterator[Figure]:
     """Seconds against size, both logarithmic, where there are two sizes and more."""
     if _sized(cells):
-        seconds = limit.seconds if limit else {}
-        yield against_size(name, found(about, cells), cells, TIME, seconds, _described(cells, seconds))
+        yield against_size(name, found(about, cells), cells, TIME, limit.seconds if limit else {})
 
 
 def bandwidths(name: str, about: str, cells: Sequence[Row], limit: float | None) -> Iterator[Figure]:
@@ -213,15 +219,7 @@ def bandwidths(name: str, about: str, cells: Sequence[Row], limit: float | None)
         most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
         caption = said("figures", "bandwidth", about=about, cell=most, label=label(most))
         seconds = {cell.nbytes: cell.nbytes / limit for cell in cells} if limit else {}
-        yield against_size(name, caption, cells, SPEED, seconds, _described(cells, {}, limit))
-
-
-def _described(cells: Sequence[Row], limit: Mapping[int, float], bandwidth: float | None = None) -> str:
-    """What a figure shows beyond its caption."""
-    sizes = sorted({cell.nbytes for cell in cells})
-    several = len({label(cell) for cell in cells})
-    memcpy = limit.get(sizes[-1]) if sizes else None
-    return said("figures", "described", cells=cells, several=several, sizes=sizes, memcpy=memcpy, bandwidth=bandwidth)
+        yield against_size(name, caption, cells, SPEED, seconds, limit or 0.0)
 
 
 def found(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
@@ -279,8 +277,7 @@ def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
             usual = at_usual_size(own, shown[0].down, sys.maxsize).itertuples()
             best = max(usual, key=lambda cell: limit.share(cell) or 0)
             caption = said("figures", "efficiency", direction=direction, cell=best, share=limit.share(best))
-            described, name = _described(shown, limit.seconds), slug("efficiency", str(direction))
-            yield against_size(name, caption, shown, share_of(limit), limit.seconds, described)
+            yield against_size(slug("efficiency", str(direction)), caption, shown, share_of(limit), limit.seconds)
 
 
 # --- a comparison as a forest plot ------------------------------------------------------------------------------------

@@ -430,9 +430,7 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     columns = tables.columns("machines")
     return Page(
         title="What releases of torch and numpy changed, by machine",
-        machine="",
         facts=(f"speed changes by release, compared across {len(machines)} machines",),
-        warnings=(),
         boxes=(Box("The same everywhere, or only here", lines=_prose("over_machines", found=found)),),
         legend=_prose("machines"),
         sections=[Section(sort.replace(" ", "-"), each.title, tables=(each,)) for sort, each in made.items() if each],

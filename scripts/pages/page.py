@@ -78,16 +78,16 @@ class Heat:
     legend: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Page:
     """All that the templates show."""
 
     title: str
-    machine: str
+    machine: str = ""  # where it is about one
     facts: tuple[str, ...]
-    warnings: tuple[str, ...]
-    boxes: tuple[Box, ...]
-    legend: tuple[str, ...]  # how to read the boxes
+    warnings: tuple[str, ...] = ()
+    boxes: tuple[Box, ...] = ()
+    legend: tuple[str, ...] = ()  # how to read the boxes
     sections: list[Section]
     links: tuple[tuple[str, str], ...]  # words, and the directory of another page
     command: str

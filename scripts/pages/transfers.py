@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, LINK, SUSTAINED, Row, too_few, usual_dtype, usual_size
+from analysis.cells import AS_GOOD, LINK, SUSTAINED, Row, too_few, usual_size
 from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
 from analysis.choices import TIE as TIED
 from analysis.transfers import Transfers
@@ -98,7 +98,7 @@ def _on_condition(rows: pd.DataFrame) -> Row | None:
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
     """Warnings of transfers that read faster than they can be, of clocks that disagree, of a device that was lost."""
-    return prose("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved, run=moved.run)
+    return prose("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved)
 
 
 def way(need: Need, nbytes: int = 0) -> str:
@@ -206,23 +206,9 @@ def link(moved: Transfers) -> Table:
 
 def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -> list[Section]:
     """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
-    have = {*moved.main["host"]}
-    lacking = {*moved.missing["memory"]} if have else set()
-    hosts = [host for host in transfers.HOSTS if host not in have and host in lacking]
 
     def words(block: str) -> tuple[str, ...]:
-        return prose(
-            "transfers",
-            block,
-            moved=moved,
-            run=moved.run,
-            dtype=usual_dtype(moved.main),
-            clocks=CLOCKS,
-            limits=any(moved.limit(direction).bandwidth for direction in LINK),
-            no_limit=moved.why_not(role=Role.LINK),
-            absent={host: moved.why_not(role=Role.TRANSFER, memory=host) for host in hosts},
-            processes=sorted({*moved.main["processes"]}),
-        )
+        return prose("transfers", block, moved=moved, clocks=CLOCKS)
 
     drawn = tuple(_curves(moved, missing))
     return [
