@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
+import jinja2
 import pandas as pd
 from analysis.history import History, along, histories_of
 from analysis.results import Results, load_files, shown
@@ -25,7 +26,7 @@ from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, show, tables
 from .machine import page_of
-from .page import Page, Section, write, write_into
+from .page import OPTIONS, Page, Section, write, write_into
 from .tables import Table, csv_of, tabled, text_of
 
 HISTORY = "history"  # beside the directories of machines
@@ -164,12 +165,9 @@ def gather(reports: Path, site: Path) -> None:
 
 def _listing(directory: Path, site: Path) -> str:
     """A page that lists a directory: a web server may show none by itself."""
-    name = html.escape(directory.relative_to(site).as_posix())
-    paths = sorted(directory.iterdir())
-    places = [(f"{path.name}/index.html" if path.is_dir() else path.name) for path in paths]
-    items = "".join(f'<li><a href="{quote(place)}">{html.escape(place)}</a></li>\n' for place in places)
-    head = f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{name}</title>\n'
-    return f"{head}<ul>\n{items}</ul>\n</html>\n"
+    places = [f"{path.name}/index.html" if path.is_dir() else path.name for path in sorted(directory.iterdir())]
+    template = jinja2.Environment(autoescape=True, **OPTIONS).get_template("listing.html.jinja")
+    return template.render(name=directory.relative_to(site).as_posix(), places=places)
 
 
 def address(site: Path, url: str) -> None:

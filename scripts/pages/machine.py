@@ -188,43 +188,35 @@ def sections_of(
     semantics = Semantics(results)
     measured = {*cells["direction"]} | {direction for direction, *_ in semantics.seen}
     shown = [key for key in tables.catalogue(results) if key[0] in measured]
-    plain = conversions(one_thread)
-    usual, decisions = usual_dtype(plain), [rows for rows in made if rows["need"].iloc[0].plain]
+    decisions = [rows for rows in made if rows["need"].iloc[0].plain]
+    about = {"threads": threads, "usual": usual_dtype(conversions(one_thread)), "transfers": len(moved.main) > 0}
     first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
 
     def said(block: str) -> tuple[str, ...]:
-        return prose(
-            "machine_sections",
-            block,
-            threads=threads,
-            usual=usual,
-            transfers=len(moved.main) > 0,
-        )
+        return prose("machine_sections", block, **about)
 
     times = tuple(map(data, figures.times(one_thread, limit)))
     reached = tuple(
         (drawn, tables.shares(drawn.cells, missing, limit)) for drawn in figures.efficiency(one_thread, limit)
     )
-    broken = tables.broken(semantics, results.contracts.values())
-    decided = (tables.decision(decisions, limit if threads == 1 else Limit()),) if decisions else ()
-    promised = tuple(tables.contracts(results, semantics, shown))
-    asking = questions(results, one_thread, alone, moved)
+    promised, broken = tables.contracts(results, semantics, shown), tables.broken(semantics, results.contracts.values())
+    decided = tables.decision(decisions, limit if threads == 1 else Limit())
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))
     first_read = [
-        Section("questions", "What users ask", tables=(asking,)),
+        Section("questions", "What users ask", tables=(questions(results, one_thread, alone, moved),)),
         first,
         Section("size", f"Time against size, {show.threads(1)}", said("size"), times),
     ]
     details = [
-        Section("decision", f"Decision table, {show.threads(threads)}", said("decision"), tables=decided),
+        Section("decision", f"Decision table, {show.threads(threads)}", said("decision"), tables=(decided,)),
         Section("efficiency", f"Efficiency of copies, {show.threads(1)}", said("efficiency"), reached),
         *families.sections(results, cells, missing),
         clocks,
         *families.sections(results, cells, missing, on_device=True, sentences=transfers.said(moved)),
         *more_transfers,
-        Section("contracts", "Contracts", (*said("contracts"), *broken), tables=promised),
+        Section("contracts", "Contracts", (*said("contracts"), *broken), tables=tuple(promised)),
         *against,
         _method(results, cells),
     ]
