@@ -144,7 +144,7 @@ def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
     cells = [*cells_of(results).itertuples()]
     found = {(cell.route, cell.nbytes): cell.quiet for cell in cells}
     assert found == {key: key != (FIRST, 8) for key in times}
-    made = tables.pivot(("By size",), cells, "nbytes", tables.Missing(results))
+    made = tables.by_size("By size", cells, tables.Missing(results), show.time)
     assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
     assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
     rows = list(csv.DictReader(io.StringIO(tables.csv_of(results))))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -34,7 +33,6 @@ UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
 BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as none is quiet."
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 WORTH = 0.005  # by which processes differ in a count: said from here on
-NO_COUNTS: Mapping[Hashable, Any] = MappingProxyType({})
 
 Entry = str | list[str]  # a list: lines below each other
 
@@ -117,18 +115,11 @@ class Missing(dict[tuple[Any, ...], tuple[str, str]]):
         )
 
 
-def pivot(
-    title: str,
-    cells: Sequence[Row],
-    column: str,
-    missing: Missing,
-    entry: Callable[[Row], Entry] = show.time,
-    head: Callable[[Any], str] = str,
-) -> Table:
-    """Routes of one benchmark down, one parameter across; see laid."""
+def by_size(title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]) -> Table:
+    """Routes of one benchmark down, sizes across; see laid."""
     marks = [Mark(cell.parameters, lines_of(entry(cell)), cell.order) for cell in cells]
     benchmark, row = (cells[0].benchmark, cells[0].down) if cells else ("", "route")
-    return laid(title, benchmark, marks, column, missing, head, row)
+    return laid(title, benchmark, marks, "nbytes", missing, show.size, row)
 
 
 def laid(
@@ -182,7 +173,7 @@ def curves(
     cells: Sequence[Row],
     missing: Missing,
     limit: Limit | None = None,
-    counts: Mapping[Hashable, Any] = NO_COUNTS,
+    counts: Mapping[Hashable, Any] | None = None,
 ) -> Table:
     """The figures behind a panel of time against size: median, range below it; memcpy in the last row.
 
@@ -192,12 +183,12 @@ def curves(
     def both(cell: Row) -> list[str]:
         return [show.time(cell), show.interval(cell.low, cell.high)]
 
-    table = pivot("Median, and range over processes", cells, "nbytes", missing, both, show.size)
+    table = by_size("Median, and range over processes", cells, missing, both)
     sizes = sorted({cell.nbytes for cell in cells})
     columns, rows = table.columns, table.rows
     down = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}.values()  # as the table's rows
     for n in sizes:
-        counted = [counts.get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
+        counted = [(counts or {}).get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
         if any(counted):
             columns = (*columns, f"instructions, {show.size(n)}")
             rows = tuple((*row, count(instructions)) for row, instructions in zip(rows, counted, strict=True))
@@ -213,7 +204,7 @@ def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
     def share(cell: Row) -> Entry:
         return f"{show.percent(limit.share(cell) or 0)}{'' if cell.quiet else show.BUSY}"
 
-    return pivot("memcpy's time divided by the route's", cells, "nbytes", missing, share, show.size)
+    return by_size("memcpy's time divided by the route's", cells, missing, share)
 
 
 def count(counted: Any) -> Entry:

@@ -22,7 +22,7 @@ from .advice import Box, Take, busy, capital, promises, why_unsafe
 from .figures import Figure, slug
 from .page import Section
 from .show import code, prose
-from .tables import Missing, Table, curves, pivot, tabled
+from .tables import Missing, Table, by_size, curves, tabled
 
 # From pageable and pinned memory by one blocking call, and from pageable memory by way of pinned
 TOGETHER = (*transfers.PLAIN.values(), "s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)")
@@ -229,7 +229,7 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
         cells = [c._replace(route=n, parameters={**c.parameters, "route": n}) for c, n in zip(usual, names)]
         about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
         for figure in figures.bandwidths(name, *_named(about, cells), moved.limit(direction).bandwidth):
-            yield figure, pivot(about, cells, "nbytes", missing, lambda cell: cost_words(cell, moved), show.size)
+            yield figure, by_size(about, cells, missing, lambda cell: cost_words(cell, moved))
     for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
         about, cells = (
             f"{direction}, {host} host memory: {clock} time",
