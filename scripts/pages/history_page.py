@@ -278,7 +278,9 @@ def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
     rows = rows.merge(routes, on=["group", "route"])
     for key, group in rows.groupby(GROUP, sort=False):
         name, title = slug("history", history.package, *key), _title(key)
-        yield _panels(history, name, title, group), _points(history, group[group["what"] == what])
+        series = group[group["what"] == what].groupby("series", sort=False)
+        data = _tabled("points", releases=history.releases, timed=what == TIME, series=series)
+        yield _panels(history, name, title, group), data
 
 
 def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figure:
@@ -351,23 +353,6 @@ def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> 
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
     return None if place is None else place + rows["series"].nunique()
-
-
-def _points(history: History, rows: pd.DataFrame) -> Table:
-    """The points of a figure, a row per series."""
-    versions = [release.version for release in history.releases]
-    table = []
-    for _, each in rows.groupby("series", sort=False):
-        first, values = each.iloc[0], dict(zip(each["release"], each["value"]))
-        form = show.seconds if first["what"] == TIME else "{:,.0f}".format
-        sizes = show.sizes(dict.fromkeys((first["sizes"][0], first["sizes"][-1]))) if first["sizes"] else ""
-        label = ", ".join(filter(None, (show.code(first["route"]), sizes)))
-        table.append((label, *(form(values[version]) if version in values else "n/a" for version in versions)))
-    return Table(
-        "Seconds per call" if (rows["what"] == TIME).any() else "Instructions per call",
-        ("route", *versions),
-        tuple(table),
-    )
 
 
 # --- method, data ----------------------------------------------------------------------------------------------------
