@@ -86,9 +86,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     """Everything the page of a machine's histories says."""
     machine = histories[0].machine
     files = {file for history in histories for release in history.releases for file in release.files}
-    records = sorted(
-        (record for file in files for record in results.sessions_of(file)), key=lambda record: record.started
-    )
+    records = sorted(chain(*map(results.sessions_of, files)), key=lambda record: record.started)
     commands = [record.command for record in records if record.command] or ["python scripts/track.py"]
     sections = [section for history in histories for section in _sections(results, history)]
     changed = results.changed(pd.concat([history.rows for history in histories]))

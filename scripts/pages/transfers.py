@@ -231,10 +231,8 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
         for figure in figures.bandwidths(name, *_named(about, cells), moved.limit(direction).bandwidth):
             yield figure, by_size(about, cells, missing, lambda cell: cost_words(cell, moved))
     for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
-        about, cells = (
-            f"{direction}, {host} host memory: {clock} time",
-            [*moved.of(clock, direction, host).itertuples()],
-        )
+        about = f"{direction}, {host} host memory: {clock} time"
+        cells = [*moved.of(clock, direction, host).itertuples()]
         for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
             yield figure, curves(figure.cells, missing)
 
