@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Did conversion get faster or slower? A verdict for every result that two runs share.
 
-    python scripts/compare.py torch-2.12.0 torch-2.13.0
+    python scripts/compare.py torch-2.9.1 torch-2.10.0 --machine amd-epyc-genoa-2-core-vm
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
-    python scripts/compare.py --run torch-2.12.0 installed
+    python scripts/compare.py --run torch-2.9.1 installed
 
 BASE and NEW are toolchains with results in reports/results (tag, release or commit), result files, or directories with
 one result file. With --run they are releases (installed if necessary), "installed", or Python interpreters or virtual

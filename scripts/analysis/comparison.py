@@ -498,9 +498,12 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
     """
     files = [selection.result_file(name, results, machine) for name in (base, new)]
     if files[0].resolve() == files[1].resolve():
-        raise UserError(f"BASE and NEW are the same file, {files[0]}: its A/A needs a second run of that toolchain")
+        raise UserError(f"BASE and NEW are the same file, {files[0]}: name two releases, or measure it twice with --run")
     places = [results_of(file) for file in files]
     first, second = (load_files(place, [file]) for place, file in zip(places, files))
+    for name, side in ((base, first), (new, second)):
+        if side.timed.empty and side.last.failed:
+            raise UserError(f"{name} could not be measured: {side.last.failed}")
     stages = [stage for place in places if (stage := fresh_results(place))]
     if len(stages) == len(places):
         base_again, new_again = (load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages)
