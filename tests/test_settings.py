@@ -15,6 +15,7 @@ from pages import families, show, tables
 from pages.advice import neighbours
 from pages.advice import setting as box
 from resultfiles import KIB, MIB, Bench, around
+from test_report_transfers import lines_of
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
 from benchmarks import environment, placement, routes, settings, timing
@@ -138,57 +139,43 @@ def bench(group, seconds, sizes=(SIZE,), method="timeit_convert", unit="seconds"
     return Bench(f"settings.{group}.{method}", params, cells, contracts, unit=unit)
 
 
-def advised(tmp_path, *benches, busy=()):
-    results = load(resultfiles.write(tmp_path, benches))
-    if busy:
-        results.cells["quiet"] = [text not in busy for text in results.cells["setting"]]
-    return known.advised(results, cells_of(results))
-
-
-def test_the_setting_that_gains_most_is_advised_with_its_price_and_the_line_to_paste(tmp_path, snapshot):
-    times = {NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(4.5e-3)}
-    price = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept", unit="bytes kept")
-    (found,) = advised(tmp_path, bench("Copies", times), price)
-    assert found.setting == KEEPING and not found.ties and not found.busy
-    said = box(found)
-    assert [*map(show.to_plain, (said.title, *said.said, *said.notes))] == snapshot
-
-
-def test_of_those_that_tie_the_one_that_touches_least(tmp_path):
-    times = {NONE: around(33e-3), KEEPING: around(10e-3), HUGE: around(10.1e-3)}
-    (found,) = advised(tmp_path, bench("Copies", times))
-    assert (found.setting, found.ties) == (HUGE, (KEEPING,))
-    assert "keeps" not in show.to_plain(box(found).said[0]), "its price was not counted"
+def fresh(milliseconds, group="Copies"):
+    """Copies into fresh memory. milliseconds: setting -> of all processes, or what else stands for them."""
+    timed = {text: around(each * 1e-3) for text, each in milliseconds.items() if isinstance(each, int | float)}
+    return bench(group, {**milliseconds, **timed})
 
 
 OTHERS = [text for text in SETTINGS if text not in environment.ADVISED and text != NONE]
-# Seconds by setting, those whose processes were noisy -> what is advised
-DECIDED = {
-    "less than half is gained": ({NONE: around(14e-3), HUGE: around(10e-3)}, (), []),
-    "more than half": ({NONE: around(16e-3), HUGE: around(10e-3)}, (), [HUGE]),
-    "the processes do not show it": ({NONE: [40e-3, 15e-3, 33e-3, 12e-3], HUGE: [20e-3, 11e-3, 9e-3, 15e-3]}, (), []),
-    "the baseline is noisy": ({NONE: around(33e-3), HUGE: around(10e-3)}, [NONE], []),
-    "the best is noisy": ({NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(4e-3)}, [KEEPING], [HUGE]),
-    "no huge pages": ({**dict.fromkeys(OTHERS, around(1e-3)), NONE: around(33e-3)}, (), []),
-    "no baseline": ({NONE: resultfiles.SKIPPED, HUGE: around(10e-3)}, (), []),
+UNSURE = [40e-3, 15e-3, 33e-3, 12e-3], [20e-3, 11e-3, 9e-3, 15e-3]
+KEPT = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept", unit="bytes kept")
+# What was measured, and the settings whose processes were noisy; what is advised is in the snapshot
+ADVISED = {
+    "the one that gains most, with its price": ([fresh({NONE: 33, HUGE: 10, KEEPING: 4.5}), KEPT], []),
+    "of those that tie the one that touches least": ([fresh({NONE: 33, KEEPING: 10, HUGE: 10.1})], []),
+    "nothing where less than half is gained": ([fresh({NONE: 14, HUGE: 10})], []),
+    "one where more than half is": ([fresh({NONE: 16, HUGE: 10})], []),
+    "nothing that the processes do not show": ([fresh({NONE: UNSURE[0], HUGE: UNSURE[1]})], []),
+    "nothing where the baseline is noisy": ([fresh({NONE: 33, HUGE: 10})], [NONE]),
+    "another where the best is noisy, which is said": ([fresh({NONE: 33, HUGE: 10, KEEPING: 4})], [KEEPING]),
+    "nothing that is never advised": ([fresh({**dict.fromkeys(OTHERS, 1), NONE: 33})], []),
+    "nothing without a baseline": ([fresh({NONE: resultfiles.SKIPPED, HUGE: 10})], []),
+    "one that routes have in common": (
+        [fresh({NONE: 33, HUGE: 10, KEEPING: 10}), fresh({NONE: 33, HUGE: 15, KEEPING: 5}, "Batches")],
+        [],
+    ),
 }
 
 
-@pytest.mark.parametrize("what", DECIDED)
-def test_a_setting_is_advised_where_its_gain_is_decided(what, tmp_path):
-    times, busy, wanted = DECIDED[what]
-    found = advised(tmp_path, bench("Copies", times), busy=busy)
-    assert [each.setting for each in found] == wanted and len(OTHERS) == 1
-    assert all(("noisy" in " ".join(box(each).notes)) == bool(busy) for each in found)
-
-
-def test_routes_that_have_a_setting_in_common_get_one(tmp_path):
-    copies = {NONE: around(33e-3), HUGE: around(10e-3), KEEPING: around(10e-3)}
-    batches = {NONE: around(33e-3), HUGE: around(15e-3), KEEPING: around(5e-3)}
-    (found,) = advised(tmp_path, bench("Copies", copies), bench("Batches", batches))
-    assert found.setting == KEEPING and [gain.cell.family for gain in found.gains] == ["settings"] * 2
-    assert [round(gain.factor, 1) for gain in found.gains] == [3.3, 6.6]
-    assert box(found).title == "Fresh memory, 64 MiB: environment variables to set before python"
+@pytest.mark.parametrize("what", ADVISED)
+def test_the_setting_that_is_advised(what, tmp_path, snapshot):
+    """Once, with what it costs and the line to paste, for routes that have it in common."""
+    benches, busy = ADVISED[what]
+    results = load(resultfiles.write(tmp_path, benches))
+    if busy:
+        results.cells["quiet"] = [text not in busy for text in results.cells["setting"]]
+    said = [box(each) for each in known.advised(results, cells_of(results))]
+    assert [show.to_plain(line) for each in said for line in (each.title, *each.said, *each.notes)] == snapshot
+    assert len(OTHERS) == 1
 
 
 def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
@@ -204,35 +191,30 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     assert box(found).title == "A copy between neighbours, 64 KiB: environment variables to set before python"
 
 
-def placed(seconds):
-    """The family of placement, one route at two sizes. seconds: (lying, nbytes) -> of each process."""
-    route, lying, sizes = "np.copyto(b.numpy(), a)", list(placement.DISTANCES), [4 * KIB, 64 * KIB]
-    params = {"route": [route], "lying": lying, "nbytes": sizes}
-    return Bench(
-        "placement.NumpyToTorch.timeit_convert",
-        params,
-        {(route, *key): value for key, value in seconds.items()},
-        [routes.find(route, routes.NUMPY_TO_TORCH).contract()],
-    )
+FAR = {("apart", 64 * KIB): around(3e-6)}
+# What a copy took apart and between neighbours, at two sizes; what is told of it is in the snapshot
+NEAR = {
+    "where it costs most": {
+        ("apart", 4 * KIB): around(1.6e-6),
+        ("neighbours", 4 * KIB): around(2.9e-6),
+        ("neighbours", 64 * KIB): around(24e-6),
+    },
+    "nothing where it costs no more": {("neighbours", 64 * KIB): around(3.1e-6)},
+    "nothing that the processes do not show": {("neighbours", 64 * KIB): [3e-6, 24e-6, 3e-6, 3e-6]},
+}
 
 
-def test_a_copy_between_neighbours_is_told_of_where_it_costs_most(tmp_path):
-    times = {("apart", 4 * KIB): around(1.6e-6), ("neighbours", 4 * KIB): around(2.9e-6)}
-    times |= {("apart", 64 * KIB): around(3e-6), ("neighbours", 64 * KIB): around(24e-6)}
-    results = load(resultfiles.write(tmp_path, [placed(times)]))
-    (found,) = slowed(cells_of(results))
-    assert found.cell.nbytes == found.apart.nbytes == 64 * KIB and found.factor == pytest.approx(8, rel=0.01)
-    said = neighbours([found])
-    assert show.to_plain(said.lines[0]) == (
-        "`np.copyto(b.numpy(), a)` takes 24.0 µs at 64 KiB, 8.00× as long as between arrays that lie apart (3.00 µs)"
-    )
-    assert COPYING in said.notes[0]
-
-
-@pytest.mark.parametrize("near", [around(3.1e-6), [3e-6, 24e-6, 3e-6, 3e-6]])
-def test_of_neighbours_nothing_is_said_that_the_processes_do_not_show(tmp_path, near):
-    times = {("apart", 64 * KIB): around(3e-6), ("neighbours", 64 * KIB): near}
-    assert slowed(cells_of(load(resultfiles.write(tmp_path, [placed(times)])))) == []
+@pytest.mark.parametrize("what", NEAR)
+def test_a_copy_between_neighbours_is_told_of(what, tmp_path, snapshot):
+    """Where it costs most, with the setting that avoids it, and where the processes show it."""
+    route, cells = "np.copyto(b.numpy(), a)", FAR | NEAR[what]
+    params = {"route": [route], "lying": list(placement.DISTANCES), "nbytes": [4 * KIB, 64 * KIB]}
+    promises = [routes.find(route, routes.NUMPY_TO_TORCH).contract()]
+    cells = {(route, *key): seconds for key, seconds in cells.items()}
+    placed = Bench("placement.NumpyToTorch.timeit_convert", params, cells, promises)
+    found = slowed(cells_of(load(resultfiles.write(tmp_path, [placed]))))
+    said = [neighbours([each]) for each in found]
+    assert [show.to_plain(line) for each in said for line in (*each.lines, *each.notes)] == snapshot
 
 
 @pytest.mark.slow
@@ -244,17 +226,10 @@ def test_a_threshold_is_in_force_or_said_not_to_be(tmp_path):
         assert done.stdout.startswith(missed) and bool(done.stdout.strip()) == bool(missed), done
 
 
-def test_the_section_has_settings_down_and_sizes_across(tmp_path):
+def test_the_section_has_settings_down_and_sizes_across(tmp_path, snapshot):
     times = {NONE: around(33e-3), HUGE: around(10e-3), "LD_PRELOAD=libjemalloc.so.2": resultfiles.SKIPPED}
     counted = bench("Copies", {NONE: 16384.0, HUGE: 32.0}, (16 * MIB, SIZE), "track_page_faults", "pages")
-    results = load(resultfiles.write(tmp_path, [bench("Copies", times, (16 * MIB, SIZE)), counted]))
-    (section,) = families.sections(results, cells_of(results), tables.Missing(results))
-    timed, pages = section.tables
-    assert timed.columns == pages.columns == ("setting", "16 MiB", "64 MiB")
-    assert timed.rows == ((show.code(HUGE), *[["10.0 ms", "without 33.0 ms: 0.303× as long"]] * 2),)
     kept = bench("Copies", {NONE: 0, HUGE: 2 * MIB}, method="track_kept", unit="bytes kept")
-    results = load(resultfiles.write(tmp_path / "kept", [kept]))
+    results = load(resultfiles.write(tmp_path, [bench("Copies", times, (16 * MIB, SIZE)), counted, kept]))
     (section,) = families.sections(results, cells_of(results), tables.Missing(results))
-    assert [row[1] for row in section.tables[0].rows] == ["0 B kept", "2 MiB kept"]
-    assert pages.rows[0] == (show.code(NONE), "16,384 pages", "16,384 pages")
-    assert show.code(CLONE) in timed.title
+    assert [show.to_plain(line) for line in lines_of(section)] == snapshot
