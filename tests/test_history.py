@@ -265,24 +265,28 @@ def times(factor, counts=(6700, 6702, 6704, 6708)):
 
 
 WIDE = [100.0, 104.0, 106.0]
+SMALL = [times(1, [COUNT] * 4)] * 6 + [times(1.005, [COUNT] * 4)] * 6  # whose processes agree
 
 
 @pytest.mark.parametrize(
-    ("counts", "told"),
+    ("counts", "asked", "told"),
     [
-        ([times(1), times(1), times(1.03), times(1.03), times(0.5)], [(2, MORE), (4, FEWER)]),
-        ([times(1), times(1.009), times(1), times(1.008), times(0.995)], []),
-        ([times(1.004**place) for place in range(10)], [(4, MORE), (8, MORE)]),  # it adds up
-        ([times(1), times(1), [6704, 6800, 7100], times(1), times(1)], []),  # processes that do not agree
-        ([times(1), times(1.04), times(1)], [(1, MORE), (2, FEWER)]),  # an outlier whose processes agree
-        ([times(1, WIDE)] * 4 + [times(1.08, WIDE)] * 4, [(4, MORE)]),  # it lasts
-        ([times(1, WIDE)] * 4 + [times(1.04, WIDE)] * 4, []),  # it lies in the range over processes
-        ([WIDE, times(1.5, WIDE), WIDE], [(1, MORE), (2, FEWER)]),  # it is large
+        ([times(1), times(1), times(1.03), times(1.03), times(0.5)], {}, [(2, MORE), (4, FEWER)]),
+        ([times(1), times(1.009), times(1), times(1.008), times(0.995)], {}, []),
+        ([times(1.004**place) for place in range(10)], {}, [(4, MORE), (8, MORE)]),  # it adds up
+        ([times(1), times(1), [6704, 6800, 7100], times(1), times(1)], {}, []),  # processes that do not agree
+        ([times(1), times(1.04), times(1)], {}, [(1, MORE), (2, FEWER)]),  # an outlier whose processes agree
+        ([times(1, WIDE)] * 4 + [times(1.08, WIDE)] * 4, {}, [(4, MORE)]),  # it lasts
+        ([times(1, WIDE)] * 4 + [times(1.04, WIDE)] * 4, {}, []),  # it lies in the range over processes
+        ([WIDE, times(1.5, WIDE), WIDE], {}, [(1, MORE), (2, FEWER)]),  # it is large
+        (SMALL, {}, []),  # it is small
+        (SMALL, {"min_effect": 0.002}, [(6, MORE)]),  # and changes that small are asked for
     ],
 )
-def test_steps_of_counts(counts, told):
-    rows = stepped([counts])
+def test_steps_of_counts(counts, asked, told):
+    rows = stepped([counts], **asked)
     assert list(zip(rows["place"], rows["verdict"])) == told
+    assert counts is not SMALL or np.allclose(rows["ratio"], 1.005)
 
 
 LAYOUTS = {  # of a call whose processes differ by 3 % in the mean
@@ -303,14 +307,6 @@ def test_a_step_of_counts_is_one_beyond_memory_layout(layout, factor):
     else:
         assert set(rows["series"]) == set(range(0, 200, 2)) and set(rows["verdict"]) == {MORE}
         assert (rows["place"] == 6).mean() >= 0.95 and rows["ratio"].median() == pytest.approx(factor, abs=0.01)
-
-
-def test_a_small_step_of_counts_is_reported_where_processes_agree():
-    """And where changes that small are asked for."""
-    every = [[[COUNT] * 4] * 6 + [[1.005 * COUNT] * 4] * 6] * 20
-    rows = stepped(every, min_effect=0.002)
-    assert list(rows["place"]) == [6] * 20 and np.allclose(rows["ratio"], 1.005)
-    assert stepped(every).empty
 
 
 def counting(factor_of):
@@ -526,16 +522,11 @@ def test_page(results, built, tmp_path, capsys, snapshot):
     assert all(path.read_bytes() == again[name].read_bytes() for name, path in made.items()), "same input, same bytes"
 
 
-def test_the_picture_marks_the_change_and_leads_to_its_section(built):
-    page = (built / "index.html").read_text(encoding="utf-8")
-    ids = set(re.findall(r'\bid="([^"]+)"', page))
-    heat = page.partition('class="scroll heat"')[2].splitlines()
-    row = next(line for line in heat if line.startswith("<tr>") and "route2(<wbr>a)" in line)
-    tiles = re.findall(r'<td class="([^"]*)" title="([^"]+)">(?:<a href="#([^"]+)">)?([^<]+)', row)
-    assert len(tiles) == len(SERIES)
-    assert [address for _, _, address, _ in tiles if address] == [SERIES[5].tag] and SERIES[5].tag in ids
-    assert all("f4" in kind.split() for kind, *_ in tiles[:5]) and tiles[-1][3] == "1"
-    assert "route3" not in page.partition('class="scroll heat"')[2].partition("</table>")[0], "nothing changed there"
+def test_the_picture_marks_the_change_and_leads_to_its_section(built, snapshot):
+    heat = (built / "index.html").read_text(encoding="utf-8").partition('class="scroll heat"')[2].partition("</table>")
+    tiles = re.findall(r'<td class="([^"]*)" title="([^"]+)">(?:<a href="#([^"]+)">)?([^<]+)', heat[0])
+    assert [" | ".join(tile) for tile in tiles] == snapshot
+    assert set(re.findall(r"route\d+", heat[0])) == {"route2"}, "of others nothing changed"
 
 
 def test_csv_holds_every_point(built):
@@ -546,12 +537,6 @@ def test_csv_holds_every_point(built):
     assert changed["verdict"] == SLOWER and changed["ratio"] == pytest.approx(1.4, rel=0.03)
     assert changed["ratio_low"] < changed["ratio"] < changed["ratio_high"] and changed["q"] < 0.02
     assert len(table[table["route"] == ROUTES[1]]) == len(SERIES) - 1
-
-
-def test_no_history_no_page(tmp_path):
-    resultfiles.write(tmp_path / "results", [memcpy({8: [1e-7] * 4})])
-    assert report.main(["--results", str(tmp_path / "results"), "--output", str(tmp_path / "out")]) == 0
-    assert not (tmp_path / "out" / "history").exists()
 
 
 def test_a_history_of_counts_alone_has_a_page(tmp_path):
