@@ -8,13 +8,15 @@ from statistics import median
 
 from store import files
 
-from benchmarks.contracts import DECLARED
+from benchmarks.contracts import DECLARED, Route
 
 KIB, MIB = 2**10, 2**20
 COLUMNS = ["result", "params", "version", "started_at", "duration"]
 RUN = "2026-01-02T03:04:05+00:00"
 COMMIT = "c0ffee00" * 5
 SAMPLES = 4  # a process
+# What a process says of its samples, beside their seconds and probes
+TAKEN = {"wanted": SAMPLES, "number": 10**6, "disturbed": [], "waits": [], "waiting": [], "waited": 0.0, "took": 0.1}
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
 # What the suite's own benchmarks say of themselves, by name
@@ -28,16 +30,7 @@ ABSENT = "absent"  # in place of figures: the cell is not part of the run
 
 
 def contract(expression, memory, direction="numpy→torch", **promises):
-    plain = {
-        "casts_to": "",
-        "inputs": {},
-        "refuses": {},
-        "needs": "",
-        "per_element": False,
-        "hazard": "",
-        "families": [],
-    }
-    return {**plain, "expression": expression, "direction": direction, "memory": memory, **promises}
+    return Route(expression, direction, memory, families=(), **promises).contract()
 
 
 FROM_NUMPY = contract("torch.from_numpy(a)", "alias")
@@ -105,31 +98,16 @@ class Bench:
         there = {key: value for key, value in self.cells.items() if value is not None and value != SKIPPED}
         for key, value in there.items():
             about = {"run": RUN, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
+            values = value if isinstance(value, list) else [value]
             if self.type != "time":
-                lines.append(
-                    {**about, "at": 1000.0, "round": 0, "values": value if isinstance(value, list) else [value]}
-                )
+                lines.append({**about, "round": 0, "values": values})
                 continue
-            for number, seconds in enumerate(value if isinstance(value, list) else [value]):
+            for number, seconds in enumerate(values):
                 parts = {part: [each[number]] * SAMPLES for part, each in self.parts.get(key, {}).items()}
                 probe = round((50_000 if (key, number) in slow else 25_000) * (clock(number) if clock else 1))
-                lines.append(
-                    {
-                        **about,
-                        "at": 1000.0,
-                        "round": number,
-                        "wanted": SAMPLES,
-                        "number": 10**6,
-                        "seconds": [seconds] * SAMPLES,
-                        "disturbed": [],
-                        "probes": {} if parts or not clock else {"processor": [probe] * (SAMPLES + 1)},
-                        **({"parts": parts} if parts else {}),
-                        "waits": [],
-                        "waiting": [],
-                        "waited": 0.0,
-                        "took": 0.1,
-                    }
-                )
+                probes = {} if parts or not clock else {"processor": [probe] * (SAMPLES + 1)}
+                taken = {**about, **TAKEN, "round": number, "seconds": [seconds] * SAMPLES, "probes": probes}
+                lines.append({**taken, "parts": parts} if parts else taken)
         lines.sort(key=lambda line: line["round"])
         return [{**line, "at": 1000.0 + place} for place, line in enumerate(lines)]
 
@@ -209,10 +187,8 @@ def every(name, value, contracts=(), unit="seconds", declared=None, **params):
     if contracts:
         params = {"route": [promise["expression"] for promise in contracts], **params}
     cells = {key: value(*key) for key in itertools.product(*params.values())}
-    cells = {
-        key: around(found) if isinstance(found, float) and unit == "seconds" else found for key, found in cells.items()
-    }
-    kept = {key: found for key, found in cells.items() if found != ABSENT}
+    timed = {key: around(found) for key, found in cells.items() if isinstance(found, float) and unit == "seconds"}
+    kept = {key: timed.get(key, found) for key, found in cells.items() if found != ABSENT}
     return Bench(name, params, kept, list(contracts), unit, declared or {})
 
 
