@@ -16,7 +16,7 @@ from conftest import build
 from pages import advice as words
 from pages import show
 from pages.advice import advice
-from resultfiles import CLONE, KIB, MIB, TENSOR, Bench, around, contract, write
+from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, every, write
 from test_statement import log, logged, probe  # noqa: F401  fixtures
 
 from benchmarks import parallel, probes, routes, sources, timing
@@ -116,18 +116,16 @@ def seconds(route, nbytes, several):
 
 def with_both(root):
     """Results of a machine on which torch takes four threads."""
-    promises = [COPIED, CLONE, TENSOR]
-    expressions = [promise["expression"] for promise in promises]
-    one = {(route, n): around(seconds(route, n, False)) for route in expressions for n in SIZES}
+    promises, dtypes = [COPIED, CLONE, TENSOR], ["float32"]
+    alone, several = (lambda *cell, many=many: seconds(cell[0], cell[-1], many) for many in (False, True))
     large = [n for n in SIZES if n >= 256 * KIB]
-    every_core = {(route, "all", "float32", n): around(seconds(route, n, True)) for route in expressions for n in large}
-    params = {"route": expressions, "threads": ["all"], "dtype": ["float32"], "nbytes": large}
-    told = {"role": "conversion", "direction": "numpy→torch", "noise": "parallel"}
-    own = Bench("parallel.NumpyToTorch.timeit_convert", params, every_core, promises, declared=told)
-    benches = [made_up.conversion(one, promises), own]
-    records = made_up.glibc(benches)
+    one = every("conversion.NumpyToTorch.timeit_convert", alone, promises, dtype=dtypes, nbytes=SIZES)
+    params = {"threads": ["all"], "dtype": dtypes, "nbytes": large}
+    own = every("parallel.NumpyToTorch.timeit_convert", several, promises, **params)
+    own.declared |= {"role": "conversion", "direction": "numpy→torch", "noise": "parallel"}
+    records = made_up.glibc([one, own])
     records[0]["settings"]["torch_threads"] = 4
-    return write(root / "results", benches, records=records)
+    return write(root / "results", [one, own], records=records)
 
 
 @pytest.fixture(scope="module")
