@@ -123,14 +123,8 @@ PROMISES = [
     for effect, power in ((0.2, 0.95), (0.1, 0.7))
     for changed in (0.1, 0.5)
 ]
-APART = (
-    False,
-    0.4,
-    0.9,
-    0.1,
-    0.04,
-    0.995,
-)  # two sessions, each with an effect of its own on every cell: rather too wide
+# Two sessions, each with an effect of its own on every cell: rather too wide
+APART = False, 0.4, 0.9, 0.1, 0.04, 0.995
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
