@@ -304,6 +304,11 @@ VALUES = st.one_of(
 )
 
 
+# Where the work of a verb begins
+WORK = {compare: "measure", run: "check_asv", selection: "update", campaign: "ask"}
+WORK |= {noise: "copy_code", advice: "measure", history: "main", timing: "in_turns"}
+
+
 class Begun(UserError):
     """The command line was taken, and what it asks for would begin."""
 
@@ -320,29 +325,19 @@ def place(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(root)
-        patched.setattr(advise, "RESULTS", root / "base")
-        patched.setattr(compare, "RESULTS", root / "base")
-        patched.setattr(compare, "measure", begin)
+        for module in (advise, compare, report):
+            patched.setattr(module, "RESULTS", root / "base")
+        for module in (track, fleet):
+            patched.setattr(module, "held", contextlib.nullcontext)
+            patched.setattr(module, "check_asv", lambda: None)
+        for module, name in WORK.items():
+            patched.setattr(module, name, begin)
         patched.setattr(report, "REPORTS", root / "out")
-        patched.setattr(report, "RESULTS", root / "base")
-        patched.setattr(
-            build, "build", lambda found, machine, output: load(found, machine) and build.Built(machine, [])
-        )
+        patched.setattr(build, "build", lambda found, name, _: load(found, name) and build.Built(name, []))
         patched.setattr(build, "over_machines", lambda built, output: None)
-        patched.setattr(run, "check_asv", begin)
-        patched.setattr(track, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(track, "track", lambda chosen, machine, plan=None: 0)
-        patched.setattr(track, "check_asv", lambda: None)
-        patched.setattr(selection, "update", begin)
+        patched.setattr(track, "track", lambda *_: 0)
         patched.setattr(track, "ROOT", root)
-        patched.setattr(fleet, "held", lambda directory: contextlib.nullcontext())
-        patched.setattr(campaign, "ask", begin)
-        patched.setattr(campaign, "measure", lambda campaigns, build: 0)
-        patched.setattr(fleet, "check_asv", lambda: None)
-        patched.setattr(noise, "copy_code", begin)
-        patched.setattr(advice, "measure", begin)
-        patched.setattr(history, "main", begin)
-        patched.setattr(timing, "in_turns", begin)
+        patched.setattr(campaign, "measure", lambda *_: 0)
         yield patched
 
 
