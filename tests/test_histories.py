@@ -91,25 +91,33 @@ def test_continuous(project):
     assert "PERFORMANCE INCREASED" in said(done)
 
 
-def test_repeats_of_a_count_are_filed_and_do_no_harm(project):
-    """asv takes their median, and publishes and searches it as it does any other count."""
+@pytest.fixture(scope="module")
+def published(project):
+    """Where asv has published what is there, repeats of a count among it."""
     said(project.asv("run", f"torch-{SLOWER_FROM}^!", "--bench", "track_repeated", "--record-samples"))
+    said(project.asv("publish"))
+    return project.root / ".asv" / "html"
+
+
+def test_repeats_of_a_count_are_filed(project, published):
     result = project.results()[project_commit(project, SLOWER_FROM)]
     row = dict(zip(result["result_columns"], result["results"]["conversion.Figures.track_repeated"]))
     assert row["result"] == [202] and row["samples"] == [[200, 202, 218]]
+    assert "track_repeated" in said(project.asv("compare", "torch-2.0.1", "torch-2.1.0"))
+
+
+def test_a_search_finds_the_release(project, published):
+    """Of repeats asv takes the median, as of any other count."""
     text = said(project.asv("find", "torch-1.13.1..torch-2.3.0", "track_repeated"))
     assert f"{project_commit(project, SLOWER_FROM)[:8]} <torch-{SLOWER_FROM}>" in text
-    assert "track_repeated" in said(project.asv("compare", "torch-2.0.1", "torch-2.1.0"))
-    said(project.asv("publish"))
-    (graph,) = (project.root / ".asv" / "html" / "graphs").glob(
-        "**/branch-torch/**/conversion.Figures.track_repeated.json"
-    )
-    assert [value for _, value in json.loads(graph.read_text(encoding="utf-8"))] == [101, 101, 202, None, 202]
 
 
-def test_find(project):
-    text = said(project.asv("find", "torch-1.13.1..torch-2.3.0", "track_cost"))
-    assert f"{project_commit(project, SLOWER_FROM)[:8]} <torch-{SLOWER_FROM}>" in text
+def test_published_graphs_have_every_release(published):
+    graphs = {}
+    for count in ("track_cost", "track_repeated"):
+        (path,) = (published / "graphs").glob(f"**/branch-torch/**/conversion.Figures.{count}.json")
+        graphs[count] = [value for _, value in json.loads(path.read_text(encoding="utf-8"))]
+    assert graphs == {"track_cost": [1, 1, 2, None, 2], "track_repeated": [101, 101, 202, None, 202]}
 
 
 def project_commit(project, torch):
@@ -121,18 +129,13 @@ def test_show(project):
     assert "conversion.Figures.track_cost" in said(project.asv("show", "here"))
 
 
-def test_publish(project):
-    said(project.asv("publish"))
-    index = json.loads((project.root / ".asv" / "html" / "index.json").read_text(encoding="utf-8"))
+def test_the_index_has_both_histories(published):
+    index = json.loads((published / "index.json").read_text(encoding="utf-8"))
     assert index["params"]["branch"] == ["torch", "numpy", "installed"]
     assert {"torch-2.0.1", "numpy-2.0.0", "torch-2.9.0+cpu-numpy-2.0.0"} <= set(index["tags"])
-    graphs = project.root / ".asv" / "html" / "graphs"
-    (graph,) = graphs.glob("**/branch-torch/**/conversion.Figures.track_cost.json")
-    assert [value for _, value in json.loads(graph.read_text(encoding="utf-8"))] == [1, 1, 2, None, 2]
 
 
-def test_preview(project):
-    said(project.asv("publish"))
+def test_preview(project, published):
     with socket.socket() as chosen:
         chosen.bind(("", 0))
         port = chosen.getsockname()[1]
