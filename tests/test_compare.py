@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,18 +18,10 @@ from analysis import comparison
 from analysis.comparison import compare_named
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, SLOWER, Settings
 from cli import RESULTS, UserError
-from conftest import ROOT, environment
+from conftest import ROOT, run
 from pages import comparison_words, figures
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from toolchains import ledger
-
-
-def program(*arguments, home):
-    """compare.py as its users run it: exit code, what it printed, what it complained about."""
-    command = [sys.executable, str(ROOT / "scripts" / "compare.py"), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(home), cwd=home, timeout=120)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.01", 0.01), ("1 %", 0.01), (".5", 0.5)])
@@ -51,8 +42,9 @@ def test_what_is_no_share(text):
 
 @pytest.mark.slow
 def test_exit_codes_and_formats(pair, tmp_path, called):
-    code, out, _ = program(*pair, "--figure", tmp_path / "f.svg", home=tmp_path)
-    assert code == 1 and "1.3" in out and (tmp_path / "f.svg").is_file()
+    command = (sys.executable, ROOT / "scripts" / "compare.py", *pair, "--figure", tmp_path / "f.svg")
+    done = run(*command, home=tmp_path, cwd=tmp_path)
+    assert done.returncode == 1 and "1.3" in done.stdout and (tmp_path / "f.svg").is_file(), done.stderr
     code, out, _ = called(compare, *pair, "--only", "tensor", "--format", "json")
     assert code == 0 and len(json.loads(out)["cells"]) == len(SIZES)
     code, out, _ = called(compare, pair[0], f"{pair[1]}/{RESULT}", "--format", "markdown")
@@ -67,10 +59,8 @@ def test_too_little_decided_is_exit_code_2(tmp_path, called):
     assert found.possible and found.exit_code == 2
     assert compared(base, new, min_decided=0).exit_code == 0
     code, out, said = called(compare, base, new)
-    assert code == 2 and "0 of 24" in out
-    assert said.startswith("compare.py: ") and "0 of 24" in said and len(said.splitlines()) == 1
-    for advice in ("50 %", "run.py --rounds 8", "compare.py --run", "--min-decided"):
-        assert advice in said
+    assert code == 2 and "0 of 24" in out and re.fullmatch(r"compare\.py: .*0 of 24.*\n", said)
+    assert all(advice in said for advice in ("50 %", "run.py --rounds 8", "compare.py --run", "--min-decided"))
     assert called(compare, base, new, "--min-decided", "0")[0] == 0
     slower = write(tmp_path / "c", cells(1, {(ROUTES[0], 8): 1e3}, sd=NOISE))
     found = compared(base, slower)
@@ -134,16 +124,21 @@ def test_the_workflow_gates_with_what_there_is():
 # --- fresh processes -------------------------------------------------------------------------------------------------
 
 
+def in_stages(root, first, again, some=None):
+    """What is said of BASE and NEW and of fresh processes of some cells. first, again: by how much NEW's are slower."""
+    sides = [root / side / "reports" / "results" for side in ("base", "new", "base-fresh", "new-fresh")]
+    for place, (directory, change) in enumerate(zip(sides, ({}, first, {}, again))):
+        stage, rounds = (2, 8) if place > 1 else (1, 4)
+        taken = cells(place, change, processes=rounds)
+        taken = {cell: own for cell, own in taken.items() if stage == 1 or some is None or cell in some}
+        write(directory, taken, record=together(("base", "new")[place % 2], stage, rounds))
+    return compare_named(*map(str, sides[:2]), RESULTS, None, Settings()), compared(*sides[:2])
+
+
 def test_fresh_processes_decide_alone(tmp_path):
     """What looked slower in the first stage and is not in the second is not slower."""
     close = {(ROUTES[0], 8): 1.3, (ROUTES[1], 4): 1.3}
-    base = write(tmp_path / "base" / "reports" / "results", cells(0), record=together("base"))
-    new = write(tmp_path / "new" / "reports" / "results", cells(1, close), record=together("new"))
-    for side, seed, change in (("base", 2, {}), ("new", 3, {(ROUTES[0], 8): 1.3})):
-        again = {cell: own for cell, own in cells(seed, change, processes=8).items() if cell in close}
-        root = tmp_path / f"{side}-fresh" / "reports" / "results"
-        write(root, again, record=together(side, stage=2, rounds=8))
-    found = compare_named(base, new, RESULTS, None, Settings())
+    found, _ = in_stages(tmp_path, close, {(ROUTES[0], 8): 1.3}, close)
     named = verdicts(found)
     assert named[ROUTES[0], 8] == SLOWER and named[ROUTES[1], 4] != SLOWER
     fresh = found.cells[found.cells["fresh"]]
@@ -153,14 +148,7 @@ def test_fresh_processes_decide_alone(tmp_path):
 
 def test_witnesses_keep_their_first_verdict(tmp_path):
     """Only what was close is judged again, though everything was measured again."""
-    base = write(tmp_path / "base" / "reports" / "results", cells(0), record=together("base"))
-    new = write(tmp_path / "new" / "reports" / "results", cells(1), record=together("new"))
-    first = compared(base, new)
-    every = {(route, nbytes): 1.5 for route in ROUTES for nbytes in SIZES}
-    for side, change in (("base", {}), ("new", every)):
-        again = cells(7, change, processes=8)
-        write(tmp_path / f"{side}-fresh" / "reports" / "results", again, record=together(side, 2, 8))
-    found = compare_named(base, new, RESULTS, None, Settings())
+    found, first = in_stages(tmp_path, {}, {(route, nbytes): 1.5 for route in ROUTES for nbytes in SIZES})
     assert set(found.cells[found.cells["verdict"] == SLOWER]["cell"]) == set(first.cells[first.cells["close"]]["cell"])
 
 
@@ -212,18 +200,15 @@ def read_once():
 
 @pytest.fixture
 def history(committed, read_once):
-    """The result files of a machine with a committed history of times; that of another may be of counts alone."""
-    newest = ledger.series("torch")[-1].commit[:8]
-    files = sorted((committed / "reports" / "results").glob(f"*/{newest}-*.json"))
-    return next(file.parent for file in files if '"conversion.NumpyToTorch.timeit_convert"' in file.read_text())
+    """The result files of a machine with a committed history of times."""
+    return committed / "reports" / "results" / "amd-epyc-genoa-2-core-vm"
 
 
 @pytest.mark.slow
-def test_one_ratio_for_one_pair_of_releases(committed):
+def test_one_ratio_for_one_pair_of_releases(committed, history):
     """compare.py, the history's page and CSV, the feed and README say the same of torch 2.10.0 against 2.9.1."""
-    results, machine = committed / "reports" / "results", "amd-epyc-genoa-2-core-vm"
-    compared = compare_named("torch-2.9.1", "torch-2.10.0", results, machine, Settings())
-    pages = committed / "reports" / "history" / machine
+    compared = compare_named("torch-2.9.1", "torch-2.10.0", history.parent, history.name, Settings())
+    pages = committed / "reports" / "history" / history.name
     table = pd.read_csv(pages / "results.csv", low_memory=False)
     own = table[(table["package"] == "torch") & (table["release"] == "2.10.0") & (table["what"] == "time")]
     changed = own[own["verdict"].notna() & ~own["control"]]
@@ -248,7 +233,7 @@ def test_a_release_is_no_slower_than_itself(history):
     same = [one for one in ledger.history("torch") if one.version == "2.13.0"]
     same += [one for one in ledger.history("numpy") if one.version == same[0].numpy]
     files = [next(history.glob(f"{one.commit[:8]}-*.json")) for one in same]
-    compared = compare_named(str(files[0]), str(files[1]), RESULTS, None, Settings())
+    compared = compare_named(str(files[0]), str(files[1]), history.parent, None, Settings())
     assert len(compared.cells) > 100 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
 
@@ -269,7 +254,7 @@ def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
 def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
     """Halves of the processes of torch 2.10.0 differ, for rounds are fast and slow by turns: that withheld all verdicts
     of a comparison that does not rest on them."""
-    compared = compare_named("torch-2.0.1", "torch-2.15.0", RESULTS, history.name, Settings())
+    compared = compare_named("torch-2.0.1", "torch-2.15.0", history.parent, history.name, Settings())
     assert compared.in_history and not compared.withheld and compared.counts[FASTER] > 10
     assert compared.check.cells > 100 and compared.check.flagged <= 0.02 * compared.check.cells
     changed = dict(zip(compared.cells["parameters"].map(str), compared.cells["verdict"]))
@@ -280,7 +265,7 @@ def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
 @pytest.mark.slow
 def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     monkeypatch.setattr(comparison, "_check", lambda history: comparison.SelfCheck(2, 160, 8, 0.025, 0.09))
-    compared = compare_named("torch-2.0.1", "torch-2.15.0", RESULTS, history.name, Settings())
+    compared = compare_named("torch-2.0.1", "torch-2.15.0", history.parent, history.name, Settings())
     assert compared.in_history and compared.withheld and not compared.decided
     assert compared.exit_code == 2 and "faster" not in comparison_words.text(compared, False)
     said = comparison_words.said("headline", compared)
