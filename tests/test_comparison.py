@@ -4,95 +4,111 @@ import itertools
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import resultfiles
 from analysis import comparison
 from analysis.verdicts import (
     FASTER,
-    INCONCLUSIVE,
     NEVER_QUIET,
-    NO_CHANGE,
-    NOT_COMPARABLE,
-    OTHER_SPEED,
     SLOWER,
-    Reason,
 )
-from pages import comparison_words
+from pages import comparison_words, show
 from sides import NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store.files import MEASUREMENTS, measurements_text, read_measurements
 
 ONE, OTHER = (ROUTES[0], 8), (ROUTES[1], 4)
 
 
-@pytest.mark.parametrize("one, other, code", [(1.3, 0.7, 1), (0.7, 1.3, 1), (0.7, 1.0, 0)])
-def test_what_changed_is_found_and_nothing_else(tmp_path, one, other, code):
-    found = compared(write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1, {ONE: one, OTHER: other})))
-    planted = {cell: SLOWER if by > 1 else FASTER for cell, by in {ONE: one, OTHER: other}.items() if by != 1}
-    named = verdicts(found)
-    assert {cell: named.pop(cell) for cell in planted} == planted
-    assert set(named.values()) <= {NO_CHANGE, INCONCLUSIVE} and found.exit_code == code
-    assert sum(found.counts.values()) == len(found.cells) == len(ROUTES) * len(SIZES)
-
-
-def probed(root, times, slow=(), clock=resultfiles.steady, **more):
-    """Results with probes; ``slow``: cell, round of processes at half the machine's speed."""
+def side(root, times, slow=(), lines=None, **how):
+    """One side. slow: cell, round of processes at half the machine's speed; lines: what measurements say otherwise."""
     slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
-    return write(root, times, slow=slow, clock=clock, **more)
+    directory = write(root, times, slow=slow, **how)
+    if lines:
+        path = Path(directory) / RESULT
+        path = path.with_suffix(MEASUREMENTS)
+        path.write_bytes(measurements_text({**line, **lines} for line in read_measurements(path)))
+    return directory
 
 
-def test_nothing_is_decided_of_what_was_never_quiet(tmp_path):
-    """Twice the time, and the machine at half its speed: that is the machine's, not the release's."""
-    quiet = probed(tmp_path / "quiet", cells(0))
-    busy = probed(tmp_path / "busy", cells(1, {ONE: 2.0}), {(ONE, number) for number in range(4)})
-    for base, new, who in ((quiet, busy, "new"), (busy, quiet, "base")):
-        found = compared(base, new)
-        assert found.counts[SLOWER] == found.counts[FASTER] == 0
-        row = next(row for row in found.cells.to_dict("records") if (row["route"], row["nbytes"]) == ONE)
-        assert (row["verdict"], row["reason"]) == (INCONCLUSIVE, Reason(NEVER_QUIET, who))
-        assert not row["close"], "fresh processes are for what is close"
-    # the same figures from a machine that was quiet are a finding
-    assert verdicts(compared(quiet, probed(tmp_path / "really", cells(1, {ONE: 2.0}))))[ONE] == SLOWER
-
-
-def test_quiet_processes_alone_decide(tmp_path):
-    """One process of every cell at half the speed: three quiet ones are too few for a verdict, and no outlier."""
-    slow = {((route, nbytes), 2) for route in ROUTES for nbytes in SIZES[:4]}
-    times = cells(1)
+def half(times, slow):
+    """These times, twice as long in the processes of a machine at half its speed, and that they were."""
     for cell, number in slow:
         times[cell][number] *= 2
-    found = compared(probed(tmp_path / "base", cells(0)), probed(tmp_path / "new", times, slow))
-    few = found.cells[found.cells["nbytes"].isin(SIZES[:4])]
-    assert set(few["new_processes"]) == {3} and set(few["verdict"]) == {INCONCLUSIVE}
-    assert few["ratio"].between(0.97, 1.03).all()
+    return {"times": times, "slow": slow, "clock": resultfiles.steady}
 
 
-SETTINGS = resultfiles.record([])["settings"]
+def says(**record):
+    """NEW, with a record that says otherwise."""
+    return {"times": cells(1), "record": record}
 
 
-@pytest.mark.parametrize(
-    "probes, interpreter, corrected",
-    [
-        (True, "3.11.7", True),  # another level of the machine an hour later is no change
-        (False, "3.11.7", False),
-        (True, "3.12.1", False),  # probes of another interpreter are other work
-        (True, None, False),
-    ],
-)
-def test_times_are_compared_as_at_one_speed(tmp_path, probes, interpreter, corrected):
-    """A side took 4 % longer for everything, its probes, too."""
-    base = probed(tmp_path / "base", cells(1, sd=0.002))
-    times = cells(2, {(route, nbytes): 1.04 for route in ROUTES for nbytes in SIZES}, sd=0.002)
-    settings = {**SETTINGS, "python": interpreter}
-    new = probed(tmp_path / "new", times, clock=lambda _: 1.04, record={"settings": settings})
-    if not probes:
-        edit(base, probes={})
-    found = compared(base, new)
-    assert found.cells["ratio"].median() == pytest.approx(1.0 if corrected else 1.04, abs=0.01)
-    for side, each in (("new", found), ("base", compared(new, base))):
-        notes = [note for note in each.notes if note.what == OTHER_SPEED]
-        assert [(note.side, round(note.values[0], 3)) for note in notes] == ([(side, 0.04)] if corrected else [])
-    assert not corrected or set(found.cells["verdict"]) == {NO_CHANGE}
+def in_turns(times, name):
+    """A side that shares the drift of its rounds with the other, with which it ran in turns if it is named."""
+    drifted = {cell: [one * by for one, by in zip(own, (1.0, 1.2, 0.9, 1.1))] for cell, own in times.items()}
+    return {"times": drifted, "record": together(name) if name else {}}
+
+
+BASE, EVERY = {"times": cells(0)}, [(route, nbytes) for route in ROUTES for nbytes in SIZES]
+LOST = {"times": cells(1) | {ONE: cells(1)[ONE][:3]}}
+QUIET = BASE | {"clock": resultfiles.steady}
+NEVER = half(cells(1), [(ONE, number) for number in range(4)])
+SMALL = half(cells(1), [(cell, 2) for cell in EVERY if cell[1] in SIZES[:4]])
+LEVEL = {"times": cells(1, sd=0.002), "clock": resultfiles.steady}
+HIGHER = {"times": cells(2, dict.fromkeys(EVERY, 1.04), sd=0.002), "clock": lambda _: 1.04}
+PYTHON = {name: {"settings": {**resultfiles.record([])["settings"], "python": name}} for name in ("3.12.1", None)}
+CPU = {"cpu": "A CPU", "cores_allowed": 2}
+TWO_STATES = {cell: [s * (1.3 if k % 2 else 1) for k, s in enumerate(own)] for cell, own in cells(0, sd=1e-4).items()}
+# Both sides, and settings; all that is said of them is in the snapshot
+COMPARED = {
+    "one is slower and one faster, nothing else": (BASE, {"times": cells(1, {ONE: 1.3, OTHER: 0.7})}),
+    "one is faster and one slower, nothing else": (BASE, {"times": cells(1, {ONE: 0.7, OTHER: 1.3})}),
+    "one is faster, which fails nothing": (BASE, {"times": cells(1, {ONE: 0.7})}),
+    # twice the time, and the machine at half its speed: that is the machine's; fresh processes are for what is close
+    "nothing of what NEW never had quiet": (QUIET, NEVER),
+    "nothing of what BASE never had quiet": (NEVER, QUIET),
+    "the same figures where it was quiet are a finding": (QUIET, {**QUIET, "times": cells(1, {ONE: 2.0})}),
+    "three quiet processes are too few, and no outlier": (QUIET, SMALL),
+    # a side took 4 % longer for everything, its probes, too: another level an hour later is no change
+    "NEW at another speed": (LEVEL, HIGHER),
+    "BASE at another speed": (HIGHER, LEVEL),
+    "without probes nothing is corrected": ({**LEVEL, "lines": {"probes": {}}}, HIGHER),
+    "probes of another interpreter are other work": (LEVEL, {**HIGHER, "record": PYTHON["3.12.1"]}),
+    "probes of an interpreter that nobody knows": (LEVEL, {**HIGHER, "record": PYTHON[None]}),
+    "another asv_runner": (BASE, says(asv_runner="0.4.0")),
+    "another way to launch": (BASE, says(launch="spawn")),
+    "another CPU": (BASE, says(conditions=CPU | {"cpu": "Another"})),
+    "other caches": (BASE, says(conditions=CPU | {"caches": {"L2": "512K"}})),
+    "other samples": (BASE, {"times": cells(1), "lines": {"wanted": 2}}),
+    "another version, and so other samples": (BASE, {"times": cells(1), "lines": {"wanted": 2, "version": "v2"}}),
+    "another machine": (BASE, {"times": cells(1), "machine": "other"}),
+    "another machine, if asked for": (BASE, {"times": cells(1), "machine": "other"}, {"across_machines": True}),
+    # neighbours alternate between two states, which the method takes for a change
+    "a contradicted promise withholds verdicts": ({"times": TWO_STATES}, {"times": cells(1, {ONE: 3})}),
+    "without a record, with a note": (BASE | {"records": []}, {"times": cells(1), "records": []}),
+    "5 % behind drift that pairs share": (in_turns(cells(0), "base"), in_turns(cells(1, {ONE: 1.05}), "new")),
+    "nothing behind drift without pairs": (in_turns(cells(0), ""), in_turns(cells(1, {ONE: 1.05}), "")),
+    "one lost a process and is no pair": (
+        BASE | {"record": together("base")},
+        says(**together("new")) | {"times": LOST},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", COMPARED)
+def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
+    """Cells are counted by verdict, its reason, processes of both sides and whether they are pairs, with ratios."""
+    base, new, *how = COMPARED[what]
+    found = compared(side(tmp_path / "a", **base), side(tmp_path / "b", **new), **(how[0] if how else {}))
+    rows, said = found.cells.assign(why=found.cells["reason"].map(comparison_words.why)), []
+    for key, own in rows.groupby(["verdict", "why", "base_processes", "new_processes", "paired"]):
+        said.append(" | ".join(map(str, (len(own), *key, f"{own['ratio'].min():.2f} to {own['ratio'].max():.2f}"))))
+    said += [f"{row.verdict}: {row.cell}" for row in rows.itertuples() if row.verdict in (SLOWER, FASTER)]
+    said += [f"{rows['ratio'].median():.2f}", comparison_words.headline(found), *comparison_words.trust(found)]
+    assert [f"exit code {found.exit_code}", *map(show.to_plain, said)] == snapshot
+    assert sum(found.counts.values()) == len(rows) == len(EVERY)
+    assert not rows["close"][rows["reason"].map(lambda reason: reason.what == NEVER_QUIET)].any()
+    for told in (comparison_words.text(found, False), comparison_words.markdown(found, False, "")):
+        assert ("withheld" in told) == found.withheld
 
 
 def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path):
@@ -111,53 +127,6 @@ def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path)
     assert compared(base, new, min_decided=0.86).exit_code == 2
 
 
-def edit(directory, **changed):
-    path = Path(directory) / RESULT
-    lines = [{**line, **changed} for line in read_measurements(path)]
-    path.with_suffix(MEASUREMENTS).write_bytes(measurements_text(lines))
-
-
-CPU = {"cpu": "A CPU", "cores_allowed": 2}
-
-
-@pytest.mark.parametrize(
-    ("record", "lines", "reason"),
-    [
-        ({"asv_runner": "0.4.0"}, {}, "asv_runner differs: 0.3.2, 0.4.0"),
-        ({"launch": "spawn"}, {}, "launch differs: forkserver, spawn"),
-        ({"conditions": CPU | {"cpu": "Another"}}, {}, "machine (cpu) differs: A CPU, Another"),
-        ({"conditions": CPU | {"caches": {"L2": "512K"}}}, {}, "machine (caches) differs: L2 1024K, L2 512K"),
-        ({}, {"wanted": 2}, "samples per process differ: 4, 2"),
-        ({}, {"wanted": 2, "version": "v2"}, "the benchmark itself changed: measure both sides with the same suite"),
-    ],
-)
-def test_what_is_not_comparable_says_why(tmp_path, record, lines, reason):
-    base, new = write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), record=record)
-    edit(new, **lines)
-    found = compared(base, new)
-    assert set(found.cells["reason"].map(comparison_words.why)) == {reason}
-    assert found.counts[NOT_COMPARABLE] == len(found.cells) and found.exit_code == 2
-
-
-def test_another_machine_only_if_asked_for(tmp_path):
-    base, new = write(tmp_path / "a", cells(0)), write(tmp_path / "b", cells(1), machine="other")
-    assert compared(base, new).exit_code == 2
-    found = compared(base, new, across_machines=True)
-    assert found.exit_code == 0
-    assert any("box, other" in line for line in comparison_words.lines("trust", found))
-
-
-def test_a_contradicted_promise_withholds_verdicts(tmp_path):
-    """Processes that alternate between two states: neighbours differ, and the method takes it for a change."""
-    times = {cell: [s * (1.3 if k % 2 else 1) for k, s in enumerate(own)] for cell, own in cells(0, sd=1e-4).items()}
-    found = compared(write(tmp_path / "a", times), write(tmp_path / "b", cells(1, {(ROUTES[0], 8): 3})))
-    assert found.check.lower > found.settings.promise
-    assert found.exit_code == 2
-    assert set(found.cells["verdict"]) == {INCONCLUSIVE}
-    assert "withheld" in comparison_words.text(found, False)
-    assert "withheld" in comparison_words.markdown(found, False, "")
-
-
 def test_the_self_check_finds_nothing_in_honest_noise(pair):
     check = compared(*pair).check
     assert (check.splits, check.cells, check.flagged, check.lower) == (2, len(ROUTES) * len(SIZES), 0, 0)
@@ -173,11 +142,6 @@ def test_splits_take_one_of_every_two_neighbours():
         for one, other in found:
             assert sorted(one + other) == list(range(processes // 2 * 2))
             assert all({a, b} == {2 * k, 2 * k + 1} for k, (a, b) in enumerate(zip(one, other)))
-
-
-def test_results_without_a_record_are_compared_with_a_note(tmp_path):
-    found = compared(write(tmp_path / "a", cells(0), records=[]), write(tmp_path / "b", cells(1), records=[]))
-    assert found.exit_code == 0 and "record" in comparison_words.lines("trust", found)[-1]
 
 
 STATES = {
@@ -204,29 +168,6 @@ def test_every_cell_has_exactly_one_verdict(tmp_path, snapshot):
 
 
 # --- interleaved sides -----------------------------------------------------------------------------------------------
-
-
-def test_sides_that_ran_in_turns_are_paired(tmp_path):
-    """Drift that both sides of a pair share hides a change of 5 % only from who ignores the pairs."""
-    drift = np.array([1.0, 1.2, 0.9, 1.1])
-    base = {cell: list(np.array(own) * drift) for cell, own in cells(0).items()}
-    new = {cell: list(np.array(own) * drift) for cell, own in cells(1, {(ROUTES[0], 8): 1.05}).items()}
-    paired = compared(
-        write(tmp_path / "a", base, record=together("base")), write(tmp_path / "b", new, record=together("new"))
-    )
-    assert paired.interleaved and paired.cells["paired"].all()
-    assert verdicts(paired)[ROUTES[0], 8] == SLOWER and paired.counts[SLOWER] == 1
-    apart = compared(write(tmp_path / "c", base), write(tmp_path / "d", new))
-    assert not apart.interleaved and not apart.cells["paired"].any() and apart.counts[SLOWER] == 0
-
-
-def test_a_cell_that_lost_a_process_is_not_paired(tmp_path):
-    new = cells(1)
-    new[ROUTES[0], 8] = new[ROUTES[0], 8][:3]
-    found = compared(
-        write(tmp_path / "a", cells(0), record=together("base")), write(tmp_path / "b", new, record=together("new"))
-    )
-    assert (~found.cells["paired"]).sum() == 1
 
 
 def test_close_cells_bring_witnesses_of_their_familys_noise(pair):
