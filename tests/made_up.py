@@ -130,7 +130,9 @@ def neighbours():
 def results_in(root):
     """A results directory of one machine, "box", that has all of these."""
     limit = memcpy({n: around(n / FAST + 1e-9) for n in SIZES})
-    benches = [host(), layouts(), *tensors(), lists(), *device(), neighbours(), limit]
+    cast, wide = [contract("torch.from_numpy(a).float()", "alias", casts_to="float32")], {"dtype": ["float64"]}
+    casts = every("casting.NumpyToFloat32.timeit_convert", lambda *_: 2e-5, cast, **wide, nbytes=[MIB])
+    benches = [host(), layouts(), *tensors(), lists(), *device(), neighbours(), casts, limit]
     return write(root / "results", benches, records=glibc(benches, machine="box"))
 
 

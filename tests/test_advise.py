@@ -9,7 +9,7 @@ import pytest
 from analysis import choices as cases
 from analysis.choices import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer, known_in
 from cli import UserError
-from made_up import FAST, LATENCY, SIZES, copied, glibc, host
+from made_up import FAST, LATENCY, SIZES, copied, glibc
 from pages import advice as page
 from pages import show
 from resultfiles import (
@@ -19,9 +19,7 @@ from resultfiles import (
     MIB,
     SKIPPED,
     TENSOR,
-    Bench,
     around,
-    contract,
     conversion,
     record,
     write,
@@ -138,25 +136,6 @@ def test_an_upper_bound_is_no_equal_of_what_is_known(known):
     assert any(note.startswith("~") for note in page.notes(found))
 
 
-def test_casts(tmp_path):
-    promise = contract("torch.from_numpy(a).float()", "alias", casts_to="float32")
-    bench = Bench(
-        "casting.NumpyToTorch.timeit_cast",
-        {"route": [promise["expression"]], "dtype": ["float64"], "nbytes": [MIB]},
-        {(promise["expression"], "float64", MIB): around(2e-5)},
-        [promise],
-        declared={"role": "casting"},
-    )
-    benches = [host(), bench]
-    cast = known_in(write(tmp_path / "results", benches, records=glibc(benches)), "box")
-    found = answer(Case("numpy", "torch", MIB, "float64", goal="float32"), cast)
-    assert routes(found) == [promise["expression"]] and "float32" in page.case_title(found.case)
-    with pytest.raises(UserError, match="int8: .*float32"):
-        answer(Case("numpy", "torch", MIB, "float64", goal="int8"), cast)
-    with pytest.raises(UserError, match="int8: .*float64"):
-        answer(Case("numpy", "torch", MIB, "int8", goal="float32"), cast)
-
-
 @pytest.mark.parametrize("ends, route", [(("torch", "cuda"), "t.to(device)"), (("cuda", "torch"), "t.cpu()")])
 def test_grad_crosses_a_link(known, ends, route):
     """Autograd records a transfer between tensors, by its contract."""
@@ -250,6 +229,11 @@ ERRORS = [
     ((*USUAL, "--own", "--share"), "not allowed with argument"),
     ((*DEVICE, "--share"), "no route host→device that shares memory was measured"),
     ((*USUAL, "--dtype", "float8_e4m3fn"), "--dtype float8_e4m3fn: not timed numpy→torch; there are float32, float16"),
+    (
+        (*USUAL, "--dtype", "float64", "--to-dtype", "int8"),
+        "--to-dtype int8: not measured numpy→torch; there are float32",
+    ),
+    ((*USUAL, "--dtype", "int8", "--to-dtype", "float32"), "--dtype int8: not measured numpy→torch; there are float64"),
     ((*USUAL, "--layout", "strided"), "--layout strided: not measured numpy→torch; there are contiguous, fortran"),
     ((*USUAL, "--enqueue"), "--enqueue: not measured numpy→torch; leave it out"),
     ((*USUAL, "--source", "pinned"), "--source pinned: not measured numpy→torch"),
@@ -284,6 +268,7 @@ ASKED = {
     "a buffer between neighbours, near a size": "--from numpy --to torch --nbytes 5KiB --into-buffer",
     "a buffer whose neighbours cost nothing": "--from numpy --to torch --nbytes 2KiB --into-buffer",
     "a buffer that is large": "--from numpy --to torch --nbytes 1MiB --into-buffer",
+    "a cast": "--from numpy --to torch --nbytes 1MiB --dtype float64 --to-dtype float32",
     "grad": "--from torch --to numpy --nbytes 1MiB --grad",
     "grad, far from what was measured": "--from torch --to numpy --nbytes 16MiB --grad",
     "as many arrays as were measured": "--from numpy --to torch --nbytes 16KiB --batch 64",
@@ -298,13 +283,11 @@ ASKED = {
 
 @pytest.mark.parametrize("name", ASKED)
 def test_the_whole_answer(ask, snapshot, name):
+    """Whose results they are is said loudly where nobody named them."""
     code, out, err = ask(*ASKED[name].split(), "--machine", "box")
-    assert (code, out, err) == (0, snapshot, "")
+    assert (code, out, err) == (0, snapshot, "") and "Warning" not in out
+    assert name != "a copy" or "Warning" in ask(*ASKED[name].split())[1]
     compile(out.split("\n\n", 2)[2], "pasted", "exec")
-
-
-def test_whose_results_they_are_is_said_loudly_where_nobody_named_them(ask):
-    assert "Warning" in ask(*USUAL)[1]
 
 
 @pytest.mark.parametrize("given, says", ERRORS)
