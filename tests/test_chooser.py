@@ -30,6 +30,12 @@ def address(page, case):
     return f"{(page / 'index.html').as_uri()}#{urlencode(options)}"
 
 
+def rows_of(case, known):
+    """The rows that scripts/advise.py has for a case, as a page shows them, and the first of them."""
+    ranked = answer(case, known).ranked
+    return [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]], ranked[0]
+
+
 def test_what_is_embedded_cannot_end_its_element(known):
     hostile = "</script><!--"
     rows = known.rows.assign(contract=[replace(contract, caution=hostile) for contract in known.rows["contract"]])
@@ -50,13 +56,11 @@ def test_it_shows_the_rows_that_advise_has(page, known):
     with opened() as browser:
         for case in asked:
             browser.goto(address(page, case))
-            want = answer(case, known)
+            lines, first = rows_of(case, known)
             chosen = browser.locator("#choose .chosen")
             chosen.locator("h3", has_text=show.size(case.total)).wait_for()
-            lines = [show.bare(words.line_of(each, case)) for each in want.ranked[: words.SHOWN]]
             assert chosen.locator("ol li").all_inner_texts() == lines, case
-            code = words.snippet(case, want.ranked[0], known)
-            assert chosen.locator("pre").inner_text() == code
+            assert chosen.locator("pre").inner_text() == words.snippet(case, first, known)
         assert browser.complaints == []
         assert {url.partition("#")[0] for url in browser.requests} == {(page / "index.html").as_uri()}
 
@@ -70,8 +74,7 @@ def test_between_measured_sizes_it_shows_both(page, known):
         assert shown.locator("h3").all_inner_texts() == ["1 MiB", "16 MiB"]
         assert "3 MiB" in shown.inner_text()
         for place, size in enumerate((2**20, 16 * 2**20)):
-            want = answer(replace(case, nbytes=size), known)
-            lines = [show.bare(words.line_of(each, case)) for each in want.ranked[: words.SHOWN]]
+            lines, _ = rows_of(replace(case, nbytes=size), known)
             assert shown.locator("ol").nth(place).locator("li").all_inner_texts() == lines
 
 

@@ -17,6 +17,7 @@ from pages import advice as words
 from pages import show
 from pages.advice import advice
 from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, every, write
+from test_chooser import address, rows_of
 from test_statement import log, logged, probe  # noqa: F401  fixtures
 
 from benchmarks import parallel, probes, routes, sources, timing
@@ -191,17 +192,13 @@ def test_the_form_asks_for_threads(results, known, tmp_path):
     """Rows as scripts/advise.py has them, of either number."""
     page = build(results, tmp_path)
     with opened() as browser:
+        browser.goto((page / "index.html").as_uri())
+        offered = browser.locator("#choose select[name=threads] option").all_text_contents()
+        assert offered == ["4, torch's default", "1"]
         for threads in ("", "1"):
-            browser.goto(
-                f"{(page / 'index.html').as_uri()}#from=numpy&to=torch&nbytes=1MiB&memory=own&threads={threads}"
-            )
-            if not threads:
-                browser.goto(f"{(page / 'index.html').as_uri()}#from=numpy&to=torch&nbytes=1MiB&memory=own")
-                offered = browser.locator("#choose select[name=threads] option").all_text_contents()
-                assert offered == ["4, torch's default", "1"]
             case = Case("numpy", "torch", MIB, memory="copy", threads=threads)
-            want = answer(case, known)
-            assert want.ranked[0].how == MEASURED
-            lines = [show.bare(words.line_of(each, case)) for each in want.ranked[: words.SHOWN]]
+            lines, first = rows_of(case, known)
+            browser.goto(address(page, case))
+            assert first.how == MEASURED
             assert browser.locator("#choose .chosen ol li").all_inner_texts() == lines
         assert browser.complaints == []
