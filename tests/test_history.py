@@ -86,15 +86,6 @@ def planted_in(seed, planted, **options):
     return logs
 
 
-def found(made, what=TIME):
-    """Route -> its reported changes, (version, verdict, ratio)."""
-    rows = made.changes[made.changes["what"] == what].sort_index()
-    return {
-        route: list(zip(own["release"], own["verdict"], own["ratio"].astype(float)))
-        for route, own in rows.groupby("route", sort=False)
-    }
-
-
 # --- times -----------------------------------------------------------------------------------------------------------
 
 LAST = len(SERIES) - 1
@@ -112,15 +103,16 @@ LAST = len(SERIES) - 1
 )
 def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
     made = history_in(write(tmp_path, planted_in(1, planted)))
-    told, wanted = found(made), {}
-    for route, place, factor in planted:
-        wanted.setdefault(ROUTES[route], []).append((VERSIONS[place], SLOWER if factor > 1 else FASTER, factor))
-    assert {route: [change[:2] for change in own] for route, own in told.items()} == {
-        route: [change[:2] for change in own] for route, own in wanted.items()
-    }
-    for route, own in wanted.items():
-        assert [change[2] for change in told[route]] == pytest.approx([change[2] for change in own], rel=0.02)
-    rows = history.headlines(made).set_index("release")
+    told = made.changes.assign(
+        k=made.changes["route"].map(ROUTES.index), at=made.changes["release"].map(VERSIONS.index)
+    )
+    told, wanted = told.sort_values(["k", "at"]), sorted(planted)
+    verdicts = [SLOWER if factor > 1 else FASTER for *_, factor in wanted]
+    assert list(zip(told["k"], told["at"], told["verdict"])) == [
+        (*one[:2], verdict) for one, verdict in zip(wanted, verdicts)
+    ]
+    assert list(told["ratio"]) == pytest.approx([factor for *_, factor in wanted], rel=0.02)
+    rows = changes.headlines(made).set_index("release")
     assert rows[[SLOWER, FASTER]].sum().sum() == len(planted)
     if len(planted) == len(ROUTES):
         assert headline(rows.to_dict("index")[VERSIONS[6]]) == "12 routes slower (median 1.03×)"
@@ -147,7 +139,7 @@ def test_a_thin_session_silences_no_series(tmp_path):
     logs[8, :, 2:] = np.nan
     logs[3, :, 1:] = np.nan
     made = history_in(write(tmp_path, logs))
-    assert [change[:2] for change in found(made)[ROUTES[2]]] == [(VERSIONS[5], SLOWER)]
+    assert made.changes[["route", "release", "verdict"]].values.tolist() == [[ROUTES[2], VERSIONS[5], SLOWER]]
     own = made.rows[made.rows["route"] == ROUTES[0]].set_index("release")
     assert VERSIONS[3] not in own.index and own.loc[VERSIONS[8], "processes"] == 2
     width = np.log(own["high"] / own["low"])
@@ -181,8 +173,8 @@ def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
     made = history_in(tmp_path)
     assert made.rows["series"].nunique() == 2 and set(made.rows["processes"]) == {12}
     assert set(made.rows["sizes"]) == {(4 * KIB, 1024 * KIB, 16 * 1024 * KIB)}
-    ((change,),) = found(made).values()
-    assert change[:2] == (VERSIONS[6], SLOWER) and change[2] == pytest.approx(math.exp(0.06), rel=0.01)
+    (change,) = made.changes[["release", "verdict", "ratio"]].values.tolist()
+    assert change == [VERSIONS[6], SLOWER, pytest.approx(math.exp(0.06), rel=0.01)]
 
 
 def test_a_toolchain_measured_twice_shows_what_sessions_differ_by(tmp_path):
@@ -345,14 +337,9 @@ def test_time_and_count_agree_or_not(tmp_path):
     made = history_in(write(tmp_path, logs, extra=counting(lambda k, place: counts.get(k, 1) if place >= 6 else 1)))
     rows = made.changes
     assert set(rows["release"]) == {VERSIONS[6]}
-    told = {(row["route"], row["what"]): row["evidence"] for row in rows.to_dict("records")}
-    assert told == {
-        **{(ROUTES[1], what): AGREES for what in (TIME, INSTRUCTIONS)},
-        **{(ROUTES[4], what): CONTRADICTS for what in (TIME, INSTRUCTIONS)},
-        (ROUTES[2], INSTRUCTIONS): "",
-        (ROUTES[3], TIME): UNCHANGED,
-        (ROUTES[5], TIME): LAYOUT,
-    }
+    told = {what: dict(zip(own["route"], own["evidence"])) for what, own in rows.groupby("what")}
+    assert told[TIME] == dict(zip((ROUTES[1], *ROUTES[3:6]), (AGREES, UNCHANGED, CONTRADICTS, LAYOUT)))
+    assert told[INSTRUCTIONS] == {ROUTES[1]: AGREES, ROUTES[2]: "", ROUTES[4]: CONTRADICTS}
 
 
 def test_code_layout_is_in_no_headline(tmp_path):
@@ -451,9 +438,9 @@ def test_a_change_on_every_node_and_one_on_some(tmp_path):
 
     made = history_in(on_nodes(tmp_path, changed))
     assert list(made.nodes["node"]) == ["node-a", "node-b"] and set(made.nodes["releases"]) == {len(SERIES)}
-    told = {row["route"]: (row["nodes_with"], row["nodes_without"]) for row in made.changes.to_dict("records")}
-    assert told[ROUTES[3]] == ("node-a, node-b", "") and told[ROUTES[5]] == ("node-b", "node-a")
-    assert found(made)[ROUTES[3]][0][2] == pytest.approx(1.1, rel=0.02)
+    told = made.changes.set_index("route")[["nodes_with", "nodes_without", "ratio"]].T.to_dict("list")
+    assert told[ROUTES[3]] == ["node-a, node-b", "", pytest.approx(1.1, rel=0.02)]
+    assert told[ROUTES[5]][:2] == ["node-b", "node-a"]
 
 
 def test_what_nodes_add_is_no_news(tmp_path):
