@@ -103,15 +103,11 @@ LAST = len(SERIES) - 1
 )
 def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
     made = history_in(write(tmp_path, planted_in(1, planted)))
-    told = made.changes.assign(
-        k=made.changes["route"].map(ROUTES.index), at=made.changes["release"].map(VERSIONS.index)
-    )
-    told, wanted = told.sort_values(["k", "at"]), sorted(planted)
-    verdicts = [SLOWER if factor > 1 else FASTER for *_, factor in wanted]
-    assert list(zip(told["k"], told["at"], told["verdict"])) == [
-        (*one[:2], verdict) for one, verdict in zip(wanted, verdicts)
-    ]
-    assert list(told["ratio"]) == pytest.approx([factor for *_, factor in wanted], rel=0.02)
+    told = {(row.route, row.release): (row.verdict, row.ratio) for row in made.changes.itertuples()}
+    assert told == {
+        (ROUTES[route], VERSIONS[place]): (SLOWER if factor > 1 else FASTER, pytest.approx(factor, rel=0.02))
+        for route, place, factor in planted
+    }
     rows = changes.headlines(made).set_index("release")
     assert rows[[SLOWER, FASTER]].sum().sum() == len(planted)
     if len(planted) == len(ROUTES):
