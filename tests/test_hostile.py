@@ -3,6 +3,7 @@ terminal. Whoever sends results for a page, or an error message that torch print
 
 import csv
 import io
+import itertools
 import json
 import re
 import shutil
@@ -67,23 +68,22 @@ SIZES = (8, 2**20, 2**24)
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
 
 
-def benches(word):
+def benches(word, slower):
     """A bit of every kind of benchmark that a page has words for, with a word of theirs wherever there can be one."""
     promises = {"hazard": word, "caution": word, "inputs": {"requires grad": word, word: word}, "refuses": {word: word}}
     routes = [contract(f"f(a, {word})", "copy", **promises), contract("g(a)", "copy"), contract("h(a)", "alias")]
+    cells = itertools.product(enumerate(routes), ("float32", word), SIZES)
     times = {
-        (promise["expression"], dtype, n): around(1e-6 * (i + 1) + n / 1e10)
-        for i, promise in enumerate(routes)
-        for dtype in ("float32", word)
-        for n in SIZES
+        (promise["expression"], dtype, n): around(slower * (1e-6 * (i + 1) + n / 1e10))
+        for (i, promise), dtype, n in cells
     }
     times |= {("g(a)", word, SIZES[0]): SKIPPED, ("h(a)", word, SIZES[0]): None}
     own = {"route": ["g(a)"], "dtype": ["float32"], "nbytes": SIZES, "layout": [word]}
     return [
         conversion(times, routes, dtypes=("float32", word)),
-        memcpy({n: around(2e-7 + n / 5e10) for n in SIZES}),
-        every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=[word]),
-        every(f"{word.replace('.', '')}.Own.timeit_{word}", lambda *cell: 1e-6 + cell[2] / 1e10, **own),
+        memcpy({n: around(slower * (2e-7 + n / 5e10)) for n in SIZES}),
+        every("limits.Floor.timeit_floor", lambda _: slower * 4e-9, statement=[word]),
+        every(f"{word.replace('.', '')}.Own.timeit_{word}", lambda *cell: slower * (1e-6 + cell[2] / 1e10), **own),
     ]
 
 
@@ -94,14 +94,11 @@ def record(found, word, **changes):
     names = ("torch", "numpy", "python", "cuda", "hip", "git", "device", "device_name", "no_device")
     about = ("cpu", "system", "libc", "governor", "transparent_hugepages")
     return made | {
-        "profile": word,
-        "only": word,
+        **dict.fromkeys(("profile", "only", "asv", "launch"), word),
         "command": f"python scripts/run.py --only {word}",
         "toolchain": {"tag": f"tag {word}", "torch": word, "numpy": word},
         "settings": made["settings"] | dict.fromkeys(names, word),
         "conditions": made["conditions"] | dict.fromkeys(about, word) | {"caches": {word: word}},
-        "asv": word,
-        "launch": word,
         "noisy_cells": [word],
         "failures": {f"failed {word}": [cell]},
         **changes,
@@ -110,11 +107,7 @@ def record(found, word, **changes):
 
 def write(root, word, slower=1.0, **how):
     """Two runs, and results of benchmarks that nothing describes any more."""
-    found = benches(word)
-    if slower != 1:
-        for bench in found:
-            timed = {key: value for key, value in bench.cells.items() if isinstance(value, list)}
-            bench.cells.update({key: [seconds * slower for seconds in value] for key, value in timed.items()})
+    found = benches(word, slower)
     resultfiles.write(root, found, records=[record(found, word), record(found, word, started="2026-03-04")], **how)
     (path,) = (path for path in root.glob("*/*.json") if path.name != "machine.json")
     file = json.loads(path.read_text())

@@ -55,14 +55,17 @@ def test_squeezed_variance_is_the_posterior_mean():
     """A second way to the posterior: integrate prior times likelihood over the precision."""
     prior, s2, df = statistics.Prior(5.0, 4e-4), 9e-4, 3.0
 
-    def density(precision):
-        return stats.gamma.pdf(precision, prior.df / 2, scale=2 / (prior.df * prior.variance)) * stats.gamma.pdf(
-            s2, df / 2, scale=2 / (df * precision)
-        )
+    before = stats.gamma(prior.df / 2, scale=2 / (prior.df * prior.variance))
 
-    top = 40 / prior.variance
-    weight = integrate.quad(density, 0, top, limit=200, points=[1 / prior.variance])[0]
-    mean = integrate.quad(lambda x: x * density(x), 0, top, limit=200, points=[1 / prior.variance])[0] / weight
+    def integral(power):
+        """Of the density of a precision, times that precision to a power."""
+
+        def density(x):
+            return x**power * before.pdf(x) * stats.gamma.pdf(s2, df / 2, scale=2 / (df * x))
+
+        return integrate.quad(density, 0, 40 / prior.variance, limit=200, points=[1 / prior.variance])[0]
+
+    mean = integral(1) / integral(0)
     posterior, total = statistics.squeeze(np.array([s2, s2]), np.array([df, df]), prior)
     assert posterior[0] == pytest.approx(1 / mean, rel=1e-4)
     assert total[0] == min(8.0, 2 * df)
@@ -171,17 +174,17 @@ def test_controls_tell_that_the_machine_was_slower():
 
 def test_processes_needed_would_decide():
     """Taking as many processes as were said to be needed decides at least about four of five such cells."""
-    rng = np.random.default_rng(0)
-    sd, effect, same = 0.03, 0.0, math.log(1.05)
-    first = statistics.estimate(
-        rng.normal(0, sd, (500, 4)), rng.normal(effect, sd, (500, 4)), np.full(500, "x"), np.zeros(500, bool)
-    )
-    # a cell that looks unchanged and is
-    needed = statistics.processes_needed(first, np.zeros(500, bool), MIN_EFFECT, same, 0.005)
+    rng, cells = np.random.default_rng(0), 500
+
+    def measured(processes):
+        """Cells that look unchanged and are."""
+        base, new = rng.normal(0, 0.03, (2, cells, processes))
+        return statistics.estimate(base, new, np.full(cells, "x"), np.zeros(cells, bool))
+
+    first, same = measured(4), math.log(1.05)
+    needed = statistics.processes_needed(first, np.zeros(cells, bool), MIN_EFFECT, same, 0.005)
     n = int(np.median(needed[np.abs(first.effect) < 0.01]))
-    again = statistics.estimate(
-        rng.normal(0, sd, (500, n)), rng.normal(effect, sd, (500, n)), np.full(500, "x"), np.zeros(500, bool)
-    )
+    again = measured(n)
     assert 6 <= n <= 20
     assert (statistics.p_equivalent(again, same) <= 0.05).mean() >= 0.75
 
