@@ -12,18 +12,7 @@ from cli import UserError
 from made_up import FAST, LATENCY, SIZES, copied, glibc
 from pages import advice as page
 from pages import show
-from resultfiles import (
-    CLONE,
-    FROM_NUMPY,
-    KIB,
-    MIB,
-    SKIPPED,
-    TENSOR,
-    around,
-    conversion,
-    record,
-    write,
-)
+from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, SKIPPED, TENSOR, around, conversion, record, write
 from store.records import Conditions, Record, Settings, Toolchain
 
 CLONED = "torch.from_numpy(a).clone()"

@@ -2,7 +2,6 @@
 
 import html
 import re
-import subprocess
 import sys
 from urllib.parse import unquote, urlsplit
 
@@ -10,8 +9,8 @@ import pandas
 import pytest
 import report
 from analysis.results import load
-from conftest import ROOT, environment
-from pages import tables
+from conftest import ROOT, run
+from pages import spreadsheet
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
 
@@ -120,9 +119,7 @@ def test_the_lines_of_the_docs_draw_a_figure(whole, tmp_path):
     assert len(list(filter(None, code.splitlines()))) == 5
     root = whole.parent.parent
     more = {"MPLBACKEND": "svg", "MPLCONFIGDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=environment(tmp_path, **more), capture_output=True, text=True
-    )
+    done = run(sys.executable, "-c", code, home=tmp_path, cwd=root, **more)
     assert done.returncode == 0, done.stderr
     drawn = (root / "clone.svg").read_text(encoding="utf-8")
     assert drawn.count("<path") > 20 and "<svg" in drawn

@@ -6,15 +6,15 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 
 import pytest
 import report
 import resultfiles
 from analysis import submission
-from conftest import ROOT, environment
-from pages import build, show
+from conftest import ROOT, run
+from pages import show
+from pages.site import comment, said
 from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, around, conversion, memcpy
 from store import files
 from toolchains.ledger import Toolchain
@@ -334,9 +334,7 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path):
         stem.with_suffix(".11.json").write_text(json.dumps(asv))
     command = [sys.executable, str(ROOT / "scripts" / "report.py"), "--check", directory, "--results", tmp_path]
     before = slowdown()
-    done = subprocess.run(
-        [sys.executable, "-c", USED, *command], env=environment(tmp_path), capture_output=True, text=True, timeout=100
-    )
+    done = run(sys.executable, "-c", USED, *command, home=tmp_path, timeout=100)
     assert done.returncode in (0, 1) and "broken" not in done.stdout, done.stdout[:1000] + done.stderr
     seconds, memory = map(float, done.stderr.split()[-2:])
     assert seconds < 20 * max(before, slowdown())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml  # comes with asv
-from conftest import ROOT, environment
+from conftest import ROOT, run
 from packaging.requirements import Requirement
 from test_submission import planted, submitted
 
@@ -62,14 +62,8 @@ class Runner:
 
     def run(self, script, code=0, **more):
         """Run a step as a runner does; what it printed."""
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],
-            cwd=self.root,
-            env=environment(self.temp, **self.more, **more),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        shell = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script)
+        done = run(*shell, home=self.temp, cwd=self.root, **self.more, **more)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -173,15 +167,19 @@ esac
 """
 
 
-def test_watch_measures_what_came(cloned):
+@pytest.fixture
+def measured(cloned):
+    """A runner that has measured what came."""
     cloned.python(CAME)
     cloned.run(MEASURE)
-    assert cloned.said("output") == "new=true\n"
-    assert cloned.said("summary").startswith("### torch 2.16.0")
-    patch = (cloned.root / "watched" / "change.patch").read_text()
-    for name in ("scripts/toolchains/releases.json", "reports/results/box/one.json", "reports/index.html"):
-        assert f"b/{name}" in patch
-    assert "b/watched" not in patch
+    return cloned
+
+
+def test_watch_measures_what_came(measured):
+    assert measured.said("output") == "new=true\n"
+    assert measured.said("summary").startswith("### torch 2.16.0")
+    changed = re.findall(r"^\+\+\+ b/(.*)$", (measured.root / "watched" / "change.patch").read_text(), re.MULTILINE)
+    assert changed == ["reports/index.html", "reports/results/box/one.json", "scripts/toolchains/releases.json"]
 
 
 @pytest.mark.parametrize(("python", "code"), [("echo nothing came", 0), ("echo no index; exit 2", 2)])
@@ -201,19 +199,15 @@ def told(runner):
         (verdicts / f"{tag}.md").write_text(f"### {name}\n\nOn box. [The history](reports/history/box/README.md).\n")
 
 
-def test_watch_commits_what_was_measured(cloned):
-    cloned.python(CAME)
-    cloned.run(MEASURE)
-    # what the index serves has run there, and may have made the patch
-    cloned.run(
-        "echo evil | tee scripts/evil.py .github.yml reports.py > /dev/null; git add scripts .github.yml reports.py"
-    )
-    cloned.run("git diff --cached --binary > watched/change.patch; git reset --quiet --hard")
-    cloned.run(steps("watch")["tell", "Put results and pages on the branch"], BRANCH="watch")
-    log = cloned.run(f"git --git-dir={cloned.temp}/origin.git log --oneline --stat watch")
-    assert "New releases, measured" in log and "reports/results/box/one.json" in log
-    assert "scripts/toolchains/releases.json" in log and "reports/index.html" in log
-    assert "watched/" not in log and "evil" not in log and ".github.yml" not in log and "reports.py" not in log
+def test_watch_commits_what_was_measured(measured):
+    """What the index serves has run there, and may have made the patch: nothing else of it is taken."""
+    evil = "scripts/evil.py .github.yml reports.py"
+    measured.run(f"echo evil | tee {evil} > /dev/null; git add {evil}")
+    measured.run("git diff --cached --binary > watched/change.patch; git reset --quiet --hard")
+    measured.run(steps("watch")["tell", "Put results and pages on the branch"], BRANCH="watch")
+    log = measured.run(f"git --git-dir={measured.temp}/origin.git log -1 --format=%s --name-only watch")
+    held = ["reports/index.html", "reports/results/box/one.json", "scripts/toolchains/releases.json"]
+    assert log.split("\n") == ["New releases, measured", "", *held, ""]
 
 
 PULL = "Open a pull request, unless there is one"
