@@ -316,22 +316,18 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path):
     A neighbour may slow the processor down; by how much, probes say before and after.
     """
     count, more, lines, rows = HEAVY[what]()
-    directory = tmp_path / MACHINE
-    directory.mkdir()
-    (directory / "machine.json").write_text(json.dumps({"machine": MACHINE, "version": 1}))
-    (tmp_path / "benchmarks.json").write_text(json.dumps(resultfiles.DESCRIBED))
+    directory, runs = tmp_path / MACHINE, RUNS if what == "many runs" else [RUN]
     for number in range(count):
         toolchain = Toolchain(f"2.0.{number}", "1.26")
-        stem = directory / f"{toolchain.commit[:8]}-toolchain-py3.11"
         named = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
         plain = resultfiles.record([], toolchain=named, machine=MACHINE, rounds=4, planned=4, noisy_cells=[]) | more
-        runs = RUNS if what == "many runs" else [RUN]
-        stem.with_suffix(".11.jsonl").write_text("".join(json.dumps(plain | {"started": run}) + "\n" for run in runs))
+        resultfiles.write(tmp_path, [], MACHINE, [plain | {"started": run} for run in runs], toolchain.commit)
+        asv = directory / f"{toolchain.commit[:8]}-toolchain-py3.11.json"
         if lines:
-            stem.with_suffix(".11.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
-        asv = {"version": 2, "commit_hash": toolchain.commit, "python": "3.11", "params": {"machine": MACHINE}}
-        asv |= {"result_columns": ["result", "params", "version"], "results": rows}
-        stem.with_suffix(".11.json").write_text(json.dumps(asv))
+            asv.with_suffix(".jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
+        held = {"result_columns": ["result", "params", "version"], "results": rows}
+        asv.write_text(json.dumps(json.loads(asv.read_text()) | held))
+    (tmp_path / "benchmarks.json").write_text(json.dumps(resultfiles.DESCRIBED))
     command = [sys.executable, str(ROOT / "scripts" / "report.py"), "--check", directory, "--results", tmp_path]
     before = slowdown()
     done = run(sys.executable, "-c", USED, *command, home=tmp_path, timeout=100)
