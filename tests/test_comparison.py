@@ -58,11 +58,23 @@ HIGHER = {"times": cells(2, dict.fromkeys(EVERY, 1.04), sd=0.002), "clock": lamb
 PYTHON = {name: {"settings": {**resultfiles.record([])["settings"], "python": name}} for name in ("3.12.1", None)}
 CPU = {"cpu": "A CPU", "cores_allowed": 2}
 TWO_STATES = {cell: [s * (1.3 if k % 2 else 1) for k, s in enumerate(own)] for cell, own in cells(0, sd=1e-4).items()}
+HALF = [cell for cell in EVERY if cell[0] == ROUTES[1] and cell[1] >= 2**9]
+FEW = [{**cells(seed), **{cell: cells(seed + 2, sd=NOISE)[cell] for cell in HALF}} for seed in (0, 1)]
+FEW[0][ROUTES[0], 4] = None
+del FEW[0][ROUTES[0], 1], FEW[1][ROUTES[0], 2]
+SHARE = {"times": FEW[0]}, {"times": FEW[1]}
+LOUD = {"times": cells(0, sd=NOISE)}, {"times": cells(1, sd=NOISE)}
 # Both sides, and settings; all that is said of them is in the snapshot
 COMPARED = {
     "one is slower and one faster, nothing else": (BASE, {"times": cells(1, {ONE: 1.3, OTHER: 0.7})}),
     "one is faster and one slower, nothing else": (BASE, {"times": cells(1, {ONE: 0.7, OTHER: 1.3})}),
     "one is faster, which fails nothing": (BASE, {"times": cells(1, {ONE: 0.7})}),
+    # new, gone and failed cells are no part of what could be decided
+    "a share that is just reached is enough": (*SHARE, {"min_decided": 18 / 21}),
+    "a share that is not reached": (*SHARE, {"min_decided": 0.86}),
+    "too little decided is no pass": LOUD,
+    "where nothing has to be decided it is one": (*LOUD, {"min_decided": 0}),
+    "what is slower was found all the same": (LOUD[0], {"times": cells(1, {ONE: 1e3}, sd=NOISE)}),
     # twice the time, and the machine at half its speed: that is the machine's; fresh processes are for what is close
     "nothing of what NEW never had quiet": (QUIET, NEVER),
     "nothing of what BASE never had quiet": (NEVER, QUIET),
@@ -87,10 +99,7 @@ COMPARED = {
     "without a record, with a note": (BASE | {"records": []}, {"times": cells(1), "records": []}),
     "5 % behind drift that pairs share": (in_turns(cells(0), "base"), in_turns(cells(1, {ONE: 1.05}), "new")),
     "nothing behind drift without pairs": (in_turns(cells(0), ""), in_turns(cells(1, {ONE: 1.05}), "")),
-    "one lost a process and is no pair": (
-        BASE | {"record": together("base")},
-        says(**together("new")) | {"times": LOST},
-    ),
+    "one lost a process and is no pair": (BASE | {"record": together("base")}, {**LOST, "record": together("new")}),
 }
 
 
@@ -109,28 +118,6 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
     assert not rows["close"][rows["reason"].map(lambda reason: reason.what == NEVER_QUIET)].any()
     for told in (comparison_words.text(found, False), comparison_words.markdown(found, False, "")):
         assert ("withheld" in told) == found.withheld
-
-
-def test_the_share_of_decided_cells_is_of_those_that_could_be_compared(tmp_path):
-    """New, gone and failed cells are no part of it, and a share that is just reached is enough."""
-    one, other = cells(0), cells(1)
-    del one[ROUTES[0], 1], other[ROUTES[0], 2]
-    one[ROUTES[0], 4] = None
-    for times, seed in ((one, 2), (other, 3)):
-        noisy = cells(seed, sd=NOISE)
-        times.update({cell: noisy[cell] for cell in noisy if cell[0] == ROUTES[1] and cell[1] >= 2**9})
-    base, new = write(tmp_path / "a", one), write(tmp_path / "b", other)
-    found = compared(base, new)
-    assert (found.decided, found.comparable, len(found.cells)) == (18, 21, 24)
-    assert found.share_decided == 18 / 21
-    assert compared(base, new, min_decided=18 / 21).exit_code == 0
-    assert compared(base, new, min_decided=0.86).exit_code == 2
-
-
-def test_the_self_check_finds_nothing_in_honest_noise(pair):
-    check = compared(*pair).check
-    assert (check.splits, check.cells, check.flagged, check.lower) == (2, len(ROUTES) * len(SIZES), 0, 0)
-    assert 0.05 < check.upper < 0.2
 
 
 def test_splits_take_one_of_every_two_neighbours():
