@@ -14,7 +14,8 @@ import resultfiles
 from analysis import history
 from analysis.history import AGREES, CONTRADICTS, DIFFERS, LAYOUT, NOT_KNOWN, SAME, UNCHANGED, histories_of
 from analysis.results import load
-from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME, Settings, layout_sd
+from analysis.verdicts import FASTER, FEWER, MORE, SLOWER, Settings, layout_sd
+from pages import build as pages_of
 from pages.history_page import headline
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
 from store.files import MEASUREMENTS, measurements_text, read_measurements
@@ -533,6 +534,54 @@ def test_a_history_of_counts_alone_has_a_page(tmp_path):
         (VERSIONS[5], ROUTES[2], INSTRUCTIONS, MORE)
     }
     assert VERSIONS[5] in (built / "README.md").read_text(encoding="utf-8")
+
+
+# --- the page over several machines ---------------------------------------------------------------------------------
+
+
+def history_of(tmp_path, name, seed, **changed):
+    """What is built of a machine of this name with a history in which routes are slower from releases on, by place.
+
+    changed  route -> place and ratio, one pair after the other
+    """
+    logs = logs_of(seed, len(SERIES))
+    for route, pairs in changed.items():
+        for place, ratio in zip(pairs[::2], pairs[1::2]):
+            logs[place:, int(route[1:])] += math.log(ratio)
+    write(tmp_path / f"results-{name}", logs)
+    made = pages_of.build(tmp_path / f"results-{name}", "box", tmp_path / name)
+    (own,) = made.histories
+    own = replace(own, machine=name, rows=own.rows.assign(machine=name))
+    return replace(made, machine=name, histories=[own])
+
+
+def over(tmp_path, *built):
+    """Where the page over these histories is."""
+    pages_of.over_machines(built, tmp_path / "over")
+    return tmp_path / "over" / "history"
+
+
+def test_the_page_over_machines(tmp_path, snapshot):
+    one = history_of(tmp_path, "one", 1, r2=(5, 1.25), r4=(8, 1.5))
+    other = history_of(tmp_path, "other", 2, r2=(5, 1.3))
+    output = over(tmp_path, one, other)
+    text = (output / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"^- 2 \D+ 1 \D+ 1 \D+ 0 ", text, re.MULTILINE), "measured, the same, different, not known"
+    assert f"| torch {SERIES[8].version} | `route4(a)`" in text
+    assert "(one/README.md)" in text and "(other/README.md)" in text
+    rows = pd.read_csv(output / "changes.csv", dtype=str)[["route", "release", "machine", "said"]]
+    assert rows.agg(" ".join, axis=1).sort_values().to_list() == snapshot
+    before = (output / "index.html").read_bytes()
+    over(tmp_path, one, other)
+    assert (output / "index.html").read_bytes() == before
+
+
+def test_one_machine_has_nothing_beside_it(tmp_path):
+    one = history_of(tmp_path, "one", 1)
+    over(tmp_path, one, history_of(tmp_path, "other", 2))
+    output = over(tmp_path, one)
+    assert [path.name for path in output.iterdir()] == ["README.md"], "what compared the two is gone"
+    assert "- [one](one/README.md)" in (output / "README.md").read_text(encoding="utf-8")
 
 
 # --- what is committed -----------------------------------------------------------------------------------------------
