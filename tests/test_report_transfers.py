@@ -93,8 +93,8 @@ def changed(name, change):
     return benches
 
 
-def without(*names, **more):
-    return lambda: [bench for bench in accelerator.transfers(**more) if not bench.name.startswith(names or "none")]
+def without(*names, made=accelerator.transfers, **more):
+    return lambda: [bench for bench in made(**more) if not bench.name.startswith(names or "none")]
 
 
 def garbage():
@@ -116,37 +116,35 @@ def foreach_as_fast(key, value):
     return slow.get(key[0], around(3e-3)) if key[1] == "pinned" and "non_blocking" in key[0] else value
 
 
+def copied_twice_in_no_time(key, value):
+    return around(5e-3) if key[0] == "t.cpu().numpy().copy()" else value
+
+
 def not_waited_for(key, value):
     """A device without a synchronize read 22,943 GB/s, and nothing warned: the link had not been measured."""
     return around(2.9e-6) if key == ("t.to(device)", "pageable", "float32", 64 * MIB) else value
 
 
+TOO_FAST = changed(INTO_DEVICE, lambda key, _: around(key[-1] / (4 * LINK)))
 LOST = {"device_lost": "the device was lost: cuda:0 cannot be used: CUDA error: unknown error"}
 RAN = {"device_probe": {"link generation": [5, 5], "clock": [1200, 1980]}}
 RAN["device_changed"] = {"slowed by power": [f"{INTO_DEVICE}(1)"], "clock": [f"{INTO_DEVICE}({n})" for n in range(5)]}
 OTHERWISE = {
     "garbage was read": (garbage, {}),
     "a faster route with a condition is not decided": (changed("many.ToDevice.timeit_completion", foreach_as_fast), {}),
-    # t.cpu().numpy().copy() copies twice; however fast it reads, waiting does not make it right to take
-    "a hazard that waiting does not mend is fast": (
-        changed(INTO_HOST, lambda key, value: around(5e-3) if key[0] == "t.cpu().numpy().copy()" else value),
-        {},
-    ),
+    # it copies twice; however fast it reads, waiting does not make it right to take
+    "a hazard that waiting does not mend is fast": (changed(INTO_HOST, copied_twice_in_no_time), {}),
     "no limit": (without("link.Limit"), {}),
     "no pinned memory": (without(skipped=("pinned", "registered")), {"skipped": "mps has no pinned memory: no"}),
     "the clocks of the limit disagree": (clocks_apart, {}),
     "the device was lost": (without(), LOST),
     "how the device ran is known": (without(), RAN),
     "more than the limit where the link is unknown": (
-        lambda: [
-            bench
-            for bench in changed(INTO_DEVICE, lambda key, _: around(key[-1] / (4 * LINK)))()
-            if "Hardware" not in bench.name
-        ],
+        without("link.Hardware", made=TOO_FAST),
         {},
     ),
     "more than any memory moves where the link is unknown": (
-        lambda: [bench for bench in changed(INTO_DEVICE, not_waited_for)() if not bench.name.startswith("link.")],
+        without("link.", made=changed(INTO_DEVICE, not_waited_for)),
         {},
     ),
     "no bytes decide": (
