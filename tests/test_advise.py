@@ -222,7 +222,7 @@ ERRORS = [
         (*USUAL, "--dtype", "float64", "--to-dtype", "int8"),
         "--to-dtype int8: not measured numpy→torch; there are float32",
     ),
-    ((*USUAL, "--dtype", "int8", "--to-dtype", "float32"), "--dtype int8: not measured numpy→torch; there are float64"),
+    ((*USUAL, "--dtype", "int8", "--to-dtype", "float32"), "not measured numpy→torch to float32; there are float64"),
     ((*USUAL, "--layout", "strided"), "--layout strided: not measured numpy→torch; there are contiguous, fortran"),
     ((*USUAL, "--enqueue"), "--enqueue: not measured numpy→torch; leave it out"),
     ((*USUAL, "--source", "pinned"), "--source pinned: not measured numpy→torch"),
