@@ -112,7 +112,11 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
     for key, own in rows.groupby(["verdict", "why", "base_processes", "new_processes", "paired"]):
         said.append(" | ".join(map(str, (len(own), *key, f"{own['ratio'].min():.2f} to {own['ratio'].max():.2f}"))))
     said += [f"{row.verdict}: {row.cell}" for row in rows.itertuples() if row.verdict in (SLOWER, FASTER)]
-    said += [f"{rows['ratio'].median():.2f}", comparison_words.headline(found), *comparison_words.trust(found)]
+    said += [
+        f"{rows['ratio'].median():.2f}",
+        comparison_words.said("headline", found),
+        *comparison_words.lines("trust", found),
+    ]
     assert [f"exit code {found.exit_code}", *map(show.to_plain, said)] == snapshot
     assert sum(found.counts.values()) == len(rows) == len(EVERY)
     assert not rows["close"][rows["reason"].map(lambda reason: reason.what == NEVER_QUIET)].any()

@@ -14,7 +14,7 @@ import resultfiles
 from analysis import history
 from analysis.history import AGREES, CONTRADICTS, DIFFERS, LAYOUT, NOT_KNOWN, SAME, UNCHANGED, histories_of
 from analysis.results import load
-from analysis.verdicts import FASTER, FEWER, MORE, SLOWER, Settings, layout_sd
+from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME, Settings, layout_sd
 from pages import build as pages_of
 from pages.history_page import headline
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
@@ -109,7 +109,7 @@ def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
         (ROUTES[route], VERSIONS[place]): (SLOWER if factor > 1 else FASTER, pytest.approx(factor, rel=0.02))
         for route, place, factor in planted
     }
-    rows = changes.headlines(made).set_index("release")
+    rows = history.headlines(made).set_index("release")
     assert rows[[SLOWER, FASTER]].sum().sum() == len(planted)
     if len(planted) == len(ROUTES):
         assert headline(rows.to_dict("index")[VERSIONS[6]]) == "12 routes slower (median 1.03×)"

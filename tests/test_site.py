@@ -10,7 +10,7 @@ import pytest
 import report
 from analysis.results import load
 from conftest import ROOT, run
-from pages import spreadsheet
+from pages import tables
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
 

@@ -13,8 +13,7 @@ import report
 import resultfiles
 from analysis import submission
 from conftest import ROOT, run
-from pages import show
-from pages.site import comment, said
+from pages import build, show
 from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, around, conversion, memcpy
 from store import files
 from toolchains.ledger import Toolchain

@@ -90,7 +90,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     (place,) = (project.root / "reports" / "results").glob("*/machine.json")
     results, machine = place.parent.parent, place.parent.name
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
-    assert release_notes.tell(results, machine, [release], tmp_path / "said") == [1]
+    assert history_page.tell(results, machine, [release], tmp_path / "said") == [1]
     told = capsys.readouterr().out
     assert "`torch.from_numpy(a)`: 2.00× " in told and today in told
     found = json.loads((tmp_path / "said" / "torch-2.4.0.json").read_text())

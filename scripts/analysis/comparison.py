@@ -498,7 +498,7 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
     """
     files = [selection.result_file(name, results, machine) for name in (base, new)]
     if files[0].resolve() == files[1].resolve():
-        raise UserError(f"BASE and NEW are the same file, {files[0]}: name two releases, or measure it twice with --run")
+        raise UserError(f"BASE and NEW are the same file, {files[0]}: name two, or use --run")
     places = [results_of(file) for file in files]
     first, second = (load_files(place, [file]) for place, file in zip(places, files))
     for name, side in ((base, first), (new, second)):
