@@ -167,8 +167,7 @@ def _box(history: History) -> Box:
         most = summary(largest.loc[row["release"]]) if row["release"] in largest.index else ""
         rows.append((row["tag"], (f"{history.package} {row['release']} ({row['date']})", headline(row), most)))
     columns = ("release", "routes that changed, once each", "largest change of time")
-    title, notes = f"{first.name} to {last.version}, {history.held}", _prose("ratio")
-    return Box(title, columns=columns, rows=tuple(rows), notes=notes)
+    return Box(f"{first.name} to {last.version}, {history.held}", columns=columns, rows=tuple(rows))
 
 
 def _headlines(history: History) -> list[dict[str, Any]]:
