@@ -348,9 +348,10 @@ class Runner:
 
     def hopeless(self, job: Job) -> bool:
         """Whether so few cells were quiet in the rounds before that a profile which is to end soon waits no longer."""
-        rounds = quiet.Run(with_samples(self.journal.lines(job.session))).rounds()
-        few = sum(any(each.values()) for each in rounds.values()) < HOPE * len(rounds)
-        return few and PROFILES[self.plan.profile].longest < math.inf
+        if PROFILES[self.plan.profile].longest == math.inf:
+            return False
+        run = quiet.Run(with_samples(self.journal.lines(job.session)))
+        return len(run.never_quiet()) > (1 - HOPE) * len(run.rounds())
 
     def overdue(self, job: Job) -> bool:
         """Whether it would end too late with this round; says so."""
@@ -380,8 +381,7 @@ class Runner:
         self.journal.begin()
         record = session.record
         patience = record.patience + budget(len(timed), plan.profile, session.cells.total(plan.rounds))
-        if self.hopeless(job):
-            patience = record.waited
+        patience = record.waited if self.hopeless(job) else patience
         started, left = time.monotonic(), patience - record.waited
         log = self.journal.work / LOG
 
@@ -574,7 +574,7 @@ def summed_up(record: Record, lines: Sequence[Line]) -> Record:
         baselines={probe: round(baseline, 1) for probe, baseline in run.baselines.items()},
         samples=sum(line["wanted"] for line in run.lines),
         retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
-        noisy_cells=tuple(cell for cell, rounds in run.rounds().items() if not any(rounds.values())),
+        noisy_cells=run.never_quiet(),
         skipped=skipped,
         failures=failures,
         device_probe=probe,

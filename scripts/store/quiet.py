@@ -217,6 +217,10 @@ class Run:
             rounds[line["round"]] = rounds.get(line["round"], False) or quiet
         return by_cell
 
+    def never_quiet(self) -> tuple[str, ...]:
+        """The cells without a quiet process."""
+        return tuple(cell for cell, by_round in self.rounds().items() if not any(by_round.values()))
+
     def lacking(self, rounds: Iterable[int]) -> dict[str, list[int]]:
         """Cell -> the rounds of these in which it had no quiet process; those that never had one first."""
         by_cell, rounds = self.rounds(), list(rounds)
