@@ -118,8 +118,9 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         for key, take in takes.items():
             if known.get(key) != take.tied:
                 print(f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}", flush=True)
-        if noisy := len(loaded.timed) - int(loaded.timed["quiet"].sum()):
-            print(f"  ~ upper bound: {noisy} of {len(loaded.timed)} results have no quiet sample yet", flush=True)
+        every = len(loaded.timed)
+        if noisy := every - int(loaded.timed["quiet"].sum()):
+            print(f" {show.BUSY} upper bound: {noisy} of {every} results have no quiet sample yet", flush=True)
         known.clear()
         known.update((key, take.tied) for key, take in takes.items())
 

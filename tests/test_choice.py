@@ -20,7 +20,7 @@ from analysis.results import load
 from cli import UserError
 from noise import processes
 from pages import families, show, tables
-from resultfiles import Bench, around, contract, conversion
+from resultfiles import Bench, around, contract, conversion, every
 from scipy import stats
 from test_answers import FIRST, KIB, MIB, NOISY, SECOND, SIZES, disturbed, loaded
 
@@ -118,13 +118,9 @@ def test_two_processes_of_many_cells_decide_more():
 @pytest.mark.parametrize(("ratio", "threads", "known"), [(2.5, "1", False), (3.0, "1", True), (1000, "all", False)])
 def test_cells_that_were_never_quiet_decide_as_one_process_does(tmp_path, ratio, threads, known):
     """But not where torch's threads wait for each other: a core that is taken then costs any factor."""
-    routes, times = (FIRST, SECOND), {(FIRST, threads, 8): around(1.0), (SECOND, threads, 8): around(ratio)}
-    own = Bench(
-        "parallel.NumpyToTorch.timeit_convert",
-        {"route": [*routes], "threads": [threads], "nbytes": [8]},
-        times,
-        [contract(route, "copy") for route in routes],
-    )
+    promises, times = [contract(route, "copy") for route in (FIRST, SECOND)], {FIRST: 1.0, SECOND: float(ratio)}
+    name, cell = "parallel.NumpyToTorch.timeit_convert", {"threads": [threads], "nbytes": [8]}
+    own = every(name, lambda route, *_: times[route], promises, **cell)
     results = load(resultfiles.write(tmp_path, [own]))
     assert choice.decided(*cells_of(results).itertuples())
     assert choice.decided(*cells_of(disturbed(results, ((FIRST, 8), (SECOND, 8)))).itertuples()) == known
@@ -182,7 +178,7 @@ def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_ho
     assert judged > 150
 
 
-def test_sizes_beyond_what_was_measured_and_results_of_a_result_of_another_size(known):
+def test_sizes_beyond_what_was_measured_and_results_of_another_size_than_the_source(known):
     """What shares memory takes as long at any size; memory of a result is fresh by its bytes, not by the source's."""
     shared = [answer(Case("numpy", "torch", n, layout="fortran", memory="alias"), known) for n in (MIB, 512 * MIB)]
     assert shared[0].ranked[0].seconds == shared[1].ranked[0].seconds

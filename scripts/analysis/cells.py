@@ -112,10 +112,8 @@ def cells_of(results: Results) -> pd.DataFrame:
         credible=~waited | (nbytes <= FASTEST * timed["seconds"]),
     )
     table = table.astype(dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool))
-    table = table.astype({"processes": int}).reset_index(drop=True).join(evidence_of(timed, results))
-    alone = (table["threads"] == ONE_THREAD) & ~table["device"]
-    guessed = pd.DataFrame({"variance": np.where(alone, FEW_SD**2, math.inf), "df": math.inf})
-    return table.assign(**{name: table[name].where(table["quiet"], guessed[name]) for name in guessed})
+    table = table.astype({"processes": int})
+    return table.reset_index(drop=True).join(evidence_of(table, timed, results))
 
 
 def itemsize(dtype: str) -> int:
@@ -218,11 +216,14 @@ def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
 # --- which of two is faster ------------------------------------------------------------------------------------------
 
 
-def evidence_of(timed: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """What the processes of every timed cell of a run say."""
+def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """What the processes of the cells, those of ``timed``, say. A noisy cell is as one process at best, see above."""
     wide = results.processes.pivot(index=["file", "cell"], columns="process", values="seconds")
     logs = np.log(wide.reindex(pd.MultiIndex.from_frame(timed[["file", "cell"]])).to_numpy(dtype=float))
-    return weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)))
+    found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)))
+    quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == ONE_THREAD) & ~cells["device"]).to_numpy()
+    variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
+    return found.assign(variance=variance, df=found["df"].where(quiet, math.inf))
 
 
 def weigh(logs: statistics.Floats, noise: Any) -> pd.DataFrame:

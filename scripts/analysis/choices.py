@@ -670,9 +670,8 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
             there = [] if isinstance(value, bool) else sorted({*rows[name]} - {""})
             others = ", ".join(str(known.threads) if each == ALL_THREADS else each for each in there)
             goal = f" to {case.goal}" if name == "dtype" else ""
-            raise UserError(
-                f"{said}: not measured {direction}{goal}; {f'there are {others}' if others else 'leave it out'}"
-            )
+            told = f"there are {others}" if others else "leave it out"
+            raise UserError(f"{said}: not measured {direction}{goal}; {told}")
         rows = rows[fits]
     dtypes, each = known.dtypes.get(direction, {}), itemsize(case.dtype)
     lacking = dtypes.get(case.dtype, f"not timed {direction}; there are {', '.join(dtypes)}")

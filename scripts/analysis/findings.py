@@ -222,10 +222,8 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
 def _gaining(cells: pd.DataFrame) -> list[tuple[Row, Row]]:
     """Of one route at one size: the quiet cells of the settings that gain enough and are as good as any, in the
     family's order, each with the one without a setting."""
-    cells = cells[cells["quiet"]]
-    if cells.empty:
-        return []
-    declared, settings = cells["declared"].iloc[0], cells["parameters"].map(lambda own: own["setting"])
+    declared, cells = cells["declared"].iloc[0], cells[cells["quiet"]]
+    settings = cells["parameters"].map(lambda own: own["setting"])
     without = next(cells[settings == declared.beside["setting"]].itertuples(), None)
     if without is None:
         return []

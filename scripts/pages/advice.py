@@ -95,8 +95,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     first = rows[rows["need"] == needs[0]]
     of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
     faster = of_one[of_one["kind"].isin([CONDITION, UNSAFE])].sort_values("ratio", kind="stable")
-    slow = of_one[of_one["slow"]]
-    slow = slow[slow["quiet"] | ~slow["quiet"].any()]
+    slow = quiet_of(of_one[of_one["slow"]])
     notes = show.prose(
         "advice",
         "notes",
@@ -173,12 +172,17 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
     close = (rows["kind"] == TIE) & (rows["ratio"] < CLEAR)
     tied = (close | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
     for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
-        sizes, timed = [*cells["nbytes"]], [*(cells[cells["quiet"]] if cells["quiet"].any() else cells).itertuples()]
+        sizes, timed = [*cells["nbytes"]], [*quiet_of(cells).itertuples()]
         shown = [timed[place] for place in sorted({0, len(timed) // 2, len(timed) - 1})]
         values = {"sizes": sizes, "index": index, "parts": len(parts), "timed": timed, "shown": shown, "wide": WIDE}
         values["flat"] = flat([cell.seconds for cell in timed])
         when, cost = (said("advice", block, **values) for block in ("when", "time"))
         yield Take(when, timed[0].route, cost, bool(is_tied))
+
+
+def quiet_of(cells: pd.DataFrame) -> pd.DataFrame:
+    """The quiet ones; all where none is."""
+    return cells[cells["quiet"]] if cells["quiet"].any() else cells
 
 
 def flat(seconds: Sequence[float]) -> bool:

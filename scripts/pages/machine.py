@@ -296,10 +296,12 @@ def comparison_section(compared: Comparison) -> Section:
 
 
 def _method(results: Results, cells: pd.DataFrame) -> Section:
-    parts = [
+    environment = [tables.environment(results.last)] if results.runs else []
+    parts = (
         tabled("tables", "runs", False, runs=[(record, pasted(record)) for record in results.runs]),
-        tables.environment(results.last) if results.runs else None,
-    ]
-    parts += [tables.spread(cells), tabled("tables", "harness", cells=cells), tables.absent(results)]
-    after = prose("machine_method", results=results)
-    return Section("method", "Machine and method", tables=tuple(filter(None, parts)), after=after)
+        *environment,
+        tables.spread(cells),
+        tabled("tables", "harness", cells=cells),
+        tables.absent(results),
+    )
+    return Section("method", "Machine and method", tables=parts, after=prose("machine_method", results=results))

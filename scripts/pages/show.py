@@ -224,9 +224,9 @@ def short(text: str, letters: int) -> str:
 
 
 @functools.cache
-def _prose(name: str) -> jinja2.Template:
-    """The template templates/prose/NAME.md.jinja; what is in backticks there is code, and in a value it is not. "¦"
-    and "↵" there are BESIDE and BELOW."""
+def _environment() -> jinja2.Environment:
+    """Of templates/prose/NAME.md.jinja; what is in backticks there is code, and in a value it is not. "¦" and "↵" there
+    are BESIDE and BELOW."""
 
     def source(name: str) -> str:
         text = (TEMPLATES / "prose" / f"{name}.md.jinja").read_text(encoding="utf-8")
@@ -235,10 +235,14 @@ def _prose(name: str) -> jinja2.Template:
 
     # without autoescape: a sentence is escaped when shown
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    environment = jinja2.Environment(loader=jinja2.FunctionLoader(source), **options)
-    environment.globals["show"] = sys.modules[__name__]
-    environment.globals |= {n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()}
-    return environment.get_template(name)
+    made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **options)
+    made.globals["show"] = sys.modules[__name__]
+    made.globals |= {n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()}
+    return made
+
+
+def _prose(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
 
 
 def written(name: str, block: str = "", **values: Any) -> str:
