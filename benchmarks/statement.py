@@ -45,6 +45,17 @@ class _Declared(sampling_log.Logged):
         self.version = version.version_of(func, *self.deciding, spoken=contracts.SPOKEN)
         self.version_alts = ()
 
+    def run(self, *params):
+        """What ``take`` gives; logged is why it gives nothing."""
+        try:
+            return self.take(*params)
+        except Exception as error:
+            if sampling_log.is_out_of_memory(error) and not isinstance(error, NotImplementedError):
+                error = NotImplementedError(f"out of memory: {sampling_log.first_sentence(error)}")
+            if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
+                raise SkipNotImplemented(str(error)) from None
+            raise
+
     def log_figures(self, began, **figures):
         took = round(time.perf_counter() - began, 4)
         self.log(version=self.version, **figures, took=took)
@@ -53,10 +64,10 @@ class _Declared(sampling_log.Logged):
 class CountBenchmark(_Declared, TrackBenchmark):
     """asv's own for what is counted and not timed."""
 
-    def run(self, *params):
+    def take(self, *params):
         """The count, or ``{"samples": [counts], "number": 1}`` of a repeated one; logged like the samples of a time."""
         began = time.perf_counter()
-        result = super().run(*params)
+        result = self.func(*params)
         values = result["samples"] if isinstance(result, dict) else [result]
         if all(isinstance(value, (int, float)) and math.isfinite(value) for value in values):
             self.log_figures(began, at=round(time.time(), 3), values=values)
@@ -112,19 +123,12 @@ class StatementBenchmark(_Declared, TimeBenchmark):
         self._load_vars()  # a setup may say it of its cell
         return skipped
 
-    def run(self, *params):
+    def take(self, *params):
         """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
-        try:
-            statement, namespace, *calls = self.func(*params)
-            timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
-            prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
-            return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
-        except Exception as error:
-            if sampling_log.is_out_of_memory(error) and not isinstance(error, NotImplementedError):
-                error = NotImplementedError(f"out of memory: {sampling_log.first_sentence(error)}")
-            if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
-                raise SkipNotImplemented(str(error)) from None
-            raise
+        statement, namespace, *calls = self.func(*params)
+        timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
+        prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
+        return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
 
     def _measure(self, timer, params, prepare, calls):
         """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""

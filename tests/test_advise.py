@@ -252,6 +252,7 @@ ASKED = {
     "a copy": "--from numpy --to torch --nbytes 64KiB --own",
     "its own time of another dtype": "--from numpy --to torch --nbytes 1MiB --own --dtype int64",
     "the usual dtype's time": "--from numpy --to torch --nbytes 16MiB --own --dtype int64",
+    "a dtype that is not timed": "--from numpy --to torch --nbytes 1MiB --own --dtype int16",
     "another layout, between its sizes": "--from numpy --to torch --nbytes 3MiB --own --layout fortran",
     "a buffer between neighbours": "--from numpy --to torch --nbytes 64KiB --into-buffer",
     "a buffer between neighbours, near a size": "--from numpy --to torch --nbytes 5KiB --into-buffer",

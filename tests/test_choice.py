@@ -70,7 +70,7 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     lost = {"torch.r0(a)": 0, "torch.r1(a)": 0, "torch.r2(a)": 1}
     rows = table[[lost.get(route) != number for route, number in zip(table["route"], table["process"])]]
     if not watched:
-        rows = rows.assign(process=rows.groupby("cell").cumcount())
+        rows = rows.assign(process=rows.groupby("cell", observed=True).cumcount())
     cells = [*cells_of(replace(results, processes=rows.reset_index(drop=True))).itertuples()]
     assert choice.decided(*cells[:2]) == watched
     assert not choice.decided(*cells[1:3])

@@ -14,7 +14,7 @@ import pytest
 from store import quiet
 
 from benchmarks import probes, sampling_log, statement, timing
-from benchmarks.statement import StatementBenchmark
+from benchmarks.statement import CountBenchmark, StatementBenchmark
 
 
 class Counted:
@@ -35,12 +35,12 @@ class Counted:
         return "call()", {"call": self.call}
 
 
-def benchmark(suite=Counted, *cell, **attributes):
+def benchmark(suite=Counted, *cell, of=StatementBenchmark, **attributes):
     """A benchmark of the class with those attributes, for the cell, as asv makes it."""
     instance = type(suite.__name__, (suite,), {"__module__": suite.__module__, **attributes})()
     (name,) = (name for name in dir(instance) if name.startswith("timeit_"))
     method = getattr(instance, name)
-    made = StatementBenchmark(f"toy.{suite.__name__}.{name}", method, [method, instance])
+    made = of(f"toy.{suite.__name__}.{name}", method, [method, instance])
     made._current_params = cell
     made.instance = instance
     return made
@@ -356,6 +356,7 @@ def fail(self):
     "what, where, reason",
     [
         ("skipped", {"timeit_call": refuse}, "needs a tachyon"),
+        ("skipped", {"timeit_call": refuse, "of": CountBenchmark}, "needs a tachyon"),
         ("failed", {"setup": fail}, "ValueError: no such thing"),
         ("failed", {"timeit_call": fail}, "ValueError: no such thing"),
         ("failed", {"timeit_call": lambda self: ("fail(1)", {"fail": fail})}, "ValueError: no such thing"),

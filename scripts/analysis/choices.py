@@ -83,6 +83,7 @@ WAYS = {
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
 FLOATS = ("float", "bfloat", "complex")
+UNTIMED = ("int8", "int16", "complex128")  # dtypes of which contracts alone are tested: bits are bits
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
@@ -313,7 +314,7 @@ class Known:
     run      the record of the run that measured it
     rows     the choices that somebody may take, with what they cost: see ``costs``
     limit    seconds per byte of memcpy, by size
-    dtypes   direction -> dtypes that the suite times, each with why it has no figure
+    dtypes   direction -> dtypes that can be asked for, each with why it has no figure
     """
 
     machine: str
@@ -424,11 +425,12 @@ def _effects(results: Results, cells: pd.DataFrame) -> list[Effect]:
 
 
 def _dtypes(results: Results) -> dict[str, dict[str, str]]:
-    """Direction -> dtype that the suite times -> why it has no figure in that direction, where none of its cells has
-    one; else ""."""
+    """Direction -> dtype that the suite times, or one of UNTIMED -> why it has no figure in that direction, where none
+    of its cells has one; else ""."""
     found: dict[str, dict[str, str]] = {}
     for each in (each for each in results.benchmarks.values() if each.role in (Role.CONVERSION, Role.TRANSFER)):
         found.setdefault(each.direction, {}).update((word.strip("'"), "") for word in each.listed("dtype"))
+    found = {direction: {**dtypes, **dict.fromkeys(UNTIMED, "")} for direction, dtypes in found.items()}
     cells = results.of_role(results.cells, Role.CONVERSION)
     for (way, dtype), rows in cells.groupby(["direction", "dtype"], observed=True):
         skipped = rows["reason"][rows["status"] == "skipped"]

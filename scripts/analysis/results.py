@@ -41,6 +41,7 @@ OF_FIGURE = (
 COLUMNS = frozenset((*NAMES, "version", *OF_PROCESS, *OF_FIGURE)) - {"direction"}
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"
 MOST_CELLS = 100_000  # of a benchmark; ours have at most 2592
+TYPES = {"result": int, "place": int, "process": int, "seconds": float, "value": float, "low": float, "high": float}
 TOGETHER = 8  # files from which on two processes read them: starting one takes as long as four files
 
 
@@ -470,8 +471,10 @@ def _tables(parts: Sequence[_Part]) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     def together(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
         numbered = [table.assign(result=number) for number, table in enumerate(tables)]
-        filled = [table for table in numbered if len(table)] or numbered[:1]  # an empty one knows no types
-        return pd.concat(filled, ignore_index=True).astype({"result": int, "place": int})
+        filled = [table for table in numbered if len(table)] or numbered[:1]
+        # an empty one knows no types, by which pandas 2 decides those of the whole
+        table = pd.concat(filled, ignore_index=True)
+        return table.astype({name: kind for name, kind in TYPES.items() if name in table})
 
     processes, counts, missing = map(together, zip(*(part.tables for part in parts)))
     processes = processes.sort_values(["result", "place", "process"], ignore_index=True)

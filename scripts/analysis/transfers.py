@@ -251,7 +251,7 @@ def hidden(transfers: Transfers) -> pd.DataFrame:
     """
     each = transfers.parts.dropna(subset=PARTS)
     share = (each["other"] + each["transfer"] - each["both"]) / each[["other", "transfer"]].min(axis=1)
-    rows = each.assign(share=share, low=share, high=share).groupby(level=0, sort=False)
+    rows = each.assign(share=share, low=share, high=share).groupby(level=0, sort=False, observed=True)
     made = rows.agg({**dict.fromkeys([*PARTS, "share"], "median"), "low": "min", "high": "max"})
     return made.assign(sound=made["share"].between(-NOISE, 1 + NOISE))
 
