@@ -130,6 +130,7 @@ def layout_sd(counts: pd.DataFrame) -> Floats:
     states, and all processes of a row may happen to be in one of them.
     """
     square = (np.log((counts["high"] / counts["low"]).astype(float)) / 2) ** 2
-    pooled = square.groupby([counts[name] for name in ("benchmark", "route", "nbytes")], dropna=False).transform("mean")
+    alike = [counts[name] for name in ("benchmark", "route", "nbytes")]
+    pooled = square.groupby(alike, dropna=False, observed=True).transform("mean")
     spread: Floats = np.sqrt(pooled.to_numpy()).clip(KNOWN)
     return spread
