@@ -306,7 +306,7 @@ def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
         baselines, usual = (np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]]))
         return statistics.correction(baselines, usual, plausible)
 
-    if runs["interpreter"].replace("", np.nan).dropna().nunique() > 1:
+    if runs.loc[runs["interpreter"] != "", "interpreter"].nunique() > 1:
         return np.zeros(len(processes))
     through = slower(PROBES[MEMORY], MEMORY, math.log(2))
     return np.where(processes["through_memory"], through, slower("baseline", PROCESSOR, PLAUSIBLE))

@@ -99,12 +99,16 @@ def no_name(name: str) -> str:
 def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
     """The results of a machine, or of all, or the files beside them with another suffix: its own, then its nodes'."""
     files = []
-    for directory in sorted(results.glob("*/")) if machine is None else [results / machine]:
-        for place in [directory, *sorted(directory.glob(f"{NODE}*/"))]:
+    for directory in _directories(results, "*") if machine is None else [results / machine]:
+        for place in [directory, *_directories(directory, f"{NODE}*")]:
             if place.is_symlink():
                 raise UserError(f"{place} is a link: put the directory itself there")
             files += [path for path in sorted(place.glob(f"*{suffix}")) if FILE.fullmatch(path.name)]
     return files
+
+
+def _directories(place: Path, pattern: str) -> list[Path]:
+    return sorted(filter(Path.is_dir, place.glob(pattern)))  # "*/" matches files, too, before Python 3.11
 
 
 def file_of(path: Path) -> str:

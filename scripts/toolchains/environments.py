@@ -64,7 +64,8 @@ def python(environment: Path) -> Path:
 def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
     """The toolchain that is really installed in an environment made for ``wanted``: that, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
-    path = [sysconfig.get_path(name, "venv", base) for name in ("purelib", "platlib")]
+    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # Python 3.10 has no name for it
+    path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
     return dataclasses.replace(toolchain(list(dict.fromkeys(path))), history=wanted.history)
 
 
