@@ -541,9 +541,8 @@ def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.Dat
     taken = {"ratio": own["ratio"], "low95": own["low"], "high95": own["high"], "q": own["q"]}
     taken |= {"low90": own["ratio"] / narrower, "high90": own["ratio"] * narrower}
     small = np.where(taken["high90"].lt(same) & taken["low90"].gt(1 / same), NO_CHANGE, INCONCLUSIVE)
-    taken["verdict"] = (
-        own["verdict"].map(lambda said: verdicts.OF_TIMES.get(said, said)).where(own["verdict"].ne(""), small)
-    )
+    of_time = own["verdict"].map(lambda word: verdicts.OF_TIMES.get(word, word))
+    taken["verdict"] = of_time.where(own["verdict"].ne(""), small)
     for name, values in taken.items():
         rows[name] = rows[name].mask(judged, values)
     several = judged & (own["sizes"].str.len() > 1)
