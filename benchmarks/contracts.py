@@ -83,8 +83,8 @@ class Route:
     Defaults hold for a route that was described before a field was there.
 
     expression    what is timed, tested, shown and pasted
-    direction     numpy→torch or torch→numpy
     memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view of the bits does not
+    direction     numpy→torch or torch→numpy
     casts_to      dtype of every result; "python": what the numbers become by way of Python's; "": the source's own
     view          the result is a view of the source's bits as numbers of casts_to, so it shares memory all the same
     inputs        awkward source -> what happens: works, warns, an exception's name, ...
@@ -103,8 +103,8 @@ class Route:
     """
 
     expression: str
-    direction: str
-    memory: str
+    memory: str = COPY
+    direction: str = ""
     casts_to: str = ""
     view: bool = False
     inputs: Outcomes = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Route:
         return asdict(self)
 
 
-NONE = Route("", "", "")  # of a benchmark without routes, or a route that it does not know
+NONE = Route("", "")  # of a benchmark without routes, or a route that it does not know
 
 
 class Role:

@@ -31,6 +31,7 @@ Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measur
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from .contracts import (
@@ -116,8 +117,11 @@ FROM_NUMPY = _each(
 ALL_WORK = _each({WORKS: FROM_NUMPY})
 COPIES_FIRST = _but(FROM_NUMPY, {WORKS: ["broadcast", "read-only"]})
 NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {WORKS: ["negative strides", "record field"]})
+CASTS_FROM_NUMPY = {**FROM_NUMPY, "complex": REAL_PART}
+CASTS_COPIES_FIRST = {**COPIES_FIRST, "complex": REAL_PART}
 NUMPY_CASTS = _but(
-    ALL_WORK, {COUNTS: ["datetime64"], UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]}
+    {**ALL_WORK, "complex": REAL_PART},
+    {COUNTS: ["datetime64"], UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]},
 )
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
@@ -161,104 +165,17 @@ BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 
 
-def _to_torch(expression: str, memory: str, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
-    return Route(expression, NUMPY_TO_TORCH, memory, inputs=inputs, **promises)
-
-
-def _to_numpy(expression: str, memory: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
-    return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, **{"refuses": NO_BFLOAT16, **promises})
-
-
-def _cast(
-    expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, casts_to: str = "float32", **promises: Any
-) -> Route:
-    families = {"float16": (TO_FLOAT16,), "bfloat16": (TO_BFLOAT16,)}.get(casts_to, (CASTING,))
-    inputs = {**inputs, "complex": REAL_PART}
-    return Route(expression, NUMPY_TO_TORCH, memory, casts_to, inputs=inputs, **{"families": families, **promises})
-
-
-def _cast_by_torch(
-    expression: str, casts_to: str, family: str, inputs: Outcomes = TORCH_CASTS, **promises: Any
-) -> Route:
-    return _to_numpy(expression, ALIAS, inputs, refuses={}, casts_to=casts_to, families=(family,), **promises)
-
-
-def _resolving(expression: str, inputs: Outcomes, needs: str) -> Route:
-    copies = ("conjugate view", "negative view")
-    return _to_numpy(expression, ALIAS, inputs, copies=copies, needs=needs, hazard=_PERHAPS_A_COPY)
-
-
 HOSTS = (PAGEABLE, PINNED)
 ANY_HOST = (*HOSTS, REGISTERED)
-# What several routes to the device promise alike
-CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
-FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
-TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
-MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
-CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
 # A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
 # fills the same buffer again and again
 MOVED, FILLED = {"requires grad": FOLLOWS}, {"requires grad": ACCUMULATES}
-
-
-def _to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
-    usual = {"host_memory": ANY_HOST, "families": (TRANSFER,)}
-    return Route(expression, HOST_TO_DEVICE, memory, **{**usual, **promises})
-
-
-def _early_to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
-    if "hazard" not in promises:
-        # what is pageable has left its source when the call returns
-        promises.update(hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
-    return _to_device(expression, memory, non_blocking=True, **promises)
-
-
-def _staged(expression: str, **promises: Any) -> Route:
-    usual = {"host_memory": (PAGEABLE,), "hazard": _WAIT_BEFORE_REFILL}
-    return _early_to_device(expression, INTO, **{**usual, **promises})
-
-
-def _to_host(expression: str, memory: str = COPY, **promises: Any) -> Route:
-    usual = {"host_memory": (PAGEABLE,), "families": (TRANSFER,)}
-    return Route(expression, DEVICE_TO_HOST, memory, **{**usual, **promises})
-
-
-def _early_to_host(expression: str, memory: str, **promises: Any) -> Route:
-    promises.update(non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY)
-    return _to_host(expression, memory, **promises)
-
-
-def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
-    return _to_host(expression, inputs=inputs, array=True, **promises)
-
-
 # file→tensor. What maps a file dies when somebody cuts it short meanwhile, what has read it does not. Where the file
 # says nothing of how many numbers it holds, a shorter one is taken for whole.
 READ = _each({"FileNotFoundError": ["missing"], "ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]})
 MAPPED = {**READ, "cut short in use": BUS_ERROR}
 MAPPED_RAW = {**MAPPED, "cut short": FEWER}
 FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
-
-
-def _from_file(expression: str, inputs: Outcomes, memory: str = COPY, **promises: Any) -> Route:
-    return Route(expression, FILE_TO_TENSOR, memory, inputs=inputs, families=(FILES,), **promises)
-
-
-def _read_only(expression: str, inputs: Outcomes) -> Route:
-    return _from_file(expression, {**inputs, "written to": SEGFAULT}, ALIAS, hazard=_READ_ONLY_MAP)
-
-
-def _shared(expression: str, memory: str, **promises: Any) -> Route:
-    return Route(expression, PROCESS_TO_PROCESS, memory, families=(SHARED,), **promises)
-
-
-def _over_block(expression: str) -> Route:
-    return _shared(expression, ALIAS, inputs={"closed in use": SEGFAULT}, hazard=_CLOSED_BELOW)
-
-
-def _handed_over(expression: str, memory: str, **promises: Any) -> Route:
-    return Route(expression, PROCESS_TO_PROCESS, memory, families=(HANDED_OVER,), **promises)
-
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
 _PINS_EACH_CALL = (
@@ -290,6 +207,38 @@ _CLOSED_BELOW = "using the tensor after memory.close(), or after memory is no lo
 _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
+
+# What several routes promise alike; what an entry says otherwise counts
+_to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
+_to_numpy = partial(Route, direction=TORCH_TO_NUMPY, inputs=NUMPY, refuses=NO_BFLOAT16)
+_resolving = partial(_to_numpy, memory=ALIAS, copies=("conjugate view", "negative view"), hazard=_PERHAPS_A_COPY)
+_cast = partial(Route, direction=NUMPY_TO_TORCH, casts_to="float32", inputs=CASTS_FROM_NUMPY, families=(CASTING,))
+_to_float16 = partial(_cast, casts_to="float16", families=(TO_FLOAT16,))
+_to_bfloat16 = partial(_cast, casts_to="bfloat16", families=(TO_BFLOAT16,), caution=_FEW_DIGITS)
+_from_bfloat16 = partial(Route, direction=TORCH_TO_NUMPY, families=(BFLOAT16,))
+_numpy_float16 = partial(
+    Route, direction=TORCH_TO_NUMPY, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,)
+)
+_batch = partial(Route, direction=NUMPY_TO_TORCH, families=(BATCHES,))
+_stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
+_from_file = partial(Route, direction=FILE_TO_TENSOR, families=(FILES,))
+_read_only = partial(_from_file, memory=ALIAS, hazard=_READ_ONLY_MAP)
+_shared = partial(Route, direction=PROCESS_TO_PROCESS, families=(SHARED,))
+_over_block = partial(_shared, memory=ALIAS, inputs={"closed in use": SEGFAULT}, hazard=_CLOSED_BELOW)
+_handed_over = partial(Route, direction=PROCESS_TO_PROCESS, families=(HANDED_OVER,))
+_to_device = partial(Route, direction=HOST_TO_DEVICE, host_memory=ANY_HOST, families=(TRANSFER,))
+_early_to_device = partial(_to_device, non_blocking=True)
+# what is pageable has left its source when the call returns
+_in_flight = partial(_early_to_device, hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
+_staged = partial(_early_to_device, memory=INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL)
+_to_host = partial(Route, direction=DEVICE_TO_HOST, host_memory=(PAGEABLE,), families=(TRANSFER,))
+_early_to_host = partial(_to_host, non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY)
+_to_array = partial(_to_host, inputs=NUMPY, array=True)
+CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
+FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
+TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
+MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
+CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
 
 ROUTES = (
     # NumPy to torch
@@ -352,8 +301,8 @@ ROUTES = (
     _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, **BY_ELEMENT),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
-    _resolving("t.numpy(force=True)", {**RESOLVED, "requires grad": DETACHES}, needs="torch>=1.13"),
-    _resolving("t.resolve_conj().resolve_neg().numpy()", RESOLVED, needs="torch>=1.10"),
+    _resolving("t.numpy(force=True)", inputs={**RESOLVED, "requires grad": DETACHES}, needs="torch>=1.13"),
+    _resolving("t.resolve_conj().resolve_neg().numpy()", inputs=RESOLVED, needs="torch>=1.10"),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_numpy("t.cpu().numpy()", ALIAS),
@@ -400,35 +349,33 @@ ROUTES = (
     _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).float()", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
-    _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
+    _cast("torch.tensor(a, dtype=torch.float32)", inputs=CASTS_COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
-    _cast_by_torch("t.float().numpy()", "float32", BFLOAT16, caution=_NO_CAST),
-    _cast_by_torch(
+    _from_bfloat16("t.float().numpy()", ALIAS, casts_to="float32", inputs=TORCH_CASTS, caution=_NO_CAST),
+    _from_bfloat16(
         "t.view(torch.int16).numpy()",
-        "int16",
-        BFLOAT16,
-        _but(DETACHED, {WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
+        ALIAS,
+        casts_to="int16",
+        inputs=_but(DETACHED, {WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
         view=True,
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),
     # To 16 bits: which of the two casts faster
-    _cast("torch.from_numpy(a).half()", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast("torch.from_numpy(a).to(torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast("torch.from_numpy(a.astype(np.float16))", COPY, NUMPY_CASTS_TO_16, "float16", caution=_INFINITE_AND_WARNS),
-    _cast("torch.tensor(a, dtype=torch.float16)", inputs=COPIES_FIRST, casts_to="float16", caution=_INFINITE),
-    _cast("torch.as_tensor(a, dtype=torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast("torch.from_numpy(a).bfloat16()", casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast("torch.from_numpy(a).to(torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast("torch.tensor(a, dtype=torch.bfloat16)", inputs=COPIES_FIRST, casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast("torch.as_tensor(a, dtype=torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast_by_torch("t.half().numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
-    _cast_by_torch("t.to(torch.float16).numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
-    _to_numpy(
+    _to_float16("torch.from_numpy(a).half()", ALIAS, caution=_NO_CAST_TO_16),
+    _to_float16("torch.from_numpy(a).to(torch.float16)", ALIAS, caution=_NO_CAST_TO_16),
+    _to_float16("torch.from_numpy(a.astype(np.float16))", inputs=NUMPY_CASTS_TO_16, caution=_INFINITE_AND_WARNS),
+    _to_float16("torch.tensor(a, dtype=torch.float16)", inputs=CASTS_COPIES_FIRST, caution=_INFINITE),
+    _to_float16("torch.as_tensor(a, dtype=torch.float16)", ALIAS, caution=_NO_CAST_TO_16),
+    _to_bfloat16("torch.from_numpy(a).bfloat16()"),
+    _to_bfloat16("torch.from_numpy(a).to(torch.bfloat16)"),
+    _to_bfloat16("torch.tensor(a, dtype=torch.bfloat16)", inputs=CASTS_COPIES_FIRST),
+    _to_bfloat16("torch.as_tensor(a, dtype=torch.bfloat16)"),
+    _numpy_float16("t.half().numpy()", ALIAS, caution=_NO_CAST_TO_16),
+    _numpy_float16("t.to(torch.float16).numpy()", ALIAS, caution=_NO_CAST_TO_16),
+    _numpy_float16(
         "t.numpy().astype(np.float16)",
-        COPY,
         inputs={**NUMPY, "complex": REAL_PART},
-        casts_to="float16",
-        families=(TO_FLOAT16,),
+        refuses=NO_BFLOAT16,
         caution=_INFINITE_AND_WARNS,
     ),
     # Layout: routes that matter where the source is not contiguous
@@ -441,62 +388,55 @@ ROUTES = (
         families=(LAYOUT,),
         hazard=_NEVER_0D,
     ),
-    _to_numpy("t.contiguous().numpy()", ALIAS, DENSE, copies=(*NOT_DENSE, "negative view"), families=(LAYOUT,)),
+    _to_numpy("t.contiguous().numpy()", ALIAS, inputs=DENSE, copies=(*NOT_DENSE, "negative view"), families=(LAYOUT,)),
     _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, copies=NOT_DENSE, families=(LAYOUT,), hazard=_NEVER_0D),
     # Many small arrays, nested containers
-    Route(
-        "torch.tensor(arrays)",
-        NUMPY_TO_TORCH,
-        COPY,
-        families=(BATCHES,),
-        per_element=True,
-        hazard="converts element by element and warns once a process",
+    _batch("torch.tensor(arrays)", per_element=True, hazard="converts element by element and warns once a process"),
+    _batch("torch.from_numpy(np.stack(arrays))"),
+    _batch("torch.stack([torch.from_numpy(x) for x in arrays])"),
+    _batch("torch.tensor(np.array(arrays))"),
+    _batch("torch.from_numpy(np.array(arrays))"),
+    _batch("torch.utils.data.default_collate(arrays)", needs="torch>=1.11"),
+    _stack("torch.stack(tensors).numpy()"),
+    _stack("np.stack([t.numpy() for t in tensors])"),
+    _stack("np.stack(tensors)"),
+    _stack(
+        "np.array(tensors)", needs="numpy>=1.25", caution="before NumPy 1.25 it gives an array of objects, or raises"
     ),
-    Route("torch.from_numpy(np.stack(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.stack([torch.from_numpy(x) for x in arrays])", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.tensor(np.array(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.from_numpy(np.array(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.utils.data.default_collate(arrays)", NUMPY_TO_TORCH, COPY, families=(BATCHES,), needs="torch>=1.11"),
-    Route("torch.stack(tensors).numpy()", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
-    Route("np.stack([t.numpy() for t in tensors])", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
-    Route("np.stack(tensors)", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
-    Route(
-        "np.array(tensors)",
-        TORCH_TO_NUMPY,
-        COPY,
-        families=(STACKS,),
-        needs="numpy>=1.25",
-        caution="before NumPy 1.25 it gives an array of objects, or raises",
-    ),
-    Route("map_tree(torch.Tensor.numpy, tree)", TORCH_TO_NUMPY, ALIAS, families=(TREES,)),
-    Route("map_tree(torch.from_numpy, tree)", NUMPY_TO_TORCH, ALIAS, families=(TREES,)),
+    Route("map_tree(torch.Tensor.numpy, tree)", ALIAS, TORCH_TO_NUMPY, families=(TREES,)),
+    Route("map_tree(torch.from_numpy, tree)", ALIAS, NUMPY_TO_TORCH, families=(TREES,)),
     # Files
-    _read_only("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", MAPPED_RAW),
-    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", MAPPED_RAW),
-    _from_file(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))", MAPPED_RAW, ALIAS, caution=_WRITES_THROUGH
+    _read_only(
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", inputs={**MAPPED_RAW, "written to": SEGFAULT}
     ),
-    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", MAPPED),
-    _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", MAPPED),
+    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", inputs=MAPPED_RAW),
+    _from_file(
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))",
+        ALIAS,
+        inputs=MAPPED_RAW,
+        caution=_WRITES_THROUGH,
+    ),
+    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, "written to": SEGFAULT}),
+    _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", inputs=MAPPED),
     _from_file(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
-        {**MAPPED, "cut short": EXTENDS},
         ALIAS,
+        inputs={**MAPPED, "cut short": EXTENDS},
         hazard=f"{_WRITES_THROUGH}, and one that is too short is made as long as its header says, with zeros",
     ),
-    _from_file("torch.from_file(path, size=size, dtype=torch.float32)", FROM_FILE),
+    _from_file("torch.from_file(path, size=size, dtype=torch.float32)", inputs=FROM_FILE),
     _from_file(
         "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
-        _but(MAPPED, {EXTENDS: ["missing", "cut short"]}),
         ALIAS,
+        inputs=_but(MAPPED, {EXTENDS: ["missing", "cut short"]}),
         hazard=_MAKES_A_FILE,
     ),
     _from_file(
-        "torch.load(path, mmap=True, weights_only=True)", {**MAPPED, "cut short": "OSError"}, needs="torch>=2.1"
+        "torch.load(path, mmap=True, weights_only=True)", inputs={**MAPPED, "cut short": "OSError"}, needs="torch>=2.1"
     ),
-    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", {**READ, "cut short": FEWER}),
-    _from_file("torch.from_numpy(np.load(path))", READ),
-    _from_file("torch.load(path, weights_only=True)", {**READ, "cut short": "OSError"}),
+    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", inputs={**READ, "cut short": FEWER}),
+    _from_file("torch.from_numpy(np.load(path))", inputs=READ),
+    _from_file("torch.load(path, weights_only=True)", inputs={**READ, "cut short": "OSError"}),
     # Between processes
     _shared("np.copyto(block, a)", INTO),
     _shared(
@@ -517,10 +457,10 @@ ROUTES = (
     _handed_over("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
     # Host to device
     _to_device("t.to(device)", inputs=MOVED),
-    _early_to_device("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
+    _in_flight("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
     _to_device("t.cuda()", inputs=MOVED, needs="cuda"),
     _to_device("d.copy_(t)", INTO, inputs=FILLED),
-    _early_to_device("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
+    _in_flight("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
     _early_to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
     _staged("s.copy_(t); d.copy_(s, non_blocking=True)"),
     _staged(
@@ -529,26 +469,26 @@ ROUTES = (
         hazard="the copy runs on a side stream: the current stream waits for it, the host does not",
     ),
     _to_device("torch.from_numpy(a).to(device)", array=True),
-    _early_to_device("torch.from_numpy(a).to(device, non_blocking=True)", array=True),
+    _in_flight("torch.from_numpy(a).to(device, non_blocking=True)", array=True),
     _to_device("torch.tensor(a, device=device)", array=True),
     _to_device("torch.as_tensor(a, device=device)", array=True),
     _to_device("torch.asarray(a, device=device)", array=True),
     _to_device("d.copy_(torch.from_numpy(a))", INTO, array=True),
     _staged("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", array=True),
     _to_device("t.to(device, torch.float32)", **CASTS),
-    _early_to_device("t.to(device, torch.float32, non_blocking=True)", caution=_CASTS_THERE, **CASTS),
+    _in_flight("t.to(device, torch.float32, non_blocking=True)", caution=_CASTS_THERE, **CASTS),
     _to_device("t.float().to(device)", **CASTS),
     # the copy waits, and the cast is queued behind it
     _to_device("t.to(device).float()", non_blocking=True, **FROM_UINT8),
-    _early_to_device("t.to(device, non_blocking=True).float()", **FROM_UINT8),
+    _in_flight("t.to(device, non_blocking=True).float()", **FROM_UINT8),
     _to_device("t.to(device, torch.bfloat16)", **CASTS_TO_BFLOAT16),
     _to_device("t.bfloat16().to(device)", **CASTS_TO_BFLOAT16),
     # the copy waits, and the cast is queued behind it
     _to_device("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
-    _early_to_device("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
+    _in_flight("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
     # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
-    _early_to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
+    _in_flight("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
     _to_device("d.copy_(m)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
     _early_to_device("d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
     _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
@@ -560,13 +500,13 @@ ROUTES = (
     _early_to_host("h.copy_(t, non_blocking=True)", INTO, inputs=FILLED, host_memory=HOSTS),
     _to_array("t.cpu().numpy()"),
     _to_array("t.to('cpu').numpy()"),
-    _to_array("t.detach().cpu().numpy()", DETACHED),
-    _to_array("t.cpu().detach().numpy()", DETACHED),
-    _to_array("t.detach().to('cpu').numpy()", DETACHED),
-    _to_array("t.cpu().data.numpy()", DETACHED, hazard=_LEGACY_DATA),
-    _to_array("t.numpy(force=True)", DETACHED, needs="torch>=1.13"),
+    _to_array("t.detach().cpu().numpy()", inputs=DETACHED),
+    _to_array("t.cpu().detach().numpy()", inputs=DETACHED),
+    _to_array("t.detach().to('cpu').numpy()", inputs=DETACHED),
+    _to_array("t.cpu().data.numpy()", inputs=DETACHED, hazard=_LEGACY_DATA),
+    _to_array("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
     _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
-    _to_array("t.cpu().detach().numpy().copy()", DETACHED, hazard="t.cpu() is a copy already"),
+    _to_array("t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"),
     _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
     _to_array(
         "buffers.start(t); buffers.read()", memory=INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE
@@ -579,10 +519,10 @@ ROUTES = (
     _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
     _to_device("map_tree(lambda x: x.to(device), tree)", **TREES_THERE),
-    _early_to_device("map_tree(lambda x: x.to(device, non_blocking=True), tree)", **TREES_THERE),
+    _in_flight("map_tree(lambda x: x.to(device, non_blocking=True), tree)", **TREES_THERE),
     _to_device("[x.to(device) for x in tensors]", **MANY_THERE),
-    _early_to_device("[x.to(device, non_blocking=True) for x in tensors]", **MANY_THERE),
-    _early_to_device(
+    _in_flight("[x.to(device, non_blocking=True) for x in tensors]", **MANY_THERE),
+    _in_flight(
         "torch._foreach_copy_(ds, tensors, non_blocking=True)",
         INTO,
         needs="torch>=2.1",

@@ -25,14 +25,16 @@ from asv_runner.benchmarks.track import TrackBenchmark
 
 from . import contracts, devices, nvml, sampling_log, timing, version
 
+LONGEST_REASON = 300  # letters of why a cell failed
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 # What a benchmark may say of how it is timed: as timing.Timing takes it, and what else
 TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "warmup_time")
 SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": False, "light": False, "timed_by": None}
 
 
-class _Declared(sampling_log.Logged):
-    """Of an asv benchmark: what its family declares, its question, and the version of what decides its figures."""
+class _Declared:
+    """Of an asv benchmark: what its family declares, its question, the version of what decides its figures, and why a
+    cell has none."""
 
     deciding = ()  # what decides those of all benchmarks of a type: (file, name)
 
@@ -45,16 +47,42 @@ class _Declared(sampling_log.Logged):
         self.version = version.version_of(func, *self.deciding, spoken=contracts.SPOKEN)
         self.version_alts = ()
 
+    def do_setup(self):
+        """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
+        try:
+            if self.needs_device and (why := sampling_log.lost()):
+                raise NotImplementedError(f"{sampling_log.GONE}{why}")
+            for setup in self._setups:
+                setup(*self._build_params())
+        except Exception as error:
+            if not self.log_why(error):
+                raise
+            return True
+        return False
+
     def run(self, *params):
         """What ``take`` gives; logged is why it gives nothing."""
         try:
-            return self.take(*params)
+            with devices.out_of_memory_skips():
+                return self.take(*params)
         except Exception as error:
-            if sampling_log.is_out_of_memory(error) and not isinstance(error, NotImplementedError):
-                error = NotImplementedError(f"out of memory: {sampling_log.first_sentence(error)}")
             if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
                 raise SkipNotImplemented(str(error)) from None
             raise
+
+    def log_why(self, error):
+        """Log why a cell has no figure; whether that is no failure: the cell does not exist here."""
+        skipped = isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error)
+        if skipped:
+            print(f"asv: skipped: {error}")
+            self.log(skipped=str(error))
+        else:  # asv prints why a cell failed, once, and keeps nothing of it
+            self.log(failed=f"{type(error).__name__}: {sampling_log.first_sentence(error)}"[:LONGEST_REASON])
+        return skipped
+
+    def log(self, **record):
+        """Log it of this cell, with its parameters as asv writes them."""
+        sampling_log.log(benchmark=self.name, params=[repr(value) for value in self._current_params], **record)
 
     def log_figures(self, began, **figures):
         took = round(time.perf_counter() - began, 4)

@@ -242,7 +242,7 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
 @pytest.mark.parametrize("does", [does for does, kind in contracts.KINDS.items() if kind not in contracts.FINE])
 def test_every_outcome_has_words(does):
     """A template knows no name that it does not find, and would say nothing."""
-    (said,) = unusual(contracts.Route("f(a)", contracts.NUMPY_TO_TORCH, contracts.COPY, inputs={"masked": does}))
+    (said,) = unusual(contracts.Route("f(a)", contracts.COPY, contracts.NUMPY_TO_TORCH, inputs={"masked": does}))
     assert re.fullmatch(r"masked \w.+\.", said)
 
 
