@@ -154,11 +154,6 @@ class Route:
         return not self.hazard and not any(kind(does) in UNSAFE for does in self.inputs.values())
 
     @property
-    def shares(self) -> bool:
-        """Whether the result shares memory and keeps the dtype, whatever that is."""
-        return self.keeps_dtype("") and self.memory_for("") == ALIAS
-
-    @property
     def takes_grad(self) -> bool:
         """Whether it says that it takes a tensor that requires grad."""
         return GRAD in self.inputs and kind(self.inputs[GRAD]) in FINE

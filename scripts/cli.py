@@ -25,16 +25,9 @@ class UserError(Exception):
     """Something the person at the keyboard can mend; its text says what to do."""
 
 
-class Ended(KeyboardInterrupt):
-    """By a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.code = 128 + number
-
-
 def _ended(number: int, frame: FrameType | None) -> NoReturn:
-    raise Ended(number)
+    """Ended by a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
+    raise KeyboardInterrupt(number)
 
 
 ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
@@ -184,7 +177,7 @@ def ended(error: BaseException) -> int:
         return GONE
     if isinstance(error, KeyboardInterrupt):
         print(file=sys.stderr)  # below ^C
-        said, code = "interrupted", error.code if isinstance(error, Ended) else 130
+        said, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]
     elif isinstance(error, UserError):
         said = str(error)
     elif isinstance(error, OSError):

@@ -48,10 +48,9 @@ from store.files import BENCHMARKS, NODE, RECORDS, put_all, read_records, result
 from store.records import made_of
 from toolchains import environments, ledger
 
-from . import plans
 from .engine import RESULTS, ROOT, Suite, copy_code, link_environments
 from .processes import last_line, read, session
-from .runner import Journal, Plan, held, restored
+from .runner import Journal, Plan, begun, coarse_to_fine, held, restored
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
@@ -265,7 +264,7 @@ def on_node(job: Mapping[str, Any]) -> int:
         journal = Journal(ROOT / RUN / asked.machine / "track")
         before = journal.plan()
         tags = dict.fromkeys([asked.reference, *(before.tags if before else ()), *asked.tags])
-        return 2 if plans.measure(plans.begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"])) else 0
+        return 2 if begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"]).measure() else 0
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ def on_node(job: Mapping[str, Any]) -> int:
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
     """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
-    in_order = tuple(toolchain.tag for toolchain in plans.coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
+    in_order = tuple(toolchain.tag for toolchain in coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
     common = {name: getattr(campaign, name) for name in ("keep", "scratch", "wheelhouse")}
     fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG}
     plan = asdict(replace(campaign.plan, tags=in_order, fleet=fleet))

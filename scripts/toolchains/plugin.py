@@ -201,7 +201,6 @@ class ToolchainEnvironment(environment.Environment):
     def __init__(self, conf, python, requirements, tagged_env_vars):
         # asv's constructor uses these before it sets them
         self._python, self._requirements = python, requirements
-        self._commit = None
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [HERE]
         conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
@@ -215,26 +214,16 @@ class ToolchainEnvironment(environment.Environment):
         """One name for all toolchains of a Python version, so that asv compares across them."""
         return f"toolchain-py{self._python}"
 
-    @property
-    def dir_name(self):
-        return self.name
-
-    def _get_installed_commit_hash(self):
-        return self._commit
-
     @classmethod
     def matches(cls, python):
         return python == f"{sys.version_info[0]}.{sys.version_info[1]}"
-
-    def check_presence(self):
-        return True
 
     def create(self):
         """Nothing yet: what is to be installed is known once asv names the commit."""
 
     def install_project(self, conf, repo, commit_hash):
         """Make the toolchain at this commit the one that ``run`` runs in."""
-        self._commit, self._executable = None, sys.executable
+        self._executable = sys.executable
         here = self._here
         if here and commit_hash == here.commit:
             remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
@@ -244,7 +233,6 @@ class ToolchainEnvironment(environment.Environment):
                 raise util.UserError(self._why_not(repo, commit_hash))
             if not (here and environments.same(toolchain, here)):
                 self._executable = str(self._install(conf, toolchain))
-        self._commit = commit_hash
         self._set_commit_hash(commit_hash)
 
     def _why_not(self, repo, commit_hash):
