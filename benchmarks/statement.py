@@ -34,12 +34,15 @@ SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": Fals
 
 class _Declared:
     """Of an asv benchmark: what its family declares, its question, the version of what decides its figures, and why a
-    cell has none."""
+    cell has none. Parameters have the names of the method's, where no ``param_names`` names them.
+    """
 
     deciding = ()  # what decides those of all benchmarks of a type: (file, name)
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
+        named = [*inspect.signature(func).parameters][bool(self._setup_cache) :]  # whose result comes first
+        self.param_names = [*_get_first_attr(attr_sources, "param_names", named)]
         for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv describes no tuples
             setattr(self, each, _get_first_attr(attr_sources, each, default))
         text = inspect.getdoc(inspect.getmodule(version.owner(func))) or ""
