@@ -35,36 +35,20 @@ from functools import partial
 from typing import Any
 
 from .contracts import (
-    ABORTS,
-    ACCUMULATES,
     ALIAS,
-    BUS_ERROR,
     CONVERSION,
     COPY,
-    COUNTS,
-    DETACHES,
     DEVICE_TO_HOST,
-    EXTENDS,
-    FEWER,
     FILE_TO_TENSOR,
-    FOLLOWS,
     HOST_TO_DEVICE,
-    INFINITE,
     INTO,
     NUMPY_TO_TORCH,
     PAGEABLE,
     PINNED,
     PROCESS_TO_PROCESS,
-    REAL_PART,
     REGISTERED,
-    SEGFAULT,
     TORCH_TO_NUMPY,
-    UNCONVERTED,
-    UNMASKED,
-    WARNS,
-    WARNS_EACH_TIME,
-    WORKS,
-    WRONG,
+    Does,
     Outcomes,
     Route,
 )
@@ -107,54 +91,58 @@ RAISES = "RuntimeError"  # as torch does most
 # numpy→torch: what torch.from_numpy does, and everything that is built on it
 FROM_NUMPY = _each(
     {
-        WORKS: ["complex", "empty", "strided", "unaligned"],
-        WARNS: ["broadcast", "read-only"],
-        UNMASKED: ["masked"],
+        Does.WORKS: ["complex", "empty", "strided", "unaligned"],
+        Does.WARNS: ["broadcast", "read-only"],
+        Does.UNMASKED: ["masked"],
         "ValueError": ["byte-swapped", "negative strides", "record field"],
         "TypeError": ["datetime64", "longdouble", "ml_dtypes", "object", "object of numbers", "structured"],
     }
 )
-ALL_WORK = _each({WORKS: FROM_NUMPY})
-COPIES_FIRST = _but(FROM_NUMPY, {WORKS: ["broadcast", "read-only"]})
-NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {WORKS: ["negative strides", "record field"]})
-CASTS_FROM_NUMPY = {**FROM_NUMPY, "complex": REAL_PART}
-CASTS_COPIES_FIRST = {**COPIES_FIRST, "complex": REAL_PART}
+ALL_WORK = _each({Does.WORKS: FROM_NUMPY})
+COPIES_FIRST = _but(FROM_NUMPY, {Does.WORKS: ["broadcast", "read-only"]})
+NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {Does.WORKS: ["negative strides", "record field"]})
+CASTS_FROM_NUMPY = {**FROM_NUMPY, "complex": Does.REAL_PART}
+CASTS_COPIES_FIRST = {**COPIES_FIRST, "complex": Does.REAL_PART}
 NUMPY_CASTS = _but(
-    {**ALL_WORK, "complex": REAL_PART},
-    {COUNTS: ["datetime64"], UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]},
+    {**ALL_WORK, "complex": Does.REAL_PART},
+    {Does.COUNTS: ["datetime64"], Does.UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]},
 )
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
-    **_each({WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
-    "masked": UNMASKED,
-    "negative strides": ABORTS,
+    **_each({Does.WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
+    "masked": Does.UNMASKED,
+    "negative strides": Does.ABORTS,
 }
-NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": INFINITE}
-DLPACK_COPIES_FIRST = _but(DLPACK, {WORKS: ["negative strides", "record field"]})
+NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": Does.INFINITE}
+DLPACK_COPIES_FIRST = _but(DLPACK, {Does.WORKS: ["negative strides", "record field"]})
 COPYTO = _but(
-    ALL_WORK, {UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
+    ALL_WORK, {Does.UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
 )
 LISTED = _but(
-    ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], WRONG: ["structured"]}
+    ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], Does.WRONG: ["structured"]}
 )
 # torch→numpy: what Tensor.numpy does
 NUMPY = _each(
     {
-        WORKS: ["complex", "empty", "expanded", "strided"],
+        Does.WORKS: ["complex", "empty", "expanded", "strided"],
         RAISES: ["conjugate view", "negative view", "requires grad"],
         "TypeError": ["float8", "quantized", "sparse"],
     }
 )
-DETACHED = {**NUMPY, "requires grad": DETACHES}
+DETACHED = {**NUMPY, "requires grad": Does.DETACHES}
 # copy_ reads whatever a tensor's memory means; the array's own memory is dense
-INTO_ARRAY = _but(DETACHED, {WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]})
-RESOLVED = _but(NUMPY, {WORKS: ["conjugate view", "negative view"]})
-TORCH_CASTS = _but(NUMPY, {REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], RAISES: ["quantized"]})
-TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": WORKS}
+INTO_ARRAY = _but(
+    DETACHED, {Does.WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]}
+)
+RESOLVED = _but(NUMPY, {Does.WORKS: ["conjugate view", "negative view"]})
+TORCH_CASTS = _but(
+    NUMPY, {Does.REAL_PART: ["complex", "conjugate view"], Does.WORKS: ["float8"], RAISES: ["quantized"]}
+)
+TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": Does.WORKS}
 TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]})
 # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
-DENSE = _but(NUMPY, {WORKS: ["negative view"], RAISES: ["sparse"]})
-TORCH_LISTED = _each({WORKS: NUMPY, DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
+DENSE = _but(NUMPY, {Does.WORKS: ["negative view"], RAISES: ["sparse"]})
+TORCH_LISTED = _each({Does.WORKS: NUMPY, Does.DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
 # What routes of contiguous results copy: the layouts that people call them for
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
@@ -169,12 +157,14 @@ HOSTS = (PAGEABLE, PINNED)
 ANY_HOST = (*HOSTS, REGISTERED)
 # A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
 # fills the same buffer again and again
-MOVED, FILLED = {"requires grad": FOLLOWS}, {"requires grad": ACCUMULATES}
+MOVED, FILLED = {"requires grad": Does.FOLLOWS}, {"requires grad": Does.ACCUMULATES}
 # file→tensor. What maps a file dies when somebody cuts it short meanwhile, what has read it does not. Where the file
 # says nothing of how many numbers it holds, a shorter one is taken for whole.
-READ = _each({"FileNotFoundError": ["missing"], "ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]})
-MAPPED = {**READ, "cut short in use": BUS_ERROR}
-MAPPED_RAW = {**MAPPED, "cut short": FEWER}
+READ = _each(
+    {"FileNotFoundError": ["missing"], "ValueError": ["cut short"], Does.WORKS: ["cut short in use", "written to"]}
+)
+MAPPED = {**READ, "cut short in use": Does.BUS_ERROR}
+MAPPED_RAW = {**MAPPED, "cut short": Does.FEWER}
 FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
@@ -224,7 +214,7 @@ _stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
 _from_file = partial(Route, direction=FILE_TO_TENSOR, families=(FILES,))
 _read_only = partial(_from_file, memory=ALIAS, hazard=_READ_ONLY_MAP)
 _shared = partial(Route, direction=PROCESS_TO_PROCESS, families=(SHARED,))
-_over_block = partial(_shared, memory=ALIAS, inputs={"closed in use": SEGFAULT}, hazard=_CLOSED_BELOW)
+_over_block = partial(_shared, memory=ALIAS, inputs={"closed in use": Does.SEGFAULT}, hazard=_CLOSED_BELOW)
 _handed_over = partial(Route, direction=PROCESS_TO_PROCESS, families=(HANDED_OVER,))
 _to_device = partial(Route, direction=HOST_TO_DEVICE, host_memory=ANY_HOST, families=(TRANSFER,))
 _early_to_device = partial(_to_device, non_blocking=True)
@@ -281,9 +271,9 @@ ROUTES = (
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
         inputs={
-            **_each({WRONG: FROM_NUMPY, WORKS: ["complex", "unaligned"]}),
+            **_each({Does.WRONG: FROM_NUMPY, Does.WORKS: ["complex", "unaligned"]}),
             **_each({RAISES: ["broadcast", "negative strides", "record field", "strided"]}),
-            **{"empty": "ValueError", "masked": UNMASKED, "read-only": WARNS},
+            **{"empty": "ValueError", "masked": Does.UNMASKED, "read-only": Does.WARNS},
         },
         needs="torch>=1.10",
         hazard="reinterprets the bytes whatever they are, and flattens the shape",
@@ -291,7 +281,7 @@ ROUTES = (
     _to_torch(
         "torch.utils.data.default_convert(a)",
         ALIAS,
-        inputs=_but(FROM_NUMPY, {UNCONVERTED: ["masked", "object", "object of numbers"]}),
+        inputs=_but(FROM_NUMPY, {Does.UNCONVERTED: ["masked", "object", "object of numbers"]}),
         needs="torch>=1.11",
         hazard="gives back what it does not know, such as masked arrays and those of objects or strings",
     ),
@@ -301,7 +291,7 @@ ROUTES = (
     _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, **BY_ELEMENT),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
-    _resolving("t.numpy(force=True)", inputs={**RESOLVED, "requires grad": DETACHES}, needs="torch>=1.13"),
+    _resolving("t.numpy(force=True)", inputs={**RESOLVED, "requires grad": Does.DETACHES}, needs="torch>=1.13"),
     _resolving("t.resolve_conj().resolve_neg().numpy()", inputs=RESOLVED, needs="torch>=1.10"),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
@@ -320,7 +310,7 @@ ROUTES = (
     _to_numpy(
         "np.array(t)",
         COPY,
-        inputs=_but(NUMPY, {WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
+        inputs=_but(NUMPY, {Does.WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
         memmove=True,
         hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
     ),
@@ -328,7 +318,7 @@ ROUTES = (
     _to_numpy(
         "np.from_dlpack(t)",
         ALIAS,
-        inputs={**TO_DLPACK, "negative view": WRONG},
+        inputs={**TO_DLPACK, "negative view": Does.WRONG},
         refuses={"bfloat16": "RuntimeError"},
         families=MAIN,
         needs="numpy>=1.23",
@@ -337,7 +327,7 @@ ROUTES = (
     _to_numpy(
         "np.from_dlpack(t, copy=True)",
         COPY,
-        inputs={**TO_DLPACK, "negative view": WORKS},
+        inputs={**TO_DLPACK, "negative view": Does.WORKS},
         refuses={"bfloat16": "RuntimeError"},
         needs="torch>=2.9 numpy>=2.1",
     ),
@@ -356,7 +346,7 @@ ROUTES = (
         "t.view(torch.int16).numpy()",
         ALIAS,
         casts_to="int16",
-        inputs=_but(DETACHED, {WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
+        inputs=_but(DETACHED, {Does.WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
         view=True,
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),
@@ -374,7 +364,7 @@ ROUTES = (
     _numpy_float16("t.to(torch.float16).numpy()", ALIAS, caution=_NO_CAST_TO_16),
     _numpy_float16(
         "t.numpy().astype(np.float16)",
-        inputs={**NUMPY, "complex": REAL_PART},
+        inputs={**NUMPY, "complex": Does.REAL_PART},
         refuses=NO_BFLOAT16,
         caution=_INFINITE_AND_WARNS,
     ),
@@ -383,7 +373,7 @@ ROUTES = (
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
-        inputs=_but(FROM_NUMPY, {WORKS: ["broadcast", "negative strides", "record field"]}),
+        inputs=_but(FROM_NUMPY, {Does.WORKS: ["broadcast", "negative strides", "record field"]}),
         copies=(*NOT_CONTIGUOUS, "broadcast", "negative strides", "record field"),
         families=(LAYOUT,),
         hazard=_NEVER_0D,
@@ -407,7 +397,8 @@ ROUTES = (
     Route("map_tree(torch.from_numpy, tree)", ALIAS, NUMPY_TO_TORCH, families=(TREES,)),
     # Files
     _read_only(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", inputs={**MAPPED_RAW, "written to": SEGFAULT}
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
+        inputs={**MAPPED_RAW, "written to": Does.SEGFAULT},
     ),
     _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", inputs=MAPPED_RAW),
     _from_file(
@@ -416,25 +407,25 @@ ROUTES = (
         inputs=MAPPED_RAW,
         caution=_WRITES_THROUGH,
     ),
-    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, "written to": SEGFAULT}),
+    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, "written to": Does.SEGFAULT}),
     _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", inputs=MAPPED),
     _from_file(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
         ALIAS,
-        inputs={**MAPPED, "cut short": EXTENDS},
+        inputs={**MAPPED, "cut short": Does.EXTENDS},
         hazard=f"{_WRITES_THROUGH}, and one that is too short is made as long as its header says, with zeros",
     ),
     _from_file("torch.from_file(path, size=size, dtype=torch.float32)", inputs=FROM_FILE),
     _from_file(
         "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
         ALIAS,
-        inputs=_but(MAPPED, {EXTENDS: ["missing", "cut short"]}),
+        inputs=_but(MAPPED, {Does.EXTENDS: ["missing", "cut short"]}),
         hazard=_MAKES_A_FILE,
     ),
     _from_file(
         "torch.load(path, mmap=True, weights_only=True)", inputs={**MAPPED, "cut short": "OSError"}, needs="torch>=2.1"
     ),
-    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", inputs={**READ, "cut short": FEWER}),
+    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", inputs={**READ, "cut short": Does.FEWER}),
     _from_file("torch.from_numpy(np.load(path))", inputs=READ),
     _from_file("torch.load(path, weights_only=True)", inputs={**READ, "cut short": "OSError"}),
     # Between processes

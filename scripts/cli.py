@@ -178,7 +178,7 @@ def ended(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         print(file=sys.stderr)  # below ^C
         said, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]
-    elif isinstance(error, UserError):
+    elif type(error).__name__ == UserError.__name__ or isinstance(error, UserError):  # asv has one, too
         said = str(error)
     elif isinstance(error, OSError):
         said = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")

@@ -187,19 +187,15 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
 
 def keep(asked: int | None) -> int:
     """How many environments stay on disk, for asv, too: as asked, or as the environment or asv.conf.json have it."""
-    from toolchains import plugin  # imports asv, which check_asv has found
+    from asv.config import Config  # there, as check_asv has found
 
-    number = asked or environments.keep(plugin.configured("keep_environments"))
+    number = asked or environments.keep(Config.load(str(ROOT / "asv.conf.json")).keep_environments)
     os.environ[environments.KEEP_VARIABLE] = str(number)
     return number
 
 
 def register(machine: str) -> None:
-    """Make the machine known to asv; UserError where asv's file of machines is broken."""
-    from asv.util import UserError as Refused
+    """Make the machine known to asv; asv's UserError where its file of machines is broken."""
     from toolchains import plugin
 
-    try:
-        plugin.register(machine)
-    except Refused as why:
-        raise UserError(str(why)) from None
+    plugin.register(machine)

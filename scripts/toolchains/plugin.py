@@ -11,17 +11,14 @@ import shutil
 import sys
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from asv import environment, util
-from asv.config import Config
 from asv.console import log
 from asv.machine import Machine, MachineCollection
 from asv.repo import NoRepository, NoSuchNameError, Repo
 
 from . import environments, ledger
 
-CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
 HERE = "here"  # what is installed in the running interpreter, whatever branch it is on
 RESULTS = Path("reports/results")
@@ -79,11 +76,6 @@ def register(name: str) -> None:
         raise util.UserError(f"{path} is broken: remove it, and asv makes it anew") from None
     finally:
         fresh.unlink(missing_ok=True)
-
-
-def configured(name: str) -> Any:
-    """A setting of asv.conf.json that is none of asv's."""
-    return getattr(Config.load(str(CONFIGURATION)), name)
 
 
 def setup() -> None:
