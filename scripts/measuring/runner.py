@@ -355,7 +355,7 @@ class Runner:
             print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
         return environments.python(environment), build
 
-    def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job, **more: Any) -> Record:
+    def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job) -> Record:
         """The record of a session that begins."""
         plan = self.plan
         return Record(
@@ -371,7 +371,6 @@ class Runner:
             fleet=plan.fleet or {},
             interleaved={**self.collection, "side": job.side} if self.collection else {},
             **{name: getattr(plan, name) for name in ("profile", "only", "command", "machine")},
-            **more,
         )
 
     def again(self, job: Job) -> bool:
@@ -526,8 +525,8 @@ class Runner:
         variables = {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)}
         apart(suite.asv(plan.machine, exactly(cells)), suite.root, variables)
         if (place / FILES / plan.machine / path.name).is_file():
-            more = {"failed": reason, "failures": {reason: tuple(cells)}}
-            record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0), **more)
+            record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0))
+            record = replace(record, failed=reason, failures={reason: tuple(cells)})
             file_measured(record, path, [], [], [place])
 
 
