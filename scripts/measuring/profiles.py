@@ -60,9 +60,7 @@ class Profile:
     longest: float = math.inf
 
 
-def select(
-    profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], number: int = 0, only: str = ""
-) -> dict[str, list[str]]:
+def select(profile: Profile, benchmarks: Mapping[str, Any], number: int = 0, only: str = "") -> dict[str, list[str]]:
     """Benchmark -> its cells in this profile whose name matches ``only``; benchmarks without any are left out.
 
     number: of the round, 0 the first
