@@ -36,10 +36,8 @@ ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'tor
 class Parser(argparse.ArgumentParser):
     """argparse, with the error in one line."""
 
-    def __init__(self, docstring: str | None) -> None:
-        super().__init__(
-            description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-        )
+    def __init__(self, about: str | None) -> None:
+        super().__init__(description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
 
     def option(self, words: str, about: str, **more: Any) -> None:
         """An option, as its help shows it: "--keep N" takes a whole number, see TAKES, and "--resume" nothing, unless
@@ -112,9 +110,8 @@ def bytes_of(text: str) -> int | None:
 def share(text: str, ends: bool = False) -> float:
     """A relative size, "1%", "1 %" or "0.01", as 0.01; above 0 and below 1, or one of them where ``ends`` may be."""
     number = text.strip()
-    percent = number.endswith("%")
     try:
-        value = float(number.removesuffix("%")) / (100 if percent else 1)
+        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
         value = math.nan
     if not (0 < value < 1 or (ends and value in (0, 1))):
@@ -242,11 +239,9 @@ def unexpected(error: BaseException) -> str:
     import traceback
 
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", errors="backslashreplace", prefix="numpy-torch-", suffix=".txt", delete=False
-        ) as file:
+        handle, details = tempfile.mkstemp(".txt", "numpy-torch-")
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(traceback.format_exception(error))
-            details = file.name
     except OSError:
         details = "none, for no directory of temporary files can be written: set TMPDIR"
     return f"unexpected {type(error).__name__}: {line(str(error))} (a defect of this suite; details: {details})"

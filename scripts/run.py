@@ -84,7 +84,7 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
 def time_of(plan: Plan, processes: int) -> str:
     """How long a run takes here: by its profile's estimate, and longer where the machine is noisy now: it may wait, and
     all takes as many times as long as a speed probe does."""
-    least = 60 * minutes_of(plan.profile, plan.rounds, plan.only, RESULTS / BENCHMARKS)
+    least = 60 * minutes_of(plan.profile, plan.only, plan.rounds)
     quiet, slowdown = quiet_now()
     most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))

@@ -43,7 +43,6 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--new", "measure new releases and compare each with the one before")
     parser.option("--update", "only add new releases to releases.json")
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
-    parser.option("--keep N", "maximum number of environments on disk (default: see asv.conf.json)")
     chosen = parser.parse_args(argv)
     watching = chosen.new or chosen.update
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]

@@ -142,8 +142,7 @@ def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
     off = np.log(one / other).abs().dropna()
     if off.empty:
         raise UserError("two runs of one code have no cell in common")
-    shares = {"the median cell": (0.5, MEDIAN), "the 90th percentile": (0.9, NINETY)}
-    for what, (share, promise) in shares.items():
+    for what, share, promise in (("the median cell", 0.5, MEDIAN), ("the 90th percentile", 0.9, NINETY)):
         value = off.quantile(share)
         line = f"two runs differ by {show.percent(value, 1)} in {what} of {len(off)}"
         yield f"{line} (promised: {show.percent(promise)})", value <= promise

@@ -420,8 +420,7 @@ def step(campaign: Campaign) -> str | None:
     campaign.submitted += 1
     campaign.save()
     if campaign.slurm:
-        taken = [submit(campaign, tags, without) for tags, without in wanted]
-        return far if any(taken) else None
+        return far if any([submit(campaign, tags, without) for tags, without in wanted]) else None
     for (tags, _), node in zip(wanted, names()):  # this machine: no two may time at once, and each goes on
         with session(program(campaign, tags, node), ROOT) as process:
             process.wait()

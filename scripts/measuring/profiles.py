@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cli import ONLY, Parser, UserError, bytes_of, matcher
-from store.files import read_json, spelled
+from cli import ONLY, RESULTS, Parser, UserError, bytes_of, matcher
+from store.files import BENCHMARKS, read_json, spelled
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS
@@ -140,15 +140,15 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {why: tuple(cells) for why, cells in found.items()}
 
 
-def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
+def minutes_of(profile: str, only: str, rounds: int) -> float:
     """What a profile takes by its estimate, in so many rounds, of the cells whose name matches ``only``: by their share
     of its processes, where asv's description of the benchmarks is there."""
-    profile = PROFILES[name]
+    whole, described = PROFILES[profile], RESULTS / BENCHMARKS
     if not only or not described.is_file():
-        return profile.minutes * rounds / profile.rounds
-    known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
-    every, chosen = (cells_of(profile, known, each, name) for each in ("", only))
-    return profile.minutes * chosen.total(rounds) / max(every.total(profile.rounds), 1)
+        return whole.minutes * rounds / whole.rounds
+    known = {name: each for name, each in read_json(described).items() if isinstance(each, dict)}
+    every, chosen = (cells_of(whole, known, each, profile) for each in ("", only))
+    return whole.minutes * chosen.total(rounds) / max(every.total(whole.rounds), 1)
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:

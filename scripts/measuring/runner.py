@@ -302,8 +302,7 @@ class Runner:
                 for job in jobs:
                     if self.overdue(job):
                         break
-                    taken = self.take(job, installing(ahead, self.keep, self.here))
-                    if taken and job is not jobs[-1]:
+                    if self.take(job, installing(ahead, self.keep, self.here)) and job is not jobs[-1]:
                         self.between(self, job)
                 record = self.file(jobs[0])
                 words = (
@@ -753,9 +752,8 @@ def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> dic
 def in_turns(numbers: Iterable[int], cells: Sequence[str], counted: Sequence[str] = ()) -> Iterator[Job]:
     """Rounds of both sides: base new, new base, base new, ... Counts are taken once, in the first."""
     for number in numbers:
-        chosen = tuple([*cells, *(() if number else counted)])
         for side in SIDES if number % 2 == 0 else SIDES[::-1]:
-            yield Job("", number, side, chosen)
+            yield Job("", number, side, (*cells, *(() if number else counted)))
 
 
 def unpaired(base: Mapping[str, Sequence[int]], new: Mapping[str, Sequence[int]], enough: int) -> set[str]:
