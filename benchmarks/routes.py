@@ -114,6 +114,7 @@ DLPACK = {
     "negative strides": Does.ABORTS,
 }
 NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": Does.INFINITE}
+DLPACK_COPIES = "torch>=2.9 numpy>=2.1"  # on demand
 DLPACK_COPIES_FIRST = _but(DLPACK, {Does.WORKS: ["negative strides", "record field"]})
 COPYTO = _but(
     ALL_WORK, {Does.UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
@@ -139,6 +140,7 @@ TORCH_CASTS = _but(
     NUMPY, {Does.REAL_PART: ["complex", "conjugate view"], Does.WORKS: ["float8"], RAISES: ["quantized"]}
 )
 TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": Does.WORKS}
+ASTYPE = {**NUMPY, "complex": Does.REAL_PART}
 TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]})
 # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
 DENSE = _but(NUMPY, {Does.WORKS: ["negative view"], RAISES: ["sparse"]})
@@ -165,6 +167,7 @@ READ = _each(
 )
 MAPPED = {**READ, "cut short in use": Does.BUS_ERROR}
 MAPPED_RAW = {**MAPPED, "cut short": Does.FEWER}
+KILLED = {"written to": Does.SEGFAULT}
 FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
@@ -200,18 +203,20 @@ _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the 
 
 # What several routes promise alike; what an entry says otherwise counts
 _to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
+_asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), needs="torch>=1.11")
 _to_numpy = partial(Route, direction=TORCH_TO_NUMPY, inputs=NUMPY, refuses=NO_BFLOAT16)
+_to_dlpack = partial(_to_numpy, refuses={"bfloat16": "RuntimeError"})
 _resolving = partial(_to_numpy, memory=ALIAS, copies=("conjugate view", "negative view"), hazard=_PERHAPS_A_COPY)
 _cast = partial(Route, direction=NUMPY_TO_TORCH, casts_to="float32", inputs=CASTS_FROM_NUMPY, families=(CASTING,))
 _to_float16 = partial(_cast, casts_to="float16", families=(TO_FLOAT16,))
 _to_bfloat16 = partial(_cast, casts_to="bfloat16", families=(TO_BFLOAT16,), caution=_FEW_DIGITS)
-_from_bfloat16 = partial(Route, direction=TORCH_TO_NUMPY, families=(BFLOAT16,))
-_numpy_float16 = partial(
-    Route, direction=TORCH_TO_NUMPY, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,)
-)
+_cast_by_torch = partial(Route, direction=TORCH_TO_NUMPY, inputs=TORCH_CASTS)
+_from_bfloat16 = partial(_cast_by_torch, families=(BFLOAT16,))
+_numpy_float16 = partial(_cast_by_torch, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,))
 _batch = partial(Route, direction=NUMPY_TO_TORCH, families=(BATCHES,))
 _stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
 _from_file = partial(Route, direction=FILE_TO_TENSOR, families=(FILES,))
+_mapped_raw = partial(_from_file, inputs=MAPPED_RAW)
 _read_only = partial(_from_file, memory=ALIAS, hazard=_READ_ONLY_MAP)
 _shared = partial(Route, direction=PROCESS_TO_PROCESS, families=(SHARED,))
 _over_block = partial(_shared, memory=ALIAS, inputs={"closed in use": Does.SEGFAULT}, hazard=_CLOSED_BELOW)
@@ -234,19 +239,9 @@ ROUTES = (
     # NumPy to torch
     _to_torch("torch.from_numpy(a)", ALIAS, families=MAIN),
     _to_torch("torch.as_tensor(a)", ALIAS, families=MAIN),
-    _to_torch(
-        "torch.asarray(a)",
-        ALIAS,
-        copies=("0-d",),
-        families=MAIN,
-        needs="torch>=1.11",
-        hazard="copies a 0-d array, shares any other",
-    ),
-    _to_torch(
+    _asarray("torch.asarray(a)", families=MAIN, hazard="copies a 0-d array, shares any other"),
+    _asarray(
         "torch.asarray(a, copy=False)",
-        ALIAS,
-        copies=("0-d",),
-        needs="torch>=1.11",
         hazard="copies a 0-d array all the same, and raises where any other would have to be copied",
     ),
     _to_torch("torch.asarray(a, copy=True)", COPY, inputs=COPIES_FIRST, needs="torch>=1.11"),
@@ -264,9 +259,7 @@ ROUTES = (
         needs="torch>=1.10",
         hazard="shares a read-only array without a warning, and aborts the process on negative strides",
     ),
-    _to_torch(
-        "torch.from_dlpack(a, copy=True)", COPY, inputs=DLPACK_COPIES_FIRST, needs="torch>=2.9 numpy>=2.1", memmove=True
-    ),
+    _to_torch("torch.from_dlpack(a, copy=True)", COPY, inputs=DLPACK_COPIES_FIRST, needs=DLPACK_COPIES, memmove=True),
     _to_torch(
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
@@ -315,22 +308,15 @@ ROUTES = (
         hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
     ),
     _to_numpy("t.__array__()", ALIAS),
-    _to_numpy(
+    _to_dlpack(
         "np.from_dlpack(t)",
         ALIAS,
         inputs={**TO_DLPACK, "negative view": Does.WRONG},
-        refuses={"bfloat16": "RuntimeError"},
         families=MAIN,
         needs="numpy>=1.23",
         hazard="a negative view (such as torch.imag of a conjugate) gets the wrong sign",
     ),
-    _to_numpy(
-        "np.from_dlpack(t, copy=True)",
-        COPY,
-        inputs={**TO_DLPACK, "negative view": Does.WORKS},
-        refuses={"bfloat16": "RuntimeError"},
-        needs="torch>=2.9 numpy>=2.1",
-    ),
+    _to_dlpack("np.from_dlpack(t, copy=True)", inputs={**TO_DLPACK, "negative view": Does.WORKS}, needs=DLPACK_COPIES),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
     _to_numpy("torch.from_numpy(b).copy_(t)", INTO, inputs=INTO_ARRAY, families=MAIN),
     _to_numpy("np.array(t.tolist())", COPY, inputs=TORCH_LISTED, refuses={}, **BY_ELEMENT),
@@ -341,7 +327,7 @@ ROUTES = (
     _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
     _cast("torch.tensor(a, dtype=torch.float32)", inputs=CASTS_COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
-    _from_bfloat16("t.float().numpy()", ALIAS, casts_to="float32", inputs=TORCH_CASTS, caution=_NO_CAST),
+    _from_bfloat16("t.float().numpy()", ALIAS, casts_to="float32", caution=_NO_CAST),
     _from_bfloat16(
         "t.view(torch.int16).numpy()",
         ALIAS,
@@ -362,12 +348,7 @@ ROUTES = (
     _to_bfloat16("torch.as_tensor(a, dtype=torch.bfloat16)"),
     _numpy_float16("t.half().numpy()", ALIAS, caution=_NO_CAST_TO_16),
     _numpy_float16("t.to(torch.float16).numpy()", ALIAS, caution=_NO_CAST_TO_16),
-    _numpy_float16(
-        "t.numpy().astype(np.float16)",
-        inputs={**NUMPY, "complex": Does.REAL_PART},
-        refuses=NO_BFLOAT16,
-        caution=_INFINITE_AND_WARNS,
-    ),
+    _numpy_float16("t.numpy().astype(np.float16)", inputs=ASTYPE, refuses=NO_BFLOAT16, caution=_INFINITE_AND_WARNS),
     # Layout: routes that matter where the source is not contiguous
     _to_torch("torch.from_numpy(a).contiguous()", ALIAS, copies=(*NOT_CONTIGUOUS, "broadcast"), families=(LAYOUT,)),
     _to_torch(
@@ -396,18 +377,10 @@ ROUTES = (
     Route("map_tree(torch.Tensor.numpy, tree)", ALIAS, TORCH_TO_NUMPY, families=(TREES,)),
     Route("map_tree(torch.from_numpy, tree)", ALIAS, NUMPY_TO_TORCH, families=(TREES,)),
     # Files
-    _read_only(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
-        inputs={**MAPPED_RAW, "written to": Does.SEGFAULT},
-    ),
-    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", inputs=MAPPED_RAW),
-    _from_file(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))",
-        ALIAS,
-        inputs=MAPPED_RAW,
-        caution=_WRITES_THROUGH,
-    ),
-    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, "written to": Does.SEGFAULT}),
+    _read_only("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", inputs={**MAPPED_RAW, **KILLED}),
+    _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))"),
+    _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))", ALIAS, caution=_WRITES_THROUGH),
+    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, **KILLED}),
     _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", inputs=MAPPED),
     _from_file(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
@@ -498,10 +471,8 @@ ROUTES = (
     _to_array("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
     _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
     _to_array("t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"),
-    _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
-    _to_array(
-        "buffers.start(t); buffers.read()", memory=INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE
-    ),
+    _to_array("h.copy_(t).numpy()", INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
+    _to_array("buffers.start(t); buffers.read()", INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE),
     _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_array("t.cpu().float().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,)),
