@@ -96,9 +96,9 @@ def machine_of(chosen: Namespace) -> str:
 
 def campaign_of(chosen: Namespace, machine: str) -> Campaign:
     """What the command line asks a type of machine for."""
-    debug, given = chosen.engine == DEBUG, {name: getattr(chosen, name) for name in DECIDING}
+    debug = chosen.engine == DEBUG
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
-    shown = [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
+    shown = [word for name in DECIDING if (value := getattr(chosen, name)) for word in (f"--{name}", str(value))]
     asked = asked_for(chosen, DEFAULT)
     if chosen.copies == 1 < chosen.nodes:  # instructions that one node alone has counted say nothing of a release
         asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"

@@ -610,11 +610,8 @@ def file_measured(
 def summed_up(record: Record, lines: Sequence[Line]) -> Record:
     """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why."""
     run = quiet.Run(with_samples(lines))
-    skipped, failures = (
-        by_reason((line[status], name_of(line)) for line in lines if status in line) for status in ("skipped", "failed")
-    )
+    skipped = by_reason((line["skipped"], name_of(line)) for line in lines if "skipped" in line)
     share = run.quiet_share()
-    probe, changed = device_probe(run.lines)
     return replace(
         record,
         quiet=round(share, 4) if share == share else None,
@@ -623,14 +620,13 @@ def summed_up(record: Record, lines: Sequence[Line]) -> Record:
         retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
         noisy_cells=run.never_quiet(),
         skipped=skipped,
-        failures=failures,
-        device_probe=probe,
-        device_changed=changed,
+        failures=by_reason((line["failed"], name_of(line)) for line in lines if "failed" in line),
+        **around_samples(run.lines),
         device_lost=next((why for why in skipped if why.startswith(GONE)), ""),
     )
 
 
-def device_probe(timed: Sequence[Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+def around_samples(timed: Sequence[Line]) -> dict[str, Any]:
     """How the device ran around the samples, by its driver: device_probe and device_changed of a run's record."""
     around = [(each, name_of(line)) for line in timed for each in line.get("device", ())]
     seen = {what: [each[what] for each, _ in around] for what in ("link generation", "clock") if around}
@@ -642,7 +638,7 @@ def device_probe(timed: Sequence[Line]) -> tuple[dict[str, tuple[float, float]],
         *(("waiting not verified", name_of(line)) for line in timed if "unseen" in line),
         *((what, cell) for what, (_, most) in spans.items() for each, cell in around if each[what] < STEADY * most),
     ]
-    return spans, by_reason(changed)
+    return {"device_probe": spans, "device_changed": by_reason(changed)}
 
 
 def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
