@@ -89,8 +89,7 @@ class _Declared:
         sampling_log.log(benchmark=self.name, params=[repr(value) for value in self._current_params], **record)
 
     def log_figures(self, began, **figures):
-        took = round(time.perf_counter() - began, 4)
-        self.log(version=self.version, **figures, took=took)
+        self.log(version=self.version, **figures, took=round(time.perf_counter() - began, 4))
 
 
 class CountBenchmark(_Declared, TrackBenchmark):

@@ -233,9 +233,8 @@ def variables_of(job: Mapping[str, Any], place: Path) -> dict[str, str]:
 
 def enter(job: Mapping[str, Any]) -> None:
     """Make this node's suite if it has none, and go on in it: this program is that of the frozen code."""
-    campaign = ROOT.parent
-    node, machine = job["node"], job["plan"]["machine"]
-    node = node or name_of(campaign.parent, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+    campaign, machine = ROOT.parent, job["plan"]["machine"]
+    node = job["node"] or name_of(campaign.parent, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     place = campaign / node
     suite = place / SUITE
     with held(place):

@@ -172,14 +172,9 @@ def plain(value: Any) -> Any:
     return value if nbytes is None else nbytes
 
 
-def read_profiles() -> dict[str, Profile]:
-    """The profiles of profiles.yaml."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, a tenth of what every verb would wait
-    made = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), loader))["profiles"]
-    return {name: Profile(**{**each, "rules": [Rule(**rule) for rule in each["rules"]]}) for name, each in made.items()}
-
-
-PROFILES = read_profiles()
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, a tenth of what every verb would wait
+MADE = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), LOADER))["profiles"]
+PROFILES = {name: Profile(**{**each, "rules": [Rule(**one) for one in each["rules"]]}) for name, each in MADE.items()}
 
 
 # --- options: the same in every verb that measures --------------------------------------------------------------------

@@ -305,14 +305,13 @@ class Runner:
                     if self.take(job, installing(ahead, self.keep, self.here)) and job is not jobs[-1]:
                         self.between(self, job)
                 record = self.file(jobs[0])
-                words = (
-                    f"{record.samples} samples in {record.seconds:.0f} s, {record.waited:.0f} of them waiting for quiet"
-                )
+                words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
+                words += f"{record.waited:.0f} of them waiting for quiet"
                 if record.quiet is not None:
                     words += f"; the machine was quiet {record.quiet:.0%} of the time"
                 if record.noisy_cells:
                     words += f"; {len(record.noisy_cells)} cells have no quiet sample, and are marked"
-                print(f"{record.toolchain.tag}: {words}", flush=True)
+                print(words, flush=True)
             except LOST as error:
                 if not tag:
                     raise
@@ -656,8 +655,7 @@ def coarse_to_fine(line: Sequence[ledger.Toolchain]) -> list[ledger.Toolchain]:
 
     In order of release, a drift of the machine over the hours would look like a trend of the releases.
     """
-    width = len(line).bit_length()
-    order = sorted(range(len(line)), key=lambda place: f"{place:0{width}b}"[::-1])
+    order = sorted(range(len(line)), key=lambda place: f"{place:0{len(line).bit_length()}b}"[::-1])
     return [line[place] for place in order]
 
 
