@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import io
-import math
 import os
 import re
 import signal
@@ -12,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +23,7 @@ class UserError(Exception):
     """Something the person at the keyboard can mend; its text says what to do."""
 
 
-def _ended(number: int, frame: FrameType | None) -> NoReturn:
+def _ended(number: int, frame: Any) -> NoReturn:
     """Ended by a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
     raise KeyboardInterrupt(number)
 
@@ -113,7 +111,7 @@ def share(text: str, ends: bool = False) -> float:
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
-        value = math.nan
+        value = -1.0
     if not (0 < value < 1 or (ends and value in (0, 1))):
         raise UserError(f"{text!r} is no share: write 1% or 0.01")
     return value

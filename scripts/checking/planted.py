@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from analysis.comparison import compare_named
 from analysis.results import load
-from analysis.statistics import Floats
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex
 from measuring.engine import copy_code, new_id
@@ -225,7 +224,7 @@ if _SIDE == "base":
 """
 
 
-def middle(effects: Floats) -> tuple[float, float]:
+def middle(effects: "pd.Series[float]") -> tuple[float, float]:
     """The interval that the median of all such cells lies in, log units; unbounded for few."""
     from scipy.stats import quantile_test  # scipy.stats takes half a second to import
 

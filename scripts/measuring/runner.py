@@ -32,7 +32,6 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -403,7 +402,7 @@ class Runner:
         )
         return True
 
-    def take(self, job: Job, meanwhile: AbstractContextManager[None] | None = None) -> bool:
+    def take(self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
 
         What rounds before this one did not use of their part of the budget is this one's, too. Cells that are named
@@ -449,7 +448,7 @@ class Runner:
         # to asv, no pattern is every benchmark
         if counting := [cell for cell in cells if cell in counted]:
             print("counting instructions: takes some minutes without output", flush=True)
-            with meanwhile or nullcontext():
+            with meanwhile or contextlib.nullcontext():
                 asv(counting, allowance, lambda cell: job.round, timing=False)
         if timing := [cell for cell in cells if cell not in counted]:
             asv(timing, allowance, lambda cell: job.round)

@@ -7,7 +7,6 @@ asv compares results of one environment only, and gives every version in its own
 
 import json
 import os
-import shutil
 import sys
 from itertools import accumulate
 from pathlib import Path
@@ -68,7 +67,7 @@ def register(name: str) -> None:
                 MachineCollection.load(name)
             except util.UserError:
                 if path.is_file():
-                    shutil.copy(path, fresh)
+                    fresh.write_bytes(path.read_bytes())
                 info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
                 MachineCollection.save(name, info, _path=str(fresh))
                 fresh.replace(path)
