@@ -40,8 +40,8 @@ class Rule:
         wanted = []
         for parameter, spellings in zip(benchmark["param_names"], benchmark["params"]):
             values = self.values.get(parameter, ".*")
-            known = values if isinstance(values, str) else [*map(repr, values)]
-            kept = [s for s in spellings if (re.fullmatch(known, s) if isinstance(known, str) else s in known)]
+            pattern = values if isinstance(values, str) else "|".join(re.escape(repr(value)) for value in values)
+            kept = [spelling for spelling in spellings if re.fullmatch(pattern, spelling)]
             if self.copies is not None and parameter == "route":
                 contracts = benchmark.get("contracts", {}).items()
                 of_kind = {repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies}
