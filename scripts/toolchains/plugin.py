@@ -7,6 +7,7 @@ asv compares results of one environment only, and gives every version in its own
 
 import json
 import os
+import shutil
 import sys
 from itertools import accumulate
 from pathlib import Path
@@ -67,7 +68,7 @@ def register(name: str) -> None:
                 MachineCollection.load(name)
             except util.UserError:
                 if path.is_file():
-                    fresh.write_bytes(path.read_bytes())
+                    shutil.copy(path, fresh)
                 info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
                 MachineCollection.save(name, info, _path=str(fresh))
                 fresh.replace(path)
