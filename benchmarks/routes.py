@@ -191,7 +191,6 @@ _NO_CAST = "shares the memory of a source that is float32 already"
 _INFINITE = "numbers beyond 65,504 become infinite"
 _NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 already"
 _INFINITE_AND_WARNS = f"{_INFINITE}, of which NumPy warns from 1.24 on"
-_FEW_DIGITS = "keeps two or three decimal digits"
 _PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
 _READ_ONLY_MAP = "writing to the tensor kills the process: the warning, once a process, says undefined"
 _WRITES_THROUGH = "a write to the tensor is a write to the file"
@@ -209,7 +208,7 @@ _to_dlpack = partial(_to_numpy, refuses={"bfloat16": "RuntimeError"})
 _resolving = partial(_to_numpy, memory=ALIAS, copies=("conjugate view", "negative view"), hazard=_PERHAPS_A_COPY)
 _cast = partial(Route, direction=NUMPY_TO_TORCH, casts_to="float32", inputs=CASTS_FROM_NUMPY, families=(CASTING,))
 _to_float16 = partial(_cast, casts_to="float16", families=(TO_FLOAT16,))
-_to_bfloat16 = partial(_cast, casts_to="bfloat16", families=(TO_BFLOAT16,), caution=_FEW_DIGITS)
+_to_bfloat16 = partial(_cast, casts_to="bfloat16", families=(TO_BFLOAT16,), caution="keeps two or three decimal digits")
 _cast_by_torch = partial(Route, direction=TORCH_TO_NUMPY, inputs=TORCH_CASTS)
 _from_bfloat16 = partial(_cast_by_torch, families=(BFLOAT16,))
 _numpy_float16 = partial(_cast_by_torch, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,))

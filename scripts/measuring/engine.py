@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -148,9 +147,8 @@ class Suite:
         earlier = len(logged(place))
         done = apart(command, self.root, {**os.environ, **variables}, meanwhile=advance)
         said = logged(place)[earlier:]
-        gone = Counter(line["skipped"] for line in said if line.get("skipped", "").startswith(GONE))
-        for why, count in gone.items():
-            print(cli.line(f"{why}; {count} cells that need it were skipped"), flush=True)
+        if gone := [line["skipped"] for line in said if line.get("skipped", "").startswith(GONE)]:
+            print(cli.line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True)
         if done.returncode == 2:  # asv's code for: all saved, some failed
             ran = [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
             which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in without_figure(ran)))

@@ -9,7 +9,6 @@ import shutil
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +123,7 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
     rounds = [select(profile, timed, number, only).values() for number in range(max(2, profile.rounds))]
     return Cells(
         [cell for name in known for cell in chosen[name]],
-        [list(chain(*cells)) for cells in rounds],
+        [[cell for cells in each for cell in cells] for each in rounds],
         unavailable,
         on_device=any(made.get("needs_device") for made in known.values()),
         asleep=[name for name, made in known.items() if made.get("asleep")],
