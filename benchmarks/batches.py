@@ -33,7 +33,6 @@ class ArraysToTensor:
     role = "lists"
     title = "A list of arrays into one tensor"
     arrays = COUNT
-    param_names = ("route", "nbytes")
     params = (_routes.expressions(_routes.BATCHES), _LISTS)
     contracts = _routes.contracts_of(_routes.BATCHES)
     timeout = 300
@@ -57,7 +56,6 @@ class TensorsToArray:
 
     title = "A list of tensors into one array"
     arrays = COUNT
-    param_names = ("route", "nbytes")
     params = (_routes.expressions(_routes.STACKS), _LISTS)
     contracts = _routes.contracts_of(_routes.STACKS)
 
@@ -79,7 +77,6 @@ class _Tree:
     """A nested container of four float32 leaves, ``nbytes`` bytes together."""
 
     drawn = False
-    param_names = ("route", "nbytes")
 
     def setup(self, route, nbytes):
         leaves = [self.make("float32", nbytes // 4, seed) for seed in range(4)]

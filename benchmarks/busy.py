@@ -66,7 +66,6 @@ class WorkBehind(_Busy):
 
     role = "work behind"
     title = "an array whose copy was queued before the work"
-    param_names = ("form", "nbytes")
     params = (["buffers.read()", "synchronize(); buffers.read()"], SIZES)
     timeout = 120
 

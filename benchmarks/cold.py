@@ -26,8 +26,6 @@ ROTATED = 256 * 2**20  # bytes: eight times the last-level cache of common serve
 class _Cold(_conversion._Conversion):
     """route × nbytes of float32, sources rotated."""
 
-    param_names = ("route", "nbytes")
-
     def samples_for(self, route, nbytes):
         return super().samples_for(route, "float32", nbytes)
 

@@ -38,32 +38,38 @@ CONVERSION = "conversion"  # the family that times a route, if its entry names n
 Names = tuple[str, ...]
 Outcomes = Mapping[str, str]  # an awkward source, or a dtype -> what happens
 
-# What a route does with an awkward source, beside the name of an exception. What loses something that its user may miss
-# says what; what reads one thing for another is plain wrong.
-WORKS = "works"
-DETACHES = "detaches"
-WARNS = "works, warns once a process"
-WARNS_EACH_TIME = "works, warns each time"
-UNMASKED = "drops the mask, silently"
-REAL_PART = "warns, drops the imaginary part"
-COUNTS = "counts of its unit, rounded, silently"
-INFINITE = "warns, gives infinities"
-UNCONVERTED = "gives it back as it is, silently"
-WRONG = "wrong values, silently"
-ABORTS = "aborts the process"
-SEGFAULT = "kills the process (SIGSEGV)"
-BUS_ERROR = "kills the process (SIGBUS)"
-FEWER = "gives fewer numbers, silently"
-EXTENDS = "adds zeros to the file, silently"
-FOLLOWS = "works, and the result requires grad"
-ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
-# What kind of thing that is, for those who decide by it; an exception's name is of the kind RAISES
-KINDS = {
-    **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
-    **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
-    **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent", ACCUMULATES: "silent"},
-    **{WRONG: "wrong", EXTENDS: "wrong", ABORTS: "aborts", SEGFAULT: "aborts", BUS_ERROR: "aborts"},
-}
+
+class Does:
+    """What a route does with an awkward source, beside the name of an exception. What loses something that its user may
+    miss says what; what reads one thing for another is plain wrong.
+    """
+
+    WORKS = "works"
+    DETACHES = "detaches"
+    WARNS = "works, warns once a process"
+    WARNS_EACH_TIME = "works, warns each time"
+    UNMASKED = "drops the mask, silently"
+    REAL_PART = "warns, drops the imaginary part"
+    COUNTS = "counts of its unit, rounded, silently"
+    INFINITE = "warns, gives infinities"
+    UNCONVERTED = "gives it back as it is, silently"
+    WRONG = "wrong values, silently"
+    ABORTS = "aborts the process"
+    SEGFAULT = "kills the process (SIGSEGV)"
+    BUS_ERROR = "kills the process (SIGBUS)"
+    FEWER = "gives fewer numbers, silently"
+    EXTENDS = "adds zeros to the file, silently"
+    FOLLOWS = "works, and the result requires grad"
+    ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
+    # What kind of thing that is, for those who decide by it; an exception's name is of the kind RAISES
+    KINDS = {
+        **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
+        **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
+        **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent", ACCUMULATES: "silent"},
+        **{WRONG: "wrong", EXTENDS: "wrong", ABORTS: "aborts", SEGFAULT: "aborts", BUS_ERROR: "aborts"},
+    }
+
+
 RAISES = "raises"
 UNSAFE = ("wrong", "aborts")  # it goes wrong without an exception
 FINE = ("works", "detaches")  # it simply takes the source
@@ -73,7 +79,7 @@ GRAD = "requires grad"  # the awkward source that questions and measurements ask
 
 def kind(does: str) -> str:
     """What kind of thing it is that happens to an awkward source: one of KIND_ORDER."""
-    return KINDS.get(does, RAISES)
+    return Does.KINDS.get(does, RAISES)
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,8 @@ class Route:
     Defaults hold for a route that was described before a field was there.
 
     expression    what is timed, tested, shown and pasted
-    direction     numpy→torch or torch→numpy
     memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view of the bits does not
+    direction     numpy→torch or torch→numpy
     casts_to      dtype of every result; "python": what the numbers become by way of Python's; "": the source's own
     view          the result is a view of the source's bits as numbers of casts_to, so it shares memory all the same
     inputs        awkward source -> what happens: works, warns, an exception's name, ...
@@ -103,8 +109,8 @@ class Route:
     """
 
     expression: str
-    direction: str
-    memory: str
+    memory: str = COPY
+    direction: str = ""
     casts_to: str = ""
     view: bool = False
     inputs: Outcomes = field(default_factory=dict)
@@ -154,11 +160,6 @@ class Route:
         return not self.hazard and not any(kind(does) in UNSAFE for does in self.inputs.values())
 
     @property
-    def shares(self) -> bool:
-        """Whether the result shares memory and keeps the dtype, whatever that is."""
-        return self.keeps_dtype("") and self.memory_for("") == ALIAS
-
-    @property
     def takes_grad(self) -> bool:
         """Whether it says that it takes a tensor that requires grad."""
         return GRAD in self.inputs and kind(self.inputs[GRAD]) in FINE
@@ -186,7 +187,7 @@ class Route:
         return asdict(self)
 
 
-NONE = Route("", "", "")  # of a benchmark without routes, or a route that it does not know
+NONE = Route("", "")  # of a benchmark without routes, or a route that it does not know
 
 
 class Role:

@@ -13,7 +13,6 @@ drawn = False  # decisions and curves of plain conversions have sections of thei
 class _Conversion:
     """route × dtype × nbytes over contiguous sources."""
 
-    param_names = ("route", "dtype", "nbytes")
     direction = ""
     requires_grad = False
     timeout = 300

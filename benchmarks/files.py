@@ -66,7 +66,6 @@ def evict(path):
 class FileToTensor:
     """route × nbytes of float32."""
 
-    param_names = ("route", "nbytes")
     direction = _routes.FILE_TO_TENSOR
     params = (_routes.expressions(_routes.FILES), SIZES)
     contracts = _routes.contracts_of(_routes.FILES)

@@ -22,7 +22,6 @@ class Context:
     """Making the device's context: the first tensor on it, from before the driver is touched."""
 
     role = "context"
-    param_names = ()
     single_threaded = False
     number = 1
     asleep = True
@@ -82,7 +81,6 @@ class PinnedMemory:
     """Pinned memory for the first time in a process, after the context exists."""
 
     role = "pinned memory"
-    param_names = ("nbytes",)
     params = ([2**20, 64 * 2**20, 2**30],)
     single_threaded = False
     once = True

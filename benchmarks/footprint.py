@@ -23,7 +23,6 @@ CALLS = 8  # counted after as many that are not, so that the allocators have set
 class _Footprint:
     """route × nbytes of float32."""
 
-    param_names = ("route", "nbytes")
     timeout = 300
 
     def setup(self, route, nbytes):

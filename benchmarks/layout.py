@@ -19,8 +19,6 @@ SIZES = [8, 4 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
 class _Layout(_conversion._Conversion):
     """route × layout × nbytes of float32."""
 
-    param_names = ("route", "layout", "nbytes")
-
     def samples_for(self, route, layout, nbytes):
         return super().samples_for(route, "float32", nbytes)
 

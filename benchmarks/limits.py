@@ -13,7 +13,6 @@ class Memcpy:
     """C's memmove into a warm buffer: no copying route on one thread can be faster."""
 
     role = "memcpy"
-    param_names = ("nbytes",)
     params = (_sources.SIZES,)
 
     def setup(self, nbytes):
@@ -37,7 +36,6 @@ class Floor:
     """The harness itself: an empty statement, a call of an empty function, taking the next of rotated sources."""
 
     role = "harness"
-    param_names = ("statement",)
     statements = {
         "empty statement": "pass",
         "empty function": "nothing()",

@@ -40,7 +40,6 @@ class Hidden(_link._Ways):
     """
 
     role = "overlap"
-    param_names = ("direction", "memory", "nbytes")
     params = ([*_link.WAYS.values(), _link.BOTH], _transfer.HOSTS, [16 * 2**20, 64 * 2**20])
 
     def samples_for(self, direction, memory, nbytes):
@@ -146,7 +145,6 @@ class TrainingStep:
 
     title = "From NumPy batch to NumPy loss"
     beside = {"form": "naive", "called": "naive"}
-    param_names = ("form", "nbytes")
     params = (
         ["naive", "pinned", "pinned non_blocking", "prefetch", "already pinned", "loss read once"],
         [2**20, 16 * 2**20],
@@ -220,7 +218,6 @@ class DataLoader:
     title = "From a DataLoader to the device"
     across = "memory"
     beside = {"memory": "pageable", "called": "pageable"}
-    param_names = ("workers", "memory")
     params = ([0, 2], [_routes.PAGEABLE, _routes.PINNED])
     single_threaded = False
     count, features, batch = 128, 2**18, 16

@@ -31,7 +31,6 @@ class _Placed(_conversion._Conversion):
     """route × lying × nbytes of float32."""
 
     beside = {"lying": APART, "called": APART}
-    param_names = ("route", "lying", "nbytes")
 
     def samples_for(self, route, lying, nbytes):
         return super().samples_for(route, "float32", nbytes)
@@ -62,7 +61,6 @@ class _Fresh:
     """route × copied × nbytes of float32: of 100 fresh copies, all kept, how many are their source's neighbours."""
 
     title = "a hundred fresh copies that are kept"
-    param_names = ("route", "copied", "nbytes")
     orders = {"each when it is made": False, "when all are made": True}
 
     def track_neighbours(self, route, copied, nbytes):

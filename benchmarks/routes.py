@@ -31,39 +31,24 @@ Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measur
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from .contracts import (
-    ABORTS,
-    ACCUMULATES,
     ALIAS,
-    BUS_ERROR,
     CONVERSION,
     COPY,
-    COUNTS,
-    DETACHES,
     DEVICE_TO_HOST,
-    EXTENDS,
-    FEWER,
     FILE_TO_TENSOR,
-    FOLLOWS,
     HOST_TO_DEVICE,
-    INFINITE,
     INTO,
     NUMPY_TO_TORCH,
     PAGEABLE,
     PINNED,
     PROCESS_TO_PROCESS,
-    REAL_PART,
     REGISTERED,
-    SEGFAULT,
     TORCH_TO_NUMPY,
-    UNCONVERTED,
-    UNMASKED,
-    WARNS,
-    WARNS_EACH_TIME,
-    WORKS,
-    WRONG,
+    Does,
     Outcomes,
     Route,
 )
@@ -106,51 +91,60 @@ RAISES = "RuntimeError"  # as torch does most
 # numpy→torch: what torch.from_numpy does, and everything that is built on it
 FROM_NUMPY = _each(
     {
-        WORKS: ["complex", "empty", "strided", "unaligned"],
-        WARNS: ["broadcast", "read-only"],
-        UNMASKED: ["masked"],
+        Does.WORKS: ["complex", "empty", "strided", "unaligned"],
+        Does.WARNS: ["broadcast", "read-only"],
+        Does.UNMASKED: ["masked"],
         "ValueError": ["byte-swapped", "negative strides", "record field"],
         "TypeError": ["datetime64", "longdouble", "ml_dtypes", "object", "object of numbers", "structured"],
     }
 )
-ALL_WORK = _each({WORKS: FROM_NUMPY})
-COPIES_FIRST = _but(FROM_NUMPY, {WORKS: ["broadcast", "read-only"]})
-NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {WORKS: ["negative strides", "record field"]})
+ALL_WORK = _each({Does.WORKS: FROM_NUMPY})
+COPIES_FIRST = _but(FROM_NUMPY, {Does.WORKS: ["broadcast", "read-only"]})
+NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {Does.WORKS: ["negative strides", "record field"]})
+CASTS_FROM_NUMPY = {**FROM_NUMPY, "complex": Does.REAL_PART}
+CASTS_COPIES_FIRST = {**COPIES_FIRST, "complex": Does.REAL_PART}
 NUMPY_CASTS = _but(
-    ALL_WORK, {COUNTS: ["datetime64"], UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]}
+    {**ALL_WORK, "complex": Does.REAL_PART},
+    {Does.COUNTS: ["datetime64"], Does.UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]},
 )
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
-    **_each({WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
-    "masked": UNMASKED,
-    "negative strides": ABORTS,
+    **_each({Does.WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
+    "masked": Does.UNMASKED,
+    "negative strides": Does.ABORTS,
 }
-NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": INFINITE}
-DLPACK_COPIES_FIRST = _but(DLPACK, {WORKS: ["negative strides", "record field"]})
+NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": Does.INFINITE}
+DLPACK_COPIES = "torch>=2.9 numpy>=2.1"  # on demand
+DLPACK_COPIES_FIRST = _but(DLPACK, {Does.WORKS: ["negative strides", "record field"]})
 COPYTO = _but(
-    ALL_WORK, {UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
+    ALL_WORK, {Does.UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
 )
 LISTED = _but(
-    ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], WRONG: ["structured"]}
+    ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], Does.WRONG: ["structured"]}
 )
 # torch→numpy: what Tensor.numpy does
 NUMPY = _each(
     {
-        WORKS: ["complex", "empty", "expanded", "strided"],
+        Does.WORKS: ["complex", "empty", "expanded", "strided"],
         RAISES: ["conjugate view", "negative view", "requires grad"],
         "TypeError": ["float8", "quantized", "sparse"],
     }
 )
-DETACHED = {**NUMPY, "requires grad": DETACHES}
+DETACHED = {**NUMPY, "requires grad": Does.DETACHES}
 # copy_ reads whatever a tensor's memory means; the array's own memory is dense
-INTO_ARRAY = _but(DETACHED, {WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]})
-RESOLVED = _but(NUMPY, {WORKS: ["conjugate view", "negative view"]})
-TORCH_CASTS = _but(NUMPY, {REAL_PART: ["complex", "conjugate view"], WORKS: ["float8"], RAISES: ["quantized"]})
-TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": WORKS}
+INTO_ARRAY = _but(
+    DETACHED, {Does.WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]}
+)
+RESOLVED = _but(NUMPY, {Does.WORKS: ["conjugate view", "negative view"]})
+TORCH_CASTS = _but(
+    NUMPY, {Does.REAL_PART: ["complex", "conjugate view"], Does.WORKS: ["float8"], RAISES: ["quantized"]}
+)
+TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": Does.WORKS}
+ASTYPE = {**NUMPY, "complex": Does.REAL_PART}
 TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]})
 # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
-DENSE = _but(NUMPY, {WORKS: ["negative view"], RAISES: ["sparse"]})
-TORCH_LISTED = _each({WORKS: NUMPY, DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
+DENSE = _but(NUMPY, {Does.WORKS: ["negative view"], RAISES: ["sparse"]})
+TORCH_LISTED = _each({Does.WORKS: NUMPY, Does.DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
 # What routes of contiguous results copy: the layouts that people call them for
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
@@ -161,104 +155,20 @@ BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 
 
-def _to_torch(expression: str, memory: str, inputs: Outcomes = FROM_NUMPY, **promises: Any) -> Route:
-    return Route(expression, NUMPY_TO_TORCH, memory, inputs=inputs, **promises)
-
-
-def _to_numpy(expression: str, memory: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
-    return Route(expression, TORCH_TO_NUMPY, memory, inputs=inputs, **{"refuses": NO_BFLOAT16, **promises})
-
-
-def _cast(
-    expression: str, memory: str = COPY, inputs: Outcomes = FROM_NUMPY, casts_to: str = "float32", **promises: Any
-) -> Route:
-    families = {"float16": (TO_FLOAT16,), "bfloat16": (TO_BFLOAT16,)}.get(casts_to, (CASTING,))
-    inputs = {**inputs, "complex": REAL_PART}
-    return Route(expression, NUMPY_TO_TORCH, memory, casts_to, inputs=inputs, **{"families": families, **promises})
-
-
-def _cast_by_torch(
-    expression: str, casts_to: str, family: str, inputs: Outcomes = TORCH_CASTS, **promises: Any
-) -> Route:
-    return _to_numpy(expression, ALIAS, inputs, refuses={}, casts_to=casts_to, families=(family,), **promises)
-
-
-def _resolving(expression: str, inputs: Outcomes, needs: str) -> Route:
-    copies = ("conjugate view", "negative view")
-    return _to_numpy(expression, ALIAS, inputs, copies=copies, needs=needs, hazard=_PERHAPS_A_COPY)
-
-
 HOSTS = (PAGEABLE, PINNED)
 ANY_HOST = (*HOSTS, REGISTERED)
-# What several routes to the device promise alike
-CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
-FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
-TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
-MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
-CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
 # A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
 # fills the same buffer again and again
-MOVED, FILLED = {"requires grad": FOLLOWS}, {"requires grad": ACCUMULATES}
-
-
-def _to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
-    usual = {"host_memory": ANY_HOST, "families": (TRANSFER,)}
-    return Route(expression, HOST_TO_DEVICE, memory, **{**usual, **promises})
-
-
-def _early_to_device(expression: str, memory: str = COPY, **promises: Any) -> Route:
-    if "hazard" not in promises:
-        # what is pageable has left its source when the call returns
-        promises.update(hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
-    return _to_device(expression, memory, non_blocking=True, **promises)
-
-
-def _staged(expression: str, **promises: Any) -> Route:
-    usual = {"host_memory": (PAGEABLE,), "hazard": _WAIT_BEFORE_REFILL}
-    return _early_to_device(expression, INTO, **{**usual, **promises})
-
-
-def _to_host(expression: str, memory: str = COPY, **promises: Any) -> Route:
-    usual = {"host_memory": (PAGEABLE,), "families": (TRANSFER,)}
-    return Route(expression, DEVICE_TO_HOST, memory, **{**usual, **promises})
-
-
-def _early_to_host(expression: str, memory: str, **promises: Any) -> Route:
-    promises.update(non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY)
-    return _to_host(expression, memory, **promises)
-
-
-def _to_array(expression: str, inputs: Outcomes = NUMPY, **promises: Any) -> Route:
-    return _to_host(expression, inputs=inputs, array=True, **promises)
-
-
+MOVED, FILLED = {"requires grad": Does.FOLLOWS}, {"requires grad": Does.ACCUMULATES}
 # file→tensor. What maps a file dies when somebody cuts it short meanwhile, what has read it does not. Where the file
 # says nothing of how many numbers it holds, a shorter one is taken for whole.
-READ = _each({"FileNotFoundError": ["missing"], "ValueError": ["cut short"], WORKS: ["cut short in use", "written to"]})
-MAPPED = {**READ, "cut short in use": BUS_ERROR}
-MAPPED_RAW = {**MAPPED, "cut short": FEWER}
+READ = _each(
+    {"FileNotFoundError": ["missing"], "ValueError": ["cut short"], Does.WORKS: ["cut short in use", "written to"]}
+)
+MAPPED = {**READ, "cut short in use": Does.BUS_ERROR}
+MAPPED_RAW = {**MAPPED, "cut short": Does.FEWER}
+KILLED = {"written to": Does.SEGFAULT}
 FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
-
-
-def _from_file(expression: str, inputs: Outcomes, memory: str = COPY, **promises: Any) -> Route:
-    return Route(expression, FILE_TO_TENSOR, memory, inputs=inputs, families=(FILES,), **promises)
-
-
-def _read_only(expression: str, inputs: Outcomes) -> Route:
-    return _from_file(expression, {**inputs, "written to": SEGFAULT}, ALIAS, hazard=_READ_ONLY_MAP)
-
-
-def _shared(expression: str, memory: str, **promises: Any) -> Route:
-    return Route(expression, PROCESS_TO_PROCESS, memory, families=(SHARED,), **promises)
-
-
-def _over_block(expression: str) -> Route:
-    return _shared(expression, ALIAS, inputs={"closed in use": SEGFAULT}, hazard=_CLOSED_BELOW)
-
-
-def _handed_over(expression: str, memory: str, **promises: Any) -> Route:
-    return Route(expression, PROCESS_TO_PROCESS, memory, families=(HANDED_OVER,), **promises)
-
 
 _SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
 _PINS_EACH_CALL = (
@@ -281,7 +191,6 @@ _NO_CAST = "shares the memory of a source that is float32 already"
 _INFINITE = "numbers beyond 65,504 become infinite"
 _NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 already"
 _INFINITE_AND_WARNS = f"{_INFINITE}, of which NumPy warns from 1.24 on"
-_FEW_DIGITS = "keeps two or three decimal digits"
 _PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
 _READ_ONLY_MAP = "writing to the tensor kills the process: the warning, once a process, says undefined"
 _WRITES_THROUGH = "a write to the tensor is a write to the file"
@@ -291,23 +200,47 @@ _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
 
+# What several routes promise alike; what an entry says otherwise counts
+_to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
+_asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), needs="torch>=1.11")
+_to_numpy = partial(Route, direction=TORCH_TO_NUMPY, inputs=NUMPY, refuses=NO_BFLOAT16)
+_to_dlpack = partial(_to_numpy, refuses={"bfloat16": "RuntimeError"})
+_resolving = partial(_to_numpy, memory=ALIAS, copies=("conjugate view", "negative view"), hazard=_PERHAPS_A_COPY)
+_cast = partial(Route, direction=NUMPY_TO_TORCH, casts_to="float32", inputs=CASTS_FROM_NUMPY, families=(CASTING,))
+_to_float16 = partial(_cast, casts_to="float16", families=(TO_FLOAT16,))
+_to_bfloat16 = partial(_cast, casts_to="bfloat16", families=(TO_BFLOAT16,), caution="keeps two or three decimal digits")
+_cast_by_torch = partial(Route, direction=TORCH_TO_NUMPY, inputs=TORCH_CASTS)
+_from_bfloat16 = partial(_cast_by_torch, families=(BFLOAT16,))
+_numpy_float16 = partial(_cast_by_torch, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,))
+_batch = partial(Route, direction=NUMPY_TO_TORCH, families=(BATCHES,))
+_stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
+_from_file = partial(Route, direction=FILE_TO_TENSOR, families=(FILES,))
+_mapped_raw = partial(_from_file, inputs=MAPPED_RAW)
+_read_only = partial(_from_file, memory=ALIAS, hazard=_READ_ONLY_MAP)
+_shared = partial(Route, direction=PROCESS_TO_PROCESS, families=(SHARED,))
+_over_block = partial(_shared, memory=ALIAS, inputs={"closed in use": Does.SEGFAULT}, hazard=_CLOSED_BELOW)
+_handed_over = partial(Route, direction=PROCESS_TO_PROCESS, families=(HANDED_OVER,))
+_to_device = partial(Route, direction=HOST_TO_DEVICE, host_memory=ANY_HOST, families=(TRANSFER,))
+_early_to_device = partial(_to_device, non_blocking=True)
+# what is pageable has left its source when the call returns
+_in_flight = partial(_early_to_device, hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
+_staged = partial(_early_to_device, memory=INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL)
+_to_host = partial(Route, direction=DEVICE_TO_HOST, host_memory=(PAGEABLE,), families=(TRANSFER,))
+_early_to_host = partial(_to_host, non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY)
+_to_array = partial(_to_host, inputs=NUMPY, array=True)
+CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
+FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
+TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
+MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
+CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
+
 ROUTES = (
     # NumPy to torch
     _to_torch("torch.from_numpy(a)", ALIAS, families=MAIN),
     _to_torch("torch.as_tensor(a)", ALIAS, families=MAIN),
-    _to_torch(
-        "torch.asarray(a)",
-        ALIAS,
-        copies=("0-d",),
-        families=MAIN,
-        needs="torch>=1.11",
-        hazard="copies a 0-d array, shares any other",
-    ),
-    _to_torch(
+    _asarray("torch.asarray(a)", families=MAIN, hazard="copies a 0-d array, shares any other"),
+    _asarray(
         "torch.asarray(a, copy=False)",
-        ALIAS,
-        copies=("0-d",),
-        needs="torch>=1.11",
         hazard="copies a 0-d array all the same, and raises where any other would have to be copied",
     ),
     _to_torch("torch.asarray(a, copy=True)", COPY, inputs=COPIES_FIRST, needs="torch>=1.11"),
@@ -325,16 +258,14 @@ ROUTES = (
         needs="torch>=1.10",
         hazard="shares a read-only array without a warning, and aborts the process on negative strides",
     ),
-    _to_torch(
-        "torch.from_dlpack(a, copy=True)", COPY, inputs=DLPACK_COPIES_FIRST, needs="torch>=2.9 numpy>=2.1", memmove=True
-    ),
+    _to_torch("torch.from_dlpack(a, copy=True)", COPY, inputs=DLPACK_COPIES_FIRST, needs=DLPACK_COPIES, memmove=True),
     _to_torch(
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
         inputs={
-            **_each({WRONG: FROM_NUMPY, WORKS: ["complex", "unaligned"]}),
+            **_each({Does.WRONG: FROM_NUMPY, Does.WORKS: ["complex", "unaligned"]}),
             **_each({RAISES: ["broadcast", "negative strides", "record field", "strided"]}),
-            **{"empty": "ValueError", "masked": UNMASKED, "read-only": WARNS},
+            **{"empty": "ValueError", "masked": Does.UNMASKED, "read-only": Does.WARNS},
         },
         needs="torch>=1.10",
         hazard="reinterprets the bytes whatever they are, and flattens the shape",
@@ -342,7 +273,7 @@ ROUTES = (
     _to_torch(
         "torch.utils.data.default_convert(a)",
         ALIAS,
-        inputs=_but(FROM_NUMPY, {UNCONVERTED: ["masked", "object", "object of numbers"]}),
+        inputs=_but(FROM_NUMPY, {Does.UNCONVERTED: ["masked", "object", "object of numbers"]}),
         needs="torch>=1.11",
         hazard="gives back what it does not know, such as masked arrays and those of objects or strings",
     ),
@@ -352,8 +283,8 @@ ROUTES = (
     _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, **BY_ELEMENT),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
-    _resolving("t.numpy(force=True)", {**RESOLVED, "requires grad": DETACHES}, needs="torch>=1.13"),
-    _resolving("t.resolve_conj().resolve_neg().numpy()", RESOLVED, needs="torch>=1.10"),
+    _resolving("t.numpy(force=True)", inputs={**RESOLVED, "requires grad": Does.DETACHES}, needs="torch>=1.13"),
+    _resolving("t.resolve_conj().resolve_neg().numpy()", inputs=RESOLVED, needs="torch>=1.10"),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_numpy("t.cpu().numpy()", ALIAS),
@@ -371,27 +302,20 @@ ROUTES = (
     _to_numpy(
         "np.array(t)",
         COPY,
-        inputs=_but(NUMPY, {WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
+        inputs=_but(NUMPY, {Does.WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
         memmove=True,
         hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
     ),
     _to_numpy("t.__array__()", ALIAS),
-    _to_numpy(
+    _to_dlpack(
         "np.from_dlpack(t)",
         ALIAS,
-        inputs={**TO_DLPACK, "negative view": WRONG},
-        refuses={"bfloat16": "RuntimeError"},
+        inputs={**TO_DLPACK, "negative view": Does.WRONG},
         families=MAIN,
         needs="numpy>=1.23",
         hazard="a negative view (such as torch.imag of a conjugate) gets the wrong sign",
     ),
-    _to_numpy(
-        "np.from_dlpack(t, copy=True)",
-        COPY,
-        inputs={**TO_DLPACK, "negative view": WORKS},
-        refuses={"bfloat16": "RuntimeError"},
-        needs="torch>=2.9 numpy>=2.1",
-    ),
+    _to_dlpack("np.from_dlpack(t, copy=True)", inputs={**TO_DLPACK, "negative view": Does.WORKS}, needs=DLPACK_COPIES),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
     _to_numpy("torch.from_numpy(b).copy_(t)", INTO, inputs=INTO_ARRAY, families=MAIN),
     _to_numpy("np.array(t.tolist())", COPY, inputs=TORCH_LISTED, refuses={}, **BY_ELEMENT),
@@ -400,103 +324,82 @@ ROUTES = (
     _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).float()", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
-    _cast("torch.tensor(a, dtype=torch.float32)", inputs=COPIES_FIRST),
+    _cast("torch.tensor(a, dtype=torch.float32)", inputs=CASTS_COPIES_FIRST),
     _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
-    _cast_by_torch("t.float().numpy()", "float32", BFLOAT16, caution=_NO_CAST),
-    _cast_by_torch(
+    _from_bfloat16("t.float().numpy()", ALIAS, casts_to="float32", caution=_NO_CAST),
+    _from_bfloat16(
         "t.view(torch.int16).numpy()",
-        "int16",
-        BFLOAT16,
-        _but(DETACHED, {WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
+        ALIAS,
+        casts_to="int16",
+        inputs=_but(DETACHED, {Does.WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
         view=True,
         hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
     ),
     # To 16 bits: which of the two casts faster
-    _cast("torch.from_numpy(a).half()", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast("torch.from_numpy(a).to(torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast("torch.from_numpy(a.astype(np.float16))", COPY, NUMPY_CASTS_TO_16, "float16", caution=_INFINITE_AND_WARNS),
-    _cast("torch.tensor(a, dtype=torch.float16)", inputs=COPIES_FIRST, casts_to="float16", caution=_INFINITE),
-    _cast("torch.as_tensor(a, dtype=torch.float16)", ALIAS, casts_to="float16", caution=_NO_CAST_TO_16),
-    _cast("torch.from_numpy(a).bfloat16()", casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast("torch.from_numpy(a).to(torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast("torch.tensor(a, dtype=torch.bfloat16)", inputs=COPIES_FIRST, casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast("torch.as_tensor(a, dtype=torch.bfloat16)", casts_to="bfloat16", caution=_FEW_DIGITS),
-    _cast_by_torch("t.half().numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
-    _cast_by_torch("t.to(torch.float16).numpy()", "float16", TO_FLOAT16, TORCH_CASTS_TO_16, caution=_NO_CAST_TO_16),
-    _to_numpy(
-        "t.numpy().astype(np.float16)",
-        COPY,
-        inputs={**NUMPY, "complex": REAL_PART},
-        casts_to="float16",
-        families=(TO_FLOAT16,),
-        caution=_INFINITE_AND_WARNS,
-    ),
+    _to_float16("torch.from_numpy(a).half()", ALIAS, caution=_NO_CAST_TO_16),
+    _to_float16("torch.from_numpy(a).to(torch.float16)", ALIAS, caution=_NO_CAST_TO_16),
+    _to_float16("torch.from_numpy(a.astype(np.float16))", inputs=NUMPY_CASTS_TO_16, caution=_INFINITE_AND_WARNS),
+    _to_float16("torch.tensor(a, dtype=torch.float16)", inputs=CASTS_COPIES_FIRST, caution=_INFINITE),
+    _to_float16("torch.as_tensor(a, dtype=torch.float16)", ALIAS, caution=_NO_CAST_TO_16),
+    _to_bfloat16("torch.from_numpy(a).bfloat16()"),
+    _to_bfloat16("torch.from_numpy(a).to(torch.bfloat16)"),
+    _to_bfloat16("torch.tensor(a, dtype=torch.bfloat16)", inputs=CASTS_COPIES_FIRST),
+    _to_bfloat16("torch.as_tensor(a, dtype=torch.bfloat16)"),
+    _numpy_float16("t.half().numpy()", ALIAS, caution=_NO_CAST_TO_16),
+    _numpy_float16("t.to(torch.float16).numpy()", ALIAS, caution=_NO_CAST_TO_16),
+    _numpy_float16("t.numpy().astype(np.float16)", inputs=ASTYPE, refuses=NO_BFLOAT16, caution=_INFINITE_AND_WARNS),
     # Layout: routes that matter where the source is not contiguous
     _to_torch("torch.from_numpy(a).contiguous()", ALIAS, copies=(*NOT_CONTIGUOUS, "broadcast"), families=(LAYOUT,)),
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
-        inputs=_but(FROM_NUMPY, {WORKS: ["broadcast", "negative strides", "record field"]}),
+        inputs=_but(FROM_NUMPY, {Does.WORKS: ["broadcast", "negative strides", "record field"]}),
         copies=(*NOT_CONTIGUOUS, "broadcast", "negative strides", "record field"),
         families=(LAYOUT,),
         hazard=_NEVER_0D,
     ),
-    _to_numpy("t.contiguous().numpy()", ALIAS, DENSE, copies=(*NOT_DENSE, "negative view"), families=(LAYOUT,)),
+    _to_numpy("t.contiguous().numpy()", ALIAS, inputs=DENSE, copies=(*NOT_DENSE, "negative view"), families=(LAYOUT,)),
     _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, copies=NOT_DENSE, families=(LAYOUT,), hazard=_NEVER_0D),
     # Many small arrays, nested containers
-    Route(
-        "torch.tensor(arrays)",
-        NUMPY_TO_TORCH,
-        COPY,
-        families=(BATCHES,),
-        per_element=True,
-        hazard="converts element by element and warns once a process",
+    _batch("torch.tensor(arrays)", per_element=True, hazard="converts element by element and warns once a process"),
+    _batch("torch.from_numpy(np.stack(arrays))"),
+    _batch("torch.stack([torch.from_numpy(x) for x in arrays])"),
+    _batch("torch.tensor(np.array(arrays))"),
+    _batch("torch.from_numpy(np.array(arrays))"),
+    _batch("torch.utils.data.default_collate(arrays)", needs="torch>=1.11"),
+    _stack("torch.stack(tensors).numpy()"),
+    _stack("np.stack([t.numpy() for t in tensors])"),
+    _stack("np.stack(tensors)"),
+    _stack(
+        "np.array(tensors)", needs="numpy>=1.25", caution="before NumPy 1.25 it gives an array of objects, or raises"
     ),
-    Route("torch.from_numpy(np.stack(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.stack([torch.from_numpy(x) for x in arrays])", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.tensor(np.array(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.from_numpy(np.array(arrays))", NUMPY_TO_TORCH, COPY, families=(BATCHES,)),
-    Route("torch.utils.data.default_collate(arrays)", NUMPY_TO_TORCH, COPY, families=(BATCHES,), needs="torch>=1.11"),
-    Route("torch.stack(tensors).numpy()", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
-    Route("np.stack([t.numpy() for t in tensors])", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
-    Route("np.stack(tensors)", TORCH_TO_NUMPY, COPY, families=(STACKS,)),
-    Route(
-        "np.array(tensors)",
-        TORCH_TO_NUMPY,
-        COPY,
-        families=(STACKS,),
-        needs="numpy>=1.25",
-        caution="before NumPy 1.25 it gives an array of objects, or raises",
-    ),
-    Route("map_tree(torch.Tensor.numpy, tree)", TORCH_TO_NUMPY, ALIAS, families=(TREES,)),
-    Route("map_tree(torch.from_numpy, tree)", NUMPY_TO_TORCH, ALIAS, families=(TREES,)),
+    Route("map_tree(torch.Tensor.numpy, tree)", ALIAS, TORCH_TO_NUMPY, families=(TREES,)),
+    Route("map_tree(torch.from_numpy, tree)", ALIAS, NUMPY_TO_TORCH, families=(TREES,)),
     # Files
-    _read_only("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", MAPPED_RAW),
-    _from_file("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))", MAPPED_RAW),
-    _from_file(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))", MAPPED_RAW, ALIAS, caution=_WRITES_THROUGH
-    ),
-    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", MAPPED),
-    _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", MAPPED),
+    _read_only("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", inputs={**MAPPED_RAW, **KILLED}),
+    _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))"),
+    _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))", ALIAS, caution=_WRITES_THROUGH),
+    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, **KILLED}),
+    _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", inputs=MAPPED),
     _from_file(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
-        {**MAPPED, "cut short": EXTENDS},
         ALIAS,
+        inputs={**MAPPED, "cut short": Does.EXTENDS},
         hazard=f"{_WRITES_THROUGH}, and one that is too short is made as long as its header says, with zeros",
     ),
-    _from_file("torch.from_file(path, size=size, dtype=torch.float32)", FROM_FILE),
+    _from_file("torch.from_file(path, size=size, dtype=torch.float32)", inputs=FROM_FILE),
     _from_file(
         "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
-        _but(MAPPED, {EXTENDS: ["missing", "cut short"]}),
         ALIAS,
+        inputs=_but(MAPPED, {Does.EXTENDS: ["missing", "cut short"]}),
         hazard=_MAKES_A_FILE,
     ),
     _from_file(
-        "torch.load(path, mmap=True, weights_only=True)", {**MAPPED, "cut short": "OSError"}, needs="torch>=2.1"
+        "torch.load(path, mmap=True, weights_only=True)", inputs={**MAPPED, "cut short": "OSError"}, needs="torch>=2.1"
     ),
-    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", {**READ, "cut short": FEWER}),
-    _from_file("torch.from_numpy(np.load(path))", READ),
-    _from_file("torch.load(path, weights_only=True)", {**READ, "cut short": "OSError"}),
+    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", inputs={**READ, "cut short": Does.FEWER}),
+    _from_file("torch.from_numpy(np.load(path))", inputs=READ),
+    _from_file("torch.load(path, weights_only=True)", inputs={**READ, "cut short": "OSError"}),
     # Between processes
     _shared("np.copyto(block, a)", INTO),
     _shared(
@@ -517,10 +420,10 @@ ROUTES = (
     _handed_over("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
     # Host to device
     _to_device("t.to(device)", inputs=MOVED),
-    _early_to_device("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
+    _in_flight("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
     _to_device("t.cuda()", inputs=MOVED, needs="cuda"),
     _to_device("d.copy_(t)", INTO, inputs=FILLED),
-    _early_to_device("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
+    _in_flight("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
     _early_to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
     _staged("s.copy_(t); d.copy_(s, non_blocking=True)"),
     _staged(
@@ -529,26 +432,26 @@ ROUTES = (
         hazard="the copy runs on a side stream: the current stream waits for it, the host does not",
     ),
     _to_device("torch.from_numpy(a).to(device)", array=True),
-    _early_to_device("torch.from_numpy(a).to(device, non_blocking=True)", array=True),
+    _in_flight("torch.from_numpy(a).to(device, non_blocking=True)", array=True),
     _to_device("torch.tensor(a, device=device)", array=True),
     _to_device("torch.as_tensor(a, device=device)", array=True),
     _to_device("torch.asarray(a, device=device)", array=True),
     _to_device("d.copy_(torch.from_numpy(a))", INTO, array=True),
     _staged("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", array=True),
     _to_device("t.to(device, torch.float32)", **CASTS),
-    _early_to_device("t.to(device, torch.float32, non_blocking=True)", caution=_CASTS_THERE, **CASTS),
+    _in_flight("t.to(device, torch.float32, non_blocking=True)", caution=_CASTS_THERE, **CASTS),
     _to_device("t.float().to(device)", **CASTS),
     # the copy waits, and the cast is queued behind it
     _to_device("t.to(device).float()", non_blocking=True, **FROM_UINT8),
-    _early_to_device("t.to(device, non_blocking=True).float()", **FROM_UINT8),
+    _in_flight("t.to(device, non_blocking=True).float()", **FROM_UINT8),
     _to_device("t.to(device, torch.bfloat16)", **CASTS_TO_BFLOAT16),
     _to_device("t.bfloat16().to(device)", **CASTS_TO_BFLOAT16),
     # the copy waits, and the cast is queued behind it
     _to_device("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
-    _early_to_device("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
+    _in_flight("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
     # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
-    _early_to_device("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
+    _in_flight("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
     _to_device("d.copy_(m)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
     _early_to_device("d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
     _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
@@ -560,17 +463,15 @@ ROUTES = (
     _early_to_host("h.copy_(t, non_blocking=True)", INTO, inputs=FILLED, host_memory=HOSTS),
     _to_array("t.cpu().numpy()"),
     _to_array("t.to('cpu').numpy()"),
-    _to_array("t.detach().cpu().numpy()", DETACHED),
-    _to_array("t.cpu().detach().numpy()", DETACHED),
-    _to_array("t.detach().to('cpu').numpy()", DETACHED),
-    _to_array("t.cpu().data.numpy()", DETACHED, hazard=_LEGACY_DATA),
-    _to_array("t.numpy(force=True)", DETACHED, needs="torch>=1.13"),
+    _to_array("t.detach().cpu().numpy()", inputs=DETACHED),
+    _to_array("t.cpu().detach().numpy()", inputs=DETACHED),
+    _to_array("t.detach().to('cpu').numpy()", inputs=DETACHED),
+    _to_array("t.cpu().data.numpy()", inputs=DETACHED, hazard=_LEGACY_DATA),
+    _to_array("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
     _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
-    _to_array("t.cpu().detach().numpy().copy()", DETACHED, hazard="t.cpu() is a copy already"),
-    _to_array("h.copy_(t).numpy()", memory=INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
-    _to_array(
-        "buffers.start(t); buffers.read()", memory=INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE
-    ),
+    _to_array("t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"),
+    _to_array("h.copy_(t).numpy()", INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
+    _to_array("buffers.start(t); buffers.read()", INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE),
     _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
     _to_array("t.cpu().float().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,)),
@@ -579,10 +480,10 @@ ROUTES = (
     _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
     _to_device("map_tree(lambda x: x.to(device), tree)", **TREES_THERE),
-    _early_to_device("map_tree(lambda x: x.to(device, non_blocking=True), tree)", **TREES_THERE),
+    _in_flight("map_tree(lambda x: x.to(device, non_blocking=True), tree)", **TREES_THERE),
     _to_device("[x.to(device) for x in tensors]", **MANY_THERE),
-    _early_to_device("[x.to(device, non_blocking=True) for x in tensors]", **MANY_THERE),
-    _early_to_device(
+    _in_flight("[x.to(device, non_blocking=True) for x in tensors]", **MANY_THERE),
+    _in_flight(
         "torch._foreach_copy_(ds, tensors, non_blocking=True)",
         INTO,
         needs="torch>=2.1",

@@ -7,7 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-LONGEST_REASON = 300  # letters of why a cell failed
 LONGEST_LINE = 120  # letters of an error's first line: of a longer one the first sentence says what happened
 NOTES = {}  # what this process found out before its samples, and is logged with them
 GONE = "the device was lost: "  # how the reason of a skip begins that says so
@@ -72,38 +71,3 @@ def is_torchs(error):
     raised = dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
     torch = Path(sys.modules["torch"].__file__).resolve().parent
     return not raised or torch in Path(code.co_filename).parents
-
-
-class Logged:
-    """Of an asv benchmark: why a cell is skipped or fails is logged."""
-
-    def do_setup(self):
-        """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
-        if self.needs_device and (why := lost()):
-            self.log_skip(f"{GONE}{why}")
-            return True
-        try:
-            for setup in self._setups:
-                setup(*self._build_params())
-        except Exception as error:
-            if not self.log_why(error):
-                raise
-            return True
-        return False
-
-    def log_why(self, error):
-        """Log why a cell has no figure; whether that is no failure: the cell does not exist here."""
-        skipped = isinstance(error, NotImplementedError) and not is_torchs(error)
-        if skipped:
-            self.log_skip(error)
-        else:  # asv prints why a cell failed, once, and keeps nothing of it
-            self.log(failed=f"{type(error).__name__}: {first_sentence(error)}"[:LONGEST_REASON])
-        return skipped
-
-    def log_skip(self, reason):
-        print(f"asv: skipped: {reason}")
-        self.log(skipped=str(reason))
-
-    def log(self, **record):
-        """The same of this cell, with its parameters as asv writes them."""
-        log(benchmark=self.name, params=[repr(value) for value in self._current_params], **record)

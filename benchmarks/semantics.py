@@ -64,8 +64,6 @@ def dtype_name(values):
 class _Semantics:
     """route × dtype."""
 
-    param_names = ("route", "dtype")
-
     def setup(self, route, dtype):
         self.route = _routes.find(route, self.direction)
         self.source = _sources.source(self.route, dtype, NBYTES)
@@ -96,7 +94,6 @@ class TorchToNumpy(_Semantics):
 class RequiresGrad:
     """Whether a route takes a float32 tensor that requires grad."""
 
-    param_names = ("route",)
     params = (_conversion.TorchToNumpy.params[0],)
     direction = _routes.TORCH_TO_NUMPY
 

@@ -152,7 +152,6 @@ class Elsewhere:
 class _Settings:
     """route × setting × nbytes."""
 
-    param_names = ("route", "setting", "nbytes")
     single_threaded = False  # this process waits for the other one
     direction = _routes.NUMPY_TO_TORCH
     timeout = 300

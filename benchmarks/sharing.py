@@ -29,7 +29,6 @@ SHARED = "/dev/shm"  # where Linux keeps memory that processes share
 class _Shared:
     """route × nbytes of float32."""
 
-    param_names = ("route", "nbytes")
     direction = _routes.PROCESS_TO_PROCESS
     timeout = 300
 

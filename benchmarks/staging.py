@@ -70,7 +70,6 @@ class PinnedBlock:
 
     title = "pinned memory that a tensor of one byte more takes"
     multiple_of = "nbytes"
-    param_names = ("nbytes",)
     params = ([2**20, 64 * 2**20],)
     timeout = 120
 

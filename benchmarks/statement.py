@@ -25,25 +25,43 @@ from asv_runner.benchmarks.track import TrackBenchmark
 
 from . import contracts, devices, nvml, sampling_log, timing, version
 
+LONGEST_REASON = 300  # letters of why a cell failed
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 # What a benchmark may say of how it is timed: as timing.Timing takes it, and what else
 TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "warmup_time")
 SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": False, "light": False, "timed_by": None}
 
 
-class _Declared(sampling_log.Logged):
-    """Of an asv benchmark: what its family declares, its question, and the version of what decides its figures."""
+class _Declared:
+    """Of an asv benchmark: what its family declares, its question, the version of what decides its figures, and why a
+    cell has none. Parameters have the names of the method's, where no ``param_names`` names them.
+    """
 
     deciding = ()  # what decides those of all benchmarks of a type: (file, name)
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
+        named = [*inspect.signature(func).parameters][bool(self._setup_cache) :]  # whose result comes first
+        self.param_names = [*_get_first_attr(attr_sources, "param_names", named)]
         for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv describes no tuples
             setattr(self, each, _get_first_attr(attr_sources, each, default))
         text = inspect.getdoc(inspect.getmodule(version.owner(func))) or ""
         self.question = " ".join(text.split("\n\n")[0].split())  # the first paragraph of its file's docstring
         self.version = version.version_of(func, *self.deciding, spoken=contracts.SPOKEN)
         self.version_alts = ()
+
+    def do_setup(self):
+        """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
+        try:
+            if self.needs_device and (why := sampling_log.lost()):
+                raise NotImplementedError(f"{sampling_log.GONE}{why}")
+            for setup in self._setups:
+                setup(*self._build_params())
+        except Exception as error:
+            if not self.log_why(error):
+                raise
+            return True
+        return False
 
     def run(self, *params):
         """What ``take`` gives; logged is why it gives nothing."""
@@ -56,9 +74,22 @@ class _Declared(sampling_log.Logged):
                 raise SkipNotImplemented(str(error)) from None
             raise
 
+    def log_why(self, error):
+        """Log why a cell has no figure; whether that is no failure: the cell does not exist here."""
+        skipped = isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error)
+        if skipped:
+            print(f"asv: skipped: {error}")
+            self.log(skipped=str(error))
+        else:  # asv prints why a cell failed, once, and keeps nothing of it
+            self.log(failed=f"{type(error).__name__}: {sampling_log.first_sentence(error)}"[:LONGEST_REASON])
+        return skipped
+
+    def log(self, **record):
+        """Log it of this cell, with its parameters as asv writes them."""
+        sampling_log.log(benchmark=self.name, params=[repr(value) for value in self._current_params], **record)
+
     def log_figures(self, began, **figures):
-        took = round(time.perf_counter() - began, 4)
-        self.log(version=self.version, **figures, took=took)
+        self.log(version=self.version, **figures, took=round(time.perf_counter() - began, 4))
 
 
 class CountBenchmark(_Declared, TrackBenchmark):

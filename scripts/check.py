@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 from cli import Parser, UserError
 
-CHECKS = ("timing", "noise", "advice", "history")
+# Name -> module and function of checking
+CHECKS = {"timing": "planted.timing", "noise": "planted.noise", "advice": "advice.main", "history": "history.main"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.parse_args([name])
     if name == "advice" and not hasattr(os, "fork"):
         raise UserError("this check forks processes, which this system cannot")
-    return importlib.import_module(f"checking.{name}").main(rest)
+    module, _, function = CHECKS[name].partition(".")
+    return int(getattr(importlib.import_module(f"checking.{module}"), function)(rest))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import io
-import math
 import os
 import re
 import signal
@@ -12,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,16 +23,9 @@ class UserError(Exception):
     """Something the person at the keyboard can mend; its text says what to do."""
 
 
-class Ended(KeyboardInterrupt):
-    """By a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.code = 128 + number
-
-
-def _ended(number: int, frame: FrameType | None) -> NoReturn:
-    raise Ended(number)
+def _ended(number: int, frame: Any) -> NoReturn:
+    """Ended by a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
+    raise KeyboardInterrupt(number)
 
 
 ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
@@ -43,10 +34,8 @@ ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'tor
 class Parser(argparse.ArgumentParser):
     """argparse, with the error in one line."""
 
-    def __init__(self, docstring: str | None) -> None:
-        super().__init__(
-            description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-        )
+    def __init__(self, about: str | None) -> None:
+        super().__init__(description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
 
     def option(self, words: str, about: str, **more: Any) -> None:
         """An option, as its help shows it: "--keep N" takes a whole number, see TAKES, and "--resume" nothing, unless
@@ -119,11 +108,10 @@ def bytes_of(text: str) -> int | None:
 def share(text: str, ends: bool = False) -> float:
     """A relative size, "1%", "1 %" or "0.01", as 0.01; above 0 and below 1, or one of them where ``ends`` may be."""
     number = text.strip()
-    percent = number.endswith("%")
     try:
-        value = float(number.removesuffix("%")) / (100 if percent else 1)
+        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
-        value = math.nan
+        value = -1.0
     if not (0 < value < 1 or (ends and value in (0, 1))):
         raise UserError(f"{text!r} is no share: write 1% or 0.01")
     return value
@@ -184,8 +172,8 @@ def ended(error: BaseException) -> int:
         return GONE
     if isinstance(error, KeyboardInterrupt):
         print(file=sys.stderr)  # below ^C
-        said, code = "interrupted", error.code if isinstance(error, Ended) else 130
-    elif isinstance(error, UserError):
+        said, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]
+    elif type(error).__name__ == UserError.__name__ or isinstance(error, UserError):  # asv has one, too
         said = str(error)
     elif isinstance(error, OSError):
         said = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
@@ -249,11 +237,9 @@ def unexpected(error: BaseException) -> str:
     import traceback
 
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", errors="backslashreplace", prefix="numpy-torch-", suffix=".txt", delete=False
-        ) as file:
+        handle, details = tempfile.mkstemp(".txt", "numpy-torch-")
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(traceback.format_exception(error))
-            details = file.name
     except OSError:
         details = "none, for no directory of temporary files can be written: set TMPDIR"
     return f"unexpected {type(error).__name__}: {line(str(error))} (a defect of this suite; details: {details})"

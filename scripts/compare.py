@@ -67,8 +67,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
     """Measure both sides in turns; the two checkouts that hold the results."""
     from analysis.comparison import compare_named, to_measure_again
-    from measuring import plans
-    from measuring.runner import Plan
+    from measuring import runner
     from toolchains import environments
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
@@ -77,8 +76,8 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or environments.machine_name()
-    plan = Plan(machine, chosen.profile, chosen.only, plans.ROUNDS, command=command(chosen))
-    first, second = plans.measure_sides(targets, plan, again)
+    plan = runner.Plan(machine, chosen.profile, chosen.only, runner.ROUNDS, command=command(chosen))
+    first, second = runner.measure_sides(targets, plan, again)
     return str(first), str(second)
 
 

@@ -25,13 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import RESULTS, ROOT, Parser, UserError
+from cli import ROOT, Parser, UserError
 from measuring import fleet
 from measuring.engine import check_asv, keep, new_id
 from measuring.fleet import DEBUG, SLURM, Campaign
 from measuring.profiles import add_options, asked_for, minutes_of
 from measuring.runner import Plan, held
-from store.files import BENCHMARKS
 from toolchains import environments, selection
 
 DEFAULT = "tracking"  # profile
@@ -63,7 +62,6 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
     parser.option("--wheelhouse DIR", "download wheels here, and install from here")
-    parser.option("--keep N", "maximum number of environments on disk")
     parser.option("--dry-run", "print the plan and exit")
     chosen = parser.parse_args(argv)
     chosen.options = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
@@ -98,13 +96,13 @@ def machine_of(chosen: Namespace) -> str:
 
 def campaign_of(chosen: Namespace, machine: str) -> Campaign:
     """What the command line asks a type of machine for."""
-    debug, given = chosen.engine == DEBUG, {name: getattr(chosen, name) for name in DECIDING}
+    debug = chosen.engine == DEBUG
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
-    shown = [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
+    shown = [word for name in DECIDING if (value := getattr(chosen, name)) for word in (f"--{name}", str(value))]
     asked = asked_for(chosen, DEFAULT)
     if chosen.copies == 1 < chosen.nodes:  # instructions that one node alone has counted say nothing of a release
         asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"
-    minutes = minutes_of(asked["profile"], asked["rounds"], asked["only"], RESULTS / BENCHMARKS)
+    minutes = minutes_of(**asked)
     tags = tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference)
     longest = max(map(len, fleet.deal(tags, chosen.nodes, chosen.copies)))
     command = shlex.join(["python", "scripts/fleet.py", *shown])

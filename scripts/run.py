@@ -25,12 +25,11 @@ import cli
 import psutil
 import report
 from cli import RESULTS, ROOT, Parser, UserError, line
-from measuring import plans
 from measuring.engine import Suite, check_asv, this_command
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
 from measuring.profiles import add_options, asked_for, minutes_of
-from measuring.runner import Job, Journal, Plan, Runner, budget, held
+from measuring.runner import Job, Journal, Plan, Runner, begun, budget, held, plan_of
 from store.files import BENCHMARKS
 from toolchains import environments, selection
 from toolchains.ledger import Toolchain
@@ -62,12 +61,12 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     """Take the profile's rounds, or with --resume those that the interrupted run's journal lacks, and file them."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
-    plan = plans.plan_of(journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT)))
+    plan = plan_of(journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT)))
     before = journal.record(Job("", 0).session)
     if before and before.toolchain.tag != toolchain.tag:
         raise UserError(f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew")
-    runner = plans.begun(journal, plan, between=answers(quiet=chosen.no_report))
-    if not plans.left(runner):
+    runner = begun(journal, plan, between=answers(quiet=chosen.no_report))
+    if not runner.left:
         print("the run was complete: its results are filed")
         return
     runner.planned = runner.rounds_of("")
@@ -79,13 +78,13 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     each = f"x {rounds} processes" if total == rounds * timed else f"in {total} processes, up to {rounds} each"
     size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
     print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(plan, total)}")
-    plans.measure(runner)
+    runner.measure()
 
 
 def time_of(plan: Plan, processes: int) -> str:
     """How long a run takes here: by its profile's estimate, and longer where the machine is noisy now: it may wait, and
     all takes as many times as long as a speed probe does."""
-    least = 60 * minutes_of(plan.profile, plan.rounds, plan.only, RESULTS / BENCHMARKS)
+    least = 60 * minutes_of(plan.profile, plan.only, plan.rounds)
     quiet, slowdown = quiet_now()
     most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))

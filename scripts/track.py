@@ -27,10 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import report
 from cli import RESULTS, ROOT, Parser, UserError, line
-from measuring import plans
 from measuring.engine import check_asv, keep, this_command
 from measuring.profiles import add_options, asked_for
-from measuring.runner import Journal, Plan, held
+from measuring.runner import Journal, Plan, begun, coarse_to_fine, due_plan, held, plan_of
 from toolchains import environments, ledger, selection
 
 DEFAULT = "tracking"  # profile
@@ -44,7 +43,6 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--new", "measure new releases and compare each with the one before")
     parser.option("--update", "only add new releases to releases.json")
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
-    parser.option("--keep N", "maximum number of environments on disk (default: see asv.conf.json)")
     chosen = parser.parse_args(argv)
     watching = chosen.new or chosen.update
     barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
@@ -75,9 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
         if not chosen.new:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-            tags = tuple(each.tag for _, releases in histories for each in plans.coarse_to_fine(list(releases)))
-            return track(chosen, journal, plans.plan_of(journal, chosen, replace(fresh, tags=tags), RELEASES))
-        plan = journal.plan() or plans.due_plan(fresh, added)
+            tags = tuple(each.tag for _, releases in histories for each in coarse_to_fine(list(releases)))
+            return track(chosen, journal, plan_of(journal, chosen, replace(fresh, tags=tags), RELEASES))
+        plan = journal.plan() or due_plan(fresh, added)
         if plan is None:
             print(f"nothing is left to measure on {machine}")
             return 0
@@ -94,14 +92,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, say what came of it, and build the page; the exit code."""
     number = keep(chosen.keep)
-    runner = plans.begun(journal, plan, keep=number)
+    runner = begun(journal, plan, keep=number)
     print(
-        f"{len(plans.left(runner))} of {len(plan.tags)} toolchains on {plan.machine}, "
+        f"{len(runner.left)} of {len(plan.tags)} toolchains on {plan.machine}, "
         f"profile {plan.profile}, {plan.rounds} processes per result, at most {number} environments on disk"
     )
     again = "--new" if chosen.new else "--resume"
     try:
-        failed = plans.measure(runner)
+        failed = runner.measure()
         if journal.filed() and not chosen.no_report:
             report.after_run(plan.machine)
     except KeyboardInterrupt:

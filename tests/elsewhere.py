@@ -15,7 +15,7 @@ OUTCOMES = {
         **{
             (DLPACK, kind): does
             for does, kinds in {
-                routes.ABORTS: ["complex", "masked"],
+                routes.Does.ABORTS: ["complex", "masked"],
                 "RuntimeError": ["record field"],
                 "TypeError": ["broadcast", "byte-swapped", "datetime64", "longdouble", "ml_dtypes", "object"]
                 + ["object of numbers", "read-only", "structured"],
@@ -25,9 +25,11 @@ OUTCOMES = {
         **{(TO_DLPACK, kind): "RuntimeError" for kind in ("conjugate view", "quantized", "requires grad", "sparse")},
         ("t.contiguous().numpy()", "sparse"): "TypeError",
         # NumPy before 1.24 does not warn of infinities
-        ("torch.from_numpy(a.astype(np.float16))", "datetime64"): f"{routes.INFINITE}, but {routes.WORKS}",
+        ("torch.from_numpy(a.astype(np.float16))", "datetime64"): f"{routes.Does.INFINITE}, but {routes.Does.WORKS}",
         # NumPy before 2 asks for no copy argument
-        **{("np.array(t)", kind): routes.WORKS for kind in ("complex", "empty", "expanded", "ordinary", "strided")},
+        **{
+            ("np.array(t)", kind): routes.Does.WORKS for kind in ("complex", "empty", "expanded", "ordinary", "strided")
+        },
     },
     "2.15": {
         (DLPACK, "negative strides"): "RuntimeError",

@@ -131,18 +131,18 @@ def _equal(numbers, found):
 def _lost(route, source, result):
     """What the result lacks of the source's numbers, in the catalogue's words; "" where nothing."""
     if result is source:
-        return routes.UNCONVERTED
+        return routes.Does.UNCONVERTED
     numbers, found = plain(source), plain(result)
     if route.view:
         same = source.shape == found.shape and _equal(source.detach().view(torch.int16).numpy(), found)
-        return "" if same else routes.WRONG
+        return "" if same else routes.Does.WRONG
     if isinstance(source, np.ma.MaskedArray) and _equal(numbers, found):
-        return routes.UNMASKED
+        return routes.Does.UNMASKED
     if numbers.dtype.kind == "M" and _equal(numbers.astype("int64").astype(found.dtype), found):
-        return routes.INFINITE if np.isinf(found).all() else routes.COUNTS
+        return routes.Does.INFINITE if np.isinf(found).all() else routes.Does.COUNTS
     if numbers.dtype.kind == "c" != found.dtype.kind and _equal(numbers.real, found):
-        return routes.REAL_PART
-    return "" if _equal(numbers, found) else routes.WRONG
+        return routes.Does.REAL_PART
+    return "" if _equal(numbers, found) else routes.Does.WRONG
 
 
 def _case(expression, direction, kind):
@@ -185,16 +185,16 @@ def outcome(expression, direction, kind):
             result = semantics.result_of(route, names)  # a second time, for what warns once a process
         except Exception as error:
             return [type(error).__name__]
-    warned = [routes.WORKS, routes.WARNS, routes.WARNS_EACH_TIME][len(caught)]
+    warned = [routes.Does.WORKS, routes.Does.WARNS, routes.Does.WARNS_EACH_TIME][len(caught)]
     if source is None:
         return [warned]
     lost = _lost(route, source, result)
-    if lost and (warned == routes.WORKS) == (contracts.KINDS[lost] == "warns"):
+    if lost and (warned == routes.Does.WORKS) == (contracts.Does.KINDS[lost] == "warns"):
         return [f"{lost}, but {warned}"]  # what is said to be silent warns, or what is said to warn is silent
     does = lost or warned
     if isinstance(source, torch.Tensor) and source.requires_grad and not lost:
-        does = routes.DETACHES if isinstance(result, np.ndarray) else "loses requires_grad"
-    return [does] if does == routes.WRONG else [does, semantics.dtype_name(source), _shares(source, result)]
+        does = routes.Does.DETACHES if isinstance(result, np.ndarray) else "loses requires_grad"
+    return [does] if does == routes.Does.WRONG else [does, semantics.dtype_name(source), _shares(source, result)]
 
 
 def file_outcome(expression, kind, directory):
@@ -221,12 +221,12 @@ def file_outcome(expression, kind, directory):
         os.truncate(path, 0)
     if kind == "written to":
         result[-1] = numbers[-1] = 7
-    does = [routes.WORKS, routes.WARNS, routes.WARNS_EACH_TIME][len(caught)]
+    does = [routes.Does.WORKS, routes.Does.WARNS, routes.Does.WARNS_EACH_TIME][len(caught)]
     found = result.numpy().copy()  # touches every page
     if len(found) < len(numbers):
-        does = routes.FEWER
+        does = routes.Does.FEWER
     elif not np.array_equal(found, numbers):
-        does = routes.EXTENDS if path.stat().st_size > len(before) or not found.any() else routes.WRONG
+        does = routes.Does.EXTENDS if path.stat().st_size > len(before) or not found.any() else routes.Does.WRONG
     return [does, semantics.dtype_name(result), path.read_bytes() != before]
 
 
@@ -313,7 +313,7 @@ def _answer(case):
     if os.WIFSIGNALED(status):
         ended = os.WTERMSIG(status)
         name = signal.Signals(ended).name
-        return json.dumps([routes.ABORTS if ended == signal.SIGABRT else f"kills the process ({name})"])
+        return json.dumps([routes.Does.ABORTS if ended == signal.SIGABRT else f"kills the process ({name})"])
     return answer
 
 

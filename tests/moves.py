@@ -14,7 +14,7 @@ def grad_outcome(route, names, run):
     first = run()
     assert first.requires_grad
     if route.memory != routes.INTO:
-        return routes.FOLLOWS
+        return routes.Does.FOLLOWS
     recorded = first.grad_fn
     before = [node for node, place in run().grad_fn.next_functions]
-    return routes.ACCUMULATES if recorded in before else routes.FOLLOWS
+    return routes.Does.ACCUMULATES if recorded in before else routes.Does.FOLLOWS

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from asv.results import Results
 from asv.runner import BenchmarkResult
-from measuring import plans
 from measuring import runner as measuring
 from measuring.engine import FILES, LOG, Suite
 from measuring.profiles import PROFILES, Profile, Rule
@@ -111,5 +110,5 @@ def run(place, rounds=1, day=25):
     """A run as run.py has it, or goes on with; its runner."""
     made = runner(place, rounds, day)
     made.journal.save(made.plan)
-    plans.measure(made)
+    made.measure()
     return made

@@ -30,7 +30,7 @@ ABSENT = "absent"  # in place of figures: the cell is not part of the run
 
 
 def contract(expression, memory, direction="numpy→torch", **promises):
-    return Route(expression, direction, memory, families=(), **promises).contract()
+    return Route(expression, memory, direction, families=(), **promises).contract()
 
 
 FROM_NUMPY = contract("torch.from_numpy(a)", "alias")

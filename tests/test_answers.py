@@ -30,7 +30,7 @@ def at(route, *seconds, sizes=SIZES):
     return {(route, n): around(s * 1e-6) if isinstance(s, float) else [one * 1e-6 for one in s] for n, s in each}
 
 
-HIDDEN = {"inputs": {"masked": contracts.UNMASKED, "object": "TypeError", "sparse": "ValueError", "0-d": "works"}}
+HIDDEN = {"inputs": {"masked": contracts.Does.UNMASKED, "object": "TypeError", "sparse": "ValueError", "0-d": "works"}}
 EVERY, BOTH = [FIRST] * 5, at(FIRST, 1.0) | at(SECOND, 0.8)
 # The route to take at each size; processes; what contracts promise but for a copy; the cells without a quiet process.
 # Everything else that is said of it is in the snapshot.
@@ -77,8 +77,8 @@ CASES = {
         {SECOND: RISKY},
     ),
     "a hazard, faster": (EVERY, BOTH, {SECOND: RISKY}),
-    "wrong, silently": (EVERY, BOTH, {SECOND: {"inputs": {"structured": contracts.WRONG}}}),
-    "aborts": (EVERY, BOTH, {SECOND: {"inputs": {"x": contracts.ABORTS}}}),
+    "wrong, silently": (EVERY, BOTH, {SECOND: {"inputs": {"structured": contracts.Does.WRONG}}}),
+    "aborts": (EVERY, BOTH, {SECOND: {"inputs": {"x": contracts.Does.ABORTS}}}),
     "nothing but a hazard": (EVERY, at(FIRST, 1.0), {FIRST: RISKY | {"needs": "torch>=9.9"}}),
     "what happens in silence is said": (EVERY, at(FIRST, 1.0), {FIRST: HIDDEN}),
     "what raises is not": (EVERY, at(FIRST, 1.0), {FIRST: {"inputs": {"object": "TypeError"}}}),
@@ -217,7 +217,7 @@ def test_many_bytes_are_of_the_memory_whoever_moves_them(tmp_path):
 
 def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     route = "torch.from_numpy(a).contiguous()"
-    inputs = {"strided": "works", "masked": contracts.UNMASKED}
+    inputs = {"strided": "works", "masked": contracts.Does.UNMASKED}
     promise = contract(route, "alias", copies=["strided"], inputs=inputs)
     wanted = {("contiguous",): "alias", ("strided",): "copy"}
     params = {"layout": ["contiguous", "strided"], "nbytes": [MIB]}
@@ -239,10 +239,10 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
     ]
 
 
-@pytest.mark.parametrize("does", [does for does, kind in contracts.KINDS.items() if kind not in contracts.FINE])
+@pytest.mark.parametrize("does", [does for does, kind in contracts.Does.KINDS.items() if kind not in contracts.FINE])
 def test_every_outcome_has_words(does):
     """A template knows no name that it does not find, and would say nothing."""
-    (said,) = unusual(contracts.Route("f(a)", contracts.NUMPY_TO_TORCH, contracts.COPY, inputs={"masked": does}))
+    (said,) = unusual(contracts.Route("f(a)", contracts.COPY, contracts.NUMPY_TO_TORCH, inputs={"masked": does}))
     assert re.fullmatch(r"masked \w.+\.", said)
 
 

@@ -214,7 +214,7 @@ def test_a_new_route_is_one_entry(checkout):
     catalogue = checkout.root / "benchmarks" / "routes.py"
     text = catalogue.read_text(encoding="utf-8")
     assert text.count("\nROUTES = (\n") == 1
-    entry = f'\nROUTES = (\n    Route("{NEW}", NUMPY_TO_TORCH, ALIAS, inputs=FROM_NUMPY),\n'
+    entry = f'\nROUTES = (\n    _to_torch("{NEW}", ALIAS),\n'
     catalogue.write_text(text.replace("\nROUTES = (\n", entry), encoding="utf-8")
 
     contracts = checkout.run("-m", "pytest", "tests/test_contracts.py", "-k", "view_as", timeout=240)

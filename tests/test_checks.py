@@ -20,8 +20,8 @@ import pytest
 import sides
 from analysis.choices import Case
 from analysis.verdicts import SLOWER
-from checking import advice, timing
-from checking import noise as checking
+from checking import advice
+from checking import planted as checking
 from conftest import ROOT, environment
 from measuring.engine import copy_code
 from pages import comparison_words
@@ -35,7 +35,7 @@ from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_one_noisy_process_on_every_core_while_the_block_runs():
-    with checking.noise() as pids:
+    with checking.disturbed() as pids:
         time.sleep(0.5)
         noisy = [psutil.Process(pid) for pid in pids]
         assert sorted(each.cpu_affinity() for each in noisy) == sorted([core] for core in os.sched_getaffinity(0))
@@ -49,7 +49,7 @@ def test_one_noisy_process_on_every_core_while_the_block_runs():
 
 
 def test_noise_that_stopped_is_no_noise_and_the_rest_of_it_ends():
-    with pytest.raises(cli.UserError), checking.noise() as pids:
+    with pytest.raises(cli.UserError), checking.disturbed() as pids:
         os.kill(pids[0], signal.SIGKILL)
         os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
     assert not any(map(psutil.pid_exists, pids))
@@ -144,14 +144,14 @@ def test_each_check_has_its_own_options(called):
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_measured(command, says, monkeypatch, called):
-    monkeypatch.setattr(timing, "in_turns", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr(checking, "in_turns", lambda *_: pytest.fail("it measured"))
     code, said, complaint = called(check, *command.split())
     assert (code, said, complaint.count("\n")) == (2, "", 1) and says in complaint
 
 
 # Timing: one side is timed by torch's Timer, bias is called bias and noise noise ------------------------------------
 
-MARGINS = {"min_effect": timing.EACH, "equivalence": timing.EACH + 0.001, "min_decided": 0}
+MARGINS = {"min_effect": checking.EACH, "equivalence": checking.EACH + 0.001, "min_decided": 0}
 EVERY = [(route, nbytes) for route in ROUTES for nbytes in SIZES]
 COPIES = [cell for cell in EVERY if cell[0] == ROUTES[1]]
 # How the suite's side differs from torch's: change by cell, sd of a process -> exit code, cells called biased, the rest
@@ -173,13 +173,13 @@ def test_bias_and_noise(change, sd, code, biased, tmp_path, monkeypatch, capsys)
         for seed, (side, changed) in enumerate({"base": {}, "new": change}.items())
     )
     said = json.loads(comparison_words.as_json(sides.compared(torch, suite, **MARGINS), ""))
-    monkeypatch.setattr(timing, "ROOT", tmp_path)
-    monkeypatch.setattr(timing, "in_turns", lambda *_: said)
+    monkeypatch.setattr(checking, "ROOT", tmp_path)
+    monkeypatch.setattr(checking, "in_turns", lambda *_: said)
     assert check.main(["timing"]) == code
-    cells, bias, noisy = timing.judged(said)
+    cells, bias, noisy = checking.judged(said)
     printed = capsys.readouterr().out
     assert ("bias: " in printed, "too noisy" in printed) == (code == 1, code == 2) and len(cells) == len(EVERY)
-    found = cells.loc[cells["verdict"].isin((timing.SLOWER, timing.FASTER)), ["route", "nbytes"]]
+    found = cells.loc[cells["verdict"].isin((checking.SLOWER, checking.FASTER)), ["route", "nbytes"]]
     assert biased is None or list(found.itertuples(index=False, name=None)) == biased
     assert code != 1 or len(bias) and (biased or "median" in bias[-1]), noisy
 
@@ -189,10 +189,10 @@ def test_the_median_of_honest_cells_is_within_its_interval(sd):
     """In 1 % of runs by chance it is not; a shift of 2 % beyond it is."""
     off = 0
     for seed in range(100):
-        low, high = timing.middle(np.random.default_rng(seed).normal(0, sd, 185))
+        low, high = checking.middle(np.random.default_rng(seed).normal(0, sd, 185))
         off += not low <= 0 <= high
     assert off <= 4
-    assert timing.middle(np.zeros(timing.FEW - 1)) == (-math.inf, math.inf)
+    assert checking.middle(np.zeros(checking.FEW - 1)) == (-math.inf, math.inf)
 
 
 TIMED = """
@@ -213,14 +213,14 @@ print(json.dumps({"version": benchmark.version, "timer": type(made[0]).__module_
 
 @pytest.mark.slow
 def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
-    base, new = looked_at(tmp_path, ("statement.py", timing.TORCH), TIMED)
+    base, new = looked_at(tmp_path, ("statement.py", checking.TORCH), TIMED)
     assert base["version"] == new["version"]
     assert (base["timer"], new["timer"]) == ("benchmarks.statement", "timeit")
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
 
 
 def test_what_cannot_be_measured_says_so(monkeypatch, called):
-    monkeypatch.setattr(timing, "in_turns", lambda *_: {"cells": [{"ratio": None, "route": "x"}]})
+    monkeypatch.setattr(checking, "in_turns", lambda *_: {"cells": [{"ratio": None, "route": "x"}]})
     code, _, complaint = called(check, "timing")
     assert code == 2 and "no cell was timed on both sides" in complaint
 

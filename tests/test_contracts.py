@@ -146,7 +146,7 @@ def repeated(route):
 def aliases_repeated(route):
     kind = REPEATED[route.direction]
     memory = route.memory_for(semantics.dtype_name(repeated(route)), kind)
-    return memory == routes.ALIAS and route.inputs[kind] in (routes.WORKS, routes.WARNS)
+    return memory == routes.ALIAS and route.inputs[kind] in (routes.Does.WORKS, routes.Does.WARNS)
 
 
 @pytest.mark.parametrize("route", list(filter(aliases_repeated, ONE)), ids=lambda r: r.expression)
@@ -163,14 +163,14 @@ def test_every_awkward_source_is_declared(route):
     assert set(route.inputs) == set(SOURCES[route.direction]) - {"ordinary"}
 
 
-LOUD = {"np.array(t)": routes.WARNS_EACH_TIME, "torch.tensor(arrays)": routes.WARNS}
+LOUD = {"np.array(t)": routes.Does.WARNS_EACH_TIME, "torch.tensor(arrays)": routes.Does.WARNS}
 
 
 @pytest.mark.parametrize("route", [*ONE, *routes.select(routes.BATCHES)], ids=lambda r: r.expression)
 def test_ordinary_source_is_quiet(route, isolated):
     """Hazards by name: np.array(t) warns on NumPy 2 each time, a list of arrays once a process."""
     does, *_ = isolated("outcome", route.expression, route.direction, "ordinary")
-    assert does == elsewhere.promised(route, "ordinary", LOUD.get(route.expression, routes.WORKS))
+    assert does == elsewhere.promised(route, "ordinary", LOUD.get(route.expression, routes.Does.WORKS))
 
 
 # Hazards ------------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_torch_rounds_float64_to_float16_twice():
 
 def test_a_cast_of_dates_rounds_them():
     route = routes.find("torch.from_numpy(a.astype(np.float32))", routes.NUMPY_TO_TORCH)
-    assert route.inputs["datetime64"] == routes.COUNTS and "dates" in route.caution
+    assert route.inputs["datetime64"] == routes.Does.COUNTS and "dates" in route.caution
     seconds = np.array(["2020-01-01T00:00:00", "2020-01-01T00:00:01"], "datetime64[s]")
     first, second = value(route.expression, a=seconds).tolist()
     assert first == second == 1577836800  # seconds since 1970, of which float32 has every 128th
@@ -316,7 +316,7 @@ def test_from_dlpack_shares_read_only_memory_silently():
         warnings.simplefilter("error")
         value(route.expression, a=a)[0] = 7  # a write to memory that NumPy was told never changes
     assert a[0] == 7
-    assert route.inputs["negative strides"] == routes.ABORTS  # and test_awkward_source shows that
+    assert route.inputs["negative strides"] == routes.Does.ABORTS  # and test_awkward_source shows that
 
 
 # Shapes and layouts -------------------------------------------------------------------------------------------------
@@ -422,9 +422,9 @@ KINDS_OF_FILES = ("ordinary", "missing", "cut short", "cut short in use", "writt
 @pytest.mark.parametrize(("route", "kind"), cases(lambda route: KINDS_OF_FILES, FILES))
 def test_file(route, kind, isolated, tmp_path):
     """An alias of the file is where a write to the tensor reaches it."""
-    read_only = routes.SEGFAULT in route.inputs.values()
+    read_only = routes.Does.SEGFAULT in route.inputs.values()
     does, *converted = isolated("file_outcome", route.expression, kind, str(tmp_path))
-    ordinary = routes.WARNS if read_only else routes.WORKS
+    ordinary = routes.Does.WARNS if read_only else routes.Does.WORKS
     assert does == elsewhere.promised(route, kind, route.inputs.get(kind, ordinary))
     if kind in ("ordinary", "written to") and converted:
         dtype, changed = converted
@@ -435,7 +435,7 @@ def test_file(route, kind, isolated, tmp_path):
 @pytest.mark.parametrize("route", FILES, ids=lambda route: route.expression)
 def test_every_kind_of_file_is_declared(route):
     assert set(route.inputs) == set(KINDS_OF_FILES) - {"ordinary"}
-    assert bool(route.hazard) == bool({routes.SEGFAULT, routes.EXTENDS} & set(route.inputs.values()))
+    assert bool(route.hazard) == bool({routes.Does.SEGFAULT, routes.Does.EXTENDS} & set(route.inputs.values()))
 
 
 # Between processes --------------------------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_shared_memory(route, isolated):
 def test_shared_memory_closed_in_use(route, isolated):
     (does,) = isolated("shared", route.expression, True)
     assert does == elsewhere.promised(route, "closed in use", route.inputs["closed in use"])
-    assert bool(route.hazard) == (does == routes.SEGFAULT)
+    assert bool(route.hazard) == (does == routes.Does.SEGFAULT)
 
 
 @pytest.mark.parametrize("route", HANDED_OVER, ids=lambda route: route.expression)

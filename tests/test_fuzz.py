@@ -26,7 +26,7 @@ import run
 import track
 from analysis import results, submission
 from analysis.results import load
-from checking import advice, history, noise, timing
+from checking import advice, history, planted
 from cli import LONGEST, UserError, harmless, line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -305,7 +305,7 @@ VALUES = st.one_of(
 
 # Where the work of a verb begins
 WORK = {compare: "measure", run: "check_asv", selection: "update", campaign: "ask"}
-WORK |= {noise: "copy_code", advice: "measure", history: "main", timing: "in_turns"}
+WORK |= {planted: "copy_code", advice: "measure", history: "main"}
 
 
 class Begun(UserError):

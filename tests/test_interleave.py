@@ -8,8 +8,7 @@ import pytest
 from analysis.comparison import compare_named
 from analysis.verdicts import INCONCLUSIVE, Settings
 from cli import RESULTS, UserError
-from measuring import plans
-from measuring.engine import register
+from measuring import engine, runner
 from measuring.profiles import exactly
 from measuring.runner import Plan
 from store import files
@@ -29,12 +28,12 @@ def test_patterns_name_exactly_the_cells():
 
 def collected(monkeypatch, directory, targets, only, rounds):
     """Both sides measured in turns, as --run does; the verdict."""
-    monkeypatch.setattr(plans, "ROUNDS", rounds)
-    monkeypatch.setattr(plans, "new_id", lambda: str(directory))
-    register("tester")
+    monkeypatch.setattr(runner, "ROUNDS", rounds)
+    monkeypatch.setattr(engine, "new_id", lambda: str(directory))
+    engine.register("tester")
     chosen = [selection.target(str(target)) for target in targets]
     plan = Plan("tester", "standard", only, rounds, command="test")
-    base, new = plans.measure_sides(chosen, plan, lambda base, new: ([], 0))
+    base, new = runner.measure_sides(chosen, plan, lambda base, new: ([], 0))
     return compare_named(str(base), str(new), RESULTS, None, Settings())
 
 

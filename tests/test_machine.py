@@ -16,7 +16,7 @@ import pytest
 from measuring.machine import Awake
 from measuring.processes import members
 from measuring.profiles import Cells, Profile, Rule
-from measuring.runner import device_probe
+from measuring.runner import around_samples
 from store.records import Conditions, Record, Toolchain
 
 HOLDS = f"import sys; print({measuring.machine.AWAKE!r}, flush=True); sys.stdin.read()"
@@ -132,10 +132,10 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
         around("c", (1, 1980, []), (5, 1980, [])),
         {"benchmark": "host", "params": []},
     ]
-    spans, changed = device_probe(lines)
+    spans, changed = around_samples(lines).values()
     assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}
     assert changed == {"slowed by power": ("b",), "link generation": ("c",), "clock": ("b",)}
-    assert device_probe(lines[-1:]) == ({}, {})
+    assert not any(around_samples(lines[-1:]).values())
 
 
 # run.py --check: what is to be changed is said, what is fine is not --------------------------------------------------

@@ -18,7 +18,6 @@ import pretended
 import pytest
 from cli import UserError
 from filelock import FileLock
-from measuring import plans
 from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, Suite
 from measuring.processes import Progress
@@ -219,10 +218,10 @@ def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
     made = pretended.runner(tmp_path, 2)
     made.journal.save(made.plan)
     made.take(Job("", 0))
-    plans.file_whole(pretended.runner(tmp_path, 2))
+    pretended.runner(tmp_path, 2).file_whole()
     assert not made.journal.filed(), "half of a run is none"
     made.take(Job("", 1))
-    plans.file_whole(pretended.runner(tmp_path, 2))
+    pretended.runner(tmp_path, 2).file_whole()
     assert made.journal.filed() == ["installed"]
     check_whole(tmp_path)
 
@@ -386,7 +385,7 @@ def history(toy_asv, tmp_path, monkeypatch):
         made = pretended.runner(tmp_path, 1, tags=tags, **more)
         made.sides = {}
         made.journal.save(made.plan)
-        failed = plans.measure(made)
+        failed = made.measure()
         return failed, made.journal.filed()
 
     monkeypatch.setattr(Suite, "results", property(lambda suite: tmp_path / "suite" / "reports" / "results"))
@@ -440,13 +439,13 @@ def sides(toy_asv, tmp_path, monkeypatch):
     """A function: measure both sides, whose cells are noisy as it is said; the jobs in order: side, round and cells."""
 
     def collect(noisy=lambda cell, attempt: False):
-        monkeypatch.setattr(plans, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: 0.0))
         toy_asv(noisy)
-        made_of = {side: Suite(tmp_path / side) for side in plans.SIDES}
+        made_of = {side: Suite(tmp_path / side) for side in measuring.SIDES}
         made = measuring.Runner(Journal(tmp_path / "journal"), pretended.plan(4), sides=made_of)
         order, take = [], made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
-        plans.collect(made, CELLS[:3])
+        measuring.collect(made, CELLS[:3])
         return order
 
     return collect
@@ -456,7 +455,7 @@ def test_sides_take_turns_and_both_are_filed(sides, tmp_path):
     assert sides() == [
         (side, number, 3) for number in range(4) for side in (("base", "new"), ("new", "base"))[number % 2]
     ]
-    for side in plans.SIDES:
+    for side in measuring.SIDES:
         (path,) = (tmp_path / side).rglob(f"*{files.RECORDS}")
         assert [record.rounds for record in files.read_records(path)] == [4]
 
@@ -466,31 +465,31 @@ def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(sides):
     noisy = CELLS[1]
     order = sides(lambda cell, attempt: cell == noisy and attempt in (1, 4))  # of base, and of new
     assert order[8:] == [("base", 4, 1), ("new", 4, 1), ("new", 5, 1), ("base", 5, 1)]
-    assert plans.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
+    assert measuring.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
 
 
 def test_more_rounds_end_in_time(sides, monkeypatch):
     """What finds no pair takes half as long again as the rounds did, and a round at most."""
     clock = iter([0, 100, 110, 140, 160])  # begun, after the rounds, before each of the others
-    monkeypatch.setattr(plans, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     noisy = CELLS[0]
-    monkeypatch.setattr(plans, "quiet_rounds", lambda journal, side: {noisy: [0] if side == "base" else [1]})
+    monkeypatch.setattr(measuring, "quiet_rounds", lambda journal, side: {noisy: [0] if side == "base" else [1]})
     monkeypatch.setattr(measuring.Runner, "take", lambda runner, job, *more: runner.taken.append(job))
     monkeypatch.setattr(measuring.Runner, "file", lambda runner, job: None)
     made = pretended.runner(Path("/nonexistent"), 4)
     made.taken = []
-    plans.collect(made, [noisy])
+    measuring.collect(made, [noisy])
     assert len(made.taken) == 2 * 6
 
 
 def test_counts_are_taken_once_on_each_side(monkeypatch):
-    jobs = list(plans.in_turns(range(3), ["a"], ["count"]))
+    jobs = list(measuring.in_turns(range(3), ["a"], ["count"]))
     assert [job.cells for job in jobs] == [("a", "count")] * 2 + [("a",)] * 4
-    assert len(list(plans.in_turns(range(1), [], ["count"]))) == 2, "counts alone take one round"
+    assert len(list(measuring.in_turns(range(1), [], ["count"]))) == 2, "counts alone take one round"
 
 
 def test_the_environments_of_sides_are_the_checkouts(tmp_path):
     python = Path(sys.executable)
-    made = plans.prepare(tmp_path, [(python, ""), (python, HERE.commit)], "-fresh")
+    made = measuring.prepare(tmp_path, [(python, ""), (python, HERE.commit)], "-fresh")
     assert made["new"].commit == HERE.commit and made["new"].root == tmp_path / "new-fresh"
     assert (tmp_path / "base-fresh" / ENVIRONMENTS).is_symlink()

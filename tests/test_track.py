@@ -11,8 +11,7 @@ import track
 from analysis.results import load
 from conftest import ROOT, until
 from measuring import runner
-from measuring.plans import coarse_to_fine
-from measuring.runner import Journal
+from measuring.runner import Journal, coarse_to_fine
 from store import files
 from store.records import Toolchain, name_of, with_samples
 from tiny import WITHOUT_WHEEL, torch_wheel, wheel

@@ -92,7 +92,7 @@ ROUTE = '    _to_torch("torch.from_numpy(a)", ALIAS'
 # file, what stands there, what is to stand there, which benchmarks get a new version
 CHANGES = {
     "what writes the log": ("sampling_log.py", "def log(", "def noted(", None),
-    "how skips are told": ("sampling_log.py", "asv: skipped", "left out", None),
+    "how skips are told": ("statement.py", "asv: skipped", "left out", None),
     "the length of a sample": ("timing.py", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", sampled),
     "what a probe is": ("probes.py", "def probe():", "def probe():\n    sum(range(9))", timed),
     "a layout": ("sources.py", "[::2]", "[1::2]", begins("layout.", "parallel.Layout")),

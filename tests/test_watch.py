@@ -15,7 +15,7 @@ import time
 import pytest
 import report
 from cli import UserError
-from measuring import plans
+from measuring import runner
 from measuring.runner import Plan
 from pages import history_page, show
 from test_feed import check
@@ -251,11 +251,11 @@ def test_what_came_since(offered, new):
 
 def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     """Those that came now, what came after the last it has, each after the release before it; else nothing."""
-    monkeypatch.setattr(plans, "RESULTS", tmp_path)
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
     torch = {one.version: one for one in ledger.history("torch")}
 
     def planned(*added):
-        plan = plans.due_plan(Plan("box", "tracking", "", 4), [torch[version] for version in added])
+        plan = runner.due_plan(Plan("box", "tracking", "", 4), [torch[version] for version in added])
         return plan and (list(plan.tags), list(plan.beside))
 
     def measured(name, version, **record):

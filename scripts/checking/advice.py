@@ -28,7 +28,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,7 +186,7 @@ def code_of(asked: int, regret: "pd.Series[float]", error: "pd.Series[float]") -
 
 def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame) -> Iterator[str]:
     """The figures for a number of threads, and the largest misses."""
-    share = partial(show.percent, digits=1)
+    share = functools.partial(show.percent, digits=1)
     yield f"{show.threads(threads)}: {len(cases)} of {asked} cases judged"
     if len(cases):
         mean, worst = map(share, cases["regret"].agg(["mean", "max"]))

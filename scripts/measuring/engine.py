@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -148,9 +147,8 @@ class Suite:
         earlier = len(logged(place))
         done = apart(command, self.root, {**os.environ, **variables}, meanwhile=advance)
         said = logged(place)[earlier:]
-        gone = Counter(line["skipped"] for line in said if line.get("skipped", "").startswith(GONE))
-        for why, count in gone.items():
-            print(cli.line(f"{why}; {count} cells that need it were skipped"), flush=True)
+        if gone := [line["skipped"] for line in said if line.get("skipped", "").startswith(GONE)]:
+            print(cli.line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True)
         if done.returncode == 2:  # asv's code for: all saved, some failed
             ran = [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
             which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in without_figure(ran)))
@@ -187,19 +185,15 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
 
 def keep(asked: int | None) -> int:
     """How many environments stay on disk, for asv, too: as asked, or as the environment or asv.conf.json have it."""
-    from toolchains import plugin  # imports asv, which check_asv has found
+    from asv.config import Config  # there, as check_asv has found
 
-    number = asked or environments.keep(plugin.configured("keep_environments"))
+    number = asked or environments.keep(Config.load(str(ROOT / "asv.conf.json")).keep_environments)
     os.environ[environments.KEEP_VARIABLE] = str(number)
     return number
 
 
 def register(machine: str) -> None:
-    """Make the machine known to asv; UserError where asv's file of machines is broken."""
-    from asv.util import UserError as Refused
+    """Make the machine known to asv; asv's UserError where its file of machines is broken."""
     from toolchains import plugin
 
-    try:
-        plugin.register(machine)
-    except Refused as why:
-        raise UserError(str(why)) from None
+    plugin.register(machine)

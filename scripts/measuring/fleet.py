@@ -48,10 +48,9 @@ from store.files import BENCHMARKS, NODE, RECORDS, put_all, read_records, result
 from store.records import made_of
 from toolchains import environments, ledger
 
-from . import plans
 from .engine import RESULTS, ROOT, Suite, copy_code, link_environments
 from .processes import last_line, read, session
-from .runner import Journal, Plan, held, restored
+from .runner import Journal, Plan, begun, coarse_to_fine, held, restored
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
@@ -234,9 +233,8 @@ def variables_of(job: Mapping[str, Any], place: Path) -> dict[str, str]:
 
 def enter(job: Mapping[str, Any]) -> None:
     """Make this node's suite if it has none, and go on in it: this program is that of the frozen code."""
-    campaign = ROOT.parent
-    node, machine = job["node"], job["plan"]["machine"]
-    node = node or name_of(campaign.parent, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+    campaign, machine = ROOT.parent, job["plan"]["machine"]
+    node = job["node"] or name_of(campaign.parent, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     place = campaign / node
     suite = place / SUITE
     with held(place):
@@ -265,7 +263,7 @@ def on_node(job: Mapping[str, Any]) -> int:
         journal = Journal(ROOT / RUN / asked.machine / "track")
         before = journal.plan()
         tags = dict.fromkeys([asked.reference, *(before.tags if before else ()), *asked.tags])
-        return 2 if plans.measure(plans.begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"])) else 0
+        return 2 if begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"]).measure() else 0
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
@@ -273,7 +271,7 @@ def on_node(job: Mapping[str, Any]) -> int:
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
     """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
-    in_order = tuple(toolchain.tag for toolchain in plans.coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
+    in_order = tuple(toolchain.tag for toolchain in coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
     common = {name: getattr(campaign, name) for name in ("keep", "scratch", "wheelhouse")}
     fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG}
     plan = asdict(replace(campaign.plan, tags=in_order, fleet=fleet))
@@ -421,8 +419,7 @@ def step(campaign: Campaign) -> str | None:
     campaign.submitted += 1
     campaign.save()
     if campaign.slurm:
-        taken = [submit(campaign, tags, without) for tags, without in wanted]
-        return far if any(taken) else None
+        return far if any([submit(campaign, tags, without) for tags, without in wanted]) else None
     for (tags, _), node in zip(wanted, names()):  # this machine: no two may time at once, and each goes on
         with session(program(campaign, tags, node), ROOT) as process:
             process.wait()

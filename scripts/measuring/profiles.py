@@ -9,13 +9,12 @@ import shutil
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
-from cli import ONLY, Parser, UserError, bytes_of, matcher
-from store.files import read_json, spelled
+from cli import ONLY, RESULTS, Parser, UserError, bytes_of, matcher
+from store.files import BENCHMARKS, read_json, spelled
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS
@@ -40,8 +39,8 @@ class Rule:
         wanted = []
         for parameter, spellings in zip(benchmark["param_names"], benchmark["params"]):
             values = self.values.get(parameter, ".*")
-            known = values if isinstance(values, str) else [*map(repr, values)]
-            kept = [s for s in spellings if (re.fullmatch(known, s) if isinstance(known, str) else s in known)]
+            pattern = values if isinstance(values, str) else "|".join(re.escape(repr(value)) for value in values)
+            kept = [spelling for spelling in spellings if re.fullmatch(pattern, spelling)]
             if self.copies is not None and parameter == "route":
                 contracts = benchmark.get("contracts", {}).items()
                 of_kind = {repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies}
@@ -60,9 +59,7 @@ class Profile:
     longest: float = math.inf
 
 
-def select(
-    profile: Profile, benchmarks: Mapping[str, Mapping[str, Any]], number: int = 0, only: str = ""
-) -> dict[str, list[str]]:
+def select(profile: Profile, benchmarks: Mapping[str, Any], number: int = 0, only: str = "") -> dict[str, list[str]]:
     """Benchmark -> its cells in this profile whose name matches ``only``; benchmarks without any are left out.
 
     number: of the round, 0 the first
@@ -126,7 +123,7 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
     rounds = [select(profile, timed, number, only).values() for number in range(max(2, profile.rounds))]
     return Cells(
         [cell for name in known for cell in chosen[name]],
-        [list(chain(*cells)) for cells in rounds],
+        [[cell for cells in each for cell in cells] for each in rounds],
         unavailable,
         on_device=any(made.get("needs_device") for made in known.values()),
         asleep=[name for name, made in known.items() if made.get("asleep")],
@@ -142,15 +139,15 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {why: tuple(cells) for why, cells in found.items()}
 
 
-def minutes_of(name: str, rounds: int, only: str, described: Path) -> float:
+def minutes_of(profile: str, only: str, rounds: int) -> float:
     """What a profile takes by its estimate, in so many rounds, of the cells whose name matches ``only``: by their share
     of its processes, where asv's description of the benchmarks is there."""
-    profile = PROFILES[name]
+    whole, described = PROFILES[profile], RESULTS / BENCHMARKS
     if not only or not described.is_file():
-        return profile.minutes * rounds / profile.rounds
-    known = {key: each for key, each in read_json(described).items() if isinstance(each, dict)}
-    every, chosen = (cells_of(profile, known, each, name) for each in ("", only))
-    return profile.minutes * chosen.total(rounds) / max(every.total(profile.rounds), 1)
+        return whole.minutes * rounds / whole.rounds
+    known = {name: each for name, each in read_json(described).items() if isinstance(each, dict)}
+    every, chosen = (cells_of(whole, known, each, profile) for each in ("", only))
+    return whole.minutes * chosen.total(rounds) / max(every.total(whole.rounds), 1)
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
@@ -174,14 +171,9 @@ def plain(value: Any) -> Any:
     return value if nbytes is None else nbytes
 
 
-def read_profiles() -> dict[str, Profile]:
-    """The profiles of profiles.yaml."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, a tenth of what every verb would wait
-    made = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), loader))["profiles"]
-    return {name: Profile(**{**each, "rules": [Rule(**rule) for rule in each["rules"]]}) for name, each in made.items()}
-
-
-PROFILES = read_profiles()
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, a tenth of what every verb would wait
+MADE = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), LOADER))["profiles"]
+PROFILES = {name: Profile(**{**each, "rules": [Rule(**one) for one in each["rules"]]}) for name, each in MADE.items()}
 
 
 # --- options: the same in every verb that measures --------------------------------------------------------------------

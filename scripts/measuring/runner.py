@@ -1,7 +1,7 @@
 """One runner over one journal: it takes jobs, keeps what is whole, and files the sessions that are.
 
 A job is a round of a session: every cell in one process, then what was noisy again, as long as the budget allows.
-``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ in their list of jobs alone, see plans.py.
+``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ in their list of jobs alone.
 
     .asv/runs/NAME/run/plan.json    what was asked for
     .asv/runs/NAME/run/TAG/2        the third round of a session: run.json (its record so far), sampling.jsonl (what
@@ -11,6 +11,12 @@ A job is a round of a session: every cell in one process, then what was noisy ag
 
 A job becomes whole by one rename, and so a session becomes filed. A kill, or a full disk, at any moment costs the job
 that is being taken, and nothing else. To resume is to take the jobs that the journal lacks.
+
+A history is measured from coarse to fine, and its reference again at the end. Two sides take turns, A B B A, so that a
+machine's drift meets both. Each side has a copy of the checkout's code, so that an edit meanwhile changes neither, and
+a Python of its own, which runs asv there. The copies are ``.asv/compare/ID/base`` and ``new``, those of the second
+stage ``base-fresh`` and ``new-fresh``; results lie in each as in any checkout, with run records that say which belong
+together.
 """
 
 import contextlib
@@ -24,9 +30,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
@@ -39,11 +45,13 @@ from cli import UserError, put
 from store import files, quiet
 from store.records import Line, Made, Record, Settings, Toolchain, made_of, name_of, with_samples
 from toolchains import environments, ledger
+from toolchains.selection import Target
 
 from benchmarks.sampling_log import GONE
 
-from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, ROOT, SILENT, Suite, logged
-from .machine import Awake, conditions, settings
+from . import engine
+from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, RESULTS, ROOT, SILENT, Suite, logged
+from .machine import Awake, check_machine, conditions, settings
 from .processes import Progress, apart, read, session
 from .profiles import PROFILES, Cells, by_reason, cells_of, exactly
 
@@ -57,6 +65,11 @@ PASSES = 2  # over the cells that were noisy, at the end of the last round; of t
 START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # of a device's highest clock: as high as that
 BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
+SIDES = ("base", "new")
+ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
+# Quiet pairs that a verdict takes: statistics.MIN_PROCESSES, which who measures may lack the packages for
+ENOUGH = 4
+MORE = 0.5  # of the time that the rounds took: rounds more of what was not quiet on both sides end then
 LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
 
 
@@ -214,6 +227,7 @@ class Session:
     cells: Cells
 
 
+@dataclass
 class Runner:
     """Takes the jobs of a plan, within a block of its ``device``.
 
@@ -221,24 +235,21 @@ class Runner:
     sides       side -> what is measured there, where that is not the job's toolchain, in this checkout
     collection  that the sides are of, as the records say it
     between     is called with a job that is whole, and whose session has more
+    planned     for the time that is left
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        plan: Plan,
-        keep: int = environments.KEEP,
-        sides: Mapping[str, Suite] | None = None,
-        collection: Mapping[str, Any] | None = None,
-        between: Callable[["Runner", Job], None] = lambda runner, job: None,
-    ) -> None:
-        self.journal, self.plan, self.keep, self.between = journal, plan, keep, between
-        self.sides, self.collection = sides or {}, collection
-        self.here = environments.here()
-        self.benchmarks: dict[str, Any] = {}
-        self.sessions: dict[str, Session] = {}
-        self.planned: list[Job] = []  # for the time that is left
-        self.progress, self.device = Progress("measuring"), Awake()
+    journal: Journal
+    plan: Plan
+    keep: int = environments.KEEP
+    sides: Mapping[str, Suite] = field(default_factory=dict)
+    collection: Mapping[str, Any] = field(default_factory=dict)
+    between: Callable[["Runner", Job], None] = lambda runner, job: None
+    planned: list[Job] = field(default_factory=list)
+    benchmarks: dict[str, Any] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.here, self.progress, self.device = environments.here(), Progress("measuring"), Awake()
 
     def rounds_of(self, tag: str, side: str = "") -> list[Job]:
         """The jobs of a session."""
@@ -248,6 +259,37 @@ class Runner:
     def reference(self) -> str:
         """The toolchain that is measured first, and again at the end; "" where none could be so far."""
         return self.plan.reference or next((tag for tag in self.journal.filed() if tag in self.plan.tags), "")
+
+    @property
+    def left(self) -> list[str]:
+        """The toolchains of the plan that are not filed."""
+        filed = self.journal.filed()
+        return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the reference of several toolchains was measured before all others and again behind them."""
+        filed = self.journal.filed()
+        return len(self.plan.tags) < 2 or (len(filed) > 1 and filed[-1] == Job(self.reference, 0, AGAIN).session)
+
+    def measure(self) -> dict[str, str]:
+        """Take what is left of the plan, and of several toolchains the reference again; tag -> why it could not be
+        measured.
+
+        What failed before is tried again: perhaps it was the network.
+        """
+        tags = self.left
+        sessions = [self.rounds_of(tag) for tag in tags]
+        self.planned = [job for jobs in sessions for job in jobs]
+        if (tags and len(self.plan.tags) > 1) or not self.is_closed:
+            self.planned += self.rounds_of(self.reference or tags[0], AGAIN)
+        with self.device:
+            failed = self.carry_out(sessions)
+            if self.reference and not self.is_closed:
+                failed |= self.carry_out([self.rounds_of(self.reference, AGAIN)])
+        for tag, reason in failed.items():
+            self.file_failure(tag, reason)
+        return failed
 
     def carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
         """Take the jobs of these sessions, and file each after its last; tag -> why it could not be measured."""
@@ -259,18 +301,16 @@ class Runner:
                 for job in jobs:
                     if self.overdue(job):
                         break
-                    taken = self.take(job, installing(ahead, self.keep, self.here))
-                    if taken and job is not jobs[-1]:
+                    if self.take(job, installing(ahead, self.keep, self.here)) and job is not jobs[-1]:
                         self.between(self, job)
                 record = self.file(jobs[0])
-                words = (
-                    f"{record.samples} samples in {record.seconds:.0f} s, {record.waited:.0f} of them waiting for quiet"
-                )
+                words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
+                words += f"{record.waited:.0f} of them waiting for quiet"
                 if record.quiet is not None:
                     words += f"; the machine was quiet {record.quiet:.0%} of the time"
                 if record.noisy_cells:
                     words += f"; {len(record.noisy_cells)} cells have no quiet sample, and are marked"
-                print(f"{record.toolchain.tag}: {words}", flush=True)
+                print(words, flush=True)
             except LOST as error:
                 if not tag:
                     raise
@@ -312,10 +352,9 @@ class Runner:
             print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
         return environments.python(environment), build
 
-    def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job, **more: Any) -> Record:
+    def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job) -> Record:
         """The record of a session that begins."""
         plan = self.plan
-        as_planned = {name: getattr(plan, name) for name in ("profile", "only", "command", "machine")}
         return Record(
             toolchain=Toolchain(job.tag or toolchain.tag, toolchain.torch, toolchain.numpy),
             skipped={},
@@ -328,8 +367,7 @@ class Runner:
             started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             fleet=plan.fleet or {},
             interleaved={**self.collection, "side": job.side} if self.collection else {},
-            **as_planned,
-            **more,
+            **{name: getattr(plan, name) for name in ("profile", "only", "command", "machine")},
         )
 
     def again(self, job: Job) -> bool:
@@ -364,7 +402,7 @@ class Runner:
         )
         return True
 
-    def take(self, job: Job, meanwhile: AbstractContextManager[None] | None = None) -> bool:
+    def take(self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
 
         What rounds before this one did not use of their part of the budget is this one's, too. Cells that are named
@@ -386,7 +424,10 @@ class Runner:
         log = self.journal.work / LOG
 
         def asv(
-            chosen: Sequence[str], patience: tuple[float, int], round_of: Callable[[str], int], timing: bool = True
+            chosen: Sequence[str],
+            patience: tuple[float, int],
+            round_of: Callable[[str], int | None],
+            timing: bool = True,
         ) -> None:
             nonlocal record
             done, earlier = self.progress.done, log.read_bytes().count(b"\n")
@@ -398,22 +439,19 @@ class Runner:
             run = partial(session.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
             record = self.device.measure(record, session.cells, chosen, partial(run, patience=patience))
             advance()
-            # which round the new lines belong to
-            lines = [
-                line if "round" in line else {**line, "round": round_of(name_of(line))}
-                for line in logged(self.journal.work)
-            ]
+            # which round the new lines belong to; the others say it themselves
+            lines = [{"round": round_of(name_of(line)), **line} for line in logged(self.journal.work)]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
-        for timing in (False, True):
-            chosen = [cell for cell in cells if (cell in counted) != timing]
-            if chosen and not timing:
-                print("counting instructions: takes some minutes without output", flush=True)
-            if chosen:  # to asv, no pattern is every benchmark
-                with (not timing and meanwhile) or nullcontext():
-                    asv(chosen, allowance, lambda cell: job.round, timing)
+        # to asv, no pattern is every benchmark
+        if counting := [cell for cell in cells if cell in counted]:
+            print("counting instructions: takes some minutes without output", flush=True)
+            with meanwhile or contextlib.nullcontext():
+                asv(counting, allowance, lambda cell: job.round, timing=False)
+        if timing := [cell for cell in cells if cell not in counted]:
+            asv(timing, allowance, lambda cell: job.round)
         left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(with_samples(self.journal.lines(job.session, working=True)))
@@ -423,7 +461,7 @@ class Runner:
                 break
             begun = time.monotonic()
             self.progress.total += len(retaken)
-            asv(retaken, (left, len(retaken)), {cell: lost[0] for cell, lost in lacking.items()}.__getitem__)
+            asv(retaken, (left, len(retaken)), {cell: lost[0] for cell, lost in lacking.items()}.get)
             left -= time.monotonic() - begun
         session.record = replace(
             record,
@@ -464,6 +502,15 @@ class Runner:
             del self.sessions[job.session]
         return replace(record, file=files.file_of(path))
 
+    def file_whole(self) -> None:
+        """File what an interrupted run has whole: who begins another one does not want to lose it."""
+        for tag in self.left:
+            jobs = self.rounds_of(tag)
+            record = self.journal.record(jobs[0].session)
+            own = record and (tag or (self.here and self.here.tag)) == record.toolchain.tag
+            if own and len(self.journal.rounds(jobs[0].session)) >= len(jobs):
+                print(f"{self.file(jobs[0]).toolchain.tag}: was complete when the run was interrupted; filed now")
+
     def file_failure(self, tag: str, reason: str) -> None:
         """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
         plan, suite, place = self.plan, suite_of(tag), self.journal.work
@@ -475,8 +522,8 @@ class Runner:
         variables = {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)}
         apart(suite.asv(plan.machine, exactly(cells)), suite.root, variables)
         if (place / FILES / plan.machine / path.name).is_file():
-            more = {"failed": reason, "failures": {reason: tuple(cells)}}
-            record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0), **more)
+            record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0))
+            record = replace(record, failed=reason, failures={reason: tuple(cells)})
             file_measured(record, path, [], [], [place])
 
 
@@ -549,9 +596,7 @@ def file_measured(
         put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
     ran = [file for place in places if (file := place / FILES / record.machine / path.name).is_file()]
     if ran:
-        skipped, failed = (
-            {cell for cells in named.values() for cell in cells} for named in (record.skipped, record.failures)
-        )
+        skipped, failed = ({*itertools.chain(*named.values())} for named in (record.skipped, record.failures))
         silent = [cell for cell in files.without_figure(ran) if cell not in skipped | failed]
         record = replace(record, failures={**record.failures, **({SILENT: tuple(silent)} if silent else {})})
         files.export(ran, path, lines, skipped, {name_of(line) for line in logged})
@@ -563,11 +608,8 @@ def file_measured(
 def summed_up(record: Record, lines: Sequence[Line]) -> Record:
     """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why."""
     run = quiet.Run(with_samples(lines))
-    skipped, failures = (
-        by_reason((line[status], name_of(line)) for line in lines if status in line) for status in ("skipped", "failed")
-    )
+    skipped = by_reason((line["skipped"], name_of(line)) for line in lines if "skipped" in line)
     share = run.quiet_share()
-    probe, changed = device_probe(run.lines)
     return replace(
         record,
         quiet=round(share, 4) if share == share else None,
@@ -576,14 +618,13 @@ def summed_up(record: Record, lines: Sequence[Line]) -> Record:
         retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
         noisy_cells=run.never_quiet(),
         skipped=skipped,
-        failures=failures,
-        device_probe=probe,
-        device_changed=changed,
+        failures=by_reason((line["failed"], name_of(line)) for line in lines if "failed" in line),
+        **around_samples(run.lines),
         device_lost=next((why for why in skipped if why.startswith(GONE)), ""),
     )
 
 
-def device_probe(timed: Sequence[Line]) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+def around_samples(timed: Sequence[Line]) -> dict[str, Any]:
     """How the device ran around the samples, by its driver: device_probe and device_changed of a run's record."""
     around = [(each, name_of(line)) for line in timed for each in line.get("device", ())]
     seen = {what: [each[what] for each, _ in around] for what in ("link generation", "clock") if around}
@@ -595,7 +636,7 @@ def device_probe(timed: Sequence[Line]) -> tuple[dict[str, tuple[float, float]],
         *(("waiting not verified", name_of(line)) for line in timed if "unseen" in line),
         *((what, cell) for what, (_, most) in spans.items() for each, cell in around if each[what] < STEADY * most),
     ]
-    return spans, by_reason(changed)
+    return {"device_probe": spans, "device_changed": by_reason(changed)}
 
 
 def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
@@ -603,3 +644,181 @@ def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
     sooner, later = (files.used_samples(with_samples(lines)) for lines in (before, after))
     ratios = [statistics.median(later[cell][0]) / statistics.median(sooner[cell][0]) for cell in sooner.keys() & later]
     return {"cells": len(ratios), **({"median": statistics.median(ratios)} if ratios else {})}
+
+
+# --- runs and histories -----------------------------------------------------------------------------------------------
+
+
+def coarse_to_fine(line: Sequence[ledger.Toolchain]) -> list[ledger.Toolchain]:
+    """First, last or nearly so, middle, quarters: the order of the places' binary digits reversed (van der Corput).
+
+    In order of release, a drift of the machine over the hours would look like a trend of the releases.
+    """
+    order = sorted(range(len(line)), key=lambda place: f"{place:0{len(line).bit_length()}b}"[::-1])
+    return [line[place] for place in order]
+
+
+def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence[str] = ()) -> Plan:
+    """The plan to go on with, where that is asked for; else ``fresh`` begins, and the one before is forgotten, but for
+    what it has whole.
+
+    UserError where --resume comes with options that the interrupted run had not; with more or fewer rounds it may.
+
+    choosing  the options that choose toolchains
+    """
+    check_machine(RESULTS / fresh.machine)
+    plan = journal.plan()
+    if plan and chosen.resume:
+        asked = {name: (fresh.tags, plan.tags) for name in choosing if getattr(chosen, name)}
+        asked |= {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
+        changed = [f"--{name}" for name, (now, then) in asked.items() if now is not None and now != then]
+        if changed:
+            raise UserError(f"the interrupted run had other options ({', '.join(changed)}): use --resume alone")
+        return replace(plan, rounds=chosen.rounds or plan.rounds)
+    if plan:
+        Runner(journal, plan).file_whole()
+    elif chosen.resume:
+        print("nothing to resume: starting a new run")
+    journal.forget()
+    return fresh
+
+
+def begun(journal: Journal, plan: Plan, **options: Any) -> Runner:
+    """The runner of a plan, which is kept from now on; UserError where results of that name are another machine's."""
+    check_machine(RESULTS / plan.machine)
+    engine.register(plan.machine)
+    journal.save(plan)
+    return Runner(journal, plan, **options)
+
+
+# --- what came since --------------------------------------------------------------------------------------------------
+
+
+def due_plan(plan: Plan, added: Collection[ledger.Toolchain]) -> Plan | None:
+    """``plan`` with what is due on its machine; None where nothing is.
+
+    Due are the releases ``added`` now, and those after the last that the machine has dealt with, or after the last that
+    any machine has where it has none. The release before a new one is measured with it, and its session stands beside
+    those of other days: the last that the machine has figures of or is going to measure, else simply the last.
+    """
+    new: dict[str, bool] = {}
+    here, anywhere = dealt_with(plan.machine), dealt_with(None)
+    for package in ledger.PACKAGES:
+        line = ledger.history(package)
+        known = here if any(release.commit[:8] in here for release in line) else anywhere
+        last = max((place for place, each in enumerate(line) if each.commit[:8] in known), default=len(line))
+        for place, release in enumerate(line):
+            if place > last or (release in added and release.commit[:8] not in here):
+                measured = [one for one in line[:place] if one.tag in new or here.get(one.commit[:8])]
+                for before in (measured or line[:place])[-1:]:
+                    new.setdefault(before.tag, False)
+                new[release.tag] = True
+    beside = tuple(tag for tag in new if not new[tag])
+    return replace(plan, tags=tuple(new), beside=beside) if any(new.values()) else None
+
+
+def dealt_with(machine: str | None) -> dict[str, bool]:
+    """Of the toolchains that a machine, or any, has run records of: the first eight letters of the commit -> whether it
+    could be measured, once at least."""
+    measured: dict[str, bool] = {}
+    for path in files.result_files(RESULTS, machine, files.RECORDS):
+        commit = path.name.split("-")[0]
+        measured.setdefault(commit, False)
+        with contextlib.suppress(UserError):  # broken: whoever measured it, nothing can be compared with that
+            measured[commit] |= any(not record.failed for record in files.read_records(path))
+    return measured
+
+
+# --- two sides --------------------------------------------------------------------------------------------------------
+
+
+def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> dict[str, Suite]:
+    """Two sides with a copy of the code each; the environments that releases are installed in are the checkout's."""
+    sides = {}
+    for name, (python, commit) in zip(SIDES, targets):
+        sides[name] = suite = Suite(directory / (name + suffix), python, commit)
+        engine.copy_code(ROOT, suite.root)
+        engine.link_environments(suite.root, ROOT / ENVIRONMENTS)
+    return sides
+
+
+def in_turns(numbers: Iterable[int], cells: Sequence[str], counted: Sequence[str] = ()) -> Iterator[Job]:
+    """Rounds of both sides: base new, new base, base new, ... Counts are taken once, in the first."""
+    for number in numbers:
+        for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+            yield Job("", number, side, (*cells, *(() if number else counted)))
+
+
+def unpaired(base: Mapping[str, Sequence[int]], new: Mapping[str, Sequence[int]], enough: int) -> set[str]:
+    """The cells that were quiet on both sides in fewer than ``enough`` rounds; base, new: cell -> its quiet rounds.
+
+    Those that never were quiet on one of the sides are not waited for any longer.
+    """
+    return {cell for cell in base if base[cell] and new.get(cell) and len({*base[cell]} & {*new[cell]}) < enough}
+
+
+def quiet_rounds(journal: Journal, side: str) -> dict[str, list[int]]:
+    """Cell -> its rounds on a side that were quiet."""
+    by_cell = quiet.Run(with_samples(journal.lines(Job("", 0, side).session))).rounds()
+    return {cell: [number for number, was in rounds.items() if was] for cell, rounds in by_cell.items()}
+
+
+def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -> None:
+    """Take the plan's rounds of these cells on both sides, in turns, and file a run record on each; count once.
+
+    A noisy process has no counterpart. Cells that have fewer than ENOUGH pairs get more rounds on both sides, as long
+    as that takes no more than MORE of the time that the rounds took.
+    """
+    begun, rounds = time.monotonic(), runner.plan.rounds
+    runner.planned = list(in_turns(range(rounds if cells else 1), cells, counted))
+    with runner.device:
+        for job in runner.planned:
+            runner.take(job)
+        took, enough = time.monotonic() - begun, min(rounds, ENOUGH)
+        for number in range(rounds, 2 * rounds):
+            base, new = (quiet_rounds(runner.journal, side) for side in SIDES)
+            lacking = unpaired(base, new, enough)
+            if not lacking or time.monotonic() - begun > (1 + MORE) * took:
+                break
+            print(f"{len(lacking)} cells were not quiet on both sides {enough} times: another round of them")
+            for job in in_turns([number], [cell for cell in cells if cell in lacking]):
+                runner.take(job)
+        for side in SIDES:
+            runner.file(Job("", 0, side))
+
+
+def measure_sides(
+    targets: Sequence[Target], plan: Plan, again: Callable[[Path, Path], tuple[Sequence[str], int]]
+) -> tuple[Path, Path]:
+    """Both sides in turns, then fresh processes where it is close; the sides' roots, as the first stage left them.
+
+    again  takes those: the cells to measure again, and how many of them are close; the rest say how much noise there is
+    """
+    directory = ROOT / ".asv" / "compare" / engine.new_id()
+    engine.register(plan.machine)
+
+    def runner_of(stage: int, rounds: int, suffix: str = "") -> Runner:
+        sides, journal = prepare(directory, targets, suffix), Journal(directory / f"stage-{stage}")
+        collection = {"id": directory.name, "stage": stage}
+        return Runner(journal, replace(plan, rounds=rounds), environments.keep(), sides, collection)
+
+    runner = runner_of(1, ROUNDS)
+    for side in SIDES:
+        try:
+            cells = runner.open(Job("", 0, side)).cells
+        except LOST as error:
+            raise UserError(f"{side}: {error}") from None
+    if not cells.timed and not cells.counted:
+        raise UserError(f"--only {plan.only!r} matches no cell of the profile {plan.profile} that can be compared")
+    print(f"{len(cells.timed)} cells x {ROUNDS} processes on both sides, in turns; {len(cells.counted)} counted once")
+    collect(runner, cells.timed, cells.counted)
+    base, new = (runner.sides[name].root for name in SIDES)
+    more, close = again(base, new)
+    if more:
+        print(
+            f"{close} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them"
+            f" ({len(more) - close} more are measured with them, to know the noise)"
+        )
+        collect(runner_of(2, FRESH_ROUNDS, files.FRESH), more)
+    print(f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again")
+    return base, new

@@ -11,17 +11,14 @@ import shutil
 import sys
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from asv import environment, util
-from asv.config import Config
 from asv.console import log
 from asv.machine import Machine, MachineCollection
 from asv.repo import NoRepository, NoSuchNameError, Repo
 
 from . import environments, ledger
 
-CONFIGURATION = Path(__file__).resolve().parents[2] / "asv.conf.json"
 # asv loads plugins with the directory of asv.conf.json as the current one
 HERE = "here"  # what is installed in the running interpreter, whatever branch it is on
 RESULTS = Path("reports/results")
@@ -79,11 +76,6 @@ def register(name: str) -> None:
         raise util.UserError(f"{path} is broken: remove it, and asv makes it anew") from None
     finally:
         fresh.unlink(missing_ok=True)
-
-
-def configured(name: str) -> Any:
-    """A setting of asv.conf.json that is none of asv's."""
-    return getattr(Config.load(str(CONFIGURATION)), name)
 
 
 def setup() -> None:
@@ -201,7 +193,6 @@ class ToolchainEnvironment(environment.Environment):
     def __init__(self, conf, python, requirements, tagged_env_vars):
         # asv's constructor uses these before it sets them
         self._python, self._requirements = python, requirements
-        self._commit = None
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [HERE]
         conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
@@ -215,26 +206,16 @@ class ToolchainEnvironment(environment.Environment):
         """One name for all toolchains of a Python version, so that asv compares across them."""
         return f"toolchain-py{self._python}"
 
-    @property
-    def dir_name(self):
-        return self.name
-
-    def _get_installed_commit_hash(self):
-        return self._commit
-
     @classmethod
     def matches(cls, python):
         return python == f"{sys.version_info[0]}.{sys.version_info[1]}"
-
-    def check_presence(self):
-        return True
 
     def create(self):
         """Nothing yet: what is to be installed is known once asv names the commit."""
 
     def install_project(self, conf, repo, commit_hash):
         """Make the toolchain at this commit the one that ``run`` runs in."""
-        self._commit, self._executable = None, sys.executable
+        self._executable = sys.executable
         here = self._here
         if here and commit_hash == here.commit:
             remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
@@ -244,7 +225,6 @@ class ToolchainEnvironment(environment.Environment):
                 raise util.UserError(self._why_not(repo, commit_hash))
             if not (here and environments.same(toolchain, here)):
                 self._executable = str(self._install(conf, toolchain))
-        self._commit = commit_hash
         self._set_commit_hash(commit_hash)
 
     def _why_not(self, repo, commit_hash):

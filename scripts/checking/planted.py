@@ -1,0 +1,293 @@
+"""check.py noise, check.py timing: what the suite's own comparison says where something is planted in a copy of it."""
+
+import contextlib
+import inspect
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from analysis.comparison import compare_named
+from analysis.results import load
+from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex
+from measuring.engine import copy_code, new_id
+from measuring.processes import own_home, session
+from pages import show
+
+MACHINE = "checked"  # the name that results are filed under, in copies of the checkout
+
+# --- copies of the suite, of which one side of a comparison is another ------------------------------------------------
+
+SIDE = """
+
+# --- appended by check.py to a copy. Both sides run these same files, so that the versions of the benchmarks are equal,
+# and learn by the name of their directory which side they are
+import pathlib as _pathlib
+
+_SIDE = _pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]
+"""
+
+
+def call(root: Path, *arguments: str) -> str:
+    """What this Python printed, run in ``root`` with a home of its own; UserError if it failed, and has said why."""
+    home = root.parent / "home"
+    home.mkdir(exist_ok=True)
+    command = [sys.executable, *arguments, "--machine", MACHINE]
+    with session(command, root, own_home(home), stdout=subprocess.PIPE, text=True) as process:
+        printed, _ = process.communicate()
+    if process.returncode not in (0, 1, 2) or not printed:
+        raise UserError(f"{arguments[0]} in {root.name} ended with exit status {process.returncode}")
+    return printed
+
+
+def plant(root: Path, file: str, code: str) -> None:
+    """Append to a file of the benchmarks in the copy ``root`` what makes one side of its comparisons another."""
+    with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
+        benchmarks.write(SIDE + code)
+
+
+def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any:
+    """What compare.py --run says of a copy of this suite against itself with ``code`` planted; see ``plant``."""
+    root = place / "planted"
+    copy_code(ROOT, root)
+    plant(root, file, code)
+    command = ["--run", "installed", "installed", "--only", only, "--format", "json", *options]
+    return json.loads(call(root, "scripts/compare.py", *command))
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+QUIET, NOISE = CONDITIONS = "quiet", "noise"
+MEDIAN, NINETY = 0.02, 0.06  # promised of the A/A, as |log ratio|
+# One process of noise, on the core that is its argument: bursts and pauses of 1 to 50 ms. What it streams is ones, for
+# pages of zeros that nobody wrote could be one page, and beyond the caches; a piece takes a tenth of the shortest burst
+DISTURB = """
+import itertools, os, random, sys, time
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {int(sys.argv[1])})
+rng, half, piece = random.Random(sys.argv[1]), 2**25, 2**20
+source, target = (memoryview(bytearray(b"\\1") * half) for _ in range(2))
+places = itertools.cycle(range(0, half, piece))
+while True:
+    streams, end = rng.random() < 0.5, time.perf_counter() + rng.uniform(0.001, 0.050)
+    while time.perf_counter() < end:
+        if streams:
+            place = next(places)
+            target[place : place + piece] = source[place : place + piece]
+        else:
+            sum(range(1000))
+    time.sleep(rng.uniform(0.001, 0.050))
+"""
+
+
+@contextlib.contextmanager
+def disturbed() -> Iterator[list[int]]:
+    """Noise on every core that this process may use, while the block runs; the processes that make it.
+
+    UserError where one ended before the block did.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    with contextlib.ExitStack() as stack:
+        commands = [[sys.executable, "-c", DISTURB, str(core)] for core in cores]
+        processes = [stack.enter_context(session(command, ROOT)) for command in commands]
+        yield [process.pid for process in processes]
+        if any(process.poll() is not None for process in processes):
+            raise UserError("a process that makes noise ended early, so this was not measured in noise")
+
+
+ROUTE = "torch.from_numpy(a)"
+# that and its like: enough cells for their noise to be known as a family's
+ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
+ALIKE = rf"^conversion\.\w+\.\w+\('({'|'.join(map(re.escape, ALIASES))})', 'float32', (8|67108864)\)$"
+# One route takes eleven calls for ten on one side
+SLOWDOWN = f"""
+_unchanged = _Conversion.timeit_convert
+
+
+def _timeit_convert(self, route, *params):
+    statement, names, *calls = _unchanged(self, route, *params)
+    if route != {ROUTE!r}:
+        return statement, names, *calls
+    return "; ".join([statement] * (11 if _SIDE == "new" else 10)), names, 10 * (calls[0] if calls else 1)
+
+
+_Conversion.timeit_convert = _timeit_convert
+"""
+
+
+def runs(place: Path, only: str) -> list[Path]:
+    """Two quick runs of this code, in copies of the checkout; their results."""
+    roots = [place / "run-1", place / "run-2"]
+    for root in roots:
+        copy_code(ROOT, root)
+        call(root, "scripts/run.py", "--rounds", "4", "--no-report", *(["--only", only] if only else []))
+    return [root / RESULTS.relative_to(ROOT) for root in roots]
+
+
+Finding = tuple[str, bool]  # a line, and whether what it promises was kept
+
+
+def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
+    """The A/A of two runs, and of their comparison."""
+    one, other = (load(path).timed.set_index("cell")["seconds"] for path in results)
+    off = np.log(one / other).abs().dropna()
+    if off.empty:
+        raise UserError("two runs of one code have no cell in common")
+    for what, share, promise in (("the median cell", 0.5, MEDIAN), ("the 90th percentile", 0.9, NINETY)):
+        value = off.quantile(share)
+        line = f"two runs differ by {show.percent(value, 1)} in {what} of {len(off)}"
+        yield f"{line} (promised: {show.percent(promise)})", value <= promise
+    compared = compare_named(str(results[0]), str(results[1]), RESULTS, None, Settings())
+    flags = int(compared.cells["verdict"].isin((SLOWER, FASTER)).sum())
+    yield f"their comparison flags {flags} cells (promised: 0)", flags == 0
+
+
+def found_in(said: Mapping[str, Any]) -> Iterator[Finding]:
+    """A planted slowdown, and the cells beside it."""
+    have, others = ([cell["verdict"] for cell in said["cells"] if (cell["route"] == ROUTE) == it] for it in (1, 0))
+    found, wrong = have.count(SLOWER), sum(verdict in (SLOWER, FASTER) for verdict in others)
+    yield f"a slowdown of 10 % is found in {found} of {len(have)} cells (promised: all)", found == len(have) > 0
+    yield f"unchanged cells that are flagged: {wrong} of {len(others)} (promised: 0)", wrong == 0
+
+
+def noise(argv: Sequence[str]) -> int:
+    """What does noise do to the suite's figures? Measure with and without deliberate noise.
+
+        python scripts/check.py noise                      quiet and noise: about half an hour
+        python scripts/check.py noise --condition noise    noise alone
+
+    Noise is one process per core. It is busy for half of the time, in bursts of 1 to 50 ms that burn CPU or stream
+    memory, and runs only while something is measured. Under both conditions this check makes two comparisons:
+
+        A/A        two quick runs of the same code, four processes per result: how far their figures differ, and what
+                   compare.py reports (every reported change is a false alarm)
+        slowdown   one alias route made 10 % slower: compare.py --run, in turns
+
+    Exit status: 0 all promises kept, 1 not all, 2 could not measure. Do not use the machine meanwhile.
+    """
+    parser = Parser(inspect.getdoc(noise))
+    parser.add_argument("--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both")
+    parser.option("--only REGEX", f"{ONLY} (the slowdown has cells of its own)", default="")
+    chosen = parser.parse_args(argv)
+    directory, kept = ROOT / ".asv" / "noise" / new_id(), True
+    for condition in CONDITIONS if chosen.condition == "both" else (chosen.condition,):
+        place = directory / condition
+        with disturbed() if condition == NOISE else contextlib.nullcontext():
+            results = runs(place, chosen.only)
+            said = in_turns(place, "conversion.py", SLOWDOWN, ALIKE, "--profile", "quick")
+        for line, was_kept in (*apart_by(results), *found_in(said)):
+            print(f"{condition}: {line}" + ("" if was_kept else ": not kept"), flush=True)
+            kept &= was_kept
+    print(f"the data is in {os.path.relpath(directory)}")
+    return 0 if kept else 1
+
+
+# --- timing -----------------------------------------------------------------------------------------------------------
+
+CELLS = r"^conversion\.(NumpyToTorch|TorchToNumpy)\..*'float32', (8|4096|1048576|16777216|67108864)\)$"
+EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
+CONFIDENCE = 0.99  # of the interval that the median cell lies in
+TELLING = 0.5  # share of the cells whose deviation must be known to EACH
+FEW = 10  # cells: of fewer the median is not judged
+
+# torch's Timer makes calls before it times any: two and more, which is much where one takes a second
+TORCH = """
+if _SIDE == "base":
+    from types import SimpleNamespace as _Names
+
+    from torch.utils import benchmark as _benchmark
+
+    class _Timer:
+        def __init__(self, statement, globals, timer):
+            self.timer = _benchmark.Timer(statement, globals=globals, num_threads=1)
+
+        def timeit(self, number):
+            few = number == 1
+            taken = self.timer.blocked_autorange(min_run_time=0) if few else self.timer.timeit(number)
+            return taken.raw_times[0] / taken.number_per_run * number
+
+    def _longer(self, warm_up=timing.Timing.warm_up):
+        number = warm_up(self)
+        for _ in range(self.count):
+            self.timer.timeit(number)
+        return number
+
+    timeit, timing.Timing.warm_up = _Names(Timer=_Timer), _longer
+"""
+
+
+def middle(effects: "pd.Series[float]") -> tuple[float, float]:
+    """The interval that the median of all such cells lies in, log units; unbounded for few."""
+    from scipy.stats import quantile_test  # scipy.stats takes half a second to import
+
+    if len(effects) < FEW:
+        return -math.inf, math.inf
+    low, high = quantile_test(effects, p=0.5).confidence_interval(CONFIDENCE)
+    return float(low), float(high)
+
+
+def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """The cells of a comparison, the suite's time over torch's; what speaks for bias, and what for too much noise."""
+    cells = pd.DataFrame(said["cells"]).dropna(subset=["ratio"])
+    if cells.empty:
+        raise UserError("no cell was timed on both sides")
+    biased, noisy = cells["verdict"].isin((SLOWER, FASTER)), cells["verdict"] == INCONCLUSIVE
+    bias = [f"{biased.sum()} of {len(cells)} cells deviate by more than {EACH:.0%}"] if biased.any() else []
+    hidden = f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells"
+    noise = [hidden] if noisy.mean() > TELLING else []
+    effects = np.log(cells["ratio"].astype(float))
+    low, high = middle(effects)
+    if high - low > 2 * MIDDLE and math.isfinite(high - low):
+        noise.append(f"the median is known to ±{(high - low) / 2:.1%} only")
+    for place, own in {"": effects, **{f" at {n} bytes": own for n, own in effects.groupby(cells["nbytes"])}}.items():
+        low, high = middle(own)
+        if max(low, -high) > math.log1p(MIDDLE):
+            bias.append(f"the median{place} is {math.exp(own.median()):.3f}")
+    return cells, bias, noise
+
+
+def timing(argv: Sequence[str]) -> int:
+    """Is the suite honest on this machine? Compare it with torch.utils.benchmark, and separate bias from noise.
+
+        python scripts/check.py timing                     every conversion of float32, at up to five sizes
+        python scripts/check.py timing --only from_numpy   those of some routes, in any dtype and size
+
+    compare.py --run measures two copies of the suite in turns, four processes a side and more where it is close. In one
+    of them a torch.utils.benchmark.Timer takes the samples, after a warm-up that is longer by as many samples as a
+    process takes. Sources, processes, probes and the choice of quiet samples are the same on both sides. So a
+    difference is one of the suite's loop, its clock, its setup or its warm-up. Noise is known as in every comparison,
+    by A/A, too.
+
+    Exit code 1 is bias: a cell differs by more than 5 % beyond its noise, or the median cell, of all or of one size, by
+    more than 2 % beyond its error. Exit code 2 is too noisy to decide: a bias of 5 % could hide in more than half of
+    the cells, or one of 2 % in the median cell. Otherwise 0.
+    """
+    parser = Parser(inspect.getdoc(timing))
+    parser.add_argument("--only", metavar="REGEX", type=regex, default=CELLS, help=ONLY)
+    chosen = parser.parse_args(argv)
+    place = ROOT / ".asv" / "timing" / new_id()
+    # "no change" is what differs by less than a bias; a comparison wants the larger of the two to be larger
+    margins = ["--min-effect", f"{EACH:.1%}", "--equivalence", f"{EACH + 0.001:.1%}", "--profile", "standard"]
+    cells, bias, noisy = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
+    shown = cells[["route", "nbytes", "new_seconds", "base_seconds", "ratio", "low95", "high95", "verdict"]]
+    shown = shown.rename(columns={"new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"})
+    formats = {"suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
+    print(shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–"))
+    off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
+    print(f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided", end="")
+    if len(off):
+        print(f"; median deviation {show.percent(off.median(), 1)}, maximum {show.percent(off.max(), 1)}", end="")
+    print()
+    if bias:
+        print(f"bias: {'; '.join(bias)}")
+    elif noisy:
+        print(f"too noisy to decide: {'; '.join(noisy)}: try again when the machine has nothing else to do")
+    return 1 if bias else 2 if noisy else 0
