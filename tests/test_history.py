@@ -11,10 +11,22 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import history
+from analysis import comparison, history
 from analysis.history import AGREES, CONTRADICTS, DIFFERS, LAYOUT, NOT_KNOWN, SAME, UNCHANGED, histories_of
 from analysis.results import load
-from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME, Settings, layout_sd
+from analysis.verdicts import (
+    FAILED,
+    FASTER,
+    FEWER,
+    INSTRUCTIONS,
+    MORE,
+    NEW,
+    NO_CHANGE,
+    SLOWER,
+    TIME,
+    Settings,
+    layout_sd,
+)
 from pages import build as pages_of
 from pages.history_page import headline
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
@@ -378,6 +390,22 @@ def test_between_two_releases(tmp_path):
     assert ratio(2, 7)["ratio"] == pytest.approx(one["ratio"])
     assert both["ratio"] == pytest.approx(0.8, rel=0.02) and both["verdict"] == FASTER
     assert none["verdict"] == "" and none["low"] < 1 < none["high"]
+
+
+@pytest.mark.parametrize("lacking", [None, SKIPPED])
+def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_others(tmp_path, lacking):
+    contracts, logs = [contract(route, "alias") for route in ROUTES], logs_of(10, len(SERIES))
+    for place, toolchain in enumerate(SERIES):
+        logs[place, 0] += math.log(1.3) if place >= 6 else 0.0
+        cells = {(route, size): list(np.exp(own)) for size in (8, 4 * KIB) for route, own in zip(ROUTES, logs[place])}
+        cells[ROUTES[0], 8] = cells[ROUTES[0], 8] if place >= 3 else lacking
+        benches = [conversion(cells, contracts)]
+        resultfiles.write(tmp_path, benches, "box", [record_of(toolchain, benches, 600 * place)], toolchain.commit)
+    names = [next((tmp_path / "box").glob(f"{SERIES[place].commit[:8]}-*.json")) for place in (1, 8)]
+    found = comparison.compare_named(*map(str, names), tmp_path, None, Settings())
+    first = found.cells.loc[found.cells["route"] == ROUTES[0], "verdict"].tolist()
+    assert first == [FAILED if lacking is None else NEW, SLOWER] and found.exit_code == 1
+    assert found.counts[NO_CHANGE] == len(ROUTES) - 1 == len(found.cells) - 2, "their sizes are one row"
 
 
 LACKING = [0, 1, 2, 3, 7, 8, 9]  # releases of a machine that has measured none around the change
