@@ -351,6 +351,22 @@ def test_time_and_count_agree_or_not(tmp_path):
     assert told[INSTRUCTIONS] == {ROUTES[1]: AGREES, ROUTES[2]: "", ROUTES[4]: CONTRADICTS}
 
 
+def test_counts_of_one_size_say_what_did_not_change():
+    """At the release before only one of two sizes was counted, and the other takes more instructions at any."""
+    same = {"group": "G", "direction": "d", "route": "r", "dtype": "float32", "error": 0.001}
+    rows = [
+        {"what": what, "series": size, "sizes": (8, 4096) if what == TIME else (size,), "at": at, "y": y}
+        for what, size, logs in ((TIME, 0, (0, 0.03)), (INSTRUCTIONS, 8, (None, 8.0)), (INSTRUCTIONS, 4096, (9.0, 9.0)))
+        for at, y in enumerate(logs)
+        if y is not None
+    ]
+    table = pd.DataFrame(rows).assign(**same, release=lambda own: own["at"].map("{}.0".format), verdict="", ratio=None)
+    table["before"] = table["earliest"] = table["latest"] = table["release"].where(table["at"] == 1, None)
+    table["before"] = table["before"].replace("1.0", "0.0")
+    table.loc[1, ["verdict", "ratio"]] = [SLOWER, math.exp(0.03)]
+    assert history.with_evidence(table, {"0.0": 0, "1.0": 1}, Settings()).loc[1, "evidence"] == LAYOUT
+
+
 def test_code_layout_is_in_no_headline(tmp_path):
     """Each wheel shifts each call by 1.5 % (SD) with the same instructions, again and again on one machine."""
     layout = np.random.default_rng(21).normal(0, 0.015, (len(SERIES), len(ROUTES), 1)).clip(-0.02, 0.02)
