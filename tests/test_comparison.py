@@ -161,6 +161,18 @@ def test_every_cell_has_exactly_one_verdict(tmp_path, snapshot):
 # --- interleaved sides -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [3, 24])
+@pytest.mark.parametrize("turns", [False, True])
+def test_figures_that_are_all_the_same_are_compared(tmp_path, count, turns):
+    """As of a coarse clock: four processes are enough, though nothing tells how far a fifth would be."""
+    first, *others = list(cells(0))[:count]
+    times = {cell: cells(0, {first: 1.3}, sd=0)[cell] for cell in (first, *others)}
+    how = [{"record": together(side)} if turns else {} for side in ("base", "new")]
+    before = write(tmp_path / "base", {**times, first: times[others[0]]}, **how[0])
+    said = verdicts(compared(before, write(tmp_path / "new", times, **how[1])))
+    assert said == {first: SLOWER, **dict.fromkeys(others, known.NO_CHANGE)}
+
+
 def test_close_cells_bring_witnesses_of_their_familys_noise(pair):
     found = compared(*pair)
     again = comparison.to_measure_again(found)

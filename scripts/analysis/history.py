@@ -322,7 +322,7 @@ def _moderated(points: pd.DataFrame) -> Floats:
         prior = statistics.fit_prior(ratio[members], df[members])
         posterior, _ = statistics.squeeze(ratio[members], df[members], prior)
         variance[members] = posterior * usual.to_numpy()[members] / points["processes"].to_numpy()[members]
-    floor: Floats = np.maximum(variance, 1e-10)  # of figures that are all the same
+    floor: Floats = np.maximum(variance, statistics.LEAST_VARIANCE)
     return floor
 
 

@@ -29,6 +29,7 @@ HALF = 1.96  # standard deviations on either side of a 95 % interval
 NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
 PLAUSIBLE = float(np.log(1.25))  # of baselines on one machine: six sessions in two hours were within 1.06
+LEAST_VARIANCE = 1e-10  # of log seconds: of figures that are all the same nobody would know how well they are known
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
 
@@ -208,7 +209,7 @@ def _moderated(parts: Sequence[_Part]) -> tuple[Floats, Floats, Floats]:
             weight = 1.0 / n0 + 1.0 / n1
             variance = (np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1) / weight
             own_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
-        own_df = np.maximum(np.nan_to_num(own_df), 0.0)
+        variance, own_df = np.maximum(variance, LEAST_VARIANCE), np.maximum(np.nan_to_num(own_df), 0.0)
         prior = fit_prior(variance, own_df) if len(variance) >= MIN_FAMILY else NO_PRIOR
         posterior, known = squeeze(variance, own_df, prior)
         terms = [(posterior * weight, known)]
