@@ -158,6 +158,19 @@ def test_every_cell_has_exactly_one_verdict(tmp_path, snapshot):
     assert len(json.loads(comparison_words.as_json(found, ""))["cells"]) == len(found.cells)
 
 
+def test_why_nothing_could_be_compared(tmp_path):
+    """Of cells that were never quiet one process is left: more rounds are no help. Others have too few on a side."""
+    busy = side(
+        tmp_path / "a", **half(cells(1), [(cell, k) for cell in EVERY if cell[0] == ROUTES[1] for k in range(4)])
+    )
+    found = compared(side(tmp_path / "b", **QUIET), busy, only=re.escape(ROUTES[1]))
+    said = "could not compare: the machine was never quiet for 12 of 12 cells: measure on a quieter machine"
+    assert comparison_words.said("headline", found) == said
+    halves = [{cell: own[: 2 + 2 * (cell[0] == route)] for cell, own in cells(0).items()} for route in ROUTES]
+    found = compared(*(side(tmp_path / name, times) for name, times in zip("cd", halves)))
+    assert "takes 4 processes per side and no cell has more than 2 on both" in comparison_words.said("refusal", found)
+
+
 # --- interleaved sides -----------------------------------------------------------------------------------------------
 
 
