@@ -77,6 +77,19 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     assert not choice.decided(*cells[3:5])
 
 
+@pytest.mark.parametrize("families", [1, 2])
+def test_no_more_pairs_are_decided_than_is_promised_where_variances_differ(families):
+    """Of cells whose variances are drawn to those of their family, which is one witness for both of a pair."""
+    rng, slower, count = np.random.default_rng(6), [], 60
+    names = np.repeat([f"family {number % families}" for number in range(2)], count)
+    for _ in range(200):
+        logs = rng.normal(0, 0.03 * np.exp(rng.normal(0, 0.5, (2 * count, 1))), (2 * count, 4))
+        logs[count:] += np.log(1.05)
+        cells = choice.weigh(logs, names)
+        slower.append(choice.slower(cells[count:], cells[:count]))
+    assert np.mean(slower) <= 1.3 * choice.PROMISE
+
+
 def test_families_share_nothing():
     """What the cells of two families do in a round need not be alike: its variance is in the error."""
     rng = np.random.default_rng(2)

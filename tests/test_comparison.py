@@ -158,7 +158,32 @@ def test_every_cell_has_exactly_one_verdict(tmp_path, snapshot):
     assert len(json.loads(comparison_words.as_json(found, ""))["cells"]) == len(found.cells)
 
 
+def test_why_nothing_could_be_compared(tmp_path):
+    """Of cells that were never quiet one process is left: more rounds are no help. Others have too few on a side."""
+    busy = side(
+        tmp_path / "a", **half(cells(1), [(cell, k) for cell in EVERY if cell[0] == ROUTES[1] for k in range(4)])
+    )
+    found = compared(side(tmp_path / "b", **QUIET), busy, only=re.escape(ROUTES[1]))
+    said = "could not compare: the machine was never quiet for 12 of 12 cells: measure on a quieter machine"
+    assert comparison_words.said("headline", found) == said
+    halves = [{cell: own[: 2 + 2 * (cell[0] == route)] for cell, own in cells(0).items()} for route in ROUTES]
+    found = compared(*(side(tmp_path / name, times) for name, times in zip("cd", halves)))
+    assert "takes 4 processes per side and no cell has more than 2 on both" in comparison_words.said("refusal", found)
+
+
 # --- interleaved sides -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 24])
+@pytest.mark.parametrize("turns", [False, True])
+def test_figures_that_are_all_the_same_are_compared(tmp_path, count, turns):
+    """As of a coarse clock: four processes are enough, though nothing tells how far a fifth would be."""
+    first, *others = list(cells(0))[:count]
+    times = {cell: cells(0, {first: 1.3}, sd=0)[cell] for cell in (first, *others)}
+    how = [{"record": together(side)} if turns else {} for side in ("base", "new")]
+    before = write(tmp_path / "base", {**times, first: times[others[0]]}, **how[0])
+    said = verdicts(compared(before, write(tmp_path / "new", times, **how[1])))
+    assert said == {first: SLOWER, **dict.fromkeys(others, known.NO_CHANGE)}
 
 
 def test_close_cells_bring_witnesses_of_their_familys_noise(pair):

@@ -11,10 +11,22 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import history
+from analysis import comparison, history
 from analysis.history import AGREES, CONTRADICTS, DIFFERS, LAYOUT, NOT_KNOWN, SAME, UNCHANGED, histories_of
 from analysis.results import load
-from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME, Settings, layout_sd
+from analysis.verdicts import (
+    FAILED,
+    FASTER,
+    FEWER,
+    INSTRUCTIONS,
+    MORE,
+    NEW,
+    NO_CHANGE,
+    SLOWER,
+    TIME,
+    Settings,
+    layout_sd,
+)
 from pages import build as pages_of
 from pages.history_page import headline
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
@@ -339,6 +351,22 @@ def test_time_and_count_agree_or_not(tmp_path):
     assert told[INSTRUCTIONS] == {ROUTES[1]: AGREES, ROUTES[2]: "", ROUTES[4]: CONTRADICTS}
 
 
+def test_counts_of_one_size_say_what_did_not_change():
+    """At the release before only one of two sizes was counted, and the other takes more instructions at any."""
+    same = {"group": "G", "direction": "d", "route": "r", "dtype": "float32", "error": 0.001}
+    rows = [
+        {"what": what, "series": size, "sizes": (8, 4096) if what == TIME else (size,), "at": at, "y": y}
+        for what, size, logs in ((TIME, 0, (0, 0.03)), (INSTRUCTIONS, 8, (None, 8.0)), (INSTRUCTIONS, 4096, (9.0, 9.0)))
+        for at, y in enumerate(logs)
+        if y is not None
+    ]
+    table = pd.DataFrame(rows).assign(**same, release=lambda own: own["at"].map("{}.0".format), verdict="", ratio=None)
+    table["before"] = table["earliest"] = table["latest"] = table["release"].where(table["at"] == 1, None)
+    table["before"] = table["before"].replace("1.0", "0.0")
+    table.loc[1, ["verdict", "ratio"]] = [SLOWER, math.exp(0.03)]
+    assert history.with_evidence(table, {"0.0": 0, "1.0": 1}, Settings()).loc[1, "evidence"] == LAYOUT
+
+
 def test_code_layout_is_in_no_headline(tmp_path):
     """Each wheel shifts each call by 1.5 % (SD) with the same instructions, again and again on one machine."""
     layout = np.random.default_rng(21).normal(0, 0.015, (len(SERIES), len(ROUTES), 1)).clip(-0.02, 0.02)
@@ -378,6 +406,22 @@ def test_between_two_releases(tmp_path):
     assert ratio(2, 7)["ratio"] == pytest.approx(one["ratio"])
     assert both["ratio"] == pytest.approx(0.8, rel=0.02) and both["verdict"] == FASTER
     assert none["verdict"] == "" and none["low"] < 1 < none["high"]
+
+
+@pytest.mark.parametrize("lacking", [None, SKIPPED])
+def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_others(tmp_path, lacking):
+    contracts, logs = [contract(route, "alias") for route in ROUTES], logs_of(10, len(SERIES))
+    for place, toolchain in enumerate(SERIES):
+        logs[place, 0] += math.log(1.3) if place >= 6 else 0.0
+        cells = {(route, size): list(np.exp(own)) for size in (8, 4 * KIB) for route, own in zip(ROUTES, logs[place])}
+        cells[ROUTES[0], 8] = cells[ROUTES[0], 8] if place >= 3 else lacking
+        benches = [conversion(cells, contracts)]
+        resultfiles.write(tmp_path, benches, "box", [record_of(toolchain, benches, 600 * place)], toolchain.commit)
+    names = [next((tmp_path / "box").glob(f"{SERIES[place].commit[:8]}-*.json")) for place in (1, 8)]
+    found = comparison.compare_named(*map(str, names), tmp_path, None, Settings())
+    first = found.cells.loc[found.cells["route"] == ROUTES[0], "verdict"].tolist()
+    assert first == [FAILED if lacking is None else NEW, SLOWER] and found.exit_code == 1
+    assert found.counts[NO_CHANGE] == len(ROUTES) - 1 == len(found.cells) - 2, "their sizes are one row"
 
 
 LACKING = [0, 1, 2, 3, 7, 8, 9]  # releases of a machine that has measured none around the change

@@ -10,7 +10,7 @@ import resultfiles
 from analysis.results import load
 from cli import UserError
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
-from store.files import MEASUREMENTS, machines, measurements_text, read_measurements
+from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
 
 ROUTE, COPY = "torch.from_numpy(a)", "torch.tensor(a)"
 
@@ -253,6 +253,18 @@ def test_quiet_is_judged_with_the_whole_run_in_sight(busy):
     """Of a machine that is always at half its speed nobody can tell: that is its baseline."""
     loaded = load(busy(*((n, k) for n in SIZES for k in range(4))))
     assert all(loaded.processes["quiet"])
+
+
+def test_what_later_runs_leave_of_a_run_is_judged_with_all_of_it_in_sight(busy):
+    """What they leave may be what was noisy: its own baseline would make it quiet."""
+    root = busy(*((8, k) for k in range(4)))
+    (path, records), lines = (root / SAMPLES, (root / RESULT).with_suffix(".jsonl")), read_measurements(root / SAMPLES)
+    later = [{**line, "run": "later"} for line in lines if line["params"][2] != "8"]
+    path.write_bytes(measurements_text(merged(lines, later)))
+    first = json.loads(records.read_text()) | {"baselines": {"processor": 25_000.0}}
+    records.write_text("".join(json.dumps(first | more) + "\n" for more in ({}, {"started": "later"})))
+    assert list(of(load(root), 8)["quiet"]) == [False] and all(of(load(root), 9)["quiet"])
+    assert len(used_samples(read_measurements(path), read_records(records))[of(load(root), 8)["cell"].item()][0]) == 1
 
 
 def test_a_run_by_hand_is_shown_where_nothing_else_was_measured(busy, tmp_path):

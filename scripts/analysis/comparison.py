@@ -549,4 +549,4 @@ def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.Dat
     for cell, sizes in own.loc[several, "sizes"].items():
         names = {name: value for name, value in rows.at[cell, "parameters"].items() if name != "nbytes"}
         rows.at[cell, "parameters"] = names | {"sizes": (sizes[0], sizes[-1])}
-    return rows[~(several & series.duplicated())]
+    return rows[~(several & series.where(several).duplicated())]

@@ -322,7 +322,7 @@ def _moderated(points: pd.DataFrame) -> Floats:
         prior = statistics.fit_prior(ratio[members], df[members])
         posterior, _ = statistics.squeeze(ratio[members], df[members], prior)
         variance[members] = posterior * usual.to_numpy()[members] / points["processes"].to_numpy()[members]
-    floor: Floats = np.maximum(variance, 1e-10)  # of figures that are all the same
+    floor: Floats = np.maximum(variance, statistics.LEAST_VARIANCE)
     return floor
 
 
@@ -496,7 +496,7 @@ def _levels(y: Floats, error: Floats, starts: list[int], smallest: float, least:
 def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
     """The rows with what the other kind of evidence says of the route, at the releases where the change may lie."""
     route, way = rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(OF_TIMES)
-    table = rows[["what", "sizes", "release", "before", "y", "error", "at", "earliest", "latest"]]
+    table = rows[["series", "what", "sizes", "release", "before", "y", "error", "at", "earliest", "latest"]]
     table = table.assign(same=route, way=way, row=rows.index)
     pairs = table[way != ""].merge(table, on="same", suffixes=("", "_other"))
     pairs = pairs[pairs["what"] != pairs["what_other"]]
@@ -505,13 +505,14 @@ def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settin
     where = (pairs[end].map(order) for end in ("earliest", "latest"))
     found = pairs[pairs["way_other"].ne("") & pairs["at_other"].between(*where)]
     agrees = (found["way"] == found["way_other"]).groupby(found["row"]).any()
-    # of a time whose instructions have no change there: their counts at this release and at the one before
+    # of a time whose instructions have no change there: their counts, of each size, at this release and the one before
     counts = pairs[(pairs["what"] == TIME) & ~pairs["row"].isin(agrees.index)]
     old, new = (counts[counts["release_other"] == counts[end]] for end in ("before", "release"))
-    both = old.drop_duplicates("row").merge(new.drop_duplicates("row"), on="row", suffixes=("_old", "_new"))
+    both = old.merge(new, on=["row", "series_other"], suffixes=("_old", "_new"))
     effect = np.abs(both["y_other_new"] - both["y_other_old"])
     most = effect + HALF * NARROWER * np.hypot(both["error_other_new"], both["error_other_old"])
-    same = both.loc[most < math.log1p(settings.equivalence), "row"]
+    alike = (most < math.log1p(settings.equivalence)).groupby(both["row"]).all()
+    same = alike.index[alike]
     evidence = pd.Series("", index=rows.index)
     evidence[agrees.index] = np.where(agrees, AGREES, CONTRADICTS)
     small = np.abs(np.log(rows.loc[same, "ratio"].astype(float))) < math.log1p(settings.equivalence)

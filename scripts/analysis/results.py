@@ -341,7 +341,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
     """UserError where a file of the result is broken. places: of the suite's cells; timing: benchmarks that time."""
     records, lines, asv = files.read_records(path), files.read_measurements(path), files.read_json(path)
     with files.reading(files.beside(path, files.MEASUREMENTS)):
-        processes, counts = _timed(lines, places), _counted(lines, places)
+        processes, counts = _timed(lines, places, records), _counted(lines, places)
     try:
         if asv["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {asv['version']}, this reads {ASV_RESULT_VERSION}: asv update")
@@ -383,7 +383,7 @@ def _of_history(commit: str) -> Toolchain:
     return Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy) if toolchain else Toolchain(commit[:8])
 
 
-def _timed(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
+def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record] = ()) -> pd.DataFrame:
     """The processes that figures rest on, a row each.
 
     A run is judged by its own baselines. Of the processes of a round the first quiet one counts. The rounds of a second
@@ -392,7 +392,7 @@ def _timed(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
     cell takes at most this. Two runs differ less in it than in any quantile.
     """
     frames, ends = [], Counter[int]()
-    for started, run in quiet.runs_of(lines).items():
+    for started, run in quiet.runs_of(lines, records).items():
         of_run = run.lines
         cells = [places.get(name_of(line), -1) for line in of_run]
         frame = {

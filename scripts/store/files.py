@@ -338,7 +338,7 @@ def export(
 
     runs = [Results.load(str(path)) for path in ran]
     both = Results.load(str(filed)) if filed.is_file() else Results.load(str(ran[0]))
-    known = used_samples(lines)
+    known = used_samples(lines, read_records(filed))
     for run in runs:
         for name in list(run.get_all_result_keys()):
             params = run.get_result_params(name)
@@ -395,7 +395,7 @@ def _cells(results: Any, name: str) -> list[str]:
     return spelled(name, results.get_result_params(name)) if name in results.get_all_result_keys() else [name]
 
 
-def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | None]]:
+def used_samples(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, tuple[list[float], int | None]]:
     """Cell -> the samples that its figure rests on, as they were taken, and how many calls made each; of a counted
     cell its counts, and None. Of a cell without quiet processes the fastest sample alone."""
     from . import quiet  # numpy: who only looks for files does without
@@ -403,7 +403,7 @@ def used_samples(lines: Iterable[Line]) -> dict[str, tuple[list[float], int | No
     lines = list(lines)
     used = {name_of(line): (list(line["values"]), None) for line in lines if "values" in line}
     noisy = dict[str, tuple[list[float], int | None]]()
-    for run in quiet.runs_of(lines).values():
+    for run in quiet.runs_of(lines, records).values():
         taken = set[tuple[str, int]]()
         for place, line in enumerate(run.lines):
             cell, number = name_of(line), line["number"]

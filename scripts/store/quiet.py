@@ -10,7 +10,7 @@ Needs numpy alone: it runs beside whatever torch is measured.
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
 from benchmarks.timing import DIGITS, SAMPLE_SECONDS
 
-from .records import Line, name_of, with_samples
+from .records import Line, Record, name_of, with_samples
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -45,7 +45,7 @@ SHORTEST = SAMPLE_SECONDS / 3
 START_SECONDS = 0.03  # that a process takes before its setup
 
 
-def baseline(probes: Floats, near: float = NEAR[PROCESSOR]) -> float:
+def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.inf) -> float:
     """The fastest level that a machine holds, in the unit of ``probes``, which are in order of time; NaN of none.
 
     Not the fastest probe: a processor may begin at a clock that it cannot keep, and the first seconds of a run, or of a
@@ -55,6 +55,9 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR]) -> float:
     A machine whose neighbours come and go by the millisecond holds none, and which of its speeds looks like one is
     chance. It shows by the probes that are faster than ``near`` (log units) the level: where HELD of RECURS of the
     parts are, the baseline is what those just reach.
+
+    whole: the baseline of all the run, where later runs replaced most of its processes. It stands where what is left of
+    them shows a slower level only: that is of a noisy moment.
     """
     if not len(probes):
         return math.nan
@@ -73,7 +76,8 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR]) -> float:
     begin = next(recur, math.inf)
     if begin > reached * math.exp(near):
         begin = reached
-    return float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
+    found = float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
+    return whole if 0 < whole * WIDTH < found else found
 
 
 def _at_level(part: Floats, begin: Any) -> Any:
@@ -87,12 +91,13 @@ class Run:
     ValueError or TypeError where samples or probes are no positive numbers.
 
     lines      of the file of measurements, those with samples
+    whole      baselines of all the run, where ``lines`` are what is left of it
     of         place in ``lines`` of the process of each sample
     taken      seconds of each sample, per call
     baselines  kind of probe -> its baseline in ns
     """
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[Line], whole: Mapping[str, float] | None = None) -> None:
         self.lines = lines
         sizes = np.array([len(line["seconds"]) for line in lines], dtype=np.intp)
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
@@ -112,22 +117,24 @@ class Run:
         # place of the probe before each sample in the process's list of probes; the one behind it is the next
         self.place: Ints = np.arange(len(self.taken)) - self._first[self.of] + waits - before[self.of]
         self._probes = {kind: _Probes(lines, kind) for kind in dict.fromkeys(k for one in lines for k in one["probes"])}
-        self.baselines = self._baselines()
+        self.baselines = self._baselines(whole or {})
 
-    def _baselines(self) -> dict[str, float]:
+    def _baselines(self, whole: Mapping[str, float]) -> dict[str, float]:
         """Probes that move bytes count where the processor's, taken in the same moment, is quiet: on a busy machine too
         few of them are at their baseline for a level to be seen, and most of what lifts them lifts that one, too."""
         if PROCESSOR not in self._probes:
             return {}
         order = sorted(range(len(self.lines)), key=lambda place: self.lines[place]["at"])
-        found = {PROCESSOR: baseline(self._probes[PROCESSOR].in_order(order))}
+        every = self._probes[PROCESSOR].in_order(order)
+        found = {PROCESSOR: baseline(every, NEAR[PROCESSOR], whole.get(PROCESSOR, math.inf))}
         near = self._near(PROCESSOR, found[PROCESSOR])
         for kind, probes in self._probes.items():
             if kind != PROCESSOR:
                 there = [place for place in order if probes.has[place] and self._probes[PROCESSOR].has[place]]
                 taken = probes.in_order(there)
                 quiet = self._probes[PROCESSOR].in_order(there, near)
-                found[kind] = baseline(taken[quiet] if quiet.any() else taken, NEAR[kind])
+                taken = taken[quiet] if quiet.any() else taken
+                found[kind] = baseline(taken, NEAR[kind], whole.get(kind, math.inf))
         return found
 
     def _near(self, kind: str, known: float) -> Bools:
@@ -252,12 +259,13 @@ class Run:
         return quiet / total if total else math.nan
 
 
-def runs_of(lines: Iterable[Line]) -> dict[str, Run]:
-    """The lines with samples among these, by the run that took them."""
+def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, Run]:
+    """The lines with samples among these, by the run that took them; ``records`` know the baselines of whole runs."""
     by_run: dict[str, list[Line]] = {}
     for line in with_samples(lines):
         by_run.setdefault(line["run"], []).append(line)
-    return {started: Run(of_run) for started, of_run in by_run.items()}
+    whole = {record.started: record.baselines for record in records}
+    return {started: Run(of_run, whole.get(started)) for started, of_run in by_run.items()}
 
 
 class _Probes:
