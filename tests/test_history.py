@@ -18,7 +18,6 @@ from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME, S
 from pages import build as pages_of
 from pages.history_page import headline
 from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
-from store.files import MEASUREMENTS, measurements_text, read_measurements
 from toolchains import ledger
 
 pytestmark = pytest.mark.slow  # most build a history and its page
@@ -213,8 +212,7 @@ def test_controls_are_never_among_the_changes(tmp_path):
 
 def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
     root = write(tmp_path, logs_of(17, len(SERIES)))
-    (path,) = (root / "box").glob(f"{SERIES[0].commit[:8]}*{MEASUREMENTS}")
-    path.write_bytes(measurements_text({**line, "version": "v0"} for line in read_measurements(path)))
+    resultfiles.mend(root, lambda line: {**line, "version": "v0"}, SERIES[0].commit)
     assert VERSIONS[0] not in set(history_in(root).rows["release"])
 
 
@@ -319,9 +317,7 @@ def test_a_run_that_only_counts_leaves_times_and_makes_counts_of_an_older_versio
         (records,) = (root / "box").glob(f"{toolchain.commit[:8]}*.jsonl")
         counted = json.loads(records.read_text()) | {"started": started(50_000), "samples": 0, "only": "^instructions"}
         records.write_text(records.read_text() + json.dumps(counted) + "\n")
-    (path,) = (root / "box").glob(f"{SERIES[-1].commit[:8]}*{MEASUREMENTS}")
-    lines = [line | ({"version": "older"} if "values" in line else {}) for line in read_measurements(path)]
-    path.write_bytes(measurements_text(lines))
+    resultfiles.mend(root, lambda line: line | ({"version": "older"} if "values" in line else {}), SERIES[-1].commit)
     after = history_in(root).rows
     times, counts = (after[after["what"] == what].reset_index(drop=True) for what in (TIME, INSTRUCTIONS))
     pd.testing.assert_frame_equal(times, before[before["what"] == TIME].reset_index(drop=True))

@@ -10,8 +10,7 @@ import resultfiles
 from analysis.results import load
 from conftest import build
 from pages import machine, show, tables
-from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, steady
-from store.files import MEASUREMENTS, measurements_text, read_measurements
+from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, mend, steady
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +42,9 @@ def test_a_figure_names_the_runs_that_measured_it(tmp_path):
         for started, options in runs.items()
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
-    (path,) = root.glob(f"box/*{MEASUREMENTS}")
     shown = {}
     for started, options in runs.items():
-        path.write_bytes(measurements_text([{**line, "run": started} for line in read_measurements(path)]))
+        mend(root, lambda line, run=started: {**line, "run": run})
         html = (build(root, tmp_path / "out") / "index.html").read_text()
         shown[options] = re.findall(r"<code>(.*?)</code>", re.search(r"<p>Measured by .*?</p>", html, re.DOTALL)[0])[0]
     assert list(shown.values()) == [
@@ -178,9 +176,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
         resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new, quiet=0.94),
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
-    (path,) = root.glob(f"box/*{MEASUREMENTS}")
-    lines = [{**line, "run": new if int(line["params"][-1]) in looked else old} for line in read_measurements(path)]
-    path.write_bytes(measurements_text(lines))
+    mend(root, lambda line: {**line, "run": new if int(line["params"][-1]) in looked else old})
     made = load(root)
     assert [show.to_plain(line) for line in runs_named(made)] == snapshot
     assert machine.quiet_of(made) == [0.94, 0.72], "not the last run's alone"

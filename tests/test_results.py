@@ -9,7 +9,7 @@ import pytest
 import resultfiles
 from analysis.results import load
 from cli import UserError
-from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+from resultfiles import SKIPPED, Bench, contract, conversion, memcpy, mend
 from store.files import MEASUREMENTS, machines, measurements_text, read_measurements
 
 ROUTE, COPY = "torch.from_numpy(a)", "torch.tensor(a)"
@@ -69,12 +69,6 @@ def test_one_machine_of_two(tmp_path, benches):
 
 RESULT = "box/c0ffee00-toolchain-py3.11.json"
 SAMPLES = f"box/c0ffee00-toolchain-py3.11{MEASUREMENTS}"
-
-
-def change(root, mend):
-    """Rewrite the measurements, each line as ``mend`` gives it."""
-    path = root / SAMPLES
-    path.write_bytes(measurements_text(map(mend, read_measurements(path))))
 
 
 def text(said):
@@ -207,7 +201,7 @@ def test_figures_of_cells_that_are_no_more_are_counted(results):
     described = json.loads(path.read_text())
     del described[CONVERSION]
     path.write_text(json.dumps(described))
-    change(results, lambda line: {**line, "params": ["16"]} if line["benchmark"] == MEMCPY else line)
+    mend(results, lambda line: {**line, "params": ["16"]} if line["benchmark"] == MEMCPY else line)
     loaded = load(results)
     assert loaded.unknown == {("c0ffee00-toolchain-py3.11", CONVERSION): 2, ("c0ffee00-toolchain-py3.11", MEMCPY): 1}
     assert set(loaded.timed["nbytes"]) == {8}, "as asv's file has it"
@@ -258,7 +252,7 @@ def test_quiet_is_judged_with_the_whole_run_in_sight(busy):
 def test_a_run_by_hand_is_shown_where_nothing_else_was_measured(busy, tmp_path):
     """`asv run` alone leaves its figure in asv's file. It has no samples, so it is one process."""
     root = busy()
-    change(root, lambda line: {**line, "params": [*line["params"][:2], "4096"]} if line["params"][2] == "8" else line)
+    mend(root, lambda line: {**line, "params": [*line["params"][:2], "4096"]} if line["params"][2] == "8" else line)
     path = root / RESULT
     file = json.loads(path.read_text())
     (entry,) = file["results"].values()
