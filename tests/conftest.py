@@ -214,6 +214,25 @@ def called(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
+def ledger_of(tmp_path, monkeypatch):
+    """A function: this process's ledger is of these releases, given as the text of its file."""
+    from toolchains import ledger
+
+    def read(text):
+        monkeypatch.setattr(ledger, "RELEASES", tmp_path / "releases.json")
+        ledger.RELEASES.write_text(text, encoding="utf-8")
+        forget()
+
+    def forget():
+        for cached in (ledger._releases, ledger.history, ledger.commits):
+            cached.cache_clear()
+
+    yield read
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
 def toy_asv(monkeypatch):
     """Have asv be one of ours, see pretended.py: call it with what its processes log."""
     import pretended

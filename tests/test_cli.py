@@ -161,13 +161,10 @@ def test_options_that_contradict_check(tmp_path, called):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"torch": {"x": 1}}', '{"torch": {"2.0": "2020-99-99"}}', "[" * 100_000])
-def test_broken_releases(text, tmp_path, monkeypatch, called):
-    for known in (ledger._releases, ledger.history, ledger.commits):
-        known.cache_clear()
-        monkeypatch.setattr(ledger, "RELEASES", tmp_path / "releases.json")
-    (tmp_path / "releases.json").write_text(text)
+def test_broken_releases(text, ledger_of, called):
+    ledger_of(text)
     code, _, err = called(track, "--releases", "2.6.0")
-    assert code == 2 and err == f"track.py: is broken, restore it from git: {tmp_path / 'releases.json'}\n"
+    assert code == 2 and err == f"track.py: is broken, restore it from git: {ledger.RELEASES}\n"
 
 
 def test_a_backend_that_is_none(tmp_path):

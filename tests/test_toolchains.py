@@ -91,23 +91,12 @@ def test_histories_names_and_ranges_are_of_releases(package, known):
     assert made.get_tags().items() >= {toolchain.tag: toolchain.commit for toolchain in line}.items()
 
 
-def test_insertion_of_a_release_keeps_the_other_hashes(tmp_path, monkeypatch, known):
+def test_insertion_of_a_release_keeps_the_other_hashes(ledger_of, known):
     """A release that was forgotten, and one that comes, change no other's commit."""
-    before = known().get_tags()
-    releases = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))
-    releases["torch"].update({"2.6.1": "2025-02-20", "2.99.0": "2027-01-01"})
-    changed = tmp_path / "releases.json"
-    changed.write_text(json.dumps(releases), encoding="utf-8")
-    monkeypatch.setattr(ledger, "RELEASES", changed)
-    caches = (ledger._releases, ledger.history)
-    for cache in caches:
-        cache.cache_clear()
-    try:
-        made = known()
-        order = [made.get_name_from_hash(commit) for commit in made.get_hashes_from_range("torch-2.6.0^..torch-2.7.0")]
-    finally:
-        for cache in caches:
-            cache.cache_clear()
+    before, releases = known().get_tags(), ledger._releases()
+    ledger_of(json.dumps(releases | {"torch": releases["torch"] | {"2.6.1": "2025-02-20", "2.99.0": "2027-01-01"}}))
+    made = known()
+    order = [made.get_name_from_hash(commit) for commit in made.get_hashes_from_range("torch-2.6.0^..torch-2.7.0")]
     after = made.get_tags()
     assert set(after) - set(before) == {"torch-2.6.1", "torch-2.99.0"} and after.items() >= before.items()
     assert order == ["torch-2.7.0", "torch-2.6.1", "torch-2.6.0"]

@@ -19,7 +19,7 @@ from measuring import plans
 from measuring.runner import Plan
 from pages import history_page, show
 from test_feed import check
-from tiny import RELEASES, Project, numpy_wheel, torch_wheel
+from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
 
 ROUNDS = ("--rounds", "2", "--no-report")
@@ -46,9 +46,7 @@ class NumpyToTorch:
 @pytest.fixture
 def project(tmp_path):
     """A suite in which torch 2.4 takes twice the instructions of 2.3, which no noise hides."""
-    made = Project(tmp_path)
-    (made.root / "benchmarks" / "instructions.py").write_text(COUNTS)
-    return made
+    return Project(tmp_path, families={**FAMILIES, "instructions": COUNTS})
 
 
 def releases(project):
@@ -56,18 +54,10 @@ def releases(project):
 
 
 @pytest.fixture
-def known(project, monkeypatch):
-    """This process's ledger is that of the made-up suite."""
-
-    def forget():
-        for cached in (ledger._releases, ledger.history, ledger.commits):
-            cached.cache_clear()
-
-    monkeypatch.setattr(ledger, "RELEASES", project.root / "scripts" / "toolchains" / "releases.json")
-    forget()
-    yield forget
-    monkeypatch.undo()
-    forget()
+def known(ledger_of):
+    """This process's ledger is that of the made-up suite; a function: read it anew."""
+    ledger_of(json.dumps(RELEASES))
+    return ledger_of
 
 
 def test_a_release_comes(project, known, tmp_path, capsys):
@@ -86,7 +76,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     both = {"torch-2.3.0": 2, "torch-2.4.0": 1}
     assert project.sessions() == both, "with the release before, measured again at the end"
 
-    known()
+    known(json.dumps(releases(project)))
     (place,) = (project.root / "reports" / "results").glob("*/machine.json")
     results, machine = place.parent.parent, place.parent.name
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
