@@ -1,79 +1,17 @@
-"""A new family is one file in benchmarks/: what it declares, and whatever its parameters, shows up everywhere."""
+"""A family on a page: where it stands, and how its parameters are laid out."""
 
-import csv
 import json
-import re
 
 import pytest
 import resultfiles
 from analysis.cells import cells_of
 from analysis.results import load
 from cli import UserError
-from conftest import Checkout
 from pages import families, show, tables
 from resultfiles import ABSENT, around, contract, conversion, every
 from test_report_transfers import lines_of
 
 pytest.importorskip("torch")
-
-BACK = '''\
-"""What does it cost to take a tensor back from a queue?
-
-A paragraph that is nobody's question.
-"""
-
-import queue
-
-import torch as _torch
-
-section = "Through a queue"
-about = "By one thread."
-
-
-class Queue:
-    title = "a tensor, put and taken"
-    param_names = ("depth", "nbytes")
-    params = ([1, 16], [8, 4096])
-
-    def setup(self, depth, nbytes):
-        self.names = {"q": queue.Queue(), "t": _torch.zeros(nbytes // 4), "depth": depth}
-
-    def timeit_through(self, depth, nbytes):
-        return "for _ in range(depth): q.put(t)\\nfor _ in range(depth): q.get()", self.names, depth
-
-    def track_references(self, depth, nbytes):
-        return 3 * depth
-
-    track_references.unit = "references"
-'''
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A checkout with one file more in benchmarks/, measured by plain asv, and its page."""
-    checkout = Checkout(tmp_path_factory.mktemp("family"))
-    (checkout.root / "benchmarks" / "back.py").write_text(BACK, encoding="utf-8")
-    ran = checkout.bench("^back", rounds=1)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    told = checkout.run("scripts/report.py")
-    assert told.returncode == 0, told.stderr
-    (page,) = (checkout.root / "reports").glob("*/README.md")
-    return page.parent
-
-
-@pytest.mark.slow
-def test_a_family_with_a_new_parameter_is_on_page_table_and_csv(built):
-    text = (built / "README.md").read_text(encoding="utf-8")
-    section = text[text.index("## Through a queue") :].split("\n## ")[0]
-    heads, counted = (re.findall(rf"^\| {first} \| (.+) \| $", section, re.MULTILINE) for first in ("depth", "16"))
-    assert heads == ["8 B | 4 KiB"] * 2 and counted[1:] == ["48 references | 48 references"]
-    (drawn,) = built.glob("time-back-*.svg")
-    assert "1 depth" in drawn.read_text(encoding="utf-8")
-    html = (built / "index.html").read_text(encoding="utf-8")
-    assert 'id="through-a-queue"' in html and "48 references" in html
-    rows = list(csv.DictReader((built / "results.csv").open(encoding="utf-8")))
-    assert {row["depth"] for row in rows if row["seconds"]} == {"1", "16"}
-    assert {(row["depth"], row["value"]) for row in rows if row["unit"]} >= {("1", "3"), ("16", "48")}
 
 
 def sections(tmp_path, *benches, on_device=False):
