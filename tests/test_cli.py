@@ -11,7 +11,6 @@ import report
 import track
 from cli import matcher, put
 from conftest import ROOT, environment, run
-from tiny import Project
 from toolchains import ledger
 
 VERBS = sorted(
@@ -173,27 +172,10 @@ def test_a_backend_that_is_none(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-SAFE = {"PYTHONSAFEPATH": "1"}
-safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
-
-
 @pytest.mark.slow
-@safe_path
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
     """By python -P, from anywhere: a traceback's exit code is 1, which compare.py has another meaning for."""
     done = run(sys.executable, "-P", ROOT / "scripts" / verb, "--help", home=tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and f"usage: {verb}" in done.stdout
-
-
-@safe_path
-@pytest.mark.slow
-def test_what_verbs_start_works_there_too(tmp_path):
-    """asv, its plugin and its processes."""
-    project = Project(tmp_path)
-    options = ("--profile", "tracking", "--only", "conversion", "--rounds", "1", "--no-report")
-    done = project.verb("run", *options, **SAFE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert list(project.sessions().values()) == [1]
-    done = project.verb("run", "--describe", **SAFE)
-    assert done.returncode == 0, done.stderr

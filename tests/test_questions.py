@@ -17,7 +17,7 @@ from benchmarks.contracts import ONE_THREAD
 
 KIB, MIB = 2**10, 2**20
 BIG = 64 * MIB
-TO_NUMPY, TO_HOST = "torch→numpy", "device→host"
+TO_NUMPY, TO_DEVICE, TO_HOST = "torch→numpy", "host→device", "device→host"
 REFUSES, DETACHES = {"requires grad": "RuntimeError"}, {"requires grad": "detaches"}
 LEGACY = "legacy: use detach()"
 NUMPY = contract("t.numpy()", "alias", TO_NUMPY, inputs=REFUSES, refuses={"bfloat16": "TypeError"})
@@ -165,7 +165,19 @@ def test_bfloat16(tmp_path, snapshot):
     assert said == snapshot
 
 
-# 9: garbage after a non-blocking copy
+# 8 and 9: non-blocking
+
+
+def test_non_blocking(tmp_path, snapshot):
+    early = contract(
+        "t.to(device, non_blocking=True)", "copy", TO_DEVICE, hazard="do not change it before a synchronize"
+    )
+    promises = [contract("t.to(device)", "copy", TO_DEVICE), early]
+    took = {"pageable": (6e-3, 6.2e-3, 6.1e-3), "pinned": (1.5e-3, 1.2e-3, 1e-5)}  # blocking, not, and until it returns
+    done = {(one["expression"], host, BIG): around(took[host][n]) for n, one in enumerate(promises) for host in took}
+    held = {(early["expression"], host, BIG): around(seconds[2]) for host, seconds in took.items()}
+    benches = transfer(done, promises, "HostToDevice"), transfer(held, [early], "HostToDevice", "enqueue")
+    assert ask(tmp_path, "non_blocking", *benches) == snapshot
 
 
 def test_a_copy_that_is_not_asynchronous(tmp_path, snapshot):

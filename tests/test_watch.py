@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ import time
 import pytest
 import report
 from cli import UserError
+from conftest import until
 from measuring import plans
 from measuring.runner import Plan
 from pages import history_page, show
@@ -61,6 +61,7 @@ def known(ledger_of):
 
 
 def test_a_release_comes(project, known, tmp_path, capsys):
+    """What measures it is interrupted, and goes on."""
     done = project.verb("track", "--new", *ROUNDS)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "no new releases since" in done.stdout and "nothing is left to measure" in done.stdout
@@ -68,7 +69,15 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     torch_wheel(project.wheels, "2.4.0")
     torch_wheel(project.wheels, "2.5.0rc1")
+    command = ("scripts/track.py", "--new", *ROUNDS, "--keep", "2")  # none is installed ahead
+    running = project.start(sys.executable, *command)
+    until(lambda: re.match(r"torch-2\.4\.0: .*installed", running.stdout.readline()) or running.poll() is not None, 240)
+    running.send_signal(signal.SIGINT)
+    rest, _ = running.communicate(timeout=120)
+    assert running.returncode == 130 and "scripts/track.py --new " in rest
+    assert project.sessions() == {"torch-2.3.0": 1}
     done = project.verb("track", "--new", *ROUNDS)
+    assert "1 of 2 " in done.stdout, done.stdout + done.stderr
     assert "results saved; no verdict: " in done.stderr, "pandas refuses the numpy of this suite"
     today = time.strftime("%Y-%m-%d", time.gmtime())
     assert releases(project)["torch"] == {**RELEASES["torch"], "2.4.0": today}
@@ -100,24 +109,6 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     assert (done.returncode, updated.returncode) == (0, 0), done.stderr + updated.stderr
     assert "2.1.0" in releases(project)["numpy"]
     assert project.sessions() == both, "there was nothing left to measure, and --update measures nothing"
-
-
-def test_an_interrupted_one_goes_on(project):
-    torch_wheel(project.wheels, "2.4.0")
-    command = [sys.executable, "scripts/track.py", "--new", *ROUNDS, "--keep", "2"]  # none is installed ahead
-    running = subprocess.Popen(
-        command, cwd=project.root, env=project.environment, text=True, stdout=subprocess.PIPE, start_new_session=True
-    )
-    for line in running.stdout:
-        if line.startswith("torch-2.4.0: ") and "installed" in line:
-            os.kill(running.pid, signal.SIGINT)
-            break
-    rest, _ = running.communicate(timeout=120)
-    assert running.returncode == 130 and "scripts/track.py --new " in rest
-    assert project.sessions() == {"torch-2.3.0": 1}
-    done = project.verb("track", "--new", *ROUNDS)
-    assert "1 of 2 " in done.stdout, done.stdout + done.stderr
-    assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
