@@ -116,13 +116,13 @@ def build(results, output, *arguments):
 
 # Fixtures that start asv or torch in processes of their own, make environments or simulate a whole check of the timing:
 # what uses them is not in make test-fast
-SLOW = {"check", "checkout", "home", "isolated", "measured", "project", "settings", "sides"}
+SLOW = {"check_history", "checkout", "collected", "isolated", "measured", "project", "settings", "sides"}
 
 
 # Files that take long, the longest first: begun last, they would leave all cores but one idle
 LONGEST = (
-    "fleet_slurm submission asv histories history track instructions compare watch fleet interleave kills fuzz "
-    "report_transfers runner readme catalogue comparison check_history contracts run lint"
+    "fleet_slurm submission asv histories history track instructions compare watch fleet kills fuzz "
+    "report_transfers runner readme catalogue comparison contracts checkout checks run"
 )
 
 

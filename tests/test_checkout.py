@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,11 @@ def test_the_committed_description_is_what_asv_finds(committed, checkout):
     assert [path for path in (checkout.root / "reports").rglob("*") if path.is_file()] == [checkout.root / path]
     assert checkout.asv("run", "--bench", "just-discover").returncode == 0
     assert (checkout.root / path).read_bytes() == (committed / path).read_bytes()
+
+
+@pytest.mark.slow
+def test_lint_finds_nothing():
+    """Style, types, and which room imports which: what `make lint` checks, beside other tests and not before them."""
+    command = ["make", "lint", "--old-file=.venv/installed-dev", f"BIN={Path(sys.executable).parent}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""compare.py: exit codes, what it takes and refuses, fresh processes, and real results."""
+"""compare.py: exit codes, what it takes and refuses, fresh processes, real results, and both sides in turns."""
 
 import functools
 import json
@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+import venv
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,18 @@ import pytest
 import resultfiles
 from analysis import comparison
 from analysis.comparison import compare_named
-from analysis.verdicts import FASTER, FEWER, SLOWER, Settings
+from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, run
+from measuring import machine, plans
+from measuring.engine import register
+from measuring.profiles import exactly
+from measuring.runner import Plan
 from pages import comparison_words, figures
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
-from toolchains import ledger
+from store import files
+from tiny import RELEASES
+from toolchains import ledger, selection
 
 
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.01", 0.01), ("1 %", 0.01), (".5", 0.5)])
@@ -152,8 +159,8 @@ def test_witnesses_keep_their_first_verdict(tmp_path):
 def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
     """Of each committed machine the result file of most benchmarks: every family and parameter that it has."""
     several, copied = [], shutil.copytree(committed / "reports" / "results", tmp_path / "results")
-    for machine in {path.parent for path in copied.glob("*/machine.json")}:
-        held = {file: json.loads(file.read_text())["results"] for file in machine.glob("*-toolchain-*.json")}
+    for directory in {path.parent for path in copied.glob("*/machine.json")}:
+        held = {file: json.loads(file.read_text())["results"] for file in directory.glob("*-toolchain-*.json")}
         copy = max(held, key=lambda path: (len(held[path]), path.stat().st_size))
         file = committed / "reports" / "results" / copy.relative_to(copied)
         found = compare_named(str(file), str(copy), RESULTS, None, Settings())
@@ -257,3 +264,54 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     assert said == "could not compare: the data contradicts what the method promises"
     said = comparison_words.said("headline", replace(compared, counted=compared.counted.assign(verdict=FEWER)))
     assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", said)
+
+
+# --- both sides in turns ---------------------------------------------------------------------------------------------
+
+
+def test_patterns_name_exactly_the_cells():
+    names = ["a.B.timeit_c('f(x)', 8)", "a.B.timeit_c('f(x)', 64)", "a.B.timeit_d"]
+    found = exactly(names)
+    others = ["a.B.timeit_c('f(x)', 80)", "a.B.timeit_dd", "xa.B.timeit_d"]
+    assert len(found) == 2 and len(exactly([f"a.B.timeit_c({number})" for number in range(1200)])) == 3
+    assert [cell for cell in names + others if any(re.search(pattern, cell) for pattern in found)] == names
+
+
+@pytest.fixture
+def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
+    """A function: both sides of the tiny suite measured in turns, as --run does; the verdict."""
+
+    def collect(targets, only, rounds):
+        ledger_of(json.dumps(RELEASES))
+        for module in (plans, machine):
+            monkeypatch.setattr(module, "ROOT", project.root)
+        for name, value in project.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(plans, "ROUNDS", rounds)
+        monkeypatch.setattr(plans, "new_id", lambda: str(tmp_path / "run"))
+        register("tester")
+        chosen = [selection.target(str(target)) for target in targets]
+        plan = Plan("tester", "tracking", only, rounds, command="test")
+        base, new = plans.measure_sides(chosen, plan, lambda base, new: ([], 0))
+        return compare_named(str(base), str(new), RESULTS, None, Settings())
+
+    return collect
+
+
+def test_both_sides_are_measured_in_turns(collected, tmp_path):
+    """No verdict from two processes, but the collection is whole: same cells, pairs, records that belong together."""
+    result = collected(["installed", sys.executable], r"'torch\.from_numpy\(a\)'.*, 4096\)", 2)
+    assert result.interleaved and len(result.cells) == 1
+    for side in ("base", "new"):
+        (taken,) = (tmp_path / "run" / side).rglob(f"*{files.MEASUREMENTS}")
+        assert {line["round"] for line in files.read_measurements(taken)} == {0, 1}
+        assert set(result.cells[f"{side}_processes"]) == {2}
+    assert result.base["toolchain"] == result.new["toolchain"]
+    assert result.exit_code == 2 and set(result.cells["verdict"]) == {INCONCLUSIVE}
+
+
+def test_a_side_that_cannot_measure_says_why(collected, tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    with pytest.raises(UserError, match="base: .*asv") as caught:
+        collected([tmp_path / "bare", "installed"], "", 1)
+    assert len(str(caught.value).splitlines()) == 1
