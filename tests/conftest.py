@@ -194,6 +194,39 @@ def isolated(tmp_path_factory):
         yield call
 
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# As root in a container a sandbox cannot be made; and nothing is to be looked up in a network
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """A function: a page of a browser, with the lists of what it complained about and of what it asked a network for.
+
+    The browser is one that people have, and is started once. Tests are skipped, and say why, where there is none.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)}; on Debian: apt-get install chromium")
+
+    @contextlib.contextmanager
+    def made(**options):
+        with browser.new_context(**options) as context:
+            page = context.new_page()
+            page.set_default_timeout(20_000)
+            page.complaints, page.requests = [], []
+            page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+            page.on("pageerror", lambda error: page.complaints.append(str(error)))
+            page.on("request", lambda request: page.requests.append(request.url))
+            yield page
+
+    with playwright.sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield made
+        browser.close()
+
+
 @pytest.fixture
 def called(tmp_path, monkeypatch, capsys):
     """Call a verb as a program is, but in this process: its exit code, what it printed, what it complained about.

@@ -313,6 +313,14 @@ def test_json(ask, known):
     assert found["routes"][0]["code"].endswith(f"t = {CLONED}") and found["machine"] == "box"
 
 
+def test_what_is_embedded_cannot_end_its_element(known):
+    hostile = "</script><!--"
+    rows = known.rows.assign(contract=[replace(contract, caution=hostile) for contract in known.rows["contract"]])
+    found = page.embedded(replace(known, rows=rows))
+    assert any(f"{hostile}." in notes for notes in json.loads(found)["rows"]["notes"][1]), "it is there as text"
+    assert "<" not in found and "<" not in page.embedded(known)
+
+
 def test_the_machine_it_speaks_of():
     def like(device="", **conditions):
         return Record(Toolchain(""), {}, conditions=Conditions(**conditions), settings=Settings(device=device))
