@@ -139,14 +139,10 @@ def test_grad_crosses_a_link(known, ends, route):
 # --- transfers --------------------------------------------------------------------------------------------------------
 
 
-def to_device(**more):
-    return Case("torch", "cuda", 64 * MIB, **more)
-
-
 def test_pinning_that_nobody_measured(known):
     """It may cost anything, so it is no advice; with memory that is pinned already it is."""
     rows = known.rows.assign(once=known.rows["once"].mask(known.rows["host"] == "pinned"))
-    found = answer(to_device(count=1000), replace(known, rows=rows))
+    found = answer(Case("torch", "cuda", 64 * MIB, count=1000), replace(known, rows=rows))
     assert found.ranked[0].host == "pageable" and found.ranked[-1].host == "pinned"
     assert any("pinned" in note for note in page.notes(found))
 

@@ -229,6 +229,23 @@ def test_a_release_is_no_slower_than_itself(history):
     assert len(compared.cells) > 100 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
 
+@pytest.mark.slow
+def test_comparisons_that_are_offered(committed, read_once, monkeypatch, capsys):
+    """By README and by the page of every history: of one result file each, wherever else the releases were measured."""
+    pages = sorted((committed / "reports" / "history").glob("*/README.md"))
+    offered = re.findall(
+        r"scripts/compare\.py ([^`<]+?--machine [\w-]+)`", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert len(offered) == 1 and pages
+    for page in pages:
+        offered += re.findall(r"scripts/compare\.py ([^`]+)`", page.read_text(encoding="utf-8"))
+    assert len(offered) == 1 + len(pages)
+    monkeypatch.setattr(compare, "RESULTS", committed / "reports" / "results")
+    for options in offered:
+        assert compare.main(options.split()) in (0, 1), options
+        assert " → " in capsys.readouterr().out.splitlines()[0]
+
+
 def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     """What sessions differ by is learnt from other files; where those cannot be read, it is inferred as before."""
     root, releases = tmp_path / "results", ledger.history("torch")[:3]

@@ -18,7 +18,7 @@ from conftest import until
 from measuring import plans
 from measuring.runner import Plan
 from pages import history_page, show
-from test_feed import check
+from test_history import check
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
 
