@@ -110,6 +110,14 @@ def test_parameters_are_plain(suite):
             assert all(isinstance(value, (str, int)) for value in values), benchmark.name
 
 
+def test_roles_are_known_on_both_sides():
+    """A role that no report knows would hide its family's figures; one that no family has is dead."""
+    described = json.loads((ROOT / "reports/results/benchmarks.json").read_text(encoding="utf-8"))
+    declared = {made["role"] for made in described.values() if isinstance(made, dict)} - {""}
+    ours = {value for name, value in vars(contracts.Role).items() if name.isupper() and isinstance(value, str)}
+    assert declared == ours
+
+
 OLD_TOOLCHAIN = """
 import json, sys
 import numpy, torch

@@ -212,6 +212,13 @@ def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
     assert {path.name for path in page.iterdir()} == {*before} - {"gone.svg"}
 
 
+def test_two_cells_in_one_place_are_an_error():
+    """One of them would be lost in silence."""
+    marks = [tables.Mark({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
+    with pytest.raises(ValueError, match="title"):
+        tables.laid("title", "novel.Family.timeit_anything", marks, "nbytes", None, str, "route")
+
+
 def test_a_label_is_broken_where_the_figure_ends():
     label = "torch.stack([torch.from_numpy(x) for x in arrays]).to(device, non_blocking=True)"
     pieces = figures.broken(label)

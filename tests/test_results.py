@@ -11,7 +11,7 @@ import resultfiles
 from analysis.results import load
 from cli import UserError
 from measuring.runner import summed_up
-from resultfiles import SKIPPED, Bench, contract, conversion, memcpy, mend
+from resultfiles import SKIPPED, Bench, contract, conversion, every, memcpy, mend
 from store.files import MEASUREMENTS, machines, measurements_text, read_measurements
 from store.records import Record, Toolchain, made_of, plain, record_of
 
@@ -186,6 +186,11 @@ def test_a_directory_without_results(tmp_path):
     (tmp_path / "box" / "machine.json").write_text("{}")
     with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load(tmp_path)
+
+
+def test_a_parameter_cannot_be_called_as_a_column_is(tmp_path):
+    with pytest.raises(UserError, match="process"):
+        load(resultfiles.write(tmp_path, [every("novel.Family.timeit_anything", lambda _: 1e-6, process=[1])]))
 
 
 def test_missing_benchmarks_file(results):
