@@ -121,7 +121,7 @@ SLOW = {"check_history", "checkout", "collected", "isolated", "measured", "proje
 
 # Files that take long, the longest first: begun last, they would leave all cores but one idle
 LONGEST = (
-    "fleet_slurm submission asv histories history track instructions compare watch fleet kills fuzz "
+    "fleet_slurm submission asv histories history track instructions compare watch fleet kills fuzz in_a_browser "
     "report_transfers runner readme catalogue comparison contracts checkout checks run"
 )
 
