@@ -3,6 +3,7 @@
 For tests of what reads results, never for a page: the figures are those of a formula.
 """
 
+import inspect
 import itertools
 
 import resultfiles
@@ -140,7 +141,8 @@ PINS = ("staging.", "busy.WorkBehind", "firsts.PinnedMemory", "link.Limit", "lin
 def bench(kind, method, seconds, skipped=()):
     """A benchmark of the suite with all its cells."""
     made = kind()
-    params = dict(zip(made.param_names, getattr(made, "params", ())))
+    named = inspect.signature(getattr(made, method)).parameters
+    params = dict(zip(named, getattr(made, "params", ())))
     name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}.{method}"
     cells = {}
     for key in itertools.product(*params.values()):

@@ -116,13 +116,13 @@ def build(results, output, *arguments):
 
 # Fixtures that start asv or torch in processes of their own, make environments or simulate a whole check of the timing:
 # what uses them is not in make test-fast
-SLOW = {"check", "checkout", "home", "isolated", "measured", "project", "settings", "sides"}
+SLOW = {"check_history", "checkout", "collected", "isolated", "measured", "project", "settings", "sides"}
 
 
 # Files that take long, the longest first: begun last, they would leave all cores but one idle
 LONGEST = (
-    "fleet_slurm submission asv histories history track instructions compare watch fleet interleave kills fuzz "
-    "report_transfers runner readme catalogue comparison check_history contracts run lint"
+    "fleet_slurm submission asv histories history track instructions compare watch fleet kills fuzz in_a_browser "
+    "report_transfers runner readme catalogue comparison contracts checkout checks run"
 )
 
 
@@ -194,6 +194,39 @@ def isolated(tmp_path_factory):
         yield call
 
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# As root in a container a sandbox cannot be made; and nothing is to be looked up in a network
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """A function: a page of a browser, with the lists of what it complained about and of what it asked a network for.
+
+    The browser is one that people have, and is started once. Tests are skipped, and say why, where there is none.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)}; on Debian: apt-get install chromium")
+
+    @contextlib.contextmanager
+    def made(**options):
+        with browser.new_context(**options) as context:
+            page = context.new_page()
+            page.set_default_timeout(20_000)
+            page.complaints, page.requests = [], []
+            page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+            page.on("pageerror", lambda error: page.complaints.append(str(error)))
+            page.on("request", lambda request: page.requests.append(request.url))
+            yield page
+
+    with playwright.sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield made
+        browser.close()
+
+
 @pytest.fixture
 def called(tmp_path, monkeypatch, capsys):
     """Call a verb as a program is, but in this process: its exit code, what it printed, what it complained about.
@@ -211,6 +244,25 @@ def called(tmp_path, monkeypatch, capsys):
         return ended.value.code, printed.out, printed.err
 
     return call
+
+
+@pytest.fixture
+def ledger_of(tmp_path, monkeypatch):
+    """A function: this process's ledger is of these releases, given as the text of its file."""
+    from toolchains import ledger
+
+    def read(text):
+        monkeypatch.setattr(ledger, "RELEASES", tmp_path / "releases.json")
+        ledger.RELEASES.write_text(text, encoding="utf-8")
+        forget()
+
+    def forget():
+        for cached in (ledger._releases, ledger.history, ledger.commits):
+            cached.cache_clear()
+
+    yield read
+    monkeypatch.undo()
+    forget()
 
 
 @pytest.fixture

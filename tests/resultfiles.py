@@ -168,6 +168,12 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
     return root
 
 
+def mend(root, change, commit=""):
+    """Rewrite the measurements in a results directory, or those of a commit, each line as ``change`` gives it."""
+    for path in Path(root).rglob(f"{commit[:8]}*{files.MEASUREMENTS}"):
+        path.write_bytes(files.measurements_text(map(change, files.read_measurements(path))))
+
+
 def _of_run(line, records):
     """A measurement as of the run that took it: of several records each has taken its rounds, the last the rest."""
     done = [each for each in records if not each.get("failed")]

@@ -139,14 +139,10 @@ def test_grad_crosses_a_link(known, ends, route):
 # --- transfers --------------------------------------------------------------------------------------------------------
 
 
-def to_device(**more):
-    return Case("torch", "cuda", 64 * MIB, **more)
-
-
 def test_pinning_that_nobody_measured(known):
     """It may cost anything, so it is no advice; with memory that is pinned already it is."""
     rows = known.rows.assign(once=known.rows["once"].mask(known.rows["host"] == "pinned"))
-    found = answer(to_device(count=1000), replace(known, rows=rows))
+    found = answer(Case("torch", "cuda", 64 * MIB, count=1000), replace(known, rows=rows))
     assert found.ranked[0].host == "pageable" and found.ranked[-1].host == "pinned"
     assert any("pinned" in note for note in page.notes(found))
 
@@ -311,6 +307,14 @@ def test_json(ask, known):
     assert [one["route"] for one in found["routes"]] == routes(want)
     assert [one["seconds"] for one in found["routes"]] == [pytest.approx(one.seconds) for one in want.ranked]
     assert found["routes"][0]["code"].endswith(f"t = {CLONED}") and found["machine"] == "box"
+
+
+def test_what_is_embedded_cannot_end_its_element(known):
+    hostile = "</script><!--"
+    rows = known.rows.assign(contract=[replace(contract, caution=hostile) for contract in known.rows["contract"]])
+    found = page.embedded(replace(known, rows=rows))
+    assert any(f"{hostile}." in notes for notes in json.loads(found)["rows"]["notes"][1]), "it is there as text"
+    assert "<" not in found and "<" not in page.embedded(known)
 
 
 def test_the_machine_it_speaks_of():

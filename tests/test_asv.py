@@ -1,5 +1,9 @@
-"""asv stays asv: its own commands work in the checkout as its users know them."""
+"""asv stays asv: its own commands work in the checkout as its users know them, and run what somebody adds to it.
 
+A new route is one entry of the catalogue, a new family one file: what it declares shows up everywhere.
+"""
+
+import csv
 import itertools
 import json
 import math
@@ -20,10 +24,9 @@ from measuring.engine import check_asv
 from store import files
 from store.records import name_of
 from tiny import Project
-from toolchains import environments
 from toolchains.selection import release
 
-pytest.importorskip("torch")
+from benchmarks import routes
 
 FLOOR = "limits.Floor.timeit_floor"
 CONVERT = "conversion.TorchToNumpy.timeit_convert"
@@ -37,15 +40,97 @@ def succeeded(done):
     return done.stdout
 
 
-@pytest.fixture(scope="session")
+# Somebody's own ------------------------------------------------------------------------------------------------------
+
+NEW = "torch.from_numpy(a).view_as(torch.from_numpy(a))"
+ENTRY = f'\nROUTES = (\n    _to_torch("{NEW}", ALIAS),\n'
+BACK = '''\
+"""What does it cost to take a tensor back from a queue?
+
+A paragraph that is nobody's question.
+"""
+
+import queue
+
+import torch as _torch
+
+section = "Through a queue"
+about = "By one thread."
+
+
+class Queue:
+    title = "a tensor, put and taken"
+    params = ([1, 16], [8, 4096])
+
+    def setup(self, depth, nbytes):
+        self.names = {"q": queue.Queue(), "t": _torch.zeros(nbytes // 4), "depth": depth}
+
+    def timeit_through(self, depth, nbytes):
+        return "for _ in range(depth): q.put(t)\\nfor _ in range(depth): q.get()", self.names, depth
+
+    def track_references(self, depth, nbytes):
+        return 3 * depth
+
+    track_references.unit = "references"
+'''
+
+
+@pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A checkout in which plain asv has run a few cells in two rounds."""
+    """A checkout with a route and a family more, in which plain asv has run a few cells in two rounds."""
     checkout = Checkout(tmp_path_factory.mktemp("asv"))
+    catalogue = checkout.root / "benchmarks" / "routes.py"
+    text = catalogue.read_text(encoding="utf-8")
+    assert text.count("\nROUTES = (\n") == 1
+    catalogue.write_text(text.replace("\nROUTES = (\n", ENTRY), encoding="utf-8")
+    (checkout.root / "benchmarks" / "back.py").write_text(BACK, encoding="utf-8")
     checkout.log = checkout.root / "sampling.jsonl"
-    cells = [r"TorchToNumpy\.timeit_convert\('t.numpy\(\)', '(bfloat16|float32)', 8\)", r"^limits\.Floor"]
+    cells = [r"TorchToNumpy\.timeit_convert\('t.numpy\(\)', '(bfloat16|float32)', 8\)", r"^limits\.Floor", "^back"]
+    cells.append(r"^conversion\.NumpyToTorch.*(view_as|'torch.tensor\(a\)').*'float32', (4096|1048576)\)")
     succeeded(checkout.bench(*cells, rounds=2, CONVERSION_SAMPLING_LOG=str(checkout.log)))
-    checkout.tag = environments.toolchain().tag
     return checkout
+
+
+@pytest.fixture(scope="module")
+def page(measured):
+    """The directory of its page."""
+    succeeded(measured.run("scripts/report.py"))
+    (page,) = (measured.root / "reports").glob("*/index.html")
+    return page.parent
+
+
+def test_a_new_route_is_one_entry(measured, page):
+    """One entry in one file: cells, contract tests, the page and its data, with nothing else touched."""
+    contracts = measured.run("-m", "pytest", "tests/test_contracts.py", "-k", "view_as", timeout=240)
+    passed = re.search(r"(\d+) passed", contracts.stdout)
+    assert contracts.returncode == 0, contracts.stdout
+    assert passed and int(passed.group(1)) > 20 and "failed" not in contracts.stdout, contracts.stdout
+
+    name = "conversion.NumpyToTorch.timeit_convert"
+    described = json.loads((measured.results / "benchmarks.json").read_text(encoding="utf-8"))
+    assert described[name]["contracts"][NEW]["memory"] == routes.ALIAS
+    value, samples = measured.cells(name)[repr(NEW), "'float32'", "4096"]
+    assert value > 0 and len(samples) == 2 * 20
+    assert NEW in (page / "index.html").read_text(encoding="utf-8")
+    assert any(NEW in path.read_text(encoding="utf-8") for path in page.rglob("*.csv"))
+
+
+def test_a_family_with_a_new_parameter_is_on_page_table_and_csv(page):
+    text = (page / "README.md").read_text(encoding="utf-8")
+    section = text[text.index("## Through a queue") :].split("\n## ")[0]
+    heads, counted = (re.findall(rf"^\| {first} \| (.+) \| $", section, re.MULTILINE) for first in ("depth", "16"))
+    assert heads == ["8 B | 4 KiB"] * 2 and counted[1:] == ["48 references | 48 references"]
+    (drawn,) = page.glob("time-back-*.svg")
+    assert "1 depth" in drawn.read_text(encoding="utf-8")
+    html = (page / "index.html").read_text(encoding="utf-8")
+    assert 'id="through-a-queue"' in html and "48 references" in html
+    rows = list(csv.DictReader((page / "results.csv").open(encoding="utf-8")))
+    rows = [row for row in rows if row["benchmark"].startswith("back.")]
+    assert {row["depth"] for row in rows if row["seconds"]} == {"1", "16"}
+    assert {(row["depth"], row["value"]) for row in rows if row["unit"]} >= {("1", "3"), ("16", "48")}
+
+
+# asv's commands -------------------------------------------------------------------------------------------------------
 
 
 def test_versions_are_pinned():
@@ -86,28 +171,12 @@ CLONE = "conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a).clone()', '
     ("command", "says"),
     [
         ("check", ""),  # every benchmark takes the arguments that its parameters are
-        ("show TAG", FLOOR),
-        ("compare TAG TAG", r" 1\.00 .*limits\.Floor\.timeit_floor\("),
         (f"profile {shlex.quote(re.escape(CLONE))}", r"^\s+100\s.*'clone'"),  # of the statement alone
     ],
 )
 def test_asv_s_command(measured, command, says):
-    said = succeeded(measured.asv(*shlex.split(command.replace("TAG", measured.tag))))
+    said = succeeded(measured.asv(*shlex.split(command)))
     assert re.search(says, said, re.MULTILINE), said
-
-
-def test_publish(measured):
-    succeeded(measured.asv("publish"))
-    index = json.loads((measured.root / ".asv" / "html" / "index.json").read_text(encoding="utf-8"))
-    assert FLOOR in index["benchmarks"]
-    assert measured.tag in index["tags"]
-
-
-def test_unknown_toolchain_is_refused_in_one_line(measured):
-    done = measured.asv("compare", measured.tag, "torch-9.9-numpy-9.9")
-    assert done.returncode != 0
-    assert "torch-9.9-numpy-9.9" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_what_is_not_installed_is_not_measured(checkout):

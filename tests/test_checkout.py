@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_the_committed_description_is_what_asv_finds(committed, checkout):
 
     As git has it, since every run writes the file in the checkout.
     """
-    done = checkout.run("scripts/run.py", "--describe")
+    done = checkout.run("scripts/run.py", "--describe", PYTHONSAFEPATH="1")  # as python -P has it
     assert (done.returncode, done.stdout) == (0, "reports/results/benchmarks.json\n"), done.stdout + done.stderr
     path = Path("reports", "results", "benchmarks.json")
     found, kept = (json.loads((root / path).read_text(encoding="utf-8")) for root in (checkout.root, committed))
@@ -77,3 +78,11 @@ def test_the_committed_description_is_what_asv_finds(committed, checkout):
     assert [path for path in (checkout.root / "reports").rglob("*") if path.is_file()] == [checkout.root / path]
     assert checkout.asv("run", "--bench", "just-discover").returncode == 0
     assert (checkout.root / path).read_bytes() == (committed / path).read_bytes()
+
+
+@pytest.mark.slow
+def test_lint_finds_nothing():
+    """Style, types, and which room imports which: what `make lint` checks, beside other tests and not before them."""
+    command = ["make", "lint", "--old-file=.venv/installed-dev", f"BIN={Path(sys.executable).parent}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

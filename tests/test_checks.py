@@ -1,4 +1,4 @@
-"""check.py noise, timing, advice: what they plant is exact, what they make of figures follows, errors are one line."""
+"""check.py: what its checks plant is exact, what they make of figures follows, errors are one line."""
 
 import json
 import math
@@ -20,12 +20,13 @@ import pytest
 import sides
 from analysis.choices import Case
 from analysis.verdicts import SLOWER
-from checking import advice
+from checking import advice, history
 from checking import planted as checking
 from conftest import ROOT, environment
 from measuring.engine import copy_code
 from pages import comparison_words
 from sides import ROUTES, SIZES
+from test_history import SERIES, counting, logs_of, write
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
 
@@ -294,3 +295,58 @@ def test_summary_names_the_worst(snapshot):
     asked = pd.DataFrame({"case": [CASE] * 2, "route": ["f(a)", "g(a)"], "predicted": [1e-6] * 2})
     cases, routes = advice.judged(asked, np.log([[1.5e-6] * 2, [1e-6] * 2]))
     assert list(advice.summary(2, 1, cases, routes)) == snapshot
+
+
+# History: what two histories of the same toolchains say of each other, made up and committed --------------------------
+
+
+@pytest.fixture
+def check_history(tmp_path, monkeypatch, capsys):
+    """Runs it on results of now and of a revision, whose logs it is given: exit code, and what it says."""
+
+    def run(now, before, counts=1.0):
+        monkeypatch.setattr(history, "RESULTS", write(tmp_path / "now", now, extra=counting(lambda *_: counts)))
+        then = write(tmp_path / "then", before, extra=counting(lambda *_: 1.0))
+        monkeypatch.setattr(history, "histories_at", lambda machine, name: history.histories(machine, then))
+        code = history.main(["box", "--before", "REV"])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def changed(seed, at=5):
+    """Ten calls that a release makes 10 % slower, and sessions that differ as usual."""
+    logs = logs_of(seed, len(SERIES)) + np.random.default_rng(seed).normal(0, 0.005, (len(SERIES), 12, 1))
+    logs[at:, :10] += math.log(1.1)
+    return logs
+
+
+def test_what_repeats(check_history, snapshot):
+    code, said = check_history(changed(60), changed(61))
+    assert (code, said) == (0, snapshot)
+
+
+def test_what_does_not_repeat(check_history, snapshot):
+    code, said = check_history(changed(62), changed(63, at=9), counts=1.02)
+    assert (code, said) == (1, snapshot)
+
+
+def test_sessions_that_differ_by_more_than_is_said(check_history):
+    rng = np.random.default_rng(64)
+    wild = changed(65) + rng.normal(0, 0.05, (len(SERIES), 12, 1))
+    code, said = check_history(changed(66), wild)
+    failed = [line.partition(":")[0] for line in said.splitlines() if line.endswith(")") and "promised" in line]
+    assert code == 1 and "copy" in failed
+
+
+@pytest.mark.slow
+def test_results_of_a_revision_are_read_from_git(committed, monkeypatch):
+    def held(machine, place):
+        every = [place / "benchmarks.json", *(place / machine).glob("*")]
+        return {path.relative_to(place): path.read_bytes() for path in every}
+
+    machine = "amd-epyc-genoa-2-core-vm"
+    monkeypatch.setattr(history, "histories", held)
+    assert history.histories_at(machine, "HEAD") == held(machine, committed / "reports" / "results")
+    with pytest.raises(cli.UserError, match="no-such: no git revision"):
+        history.histories_at(machine, "no-such")

@@ -11,7 +11,6 @@ import report
 import track
 from cli import matcher, put
 from conftest import ROOT, environment, run
-from tiny import Project
 from toolchains import ledger
 
 VERBS = sorted(
@@ -161,13 +160,10 @@ def test_options_that_contradict_check(tmp_path, called):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"torch": {"x": 1}}', '{"torch": {"2.0": "2020-99-99"}}', "[" * 100_000])
-def test_broken_releases(text, tmp_path, monkeypatch, called):
-    for known in (ledger._releases, ledger.history, ledger.commits):
-        known.cache_clear()
-        monkeypatch.setattr(ledger, "RELEASES", tmp_path / "releases.json")
-    (tmp_path / "releases.json").write_text(text)
+def test_broken_releases(text, ledger_of, called):
+    ledger_of(text)
     code, _, err = called(track, "--releases", "2.6.0")
-    assert code == 2 and err == f"track.py: is broken, restore it from git: {tmp_path / 'releases.json'}\n"
+    assert code == 2 and err == f"track.py: is broken, restore it from git: {ledger.RELEASES}\n"
 
 
 def test_a_backend_that_is_none(tmp_path):
@@ -176,27 +172,10 @@ def test_a_backend_that_is_none(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-SAFE = {"PYTHONSAFEPATH": "1"}
-safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
-
-
 @pytest.mark.slow
-@safe_path
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
     """By python -P, from anywhere: a traceback's exit code is 1, which compare.py has another meaning for."""
     done = run(sys.executable, "-P", ROOT / "scripts" / verb, "--help", home=tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and f"usage: {verb}" in done.stdout
-
-
-@safe_path
-@pytest.mark.slow
-def test_what_verbs_start_works_there_too(tmp_path):
-    """asv, its plugin and its processes."""
-    project = Project(tmp_path)
-    options = ("--profile", "tracking", "--only", "conversion", "--rounds", "1", "--no-report")
-    done = project.verb("run", *options, **SAFE)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert list(project.sessions().values()) == [1]
-    done = project.verb("run", "--describe", **SAFE)
-    assert done.returncode == 0, done.stderr

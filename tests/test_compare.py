@@ -1,4 +1,4 @@
-"""compare.py: exit codes, what it takes and refuses, fresh processes, and real results."""
+"""compare.py: exit codes, what it takes and refuses, fresh processes, real results, and both sides in turns."""
 
 import functools
 import json
@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+import venv
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,17 @@ import pytest
 import resultfiles
 from analysis import comparison
 from analysis.comparison import compare_named
-from analysis.verdicts import FASTER, FEWER, SLOWER, Settings
+from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, run
+from measuring import engine, machine, runner
+from measuring.profiles import exactly
+from measuring.runner import Plan
 from pages import comparison_words, figures
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
-from toolchains import ledger
+from store import files
+from tiny import RELEASES
+from toolchains import ledger, selection
 
 
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.01", 0.01), ("1 %", 0.01), (".5", 0.5)])
@@ -80,8 +86,6 @@ def test_several_result_files_must_be_told_apart(pair, called):
         ("{base}", "{new}", "--only", "no such cell"),
         ("{base}", "{new}", "--machine", "unknown"),
         ("{base}", "{new}", "--machine", "/etc"),
-        ("{base}", "{new}", "--machine", "*"),
-        ("{base}", "{new}", "--machine", "history"),
         ("{base}", "{new}", "--figure", "{base}.png"),
         ("--run", "installed", "installed", "--figure", "{base}/no/such/directory.svg"),
         ("{base}", "{new}", "--equivalence", "1%"),
@@ -152,8 +156,8 @@ def test_witnesses_keep_their_first_verdict(tmp_path):
 def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
     """Of each committed machine the result file of most benchmarks: every family and parameter that it has."""
     several, copied = [], shutil.copytree(committed / "reports" / "results", tmp_path / "results")
-    for machine in {path.parent for path in copied.glob("*/machine.json")}:
-        held = {file: json.loads(file.read_text())["results"] for file in machine.glob("*-toolchain-*.json")}
+    for directory in {path.parent for path in copied.glob("*/machine.json")}:
+        held = {file: json.loads(file.read_text())["results"] for file in directory.glob("*-toolchain-*.json")}
         copy = max(held, key=lambda path: (len(held[path]), path.stat().st_size))
         file = committed / "reports" / "results" / copy.relative_to(copied)
         found = compare_named(str(file), str(copy), RESULTS, None, Settings())
@@ -222,6 +226,23 @@ def test_a_release_is_no_slower_than_itself(history):
     assert len(compared.cells) > 100 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
 
+@pytest.mark.slow
+def test_comparisons_that_are_offered(committed, read_once, monkeypatch, capsys):
+    """By README and by the page of every history: of one result file each, wherever else the releases were measured."""
+    pages = sorted((committed / "reports" / "history").glob("*/README.md"))
+    offered = re.findall(
+        r"scripts/compare\.py ([^`<]+?--machine [\w-]+)`", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert len(offered) == 1 and pages
+    for page in pages:
+        offered += re.findall(r"scripts/compare\.py ([^`]+)`", page.read_text(encoding="utf-8"))
+    assert len(offered) == 1 + len(pages)
+    monkeypatch.setattr(compare, "RESULTS", committed / "reports" / "results")
+    for options in offered:
+        assert compare.main(options.split()) in (0, 1), options
+        assert " → " in capsys.readouterr().out.splitlines()[0]
+
+
 def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     """What sessions differ by is learnt from other files; where those cannot be read, it is inferred as before."""
     root, releases = tmp_path / "results", ledger.history("torch")[:3]
@@ -257,3 +278,54 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     assert said == "could not compare: the data contradicts what the method promises"
     said = comparison_words.said("headline", replace(compared, counted=compared.counted.assign(verdict=FEWER)))
     assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", said)
+
+
+# --- both sides in turns ---------------------------------------------------------------------------------------------
+
+
+def test_patterns_name_exactly_the_cells():
+    names = ["a.B.timeit_c('f(x)', 8)", "a.B.timeit_c('f(x)', 64)", "a.B.timeit_d"]
+    found = exactly(names)
+    others = ["a.B.timeit_c('f(x)', 80)", "a.B.timeit_dd", "xa.B.timeit_d"]
+    assert len(found) == 2 and len(exactly([f"a.B.timeit_c({number})" for number in range(1200)])) == 3
+    assert [cell for cell in names + others if any(re.search(pattern, cell) for pattern in found)] == names
+
+
+@pytest.fixture
+def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
+    """A function: both sides of the tiny suite measured in turns, as --run does; the verdict."""
+
+    def collect(targets, only, rounds):
+        ledger_of(json.dumps(RELEASES))
+        for module in (runner, machine):
+            monkeypatch.setattr(module, "ROOT", project.root)
+        for name, value in project.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(runner, "ROUNDS", rounds)
+        monkeypatch.setattr(engine, "new_id", lambda: str(tmp_path / "run"))
+        engine.register("tester")
+        chosen = [selection.target(str(target)) for target in targets]
+        plan = Plan("tester", "tracking", only, rounds, command="test")
+        base, new = runner.measure_sides(chosen, plan, lambda base, new: ([], 0))
+        return compare_named(str(base), str(new), RESULTS, None, Settings())
+
+    return collect
+
+
+def test_both_sides_are_measured_in_turns(collected, tmp_path):
+    """No verdict from two processes, but the collection is whole: same cells, pairs, records that belong together."""
+    result = collected(["installed", sys.executable], r"'torch\.from_numpy\(a\)'.*, 4096\)", 2)
+    assert result.interleaved and len(result.cells) == 1
+    for side in ("base", "new"):
+        (taken,) = (tmp_path / "run" / side).rglob(f"*{files.MEASUREMENTS}")
+        assert {line["round"] for line in files.read_measurements(taken)} == {0, 1}
+        assert set(result.cells[f"{side}_processes"]) == {2}
+    assert result.base["toolchain"] == result.new["toolchain"]
+    assert result.exit_code == 2 and set(result.cells["verdict"]) == {INCONCLUSIVE}
+
+
+def test_a_side_that_cannot_measure_says_why(collected, tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    with pytest.raises(UserError, match="base: .*asv") as caught:
+        collected([tmp_path / "bare", "installed"], "", 1)
+    assert len(str(caught.value).splitlines()) == 1

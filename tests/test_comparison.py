@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import re
-from pathlib import Path
 
 import pytest
 import resultfiles
@@ -13,8 +12,7 @@ from analysis import comparison
 from analysis import verdicts as known
 from analysis.verdicts import FASTER, NEVER_QUIET, SLOWER, Reason
 from pages import comparison_words, figures, machine, show
-from sides import NOISE, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
-from store.files import MEASUREMENTS, measurements_text, read_measurements
+from sides import NOISE, ROUTES, SIZES, cells, compared, together, verdicts, write
 
 ONE, OTHER = (ROUTES[0], 8), (ROUTES[1], 4)
 
@@ -24,9 +22,7 @@ def side(root, times, slow=(), lines=None, **how):
     slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
     directory = write(root, times, slow=slow, **how)
     if lines:
-        path = Path(directory) / RESULT
-        path = path.with_suffix(MEASUREMENTS)
-        path.write_bytes(measurements_text({**line, **lines} for line in read_measurements(path)))
+        resultfiles.mend(directory, lambda line: {**line, **lines})
     return directory
 
 

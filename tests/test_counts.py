@@ -29,7 +29,6 @@ from analysis.verdicts import (
 from cli import UserError
 from pages import comparison_words, show, tables
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
-from store.files import MEASUREMENTS, measurements_text, read_measurements
 
 VIEW, MAYBE, COPY = (promise["expression"] for promise in (FROM_NUMPY, AS_TENSOR, TENSOR))
 ROUTES = [VIEW, MAYBE, COPY]
@@ -134,9 +133,7 @@ def test_another_machine_counts_otherwise(tmp_path, record):
 
 def test_another_version_of_the_count_is_not_compared(tmp_path):
     one, other = side(tmp_path / "base", BASE), side(tmp_path / "new", BASE)
-    path = next((tmp_path / "new" / "box").glob("c0ffee00*.json"))
-    lines = [{**line, "version": "v2"} for line in read_measurements(path)]
-    path.with_suffix(MEASUREMENTS).write_bytes(measurements_text(lines))
+    resultfiles.mend(tmp_path / "new", lambda line: {**line, "version": "v2"})
     other = load(tmp_path / "new")
     found = comparison.compare(one, other)
     assert set(verdicts(found).values()) == {NOT_COMPARABLE}

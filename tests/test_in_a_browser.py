@@ -1,14 +1,19 @@
 """Pages as people meet them: with a screen reader, on a telephone, in the dark, by pointing at things."""
 
+import itertools
+import random
 from dataclasses import replace
 from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import made_up
 import pytest
 import test_history
-from browser import opened
+from analysis.choices import BEST, Case, answer
 from conftest import build
+from pages import advice as words
 from pages import build as machines
+from pages import show
 from pages.page import write_into
 
 pytestmark = pytest.mark.slow
@@ -32,21 +37,24 @@ def pages(tmp_path_factory):
     return SimpleNamespace(link=link, rich=rich, history=history, over=over)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
 @pytest.mark.parametrize("kind", ["link", "rich", "history", "over"])
-def test_axe_finds_nothing(pages, kind, scheme, width):
+def test_axe_finds_nothing(pages, opened, kind):
+    """Of whatever width and colours."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     address = (getattr(pages, kind) / "index.html").as_uri()
-    with opened(viewport={"width": width, "height": 900}, color_scheme=scheme) as browser:
-        browser.goto(address)
-        found = axe.Axe().run(browser).response["violations"]
-        assert [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found] == []
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
-        assert browser.complaints == [] and browser.requests == [address]
+    with opened() as browser:
+        for width, scheme in itertools.product((NARROW, WIDE), ("light", "dark")):
+            browser.set_viewport_size({"width": width, "height": 900})
+            browser.emulate_media(color_scheme=scheme)
+            browser.goto(address)
+            found = axe.Axe().run(browser).response["violations"]
+            shown = [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found]
+            assert shown == [], (width, scheme)
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
+        assert browser.complaints == [] and set(browser.requests) == {address}
 
 
-def test_tables_sort_and_filter(pages):
+def test_tables_sort_and_filter(pages, opened):
     with opened() as browser:
         browser.goto((pages.link / "index.html").as_uri())
         table = browser.locator("#size table").first
@@ -64,7 +72,7 @@ def test_tables_sort_and_filter(pages):
         assert table.locator("tbody tr th").all_inner_texts() == before
 
 
-def test_a_point_says_what_it_is(pages):
+def test_a_point_says_what_it_is(pages, opened):
     with opened() as browser:
         browser.goto((pages.link / "index.html").as_uri())
         mark = browser.locator('#size g[id*="-points-0"] use').first
@@ -77,7 +85,7 @@ def test_a_point_says_what_it_is(pages):
         assert said.startswith(f"{route} · 256 MiB: ") and said.endswith("s"), "of what shares memory, one size"
 
 
-def test_a_tile_leads_to_its_release(pages):
+def test_a_tile_leads_to_its_release(pages, opened):
     with opened(viewport={"width": WIDE, "height": 900}) as browser:
         browser.goto((pages.history / "index.html").as_uri())
         tile = browser.locator(".heat td.step").first
@@ -88,10 +96,113 @@ def test_a_tile_leads_to_its_release(pages):
         assert 0 <= box["y"] < 900, "the section is on the screen"
 
 
-def test_a_filter_leaves_the_rows_that_have_the_words(pages):
+def test_a_filter_leaves_the_rows_that_have_the_words(pages, opened):
     with opened() as browser:
         browser.goto((pages.history / "index.html").as_uri())
         browser.locator("input.filter").first.fill("route2")
         table = browser.locator(f"[id='{test_history.SERIES[5].tag}'] table").first
         shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
         assert len(shown) == 1 and "slower" in shown[0].inner_text()
+
+
+# The form: it shows the rows that scripts/advise.py has, in its words, and is used as people use it -------------------
+
+MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
+
+
+@pytest.fixture(scope="module")
+def page(known_results, tmp_path_factory):
+    return build(known_results, tmp_path_factory.mktemp("page"))
+
+
+def address(page, case):
+    """Where the page has the answer to a case."""
+    options = {"from": case.source, "to": case.target, "nbytes": case.total, "dtype": case.dtype}
+    options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
+    options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
+    options |= {name: str(bool(getattr(case, name))).lower() for name in ("grad", "batch", "enqueue")}
+    return f"{(page / 'index.html').as_uri()}#{urlencode(options)}"
+
+
+def rows_of(case, known):
+    """The rows that scripts/advise.py has for a case, as a page shows them, and the first of them."""
+    ranked = answer(case, known).ranked
+    return [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]], ranked[0]
+
+
+def test_it_shows_the_rows_that_advise_has(page, known, opened):
+    """A hundred random cases, and every need: route by route, in the same order and words."""
+    asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
+    asked = random.Random(1).sample(asked, min(100, len(asked)))
+    assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
+    with opened() as browser:
+        for case in asked:
+            browser.goto(address(page, case))
+            lines, first = rows_of(case, known)
+            chosen = browser.locator("#choose .chosen")
+            chosen.locator("h3", has_text=show.size(case.total)).wait_for()
+            assert chosen.locator("ol li").all_inner_texts() == lines, case
+            assert chosen.locator("pre").inner_text() == words.snippet(case, first, known)
+        assert browser.complaints == []
+        assert {url.partition("#")[0] for url in browser.requests} == {(page / "index.html").as_uri()}
+
+
+def test_between_measured_sizes_it_shows_both(page, known, opened):
+    case = Case("numpy", "torch", 3 * 2**20, memory="copy")
+    with opened() as browser:
+        browser.goto(address(page, case))
+        shown = browser.locator("#choose .chosen")
+        assert shown.locator("h3").all_inner_texts() == ["1 MiB", "16 MiB"]
+        assert "3 MiB" in shown.inner_text()
+        for place, size in enumerate((2**20, 16 * 2**20)):
+            lines, _ = rows_of(replace(case, nbytes=size), known)
+            assert shown.locator("ol").nth(place).locator("li").all_inner_texts() == lines
+
+
+def test_by_keyboard_alone(page, opened):
+    with opened() as browser:
+        browser.goto((page / "index.html").as_uri())
+        assert browser.locator("#choose .chosen h3").inner_text() == "1 MiB"
+        browser.locator("#choose select[name=from]").focus()
+        for wanted in ("from", "to", "nbytes"):
+            assert browser.evaluate("document.activeElement.name") == wanted
+            if wanted != "nbytes":
+                browser.keyboard.press("Tab")
+        browser.keyboard.press("ControlOrMeta+a")
+        browser.keyboard.type("16MiB")
+        assert browser.locator("#choose .chosen h3").inner_text() == "16 MiB" and "nbytes=16MiB" in browser.url
+        browser.locator("#choose input[name=nbytes]").fill("3 bananas")
+        assert "3MiB" in browser.locator("#choose .chosen").inner_text()
+        browser.locator("#choose input[name=nbytes]").fill("1MiB")
+        browser.locator("#choose .paste button").focus()
+        browser.keyboard.press("Enter")
+        browser.locator("#choose .paste button", has_text="Cop").wait_for()
+        assert browser.complaints == []
+
+
+def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path, opened):
+    with opened() as browser:
+        browser.goto((page / "index.html").as_uri())
+        grad, enqueue = (browser.locator(f"#choose input[name={name}]") for name in ("grad", "enqueue"))
+        browser.locator("#choose details summary").click()
+        assert grad.is_hidden(), "an array requires no grad"
+        browser.locator("#choose select[name=from]").select_option("torch")
+        assert browser.locator("#choose select[name=to]").input_value() == "numpy" and grad.is_enabled()
+        assert enqueue.is_hidden(), "what is about transfers"
+        browser.locator("#choose select[name=to]").select_option("cuda")
+        assert enqueue.is_visible()
+        assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(
+            "options => options.map((option) => option.value)"
+        )
+    benches = [made_up.host()]
+    host = build(made_up.write(tmp_path / "results", benches, records=made_up.glibc(benches)), tmp_path / "out")
+    with opened() as browser:
+        browser.goto((host / "index.html").as_uri())
+        cuda = browser.locator("#choose select[name=to] option[value=cuda]")
+        assert cuda.is_disabled() and cuda.inner_text() == "cuda: not measured"
+
+
+def test_without_javascript_the_page_is_what_it_was(page, opened):
+    with opened(java_script_enabled=False) as browser:
+        browser.goto((page / "index.html").as_uri())
+        assert browser.locator("#choose").is_hidden() and browser.locator(".answers").is_visible()

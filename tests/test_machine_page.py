@@ -3,15 +3,15 @@
 import hashlib
 import json
 import re
+from pathlib import Path
 
 import made_up
 import pytest
 import resultfiles
 from analysis.results import load
 from conftest import build
-from pages import machine, show, tables
-from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, steady
-from store.files import MEASUREMENTS, measurements_text, read_measurements
+from pages import figures, machine, show, tables
+from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, mend, steady
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +43,9 @@ def test_a_figure_names_the_runs_that_measured_it(tmp_path):
         for started, options in runs.items()
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
-    (path,) = root.glob(f"box/*{MEASUREMENTS}")
     shown = {}
     for started, options in runs.items():
-        path.write_bytes(measurements_text([{**line, "run": started} for line in read_measurements(path)]))
+        mend(root, lambda line, run=started: {**line, "run": run})
         html = (build(root, tmp_path / "out") / "index.html").read_text()
         shown[options] = re.findall(r"<code>(.*?)</code>", re.search(r"<p>Measured by .*?</p>", html, re.DOTALL)[0])[0]
     assert list(shown.values()) == [
@@ -178,11 +177,61 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
         resultfiles.record([bench], command="python scripts/run.py --rounds 1", started=new, quiet=0.94),
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
-    (path,) = root.glob(f"box/*{MEASUREMENTS}")
-    lines = [{**line, "run": new if int(line["params"][-1]) in looked else old} for line in read_measurements(path)]
-    path.write_bytes(measurements_text(lines))
+    mend(root, lambda line: {**line, "run": new if int(line["params"][-1]) in looked else old})
     made = load(root)
     assert [show.to_plain(line) for line in runs_named(made)] == snapshot
     assert machine.quiet_of(made) == [0.94, 0.72], "not the last run's alone"
     whole = [conversion(dict.fromkeys(cells, [1e-6] * 4), [FROM_NUMPY])]
     assert not runs_named(load(resultfiles.write(tmp_path / "one", whole)))
+
+
+# How pages are written and numbers shown ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["results.csv", "README.md", "index.html"])
+def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
+    """Stopped while one of its files is written: all are the old ones, and what else lay there stays."""
+    results = resultfiles.write(tmp_path / "r", [conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [FROM_NUMPY])])
+    page = build(results, tmp_path / "out")
+    (page / "mine.txt").write_text("mine")
+    (page / "gone.svg").write_text("of an older page")
+    before = {path.name: path.read_bytes() for path in page.iterdir()}
+    write_bytes = Path.write_bytes
+
+    def stopped(self, data):
+        write_bytes(self, data[:10] if self.name == name else data)
+        if self.name == name:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "write_bytes", stopped)
+        build(results, tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in page.iterdir()} == before
+    assert [path.name for path in page.parent.iterdir() if path.is_dir()] == [page.name]
+    build(results, tmp_path / "out")
+    assert {path.name for path in page.iterdir()} == {*before} - {"gone.svg"}
+
+
+def test_two_cells_in_one_place_are_an_error():
+    """One of them would be lost in silence."""
+    marks = [tables.Mark({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
+    with pytest.raises(ValueError, match="title"):
+        tables.laid("title", "novel.Family.timeit_anything", marks, "nbytes", None, str, "route")
+
+
+def test_a_label_is_broken_where_the_figure_ends():
+    label = "torch.stack([torch.from_numpy(x) for x in arrays]).to(device, non_blocking=True)"
+    pieces = figures.broken(label)
+    assert " ".join(pieces) == label and max(map(len, pieces)) <= figures.LABEL_LETTERS
+
+
+@pytest.mark.parametrize(
+    "way, values",
+    [
+        (show.seconds, {3.91e-7: "391 ns", 9.996e-7: "1.00 µs", 0.01234: "12.3 ms", 4e-10: "0.40 ns", 12.0: "12.0 s"}),
+        (show.size, {8: "8 B", 4096: "4 KiB", 2**28: "256 MiB", 1536: "1.5 KiB"}),
+        (show.ratio, {1.234: "1.23×", 41.2: "41×", 526.3: "526×", 1188.0: "1,190×"}),
+    ],
+)
+def test_numbers_are_shown_with_a_unit_and_few_digits(way, values):
+    assert {value: way(value) for value in values} == values

@@ -10,14 +10,13 @@ import torch
 from analysis.cells import cells_of, with_threads
 from analysis.choices import ALL_THREADS, EXTRAPOLATED, MEASURED, ONE_THREAD, Case, answer, asked, choices, known_in
 from analysis.results import load
-from browser import opened
 from cli import UserError
 from conftest import build
 from pages import advice as words
 from pages import show
 from pages.advice import advice
 from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, every, write
-from test_chooser import address, rows_of
+from test_in_a_browser import address, rows_of
 from test_statement import log, logged, probe  # noqa: F401  fixtures
 
 from benchmarks import parallel, probes, routes, sources, timing
@@ -188,7 +187,7 @@ def test_where_one_thread_alone_was_measured_it_speaks_for_one_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_form_asks_for_threads(results, known, tmp_path):
+def test_the_form_asks_for_threads(results, known, tmp_path, opened):
     """Rows as scripts/advise.py has them, of either number."""
     page = build(results, tmp_path)
     with opened() as browser:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import advise
-import compare
 import pytest
 from analysis import results
 from cli import UserError
@@ -139,21 +138,6 @@ def test_advice(committed, monkeypatch, capsys):
     assert len(said) == len(lines)
     for line, whole in zip(lines, said):
         assert whole.startswith(line.removesuffix(" …")) if line.endswith(" …") else whole == line
-
-
-@pytest.mark.slow  # reads whole histories
-def test_comparisons_that_are_offered(committed, monkeypatch, capsys):
-    """By README and by the page of every history: of one result file each, wherever else the releases were measured."""
-    pages = sorted((committed / "reports" / "history").glob("*/README.md"))
-    offered = re.findall(r"scripts/compare\.py ([^`<]+?--machine [\w-]+)`", README)
-    assert len(offered) == 1 and pages
-    for page in pages:
-        offered += re.findall(r"scripts/compare\.py ([^`]+)`", page.read_text(encoding="utf-8"))
-    assert len(offered) == 1 + len(pages)
-    monkeypatch.setattr(compare, "RESULTS", committed / "reports" / "results")
-    for options in offered:
-        assert compare.main(options.split()) in (0, 1), options
-        assert " → " in capsys.readouterr().out.splitlines()[0]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ def test_all_pages_are_built_whoever_reads(rich_results, tmp_path):
     [
         (["--machine", "nowhere"], "no results of nowhere; it knows box"),
         (["--machine", "../../etc"], "use letters, digits"),
-        (["--machine", "history"], "reports/history is taken"),
         (["--results", "absent"], "absent: no such directory"),
         (["--results", "empty"], "empty holds no results"),
         (["--output", "blocked"], "cannot write"),

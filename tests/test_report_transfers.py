@@ -4,6 +4,7 @@ Machine and seconds are made up (tests/accelerator.py); benchmarks and contracts
 them stands in the snapshot, and what differs from that where something else was measured: read the difference.
 """
 
+import functools
 import re
 from dataclasses import replace
 
@@ -68,10 +69,22 @@ def nothing_drawn(request, monkeypatch):
             monkeypatch.setattr(module, "times_figure", lambda *_: [])
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A function: the results of a profile, and their transfers, each to be read."""
+    return functools.cache(lambda name: read(tmp_path_factory.mktemp(name), accelerator.transfers(profile=name)))
+
+
+@pytest.fixture(scope="module")
+def said(measured):
+    """A function: all that is said of them."""
+    return functools.cache(lambda profile: told(*measured(profile)))
+
+
 @pytest.mark.parametrize("profile", ["transfers", "transfers-full"])
-def test_what_is_said(tmp_path, profile, snapshot):
-    loaded, found = read(tmp_path, accelerator.transfers(profile=profile))
-    assert told(loaded, found) == snapshot
+def test_what_is_said(measured, said, profile, snapshot):
+    assert said(profile) == snapshot
+    _, found = measured(profile)
     assert found.limit(HOST).bandwidth == pytest.approx(LINK, rel=0.01)
     assert found.limit(BOTH).bandwidth == pytest.approx(1.8 * LINK, rel=0.01)
     assert found.capacity == pytest.approx(63.0e9, rel=0.001)
@@ -154,15 +167,11 @@ OTHERWISE = {
 }
 
 
-@pytest.fixture(scope="module")
-def usually(tmp_path_factory):
-    return told(*read(tmp_path_factory.mktemp("usual"), accelerator.transfers()))
-
-
 @pytest.mark.parametrize("case", OTHERWISE)
-def test_what_is_said_otherwise(tmp_path, case, usually, snapshot):
+def test_what_is_said_otherwise(tmp_path, case, said, snapshot):
     """The lines that are new."""
     benches, changes = OTHERWISE[case]
+    usually = said("transfers-full")
     assert [line for line in told(*read(tmp_path, benches(), **changes)) if line not in usually] == snapshot
 
 
@@ -179,8 +188,8 @@ def test_what_no_memory_moves_is_withheld(tmp_path):
     assert cell.cell not in {*found.cells["cell"]} and (cell.route, cell.nbytes) == ("t.to(device)", 64 * MIB)
 
 
-def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(tmp_path):
-    _, found = read(tmp_path, accelerator.transfers())
+def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(measured):
+    _, found = measured("transfers-full")
     noisy = replace(found, main=found.main.assign(quiet=found.main["nbytes"] < MIB))
     assert {*transfers.while_busy(noisy)["nbytes"]} == {4 * KIB}
 
@@ -193,10 +202,10 @@ def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(tmp_path):
         ("pageable", 3072, (1024, 16384), ["d.copy_(t, non_blocking=True)"]),
     ],
 )
-def test_nothing_is_carried_across_where_a_driver_begins_to_stage(tmp_path, host, kib, sizes, unmeasured):
+def test_nothing_is_carried_across_where_a_driver_begins_to_stage(measured, host, kib, sizes, unmeasured):
     """How far the time of pageable memory leaps behind 64 KiB nobody measured: a line from there promises too little,
     and what was measured at 64 KiB and 64 MiB alone says nothing of what lies between."""
-    loaded, found = read(tmp_path, accelerator.transfers(profile="transfers"))
+    loaded, found = measured("transfers")
     known = known_of(loaded, "box", found.cells, choices(found.cells))
     made = answer(Case("torch", "cuda", kib * KIB, host=host, memory="into"), known)
     first = made.ranked[0]

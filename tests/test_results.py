@@ -4,13 +4,16 @@ import gzip
 import json
 import os
 import re
+from dataclasses import asdict
 
 import pytest
 import resultfiles
 from analysis.results import load
 from cli import UserError
-from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+from measuring.runner import summed_up
+from resultfiles import SKIPPED, Bench, contract, conversion, every, memcpy, mend
 from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
+from store.records import Record, Toolchain, made_of, plain, record_of
 
 ROUTE, COPY = "torch.from_numpy(a)", "torch.tensor(a)"
 
@@ -69,12 +72,6 @@ def test_one_machine_of_two(tmp_path, benches):
 
 RESULT = "box/c0ffee00-toolchain-py3.11.json"
 SAMPLES = f"box/c0ffee00-toolchain-py3.11{MEASUREMENTS}"
-
-
-def change(root, mend):
-    """Rewrite the measurements, each line as ``mend`` gives it."""
-    path = root / SAMPLES
-    path.write_bytes(measurements_text(map(mend, read_measurements(path))))
 
 
 def text(said):
@@ -191,6 +188,11 @@ def test_a_directory_without_results(tmp_path):
         load(tmp_path)
 
 
+def test_a_parameter_cannot_be_called_as_a_column_is(tmp_path):
+    with pytest.raises(UserError, match="process"):
+        load(resultfiles.write(tmp_path, [every("novel.Family.timeit_anything", lambda _: 1e-6, process=[1])]))
+
+
 def test_missing_benchmarks_file(results):
     (results / "benchmarks.json").unlink()
     with pytest.raises(UserError, match=r"benchmarks\.json"):
@@ -207,7 +209,7 @@ def test_figures_of_cells_that_are_no_more_are_counted(results):
     described = json.loads(path.read_text())
     del described[CONVERSION]
     path.write_text(json.dumps(described))
-    change(results, lambda line: {**line, "params": ["16"]} if line["benchmark"] == MEMCPY else line)
+    mend(results, lambda line: {**line, "params": ["16"]} if line["benchmark"] == MEMCPY else line)
     loaded = load(results)
     assert loaded.unknown == {("c0ffee00-toolchain-py3.11", CONVERSION): 2, ("c0ffee00-toolchain-py3.11", MEMCPY): 1}
     assert set(loaded.timed["nbytes"]) == {8}, "as asv's file has it"
@@ -270,7 +272,7 @@ def test_what_later_runs_leave_of_a_run_is_judged_with_all_of_it_in_sight(busy):
 def test_a_run_by_hand_is_shown_where_nothing_else_was_measured(busy, tmp_path):
     """`asv run` alone leaves its figure in asv's file. It has no samples, so it is one process."""
     root = busy()
-    change(root, lambda line: {**line, "params": [*line["params"][:2], "4096"]} if line["params"][2] == "8" else line)
+    mend(root, lambda line: {**line, "params": [*line["params"][:2], "4096"]} if line["params"][2] == "8" else line)
     path = root / RESULT
     file = json.loads(path.read_text())
     (entry,) = file["results"].values()
@@ -336,3 +338,48 @@ def test_names_of_machines_that_are_none(busy, name):
     with pytest.raises(UserError, match="rename") as caught:
         load(root)
     str(caught.value).encode()
+
+
+# Records: what is written is read again, and what another version wrote, too ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        *({"toolchain": each} for each in (None, [], {}, {"tag": 1}, {"tag": None})),
+        *({"seconds": each} for each in ("1", [], float("inf"))),
+        *({"noisy_cells": each} for each in ("bc", [1])),
+        {"skipped": {"reason": 2}},
+    ],
+    ids=str,
+)
+def test_what_is_of_another_kind_is_a_type_error(spoilt):
+    with pytest.raises(TypeError):
+        record_of(resultfiles.record([]) | spoilt)
+
+
+def test_what_is_written_is_read_again():
+    found = record_of(resultfiles.record([], interleaved={"id": "1"}, only=None, novel=3, drift=None))
+    assert found.settings.torch == "2.0+cpu" and found.interleaved == {"id": "1"} and not found.drift
+    assert record_of(plain(found)) == found
+    assert "drift" not in plain(found) and "file" not in plain(found)
+
+
+def kept(before, after):
+    """Whether what a record says is there as it was; null is what is not said."""
+    if isinstance(before, dict):
+        return all(name in after and kept(each, after[name]) for name, each in before.items() if each is not None)
+    return before == after
+
+
+def test_committed_records_are_written_back_as_they_were(committed):
+    files = [path for path in (committed / "reports" / "results").glob("*/*.jsonl")]
+    lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    written = [json.dumps(plain(record_of(json.loads(line))), sort_keys=True) for line in lines]
+    assert lines and all(kept(json.loads(before), json.loads(after)) for before, after in zip(lines, written))
+    assert set(lines) & set(written), "to the byte, where a record has all fields"
+
+
+def test_a_run_that_goes_on_is_kept_whole():
+    begun = summed_up(Record(Toolchain("2.0"), {}, profile="quick", machine="box"), [])
+    assert made_of(Record, json.loads(json.dumps(asdict(begun)))) == begun == record_of(plain(begun))

@@ -42,12 +42,8 @@ MISTAKES = {
         ("--prof quick", "unrecognized arguments"),
         ("quick", "unrecognized arguments: quick"),
         ("--rounds 0", "--rounds: takes a whole number from 1"),
-        ("--rounds -3", "--rounds: takes a whole number from 1"),
-        ("--rounds two", "--rounds: takes a whole number from 1"),
         ("--machine ../etc", "--machine '../etc': use letters, digits, dot, dash and underscore"),
         ("--machine history", "--machine 'history': reports/history is taken, choose another name"),
-        ("--machine=", "--machine '': use letters"),
-        (f"--machine {'-x' * 40}", ""),
         ("--only (", "--only '(' is not a regular expression: missing ), unterminated subpattern at position 0"),
         ("--report-with /nosuch/python", "--report-with /nosuch/python: there is no such program"),
     ],
@@ -179,10 +175,13 @@ def test_failed_cells_keep_their_reason(project):
 
 @pytest.mark.slow
 def test_what_is_installed_is_measured_without_git(tmp_path):
-    """A box with a GPU often has none, and no network either; its results are filed after every round."""
+    """A box with a GPU often has none, and no network either; its results are filed after every round.
+
+    asv, its plugin and its processes work where Python leaves out the directory of a script, too.
+    """
     project, name = Project(tmp_path, judged=True), "conversion.NumpyToTorch.timeit_convert"
     options = ("--profile", "tracking", "--only", "conversion", "--no-report", "--machine", Checkout.machine)
-    done = project.verb("run", *options, "--rounds", "2", PATH=str(project.home))
+    done = project.verb("run", *options, "--rounds", "2", PATH=str(project.home), PYTHONSAFEPATH="1")
     assert done.returncode == 0, done.stdout + done.stderr
     ((record,),) = project.records(Checkout.machine)[""].values()
     assert (record.rounds, record.profile) == (2, "tracking") and record.samples >= 2 * 4 * 20
@@ -212,12 +211,11 @@ def test_resume_is_of_the_same_run(project):
         assert line in one_line(project.verb("run", *FAST, "--resume", *more))
 
 
-def test_two_runs_of_a_machine(project):
+def test_a_history_beside_a_run_of_a_machine(project):
     with held(project.root / ".asv" / "runs" / Checkout.machine):
-        for verb in ("run", "track"):
-            done = project.verb(verb, "--machine", Checkout.machine)
-            assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-            assert f" {os.getpid()}" in done.stderr
+        done = project.verb("track", "--machine", Checkout.machine)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+        assert f" {os.getpid()}" in done.stderr
 
 
 def test_results_of_another_machine_are_not_mixed_with(tmp_path, monkeypatch):

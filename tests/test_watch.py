@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,11 +14,12 @@ import time
 import pytest
 import report
 from cli import UserError
+from conftest import until
 from measuring import runner
 from measuring.runner import Plan
 from pages import history_page, show
-from test_feed import check
-from tiny import RELEASES, Project, numpy_wheel, torch_wheel
+from test_history import check
+from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
 
 ROUNDS = ("--rounds", "2", "--no-report")
@@ -46,9 +46,7 @@ class NumpyToTorch:
 @pytest.fixture
 def project(tmp_path):
     """A suite in which torch 2.4 takes twice the instructions of 2.3, which no noise hides."""
-    made = Project(tmp_path)
-    (made.root / "benchmarks" / "instructions.py").write_text(COUNTS)
-    return made
+    return Project(tmp_path, families={**FAMILIES, "instructions": COUNTS})
 
 
 def releases(project):
@@ -56,21 +54,14 @@ def releases(project):
 
 
 @pytest.fixture
-def known(project, monkeypatch):
-    """This process's ledger is that of the made-up suite."""
-
-    def forget():
-        for cached in (ledger._releases, ledger.history, ledger.commits):
-            cached.cache_clear()
-
-    monkeypatch.setattr(ledger, "RELEASES", project.root / "scripts" / "toolchains" / "releases.json")
-    forget()
-    yield forget
-    monkeypatch.undo()
-    forget()
+def known(ledger_of):
+    """This process's ledger is that of the made-up suite; a function: read it anew."""
+    ledger_of(json.dumps(RELEASES))
+    return ledger_of
 
 
 def test_a_release_comes(project, known, tmp_path, capsys):
+    """What measures it is interrupted, and goes on."""
     done = project.verb("track", "--new", *ROUNDS)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "no new releases since" in done.stdout and "nothing is left to measure" in done.stdout
@@ -78,7 +69,15 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     torch_wheel(project.wheels, "2.4.0")
     torch_wheel(project.wheels, "2.5.0rc1")
+    command = ("scripts/track.py", "--new", *ROUNDS, "--keep", "2")  # none is installed ahead
+    running = project.start(sys.executable, *command)
+    until(lambda: re.match(r"torch-2\.4\.0: .*installed", running.stdout.readline()) or running.poll() is not None, 240)
+    running.send_signal(signal.SIGINT)
+    rest, _ = running.communicate(timeout=120)
+    assert running.returncode == 130 and "scripts/track.py --new " in rest
+    assert project.sessions() == {"torch-2.3.0": 1}
     done = project.verb("track", "--new", *ROUNDS)
+    assert "1 of 2 " in done.stdout, done.stdout + done.stderr
     assert "results saved; no verdict: " in done.stderr, "pandas refuses the numpy of this suite"
     today = time.strftime("%Y-%m-%d", time.gmtime())
     assert releases(project)["torch"] == {**RELEASES["torch"], "2.4.0": today}
@@ -86,7 +85,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     both = {"torch-2.3.0": 2, "torch-2.4.0": 1}
     assert project.sessions() == both, "with the release before, measured again at the end"
 
-    known()
+    known(json.dumps(releases(project)))
     (place,) = (project.root / "reports" / "results").glob("*/machine.json")
     results, machine = place.parent.parent, place.parent.name
     (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
@@ -110,24 +109,6 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     assert (done.returncode, updated.returncode) == (0, 0), done.stderr + updated.stderr
     assert "2.1.0" in releases(project)["numpy"]
     assert project.sessions() == both, "there was nothing left to measure, and --update measures nothing"
-
-
-def test_an_interrupted_one_goes_on(project):
-    torch_wheel(project.wheels, "2.4.0")
-    command = [sys.executable, "scripts/track.py", "--new", *ROUNDS, "--keep", "2"]  # none is installed ahead
-    running = subprocess.Popen(
-        command, cwd=project.root, env=project.environment, text=True, stdout=subprocess.PIPE, start_new_session=True
-    )
-    for line in running.stdout:
-        if line.startswith("torch-2.4.0: ") and "installed" in line:
-            os.kill(running.pid, signal.SIGINT)
-            break
-    rest, _ = running.communicate(timeout=120)
-    assert running.returncode == 130 and "scripts/track.py --new " in rest
-    assert project.sessions() == {"torch-2.3.0": 1}
-    done = project.verb("track", "--new", *ROUNDS)
-    assert "1 of 2 " in done.stdout, done.stdout + done.stderr
-    assert project.sessions() == {"torch-2.3.0": 2, "torch-2.4.0": 1}
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
