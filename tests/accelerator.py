@@ -141,7 +141,7 @@ PINS = ("staging.", "busy.WorkBehind", "firsts.PinnedMemory", "link.Limit", "lin
 def bench(kind, method, seconds, skipped=()):
     """A benchmark of the suite with all its cells."""
     made = kind()
-    named = inspect.signature(getattr(made, method)).parameters
+    named = getattr(made, "param_names", inspect.signature(getattr(made, method)).parameters)
     params = dict(zip(named, getattr(made, "params", ())))
     name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}.{method}"
     cells = {}
