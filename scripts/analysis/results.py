@@ -41,7 +41,7 @@ OF_FIGURE = (
 COLUMNS = frozenset((*NAMES, "version", *OF_PROCESS, *OF_FIGURE)) - {"direction"}
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"
 MOST_CELLS = 100_000  # of a benchmark; ours have at most 2592
-TYPES = {"result": int, "place": int, "process": int, "seconds": float, "value": float, "low": float, "high": float}
+TYPES = {"result": int, "place": int, "seconds": float, "value": float, "low": float, "high": float}  # of tables
 TOGETHER = 8  # files from which on two processes read them: starting one takes as long as four files
 
 

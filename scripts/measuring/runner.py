@@ -594,14 +594,14 @@ def file_measured(
             put(path.parents[1] / described, (places[-1] / FILES / described).read_bytes())
     if any("seconds" in line or "values" in line for line in logged):
         put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
+    runs = {line["run"] for line in lines} - {record.started}
+    known = [each for each in files.read_records(path) if each.failed or each.started in runs]  # the others' is gone
     ran = [file for place in places if (file := place / FILES / record.machine / path.name).is_file()]
     if ran:
         skipped, failed = ({*itertools.chain(*named.values())} for named in (record.skipped, record.failures))
         silent = [cell for cell in files.without_figure(ran) if cell not in skipped | failed]
         record = replace(record, failures={**record.failures, **({SILENT: tuple(silent)} if silent else {})})
-        files.export(ran, path, lines, skipped, {name_of(line) for line in logged})
-    runs = {line["run"] for line in lines} - {record.started}
-    known = [each for each in files.read_records(path) if each.failed or each.started in runs]  # the others' is gone
+        files.export(ran, path, lines, [*known, record], skipped, {name_of(line) for line in logged})
     put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
 
