@@ -261,6 +261,18 @@ def stepped(every, **settings):
     return found.loc[found["verdict"] != "", ["series", "place", "verdict", "ratio"]]
 
 
+def test_of_what_is_reported_no_more_is_false_than_promised():
+    """A fifth of the series change by 5 %. Where is chosen by the data that test it: of q alone 3 % would be false."""
+    rng, series, releases, false = np.random.default_rng(3), np.repeat(range(60), 26), np.tile(range(26), 60), []
+    for _ in range(40):
+        changes, at = rng.random(60) < 0.2, rng.integers(1, 26, 60)
+        y = rng.normal(0, 0.01, len(series)) + 0.05 * (changes[series] & (releases >= at[series]))
+        known = {"series": series, "release": releases, "y": y, "error": 0.01, "spread": 0.0, "what": TIME}
+        told = history.reported(pd.DataFrame(known), Settings())["verdict"] != ""
+        false.append(1 - changes[series[told]].mean())
+    assert 0 < np.mean(false) <= history.FDR
+
+
 def times(factor, counts=(6700, 6702, 6704, 6708)):
     return [factor * count for count in counts]
 
