@@ -447,8 +447,9 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Of the series of one noise class, each in order of release with y (log), error and spread (see layout_sd; 0 of
     times): level (log) and before, and where a level begins ratio, its ends, q, verdict, earliest and latest.
 
-    No change point that is left is above MOST: the others are dropped, the weakest first, and levels found again without
-    them, until that holds. So are those smaller than ``min_effect``, or than the range over processes by layout.
+    No change point that is left is above MOST: the others are dropped, the weakest first, and levels found again
+    without them, until that holds. So are those smaller than ``min_effect``, or than the range over processes by
+    layout.
     """
     series = [each for _, each in own.groupby("series", sort=False)]
     known = [(each["y"].to_numpy(), each["error"].to_numpy()) for each in series]
