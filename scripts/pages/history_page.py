@@ -340,7 +340,7 @@ def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> 
         for day in days[each["verdict"].ne("").to_numpy()]:
             ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
         last = each.iloc[-1]
-        value = show.seconds(last["level"]) if last["what"] == TIME else f"{last['level']:,.0f}"
+        value = show.seconds(last["level"]) if last["what"] == TIME else f"{show.steady(last['level']):,.0f}"
         text = f"{show.span(last['sizes'])} {value}".strip()
         ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=FONT, va="bottom")
         across += 0.0235 * len(text) + 0.05
