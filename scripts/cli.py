@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import math
 import os
 import re
 import signal
@@ -23,9 +24,16 @@ class UserError(Exception):
     """Something the person at the keyboard can mend; its text says what to do."""
 
 
+class Ended(KeyboardInterrupt):
+    """By a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.code = 128 + number
+
+
 def _ended(number: int, frame: Any) -> NoReturn:
-    """Ended by a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
-    raise KeyboardInterrupt(number)
+    raise Ended(number)
 
 
 ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
@@ -111,7 +119,7 @@ def share(text: str, ends: bool = False) -> float:
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
-        value = -1.0
+        value = math.nan
     if not (0 < value < 1 or (ends and value in (0, 1))):
         raise UserError(f"{text!r} is no share: write 1% or 0.01")
     return value
@@ -172,8 +180,8 @@ def ended(error: BaseException) -> int:
         return GONE
     if isinstance(error, KeyboardInterrupt):
         print(file=sys.stderr)  # below ^C
-        said, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]
-    elif type(error).__name__ == UserError.__name__ or isinstance(error, UserError):  # asv has one, too
+        said, code = "interrupted", error.code if isinstance(error, Ended) else 130
+    elif isinstance(error, UserError):
         said = str(error)
     elif isinstance(error, OSError):
         said = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")

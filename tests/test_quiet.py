@@ -67,7 +67,7 @@ def simulated(monkeypatch):
 def judged(lines):
     """Baselines, and cell -> the processes that its figure rests on."""
     names = list(dict.fromkeys(map(name_of, lines)))
-    table = results._timed(lines, {name: place for place, name in enumerate(names)})
+    table = results._timed(lines, {name: place for place, name in enumerate(names)}, [])
     return quiet.Run(lines).baselines, dict(list(table.groupby(table["place"].map(names.__getitem__))))
 
 

@@ -383,7 +383,7 @@ def _of_history(commit: str) -> Toolchain:
     return Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy) if toolchain else Toolchain(commit[:8])
 
 
-def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record] = ()) -> pd.DataFrame:
+def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record]) -> pd.DataFrame:
     """The processes that figures rest on, a row each.
 
     A run is judged by its own baselines. Of the processes of a round the first quiet one counts. The rounds of a second

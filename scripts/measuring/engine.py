@@ -193,7 +193,11 @@ def keep(asked: int | None) -> int:
 
 
 def register(machine: str) -> None:
-    """Make the machine known to asv; asv's UserError where its file of machines is broken."""
+    """Make the machine known to asv; UserError where asv's file of machines is broken."""
+    from asv.util import UserError as Refused
     from toolchains import plugin
 
-    plugin.register(machine)
+    try:
+        plugin.register(machine)
+    except Refused as why:
+        raise UserError(str(why)) from None
