@@ -41,11 +41,12 @@ SPINS = 0.05  # seconds at most that threads without work spin: GNU OpenMP's do 
 ASLEEP = 0.001  # seconds in which they take no processor time when they sleep
 POLL = 0.004  # seconds between the probes of a wait that are kept for the record
 
-# str.count by one needle keeps the ordinary units of a processor busy: steady when quiet, slowed by a neighbour as much
-# as the routes are. Python loops have levels of their own, sha256 has instructions of its own and hardly notices.
-# 4,000 letters stay in the first-level cache, with room for what is measured.
-_count = timeit.Timer("count('ba')", globals={"count": ("ab" * 2000).count})
-_COUNTS = 8
+# Decimal digits of a whole number: additions and multiplications in one loop, without a branch that depends on data, so
+# steady when quiet on every processor, and slowed by a neighbour much as the routes are. str.count, used until now,
+# has two levels on an Intel Xeon, by what its branch predictors remember: a quiet machine looked quiet 5 % of the time
+# (docs/accuracy.md). Python loops have levels of their own, sha256 has instructions of its own and hardly notices.
+_digits = timeit.Timer("str(number)", globals={"number": 7**600})
+_TIMES = 10
 # Bytes that such probes walk through, and bytes that one of them moves: a core's own cache does not hold the first,
 # no cache holds the second.
 WALKS = {CACHE: (2 * 2**20, 2**20), MEMORY: (64 * 2**20, 4 * 2**20)}
@@ -54,7 +55,7 @@ UNITS = 1e-9  # seconds: probes are logged as whole nanoseconds
 
 def probe():
     """Seconds of a fixed piece of work in the processor, 15 to 60 µs."""
-    return _count.timeit(_COUNTS)
+    return _digits.timeit(_TIMES)
 
 
 class MoveProbe:
@@ -108,7 +109,7 @@ class Cores:
 
     @staticmethod
     def take():
-        _count.timeit(1)  # the core was asleep, and had other things in its caches
+        _digits.timeit(1)  # the core was asleep, and had other things in its caches
         return probe()
 
 

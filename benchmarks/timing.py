@@ -99,20 +99,23 @@ class Timing:
         return [taken[index] for index in sorted(best)], number, found
 
     def warm_up(self):
-        """Call until caches, allocator and clock frequency are steady; the number of calls that make a sample."""
+        """Call until caches, allocator and clock frequency are steady; the number of calls that make a sample.
+
+        The fastest calls so far choose it: one that waits for a core for milliseconds looks like a sample of one call.
+        """
         number = self.number or 1
-        calls, start = 0, time.perf_counter()
+        calls, fastest, start = 0, math.inf, time.perf_counter()
         while True:
-            seconds = self.timer.timeit(number)
+            fastest = min(fastest, self.timer.timeit(number) / number)
             calls += number
             elapsed = time.perf_counter() - start
-            long_enough = self.number or seconds >= self.sample_time
+            long_enough = self.number or fastest * number >= self.sample_time
             if long_enough and (elapsed >= WARMUP_AT_MOST or (elapsed >= self.warmup_time and calls >= WARMUP_CALLS)):
                 return number
             if self.warmup_time == 0 and self.number:  # asv run --quick
                 return number
             if not long_enough:
-                growth = self.sample_time / max(seconds, 1e-9)
+                growth = self.sample_time / max(fastest * number, 1e-9)
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
     def _kinds(self):

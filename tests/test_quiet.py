@@ -101,13 +101,6 @@ def test_a_figure_is_the_lower_end_of_the_quiet_samples():
     assert found.tolist()[::2] == [3.0, 2.0] and np.isnan(found[1::2]).all(), "a group without values has none"
 
 
-def test_samples_much_shorter_than_they_are_to_be_are_not_quiet():
-    """The warm-up was disturbed. What happens once, or waits for a device, takes as long as it takes."""
-    line = {"seconds": [25e-6] * 4, "wanted": 4, "probes": {"processor": [25_000] * 5}}
-    others = {"number": 12}, {"wanted": 1}, {"on_device": True}
-    assert [alone(line | more, {"processor": 25_000.0}).quiet for more in ({}, *others)] == [False, True, True, True]
-
-
 def line_of(number, slow, *seconds, cell="toy.Toy.timeit_call"):
     probe = [50_000 if slow else 25_000] * (len(seconds) + 1)
     about = {"benchmark": cell, "params": [], "run": "one", "at": 0.0, "took": 0.1, "waits": [], "waiting": []}

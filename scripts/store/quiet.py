@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
-from benchmarks.timing import DIGITS, SAMPLE_SECONDS
+from benchmarks.timing import DIGITS
 
 from .records import Line, Record, name_of, with_samples
 
@@ -39,9 +39,6 @@ QUANTILE = 0.1
 # What waits for a device alone has no probes, for the host's speed has no part in it: its own spread says how quiet it
 # was. Samples that last this long and are this far above the quantile of their process are not.
 LASTS, APART = 0.0003, 0.05
-# Seconds that a sample has at least, where its length was chosen. A call of 25 µs that waited 4 ms for a core in the
-# warm-up had samples of one call, 79 µs each, though the machine held its speed. None published is shorter than 120 µs.
-SHORTEST = SAMPLE_SECONDS / 3
 START_SECONDS = 0.03  # that a process takes before its setup
 
 
@@ -156,8 +153,6 @@ class Run:
             place = probes.first[self.of[there]] + self.place[there]
             quiet[there] &= near[place] & near[place + 1]
         lasted = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
-        chosen = [line["wanted"] > 1 and "on_device" not in line for line in self.lines]
-        quiet &= ~np.array(chosen, dtype=bool)[self.of] | (lasted >= SHORTEST)
         alone = np.array([not line["probes"] and "on_device" in line for line in self.lines], dtype=bool)
         if alone.any():
             usual = _quantile(self.taken, self.of, len(self.lines))[self.of]
