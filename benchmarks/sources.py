@@ -17,7 +17,7 @@ TORCH_DTYPES = [*NUMPY_DTYPES[:5], "bfloat16", *NUMPY_DTYPES[5:]]
 # From a scalar to beyond every cache. A copy of 512 KiB stays in a second-level cache of 1 or 2 MiB. 32 MiB is where
 # glibc starts to give every fresh copy fresh pages: what lies beyond it says nothing of 17 to 31 MiB, so one size lies
 # right below it
-SIZES = [8, *(kib * 2**10 for kib in (4, 64, 128, 256, 512)), *(mib * 2**20 for mib in (1, 4, 8, 16, 28, 64, 256))]
+SIZES = [8, *(kib * 2**10 for kib in (4, 64, 128, 256, 512)), *(mib * 2**20 for mib in (1, 2, 4, 8, 16, 28, 64, 256))]
 LAYOUTS = ["contiguous", "strided", "transposed", "fortran", "power of two", "5-d", "0-d"]
 TILE = 2**16  # elements made by the random generator; larger sources repeat them
 # Threads that torch takes by itself here, or by the OMP_NUM_THREADS of whoever runs this. All that is measured has one
