@@ -445,7 +445,10 @@ def sides(toy_asv, tmp_path, monkeypatch):
         made = measuring.Runner(Journal(tmp_path / "journal"), pretended.plan(4), sides=made_of)
         order, take = [], made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
+        for side in measuring.SIDES:  # as measure_sides does, before anything is planned
+            made.open(Job("", 0, side))
         measuring.collect(made, CELLS[:3])
+        assert made.progress.total == sum(cells for _, _, cells in order)
         return order
 
     return collect

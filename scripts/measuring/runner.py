@@ -332,9 +332,6 @@ class Runner:
             # memory of the far node is another population
             record = replace(record, cores=near if cells.on_device and len(near) > 1 else ())
             self.sessions[job.session] = Session(suite, suite.commit or toolchain.commit, record, cells)
-            if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
-                left = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
-                self.progress.total = sum(len({*self.cells_in(each, cells)} - {*cells.counted}) for each in left)
         return self.sessions[job.session]
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
@@ -384,6 +381,10 @@ class Runner:
         """The cells of a job: its own, all in a session's first round, and what is timed in the others."""
         return job.cells or (known.round(job.round) if job.round or self.again(job) else known.every)
 
+    def timed_in(self, jobs: Iterable[Job], known: Cells) -> int:
+        """How many cells these jobs time; a session's own may be fewer: what is not there is skipped."""
+        return sum(len({*self.cells_in(job, known)} - {*known.counted}) for job in jobs)
+
     def hopeless(self, job: Job) -> bool:
         """Whether so few cells were quiet in the rounds before that a profile which is to end soon waits no longer."""
         if PROFILES[self.plan.profile].longest == math.inf:
@@ -413,6 +414,9 @@ class Runner:
         if job.round in self.journal.rounds(job.session):
             return False
         session, plan = self.open(job), self.plan
+        if not self.progress.total:
+            coming = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
+            self.progress.total = self.timed_in(coming, session.cells)
         timed, cells = job.cells or session.cells.round(job.round), self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
@@ -781,7 +785,9 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
             if not lacking or time.monotonic() - begun > (1 + MORE) * took:
                 break
             print(f"{len(lacking)} cells were not quiet on both sides {enough} times: another round of them")
-            for job in in_turns([number], [cell for cell in cells if cell in lacking]):
+            more = [*in_turns([number], [cell for cell in cells if cell in lacking])]
+            runner.progress.total += sum(len(job.cells) for job in more)
+            for job in more:
                 runner.take(job)
         for side in SIDES:
             runner.file(Job("", 0, side))
