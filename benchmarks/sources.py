@@ -155,7 +155,7 @@ def namespace(route, source):
         kind = getattr(torch, source.dtype.name)
         names.update(a=source, dtype=kind)
         if re.search(r"\bb\b", route.expression):
-            names["b"] = torch.from_numpy(np.array(source))
+            names["b"] = torch.from_numpy(np.array(source)).clone()  # in memory that torch allocates
     else:
         names["t"] = source
         if re.search(r"\bb\b", route.expression):
@@ -164,9 +164,11 @@ def namespace(route, source):
 
 
 PAGE = 4096  # bytes
-APART = PAGE // 2  # bytes from the source's place in its page to the target's: as far as two places can be
-NEIGHBOURS = 16  # the same of two blocks of whole pages that malloc gives one behind the other
-BY_MALLOC = 16  # bytes that what NumPy allocates begins behind a line of the cache, where it begins a mapping
+NEIGHBOURS = 16  # bytes from one array's place in its page to the next one's, where malloc gives both whole pages
+# Bytes behind a line of the cache at which what a library allocates begins: NumPy by malloc, which begins a mapping with
+# 16 bytes of its own; torch aligns. On Intel's Emerald Rapids torch's copies take twice as long into what does not
+# begin at a line, wherever they come from (docs/accuracy.md)
+BY_NUMPY, BY_TORCH = 16, 0
 
 
 def address(values):
@@ -194,8 +196,9 @@ def at(place, values):
     return there.copy_(values.detach()).requires_grad_(values.requires_grad)
 
 
-def placed(names, distance=APART):
-    """A route's names, with its source in the middle of a page and its buffer ``distance`` bytes behind, in its own.
+def placed(names, distance=None):
+    """A route's names, with its source in the middle of a page and its buffer at the beginning of one, each aligned as
+    its library does it; or with the buffer ``distance`` bytes behind the source, in its own page.
 
     Otherwise luck would decide: on AMD's Zen 3 C's memmove takes 2 to 11 times as long for 4 to 256 KiB where the
     target begins 1 to 31 bytes further on in its page than the source (its "rep movsb": glibc bug 30994). Arrays of
@@ -205,15 +208,15 @@ def placed(names, distance=APART):
     A source that is not contiguous stays where it is: it is not copied by memmove.
     """
     name = "a" if "a" in names else "t"
-    source = names[name]
+    source, buffer = names[name], names.get("b")
     if not (source.flags.c_contiguous if isinstance(source, np.ndarray) else source.is_contiguous()):
         return names
-    begin = PAGE // 2 + (BY_MALLOC if name == "a" else 0)
+    begin = PAGE // 2 + (BY_NUMPY if name == "a" else BY_TORCH)
     names[name] = at(begin, source)
-    if isinstance(names.get("b"), torch.Tensor):
-        names["b"] = torch.from_numpy(at(begin + distance, names["b"].numpy()))
-    elif "b" in names:
-        names["b"] = at(begin + distance, names["b"])
+    if isinstance(buffer, torch.Tensor):
+        names["b"] = torch.from_numpy(at(BY_TORCH if distance is None else begin + distance, buffer.numpy()))
+    elif buffer is not None:
+        names["b"] = at(BY_NUMPY if distance is None else begin + distance, buffer)
     return names
 
 
