@@ -278,8 +278,9 @@ def timing(argv: Sequence[str]) -> int:
     margins = ["--min-effect", f"{EACH:.1%}", "--equivalence", f"{EACH + 0.001:.1%}", "--profile", "standard"]
     cells, bias, noisy = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
     shown = cells[["route", "nbytes", "new_seconds", "base_seconds", "ratio", "low95", "high95", "verdict"]]
-    shown = shown.rename(columns={"new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"})
-    formats = {"suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
+    names = {"nbytes": "size", "new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"}
+    shown = shown.astype({"nbytes": int}).rename(columns=names)
+    formats = {"size": show.size, "suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
     print(shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–"))
     off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
     print(f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided", end="")
