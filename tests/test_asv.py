@@ -216,10 +216,14 @@ def test_files_without_samples_give_what_those_with_samples_do(checkout):
     machine, tags = "amd-epyc-genoa-2-core-vm", ("torch-2.9.1", "torch-2.10.0")
     committed = ROOT / "reports" / "results"
     shutil.copytree(committed / machine, checkout.results / machine, ignore=shutil.ignore_patterns("*-toolchain-*"))
-    shutil.copy(committed / "benchmarks.json", checkout.results)
     commits = [release(tag).commit for tag in tags]
     chosen = [path for path in files.result_files(committed, machine) if Results.load(str(path)).commit_hash in commits]
     assert len(chosen) == len(tags)
+    # asv leaves out what another version of a benchmark measured, as these results may be
+    described = json.loads((committed / "benchmarks.json").read_bytes())
+    for name, version in Results.load(str(chosen[0])).benchmark_version.items():
+        described[name]["version"] = version
+    (checkout.results / "benchmarks.json").write_text(json.dumps(described))
     commands = [("show", tags[0], "--machine", machine), ("compare", *tags, "--machine", machine), ("publish",)]
     outputs = []
     for made in (Results.load, with_samples):

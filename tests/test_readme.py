@@ -17,6 +17,7 @@ from pages import show
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SIZES = (8, 2**20, 64 * 2**20)
 MACHINE = re.search(r"reports/([\w.-]+)/README\.md", README).group(1)
+HISTORY = re.search(r"reports/history/([\w.-]+)/README\.md", README).group(1)
 METHOD, ACCURACY = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("method", "accuracy"))
 TORCH, NUMPY, DAY = re.search(r"torch ([\w.+]+), numpy ([\w.]+), .*?measured ([\d-]+)", README).groups()
 ROWS = re.findall(r"^\| [^|]+→[^|]+ \| `([^`]+)`[^|]*\|(.+)\|$", README, re.MULTILINE)[1:]
@@ -164,11 +165,11 @@ def test_make_targets_exist():
 
 
 def test_what_releases_changed(committed):
-    page = (committed / "reports" / "history" / MACHINE / "README.md").read_text(encoding="utf-8")
+    page = (committed / "reports" / "history" / HISTORY / "README.md").read_text(encoding="utf-8")
     told = re.findall(r"^- (\[(?:torch|numpy) \d[^\n]*(?:\n  [^\n]+)*)", README, re.MULTILINE)
     assert len(told) >= 4
     for line in told:
-        line = " ".join(line.split()).replace(f"reports/history/{MACHINE}/README.md", "")
+        line = " ".join(line.split()).replace(f"reports/history/{HISTORY}/README.md", "")
         assert f"| {line.replace('): ', ') | ', 1).replace('. Largest: ', ' | ')} |" in page
     counts = r"(\d+) releases of torch with (numpy [\d.]+), and (\d+) of numpy\s+with (torch [\d.]+\d)"
     torch, held, numpy, held_too = re.search(counts, README).groups()
