@@ -165,9 +165,9 @@ def namespace(route, source):
 
 PAGE = 4096  # bytes
 NEIGHBOURS = 16  # bytes from one array's place in its page to the next one's, where malloc gives both whole pages
-# Bytes behind a line of the cache at which what a library allocates begins: NumPy by malloc, which begins a mapping with
-# 16 bytes of its own; torch aligns. On Intel's Emerald Rapids torch's copies take twice as long into what does not
-# begin at a line, wherever they come from (docs/accuracy.md)
+# Bytes behind a line of the cache at which what a library allocates begins: NumPy by malloc, which begins a mapping
+# with 16 bytes of its own; torch aligns. On Intel's Emerald Rapids torch's copies take twice as long into what does
+# not begin at a line, wherever they come from (docs/accuracy.md)
 BY_NUMPY, BY_TORCH = 16, 0
 
 
