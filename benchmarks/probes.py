@@ -43,8 +43,8 @@ POLL = 0.004  # seconds between the probes of a wait that are kept for the recor
 
 # Decimal digits of a whole number: additions and multiplications in one loop, without a branch that depends on data, so
 # steady when quiet on every processor, and slowed by a neighbour much as the routes are. str.count, used until now,
-# has two levels on an Intel Xeon, by what its branch predictors remember: a quiet machine looked quiet 5 % of the time
-# (docs/accuracy.md). Python loops have levels of their own, sha256 has instructions of its own and hardly notices.
+# has two levels on an Intel Xeon, presumably by what its branch predictors remember: a quiet machine looked quiet 5 %
+# of the time (docs/accuracy.md). Python loops have levels of their own, sha256 has instructions of its own and hardly notices.
 _digits = timeit.Timer("str(number)", globals={"number": 7**600})
 _TIMES = 10
 # Bytes that such probes walk through, and bytes that one of them moves: a core's own cache does not hold the first,
