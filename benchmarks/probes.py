@@ -41,10 +41,10 @@ SPINS = 0.05  # seconds at most that threads without work spin: GNU OpenMP's do 
 ASLEEP = 0.001  # seconds in which they take no processor time when they sleep
 POLL = 0.004  # seconds between the probes of a wait that are kept for the record
 
-# Decimal digits of a whole number: additions and multiplications in one loop, without a branch that depends on data, so
-# steady when quiet on every processor, and slowed by a neighbour much as the routes are. str.count, used until now,
-# has two levels on an Intel Xeon, presumably by what its branch predictors remember: a quiet machine looked quiet 5 %
-# of the time (docs/accuracy.md). Python loops have levels of their own, sha256 has instructions of its own and hardly notices.
+# Decimal digits of a whole number: additions and multiplications in one loop, without a branch that depends on data.
+# Steady when quiet on Intel's Emerald Rapids, where str.count, used until 2026-11-27, has two levels, presumably by
+# what the branch predictors remember: that machine looked quiet 5 % of the time (docs/accuracy.md). Python loops have
+# levels of their own, sha256 has instructions of its own and hardly notices.
 _digits = timeit.Timer("str(number)", globals={"number": 7**600})
 _TIMES = 10
 # Bytes that such probes walk through, and bytes that one of them moves: a core's own cache does not hold the first,
