@@ -116,7 +116,7 @@ def test_samples_are_seconds_a_call():
     assert result["number"] * 1e-6 < 20 * timing.SAMPLE_SECONDS, "not much longer than needed"
 
 
-def test_a_call_that_waits_in_the_warm_up_does_not_choose_the_length_of_a_sample(monkeypatch):
+def test_a_call_that_waits_in_the_warm_up_does_not_choose_the_length_of_a_sample():
     """A call of 25 µs that waited 4 ms for a core in the warm-up had samples of one call, 79 µs each."""
     seconds = itertools.chain([4e-3], itertools.repeat(25e-6))
     timer = SimpleNamespace(timeit=lambda number: number * next(seconds))

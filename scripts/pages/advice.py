@@ -114,7 +114,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     )
     taken = list(takes(first))
     if len(needs) > 1:
-        alike = best[best["nbytes"] == best["nbytes"].mode().max()]  # the largest size that all of them have
+        alike = best[best["nbytes"] == best["nbytes"].mode().max()]  # the largest of those that most have
         taken[-1] = replace(taken[-1], cost=said("advice", "casts", cells=alike))
     moves = best["memory"].iloc[0] != ALIAS
     return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")

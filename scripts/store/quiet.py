@@ -152,9 +152,9 @@ class Run:
             there = probes.has[self.of]
             place = probes.first[self.of[there]] + self.place[there]
             quiet[there] &= near[place] & near[place + 1]
-        lasted = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
         alone = np.array([not line["probes"] and "on_device" in line for line in self.lines], dtype=bool)
         if alone.any():
+            lasted = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
             usual = _quantile(self.taken, self.of, len(self.lines))[self.of]
             quiet &= ~(alone[self.of] & (lasted >= LASTS) & (self.taken > usual * (1 + APART)))
         disturbed = [first + sample for first, line in zip(self._first, self.lines) for sample in line["disturbed"]]
