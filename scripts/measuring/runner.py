@@ -381,10 +381,6 @@ class Runner:
         """The cells of a job: its own, all in a session's first round, and what is timed in the others."""
         return job.cells or (known.round(job.round) if job.round or self.again(job) else known.every)
 
-    def timed_in(self, jobs: Iterable[Job], known: Cells) -> int:
-        """How many cells these jobs time; a session's own may be fewer: what is not there is skipped."""
-        return sum(len({*self.cells_in(job, known)} - {*known.counted}) for job in jobs)
-
     def hopeless(self, job: Job) -> bool:
         """Whether so few cells were quiet in the rounds before that a profile which is to end soon waits no longer."""
         if PROFILES[self.plan.profile].longest == math.inf:
@@ -414,9 +410,10 @@ class Runner:
         if job.round in self.journal.rounds(job.session):
             return False
         session, plan = self.open(job), self.plan
-        if not self.progress.total:
+        if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
             coming = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
-            self.progress.total = self.timed_in(coming, session.cells)
+            counts = (len({*self.cells_in(each, session.cells)} - {*session.cells.counted}) for each in coming)
+            self.progress.total = sum(counts)
         timed, cells = job.cells or session.cells.round(job.round), self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
