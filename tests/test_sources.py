@@ -159,14 +159,13 @@ def test_arrays_begin_where_their_library_lets_them_begin():
     large = 2**26  # bytes: from 32 MiB on glibc gives a mapping of its own, whatever was freed before
     assert np.empty(large, np.uint8).ctypes.data % 64 == sources.BY_NUMPY
     assert torch.empty(large, dtype=torch.uint8).data_ptr() % 64 == sources.BY_TORCH
-    for expression, direction, source, wanted in (
-        ("np.copyto(b.numpy(), a)", routes.NUMPY_TO_TORCH, sources.array("float32", 2**16), sources.BY_TORCH),
-        ("np.copyto(b, t.numpy())", routes.TORCH_TO_NUMPY, sources.tensor("float32", 2**16), sources.BY_NUMPY),
-    ):
-        names = sources.placed(sources.namespace(routes.find(expression, direction), source))
-        assert place(names["b"]) == wanted
-        strided = sources.namespace(routes.find(expression, direction), source[::2])
-        assert expression.startswith("np.copyto(b,") or strided["b"].data_ptr() % 64 == sources.BY_TORCH
+    a, t = sources.array("float32", 2**16), sources.tensor("float32", 2**16)
+    to_torch = routes.find("np.copyto(b.numpy(), a)", routes.NUMPY_TO_TORCH)
+    to_numpy = routes.find("np.copyto(b, t.numpy())", routes.TORCH_TO_NUMPY)
+    assert place(sources.placed(sources.namespace(to_torch, a))["b"]) == sources.BY_TORCH
+    assert place(sources.placed(sources.namespace(to_numpy, t))["b"]) == sources.BY_NUMPY
+    of_strided = sources.namespace(to_torch, a[::2])["b"]
+    assert of_strided.data_ptr() % 64 == sources.BY_TORCH
 
 
 @pytest.mark.parametrize("dtype", sources.TORCH_DTYPES)
