@@ -22,7 +22,7 @@ from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, Suite
 from measuring.processes import Progress
 from measuring.profiles import PROFILES, Profile, Rule
-from measuring.runner import AGAIN, PASSES, START, Job, Journal, budget, drift, held
+from measuring.runner import AGAIN, PASSES, START, Job, Journal, budget, drift, held, staggered
 from pretended import CELLS, HERE, NAME
 from store import files, quiet
 from store.records import name_of
@@ -409,6 +409,17 @@ def test_the_first_that_can_be_measured_is_the_reference(history):
 
 def test_one_release_has_no_reference(history):
     assert history(NEW) == ({}, [NEW])
+
+
+def test_toolchains_of_a_history_are_staggered():
+    """As many at a time as environments allow; what one has whole is whole before the next but so many begins."""
+    one, two, four = (staggered(4, 4, abreast) for abreast in (0, 2, 4))
+    assert one == staggered(4, 4, 1) == [(place, number) for place in range(4) for number in range(4)]
+    assert two[:8] == [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (1, 1), (1, 2), (2, 0)]
+    assert four[:10] == [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (0, 3), (1, 2), (2, 1), (3, 0)]
+    assert staggered(4, 4, 9) == four and staggered(2, 1, 4) == [(0, 0), (1, 0)]
+    for order in (two, four):
+        assert sorted(order) == one and [place for place, number in order if number == 3] == [0, 1, 2, 3]
 
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):

@@ -12,11 +12,11 @@ A job is a round of a session: every cell in one process, then what was noisy ag
 A job becomes whole by one rename, and so a session becomes filed. A kill, or a full disk, at any moment costs the job
 that is being taken, and nothing else. To resume is to take the jobs that the journal lacks.
 
-A history is measured from coarse to fine, and its reference again at the end. Two sides take turns, A B B A, so that a
-machine's drift meets both. Each side has a copy of the checkout's code, so that an edit meanwhile changes neither, and
-a Python of its own, which runs asv there. The copies are ``.asv/compare/ID/base`` and ``new``, those of the second
-stage ``base-fresh`` and ``new-fresh``; results lie in each as in any checkout, with run records that say which belong
-together.
+A history is measured from coarse to fine, several toolchains at a time, and its reference again at the end. Two sides
+take turns, A B B A, so that a machine's drift meets both. Each side has a copy of the checkout's code, so that an edit
+meanwhile changes neither, and a Python of its own, which runs asv there. The copies are ``.asv/compare/ID/base`` and
+``new``, those of the second stage ``base-fresh`` and ``new-fresh``; results lie in each as in any checkout, with run
+records that say which belong together.
 """
 
 import contextlib
@@ -64,6 +64,7 @@ HOPE = 0.25  # of the cells so far have a quiet process, or a profile that is to
 PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
 START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # of a device's highest clock: as high as that
+SPARE = 2  # environments beside those that are measured: of the reference, and of the toolchain to come
 BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
@@ -258,7 +259,8 @@ class Runner:
     @property
     def reference(self) -> str:
         """The toolchain that is measured first, and again at the end; "" where none could be so far."""
-        return self.plan.reference or next((tag for tag in self.journal.filed() if tag in self.plan.tags), "")
+        begun = [*self.journal.filed(), *(tag for tag in self.plan.tags if self.journal.rounds(Job(tag, 0).session))]
+        return self.plan.reference or next((tag for tag in begun if tag in self.plan.tags), "")
 
     @property
     def left(self) -> list[str]:
@@ -279,52 +281,63 @@ class Runner:
         What failed before is tried again: perhaps it was the network.
         """
         tags = self.left
-        sessions = [self.rounds_of(tag) for tag in tags]
-        self.planned = [job for jobs in sessions for job in jobs]
+        self.planned = [job for tag in tags for job in self.rounds_of(tag)]
         if (tags and len(self.plan.tags) > 1) or not self.is_closed:
             self.planned += self.rounds_of(self.reference or tags[0], AGAIN)
         with self.device:
-            failed = self.carry_out(sessions)
-            if self.reference and not self.is_closed:
-                failed |= self.carry_out([self.rounds_of(self.reference, AGAIN)])
+            failed = self.carry_out(tags)
         for tag, reason in failed.items():
             self.file_failure(tag, reason)
         return failed
 
-    def carry_out(self, sessions: Sequence[Sequence[Job]]) -> dict[str, str]:
-        """Take the jobs of these sessions, and file each after its last; tag -> why it could not be measured."""
+    def carry_out(self, tags: Sequence[str]) -> dict[str, str]:
+        """Take the rounds of these toolchains, and of several the reference again behind them, in staggered order; file
+        each after its last; tag -> why it could not be measured."""
         failed: dict[str, str] = {}
-        for jobs, coming in zip(sessions, [*sessions[1:], []]):
-            tag = jobs[0].tag
-            ahead = ledger.tagged()[coming[0].tag] if coming else None
+        ended, closed = set(), self.is_closed
+        for place, number in staggered(len(tags) + 1, self.plan.rounds, self.keep - SPARE):
+            tag, side = (tags[place], "") if place < len(tags) else (self.reference, AGAIN)
+            more = len(self.plan.tags) > 1 and not failed.keys() >= {*tags}
+            if place in ended or (side == AGAIN and not (self.reference and (more or not closed))):
+                continue
+            job = Job(tag, number, side)
+            is_last = number + 1 == self.plan.rounds
+            ahead = ledger.tagged()[tags[place + 1]] if place + 1 < len(tags) else None
             try:
-                for job in jobs:
-                    if self.overdue(job):
-                        break
-                    if self.take(job, installing(ahead, self.keep, self.here)) and job is not jobs[-1]:
-                        self.between(self, job)
-                record = self.file(jobs[0])
-                words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
-                words += f"{record.waited:.0f} of them waiting for quiet"
-                if record.quiet is not None:
-                    words += f"; the machine was quiet {record.quiet:.0%} of the time"
-                if record.noisy_cells:
-                    words += f"; {len(record.noisy_cells)} cells have no quiet sample, and are marked"
-                print(words, flush=True)
+                if self.overdue(job):
+                    is_last = True
+                elif self.take(job, installing(ahead, self.keep, self.here)) and not is_last:
+                    self.between(self, job)
+                if is_last:
+                    self.tell(self.file(job))
             except LOST as error:
                 if not tag:
                     raise
                 print(cli.line(f"{tag} failed: {error}"), flush=True)
-                failed[tag] = str(error)
+                failed[tag], is_last = str(error), True
+            if is_last:
+                ended.add(place)
             if self.reference:  # it is needed again: its environment is to be the last to go
                 environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
         return failed
 
+    def tell(self, record: Record) -> None:
+        """Say what came of a session."""
+        words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
+        words += f"{record.waited:.0f} of them waiting for quiet"
+        if record.quiet is not None:
+            words += f"; the machine was quiet {record.quiet:.0%} of the time"
+        if record.noisy_cells:
+            words += f"; {len(record.noisy_cells)} cells have no quiet sample, and are marked"
+        print(words, flush=True)
+
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
-        if job.session not in self.sessions:
-            plan, suite = self.plan, self.sides.get(job.side) or suite_of(job.tag)
-            python, toolchain = self.prepare(suite)
+        suite = self.sides.get(job.side) or suite_of(job.tag)
+        if job.session in self.sessions and job.tag:  # another process may have removed its environment meanwhile
+            self.prepare(suite)
+        elif job.session not in self.sessions:
+            plan, (python, toolchain) = self.plan, self.prepare(suite)
             record = self.journal.record(job.session) or self.new_record(toolchain, settings(str(python)), job)
             self.benchmarks = self.benchmarks or suite.discover(plan.machine)
             no_device, near = record.settings.no_device, record.settings.near_cores
@@ -526,6 +539,17 @@ class Runner:
             record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0))
             record = replace(record, failed=reason, failures={reason: tuple(cells)})
             file_measured(record, path, [], [], [place])
+
+
+def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int]]:
+    """(place of a toolchain, round), in order: so many toolchains at a time, each a part of its rounds behind the last.
+
+    A machine may take some percent longer for minutes, and no probe sees it. That is to meet a round or two of several
+    toolchains, so that their processes differ, and not all rounds of one, which would look like a change.
+    """
+    part = math.ceil(rounds / max(1, min(abreast, rounds)))
+    jobs = itertools.product(range(toolchains), range(rounds))
+    return sorted(jobs, key=lambda job: (job[0] + job[1] // part, job[1] % part, job[0]))
 
 
 def suite_of(tag: str) -> Suite:
