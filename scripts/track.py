@@ -9,10 +9,11 @@
     python scripts/track.py --update                     only add new releases to releases.json
 
 Every release gets a virtual environment in .asv/env. If torch comes with CUDA, it takes about 5 GB and 90 seconds;
---keep limits how many stay. Releases are measured from coarse to fine, so that an interrupted run still spans the whole
-history. The first toolchain is measured again at the end, to show how the machine itself changed. Afterwards
-`asv compare`, `asv find` and `asv publish` work across releases; releases.json lists them. The page of the histories is
-built, too.
+--keep limits how many stay. All but two of them are measured at a time, each some rounds behind the one before it, so
+that a machine which is slow for minutes is so for several releases. They come from coarse to fine, so that an
+interrupted run still spans the whole history. The first toolchain is measured again at the end, to show how the machine
+itself changed. Afterwards `asv compare`, `asv find` and `asv publish` work across releases; releases.json lists them.
+The page of the histories is built, too.
 """
 
 import sys

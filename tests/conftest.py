@@ -146,6 +146,13 @@ def committed(tmp_path_factory):
     return export(ROOT, tmp_path_factory.mktemp("committed"))
 
 
+@pytest.fixture(scope="session")
+def tracked(committed):
+    """The name of the machine that has a committed history of times."""
+    (page,) = (committed / "reports" / "history").glob("*/README.md")
+    return page.parent.name
+
+
 @pytest.fixture
 def checkout(tmp_path):
     return Checkout(tmp_path)

@@ -188,9 +188,9 @@ def read_once():
 
 
 @pytest.fixture
-def history(committed, read_once):
+def history(committed, tracked, read_once):
     """The result files of a machine with a committed history of times."""
-    return committed / "reports" / "results" / "amd-epyc-genoa-2-core-vm"
+    return committed / "reports" / "results" / tracked
 
 
 @pytest.mark.slow

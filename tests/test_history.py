@@ -730,9 +730,9 @@ def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path)
             assert (reports / path).stat().st_size < (2e6 if path.parts[0] == "history" else 1e6), path
 
 
-def test_committed_histories_are_complete(committed):
+def test_committed_histories_are_complete(committed, tracked):
     """At least twelve torch and six numpy releases, four processes per cell nearly everywhere, two of them again."""
-    histories = histories_of(load(committed / "reports" / "results", "amd-epyc-genoa-2-core-vm"))
+    histories = histories_of(load(committed / "reports" / "results", tracked))
     for package, least in (("torch", 12), ("numpy", 6)):
         made = histories[package]
         assert len(made.releases) >= least and len(made.replicates)
