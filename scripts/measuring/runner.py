@@ -328,7 +328,7 @@ class Runner:
         if record.quiet is not None:
             words += f"; the machine was quiet {record.quiet:.0%} of the time"
         if record.noisy_cells:
-            words += f"; {len(record.noisy_cells)} cells have no quiet sample, and are marked"
+            words += f"; cells without a quiet sample, which are marked: {len(record.noisy_cells)}"
         print(words, flush=True)
 
     def open(self, job: Job) -> Session:
@@ -805,7 +805,7 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
             lacking = unpaired(base, new, enough)
             if not lacking or time.monotonic() - begun > (1 + MORE) * took:
                 break
-            print(f"{len(lacking)} cells were not quiet on both sides {enough} times: another round of them")
+            print(f"cells that were not quiet on both sides {enough} times: {len(lacking)}; another round of them")
             more = [*in_turns([number], [cell for cell in cells if cell in lacking])]
             runner.progress.total += sum(len(job.cells) for job in more)
             for job in more:
@@ -843,7 +843,7 @@ def measure_sides(
     more, close = again(base, new)
     if more:
         print(
-            f"{close} cells are close: {FRESH_ROUNDS} fresh processes on both sides decide them"
+            f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close}"
             f" ({len(more) - close} more are measured with them, to know the noise)"
         )
         collect(runner_of(2, FRESH_ROUNDS, files.FRESH), more)
