@@ -262,18 +262,22 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     """
     runs = every.drop_duplicates(["file", "run"])
     times = results.processes
+    first = times.groupby(["file", "run", "cell"], observed=True)["process"].transform("min")
+    times = times.assign(round=times["process"] - first)
     times = times[times["file"].isin(runs["file"]) & times["quiet"].astype(bool) & (times["seconds"] > 0)]
     times, of_times = _named(times, results)
-    taken = times[["cell", "seconds", "baseline", "file", "run"]].merge(runs[OF_SESSION], on=["file", "run"])
+    taken = times[["cell", "seconds", "baseline", "file", "run", "round"]].merge(runs[OF_SESSION], on=["file", "run"])
     taken = taken.join(of_times[["series", "noise", "control", "through_memory"]], on="cell")
     taken["y"] = np.log(taken["seconds"]) - _correction(taken, runs)
-    same = [name for name in taken if name not in ("seconds", "baseline", "through_memory", "y", *PROBES.values())]
-    grouped = taken.groupby(same, sort=False, dropna=False)["y"]
-    points = grouped.agg(y="median", processes="size", within="var").reset_index()
+    taken["y"] = _pooled(taken)
+    same = ["series", "noise", "control", *(name for name in OF_SESSION if name not in PROBES.values())]
+    of_rounds = taken.groupby([*same, "round"], sort=False, dropna=False, as_index=False)["y"].median()
+    points = of_rounds.groupby(same, sort=False, dropna=False, as_index=False).agg(
+        y=("y", "median"), processes=("y", "size"), within=("y", "var")
+    )
     points = points[points["processes"] >= LEAST_PROCESSES]
     points["variance"] = _moderated(points)
     nodes = _take_out_nodes(points)
-    pooled = _pooled(points)
 
     repeated = [name for name, each in results.benchmarks.items() if each.repeated]  # whose counts are medians
     counts = results.values[results.values["benchmark"].isin(repeated)]
@@ -288,10 +292,10 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     names = pd.concat([of_times.assign(what=TIME), of_counts.assign(what=INSTRUCTIONS)])
     sizes = names.groupby("series")["nbytes"].agg(lambda values: tuple(int(size) for size in values.dropna()))
     series = names.reset_index().drop_duplicates("series").drop(columns=["noise", "control", *OF_CELL])
-    both = pd.concat([pooled.assign(spread=0.0), counts[[*pooled.columns.intersection(counts.columns), "spread"]]])
-    both = both.drop(columns="cell").astype({"y": float, "variance": float, "processes": int})
-    points = series.assign(sizes=series["series"].map(sizes)).merge(both, on="series")
-    return points, _pairs(pooled), nodes
+    both = pd.concat([points.assign(spread=0.0), counts[[*points.columns.intersection(counts.columns), "spread"]]])
+    both = both.astype({"y": float, "variance": float, "processes": int})
+    pairs = _pairs(points)
+    return series.assign(sizes=series["series"].map(sizes)).merge(both, on="series"), pairs, nodes
 
 
 def _named(rows: pd.DataFrame, results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -316,9 +320,9 @@ def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
 
 
 def _moderated(points: pd.DataFrame) -> Floats:
-    """The variance of each point by its processes: what they show, drawn to what the cell's other sessions show (Smyth
-    2004, over the sessions of a noise class; each cell by its own scale)."""
-    usual = points.groupby("cell")["within"].transform("mean").clip(lower=1e-8)
+    """The variance of each point by its processes: what they show, drawn to what the series' other sessions show (Smyth
+    2004, over the sessions of a noise class; each series by its own scale)."""
+    usual = points.groupby("series")["within"].transform("mean").clip(lower=1e-8)
     ratio, df = (points["within"] / usual).to_numpy(), (points["processes"] - 1).to_numpy(dtype=float)
     variance = np.full(len(points), np.nan)
     for _, members in points.groupby("noise").indices.items():
@@ -330,12 +334,12 @@ def _moderated(points: pd.DataFrame) -> Floats:
 
 
 def _take_out_nodes(points: pd.DataFrame) -> pd.DataFrame:
-    """Take out of ``y``, in place, what a node adds to all cells of a noise class; one row per node, none of one."""
+    """Take out of ``y``, in place, what a node adds to all series of a noise class; one row per node, none of one."""
     if points["node"].nunique() < 2:
         return pd.DataFrame(columns=["package", "node", "sessions", "releases", "ratio"])
     added = pd.Series(0.0, index=points.index)
     for _ in range(10):
-        level = (points["y"] - added).groupby([points["cell"], points["torch"], points["numpy"]]).transform("mean")
+        level = (points["y"] - added).groupby([points["series"], points["torch"], points["numpy"]]).transform("mean")
         added = (points["y"] - level).groupby([points["noise"], points["node"]]).transform("median")
         added -= added.groupby(points["noise"]).transform("mean")
     points["y"] -= added
@@ -358,19 +362,19 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
     return means.drop(columns="weight")
 
 
-def _pooled(points: pd.DataFrame) -> pd.DataFrame:
-    """One row per series and session: sizes of a route that shares memory together, each without what it takes more
-    than the others in all sessions (weighted least squares by turns)."""
-    weight = 1 / points["variance"]
-    in_session = [points["series"], points["file"], points["run"]]
-    offset = pd.Series(0.0, index=points.index)
+def _pooled(taken: pd.DataFrame) -> "pd.Series[float]":
+    """``y`` of processes without what a size of a route that shares memory takes more than its other sizes.
+
+    The processes of a round fork from one server, and may all be some percent slow (docs/accuracy.md). So sizes are
+    pooled within a round: four rounds of four sizes are four witnesses, not sixteen.
+    """
+    in_round = [taken[name] for name in ("series", "file", "run", "round")]
+    offset = pd.Series(0.0, index=taken.index)
     for _ in range(10):
-        total = weight.groupby(in_session).transform("sum")
-        level = ((points["y"] - offset) * weight).groupby(in_session).transform("sum") / total
-        of_cell = (weight * (points["y"] - level)).groupby(points["cell"]).transform("sum")
-        offset = of_cell / weight.groupby(points["cell"]).transform("sum")
-        offset -= offset.groupby(points["series"]).transform("mean")
-    return _averaged(points.assign(y=points["y"] - offset), "series", "file", "run")
+        level = (taken["y"] - offset).groupby(in_round).transform("median")
+        offset = (taken["y"] - level).groupby(taken["cell"]).transform("median")
+        offset -= offset.groupby(taken["series"]).transform("mean")
+    return taken["y"] - offset
 
 
 # --- times: what sessions differ by ----------------------------------------------------------------------------------
