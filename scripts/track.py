@@ -4,6 +4,7 @@
     python scripts/track.py                              both histories, the last patch of every minor release
     python scripts/track.py --history numpy --since 2.0
     python scripts/track.py --history torch --releases 2.6.0,2.13.0
+    python scripts/track.py --again                      times once more, beside those that are there: smaller intervals
     python scripts/track.py --resume                     continue an interrupted run
     python scripts/track.py --new                        new releases: measure each and compare it with the one before
     python scripts/track.py --update                     only add new releases to releases.json
@@ -41,12 +42,13 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
     selection.add_releases(parser)
     add_options(parser, DEFAULT)
+    parser.option("--again", "time the releases once more, beside the sessions that are there")
     parser.option("--new", "measure new releases and compare each with the one before")
     parser.option("--update", "only add new releases to releases.json")
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
     chosen = parser.parse_args(argv)
     watching = chosen.new or chosen.update
-    barred = [name for name in (*RELEASES, "only", "resume") if watching and getattr(chosen, name)]
+    barred = [name for name in (*RELEASES, "only", "resume", "again") if watching and getattr(chosen, name)]
     if barred:
         raise UserError(f"--new and --update take no --{barred[0]}")
     if chosen.verdicts and not chosen.new:
@@ -75,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not chosen.new:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
             tags = tuple(each.tag for _, releases in histories for each in coarse_to_fine(list(releases)))
-            return track(chosen, journal, plan_of(journal, chosen, replace(fresh, tags=tags), RELEASES))
+            fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
+            return track(chosen, journal, plan_of(journal, chosen, fresh, RELEASES))
         plan = journal.plan() or due_plan(fresh, added)
         if plan is None:
             print(f"nothing is left to measure on {machine}")
