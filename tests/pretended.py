@@ -53,7 +53,7 @@ class Asv:
     """What asv measures: ``slow(cell, attempt)`` says whether a process is noisy. calls: cells and patience of each."""
 
     def __init__(self, monkeypatch, slow=lambda cell, attempt: False, took=0.1):
-        self.slow, self.took, self.calls, self.cells, self.attempts = slow, took, [], [], {}
+        self.slow, self.took, self.calls, self.cells, self.attempts, self.read = slow, took, [], [], {}, []
         monkeypatch.delenv("CONVERSION_RESULTS", raising=False)
         monkeypatch.setattr(measuring.platform, "python_version", lambda: "3.11.7")
         monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(suite, *arguments, **more))
@@ -63,6 +63,7 @@ class Asv:
         monkeypatch.setattr(environments, "here", lambda: HERE)
         monkeypatch.setattr(measuring, "settings", lambda python: Settings())
         monkeypatch.setattr(measuring, "conditions", Conditions)
+        monkeypatch.setattr(measuring, "read_libraries", self.read.append)
         monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
 
     def measure(self, suite, cells, machine, place, advance, patience=(0.0, 0), cores=()):

@@ -144,6 +144,11 @@ def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkey
     assert shown == [2, 3, 4] and made.progress.total == 4
 
 
+def test_libraries_are_read_anew_before_each_round(taken):
+    ran, _ = taken(rounds=3)
+    assert ran.read == [Path(sys.executable)] * 3
+
+
 def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv, tmp_path):
     """An installation, say: it would disturb what is timed. Beside an earlier session nothing is counted."""
     ran, installing, during = toy_asv(), [], []

@@ -43,6 +43,17 @@ sys.path.insert(0, sys.argv[1])
 from benchmarks import devices
 print(json.dumps(devices.answer()))
 """
+READ_LIBRARIES = """
+import importlib.util, os
+for package in ("numpy", "torch"):
+    for held, _, names in os.walk(os.path.dirname(importlib.util.find_spec(package).origin)):
+        for name in names:
+            if ".so" in name and "cuda" not in name:
+                with open(os.path.join(held, name), "rb", buffering=0) as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    while file.read(2**22):
+                        pass
+"""
 DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
 
 
@@ -96,6 +107,16 @@ def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> S
     named = os.environ.get("CONVERSION_DEVICE")
     tried = f"CONVERSION_DEVICE={named}" if named else "the device"
     return made_of(Settings, json.loads(imported) | {"no_device": f"the process that tried {tried}: {why}"})
+
+
+def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
+    """Have the libraries of torch and numpy of this Python read from disk anew, each from its beginning to its end.
+
+    Where their pages lie in memory moves calls by up to 5 %, as long as they stay there (docs/accuracy.md). Done before
+    each round, this makes rounds differ in it, and not sessions. Libraries that another process uses stay where they
+    are. Linux alone has the call; elsewhere, and where torch is missing, nothing is done.
+    """
+    return apart([python, "-c", READ_LIBRARIES], ROOT) if hasattr(os, "posix_fadvise") else None
 
 
 def conditions() -> Conditions:

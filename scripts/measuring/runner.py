@@ -51,7 +51,7 @@ from benchmarks.sampling_log import GONE
 
 from . import engine
 from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, RESULTS, ROOT, SILENT, Suite, logged
-from .machine import Awake, check_machine, conditions, settings
+from .machine import Awake, check_machine, conditions, read_libraries, settings
 from .processes import Progress, apart, read, session
 from .profiles import PROFILES, Cells, by_reason, cells_of, exactly
 
@@ -220,9 +220,11 @@ def budget(processes: int, profile: str, planned: int = 0) -> float:
 
 @dataclass
 class Session:
-    """A toolchain that is being measured: what its jobs have in common. ``under``: the commit it is filed under."""
+    """A toolchain that is being measured: what its jobs have in common. ``under``: the commit it is filed under.
+    ``python``: what has the toolchain."""
 
     suite: Suite
+    python: Path
     under: str
     record: Record
     cells: Cells
@@ -344,7 +346,7 @@ class Runner:
             cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device)
             # memory of the far node is another population
             record = replace(record, cores=near if cells.on_device and len(near) > 1 else ())
-            self.sessions[job.session] = Session(suite, suite.commit or toolchain.commit, record, cells)
+            self.sessions[job.session] = Session(suite, python, suite.commit or toolchain.commit, record, cells)
         return self.sessions[job.session]
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
@@ -465,6 +467,7 @@ class Runner:
             with meanwhile or contextlib.nullcontext():
                 asv(counting, allowance, lambda cell: job.round, timing=False)
         if timing := [cell for cell in cells if cell not in counted]:
+            read_libraries(session.python)
             asv(timing, allowance, lambda cell: job.round)
         left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
@@ -545,7 +548,7 @@ def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int
     """(place of a toolchain, round), in order: so many toolchains at a time, each a part of its rounds behind the last.
 
     A machine may take some percent longer for minutes, and no probe sees it. That is to meet a round or two of several
-    toolchains, so that their processes differ, and not all rounds of one, which would look like a change.
+    toolchains, so that their rounds differ, and not all rounds of one, which would look like a change.
     """
     part = math.ceil(rounds / max(1, min(abreast, rounds)))
     jobs = itertools.product(range(toolchains), range(rounds))
