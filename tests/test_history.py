@@ -195,7 +195,7 @@ def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
 
 
 def test_sizes_of_a_round_are_one_witness(tmp_path):
-    """A round's processes fork from one server: all sizes of a call share what they are slower by, 5 % (SD)."""
+    """A round's processes share where libraries lie: all sizes of a call are slower by the same, 5 % (SD)."""
     state = np.random.default_rng(0).normal(0, 0.05, (len(SERIES), 12, 1, 4))
     made = sharing(tmp_path, logs_of(28, len(SERIES), 36) + state.repeat(3, axis=2).reshape(len(SERIES), 36, 4))
     assert made.changes.empty

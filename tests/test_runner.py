@@ -416,6 +416,14 @@ def test_one_release_has_no_reference(history):
     assert history(NEW) == ({}, [NEW])
 
 
+def test_sessions_stand_beside_those_that_are_there_if_asked_for(history, tmp_path):
+    history(NEW)
+    shutil.rmtree(tmp_path / "run")
+    assert history(NEW, beside=(NEW,), day=26) == ({}, [NEW])
+    (path,) = tmp_path.rglob(f"*{files.MEASUREMENTS}")
+    assert len({line["run"] for line in files.read_measurements(path)}) == 2
+
+
 def test_toolchains_of_a_history_are_staggered():
     """As many at a time as environments allow; what one has whole is whole before the next but so many begins."""
     one, two, four = (staggered(4, 4, abreast) for abreast in (0, 2, 4))

@@ -365,8 +365,8 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
 def _pooled(taken: pd.DataFrame) -> "pd.Series[float]":
     """``y`` of processes without what a size of a route that shares memory takes more than its other sizes.
 
-    The processes of a round fork from one server, and may all be some percent slow (docs/accuracy.md). So sizes are
-    pooled within a round: four rounds of four sizes are four witnesses, not sixteen.
+    The processes of a round share where libraries lie in memory, which moves a call by some percent (docs/accuracy.md).
+    So sizes are pooled within a round: four rounds of four sizes are four witnesses, not sixteen.
     """
     in_round = [taken[name] for name in ("series", "file", "run", "round")]
     offset = pd.Series(0.0, index=taken.index)
