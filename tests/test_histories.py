@@ -1,6 +1,7 @@
 """asv's own commands over releases: what is not there is installed, in an environment each, under one name."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,8 @@ def said(done, code=0):
 def project(tmp_path_factory):
     """The tiny suite, in which asv has run what is installed and a range of releases, one of which has no wheel."""
     project = Project(tmp_path_factory.mktemp("histories"))
+    conf = project.root / "asv.conf.json"
+    conf.write_text(re.sub(r"(keep_environments.: )\d+", r"\g<1>3", conf.read_text()))  # fewer than the releases
     project.plain = said(project.asv("run"))
     project.before = project.results()
     project.ranged = said(project.asv("run", "torch-1.13.1..torch-2.3.0"), 2)
