@@ -144,8 +144,6 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
 
 # run.py --check: what is to be changed is said, what is fine is not --------------------------------------------------
 
-FINE = Conditions(cores=8, cores_allowed=8, governor="performance", load_average=0.2)
-
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone forgets what it has read of a file")
 def test_libraries_that_a_call_may_run_are_read_from_the_beginning_to_the_end(tmp_path, monkeypatch):
@@ -168,6 +166,9 @@ opened, os.posix_fadvise = [], spy
     done = measuring.machine.read_libraries(Path(sys.executable))
     read = [(str(tmp_path / name), 5 * 2**20) for name in ("numpy/core/c.so", "torch/lib/libtorch_cpu.so.2")]
     assert done.returncode == 0 and sorted(ast.literal_eval(done.stdout)) == read, done.stderr
+
+
+FINE = Conditions(cores=8, cores_allowed=8, governor="performance", load_average=0.2)
 
 
 @pytest.mark.parametrize("known", [FINE, replace(FINE, governor="", load_average=None)])

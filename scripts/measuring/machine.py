@@ -89,10 +89,7 @@ def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> S
 
     Making a context may abort, crash or hang in the driver. That says that no device works, and ends no run.
     """
-    environment = dict(os.environ)
-    if python != sys.executable:
-        environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
-    done = apart([python, "-c", SAY_SETTINGS, str(ROOT)], ROOT, environment, seconds)
+    done = run_in(python, SAY_SETTINGS, seconds)
     (imported, *device), code = done.stdout.splitlines() or [""], done.returncode
     with contextlib.suppress(IndexError, ValueError):
         if code == 0:
@@ -116,7 +113,15 @@ def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
     each round, this makes rounds differ in it, and not sessions. Libraries that another process uses stay where they
     are. Linux alone has the call; elsewhere, and where torch is missing, nothing is done.
     """
-    return apart([python, "-c", READ_LIBRARIES], ROOT) if hasattr(os, "posix_fadvise") else None
+    return run_in(str(python), READ_LIBRARIES) if hasattr(os, "posix_fadvise") else None
+
+
+def run_in(python: str, code: str, seconds: float = math.inf) -> "subprocess.CompletedProcess[str]":
+    """Run code in that Python, with the checkout as its argument; see apart."""
+    environment = dict(os.environ)
+    if python != sys.executable:
+        environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
+    return apart([python, "-c", code, str(ROOT)], ROOT, environment, seconds)
 
 
 def conditions() -> Conditions:

@@ -276,6 +276,10 @@ class Runner:
         filed = self.journal.filed()
         return len(self.plan.tags) < 2 or (len(filed) > 1 and filed[-1] == Job(self.reference, 0, AGAIN).session)
 
+    def owes_reference(self, tags: Sequence[str]) -> bool:
+        """Whether the reference of several toolchains is to be measured again, behind those of them."""
+        return bool(tags and len(self.plan.tags) > 1) or not self.is_closed
+
     def measure(self) -> dict[str, str]:
         """Take what is left of the plan, and of several toolchains the reference again; tag -> why it could not be
         measured.
@@ -284,7 +288,7 @@ class Runner:
         """
         tags = self.left
         self.planned = [job for tag in tags for job in self.rounds_of(tag)]
-        if (tags and len(self.plan.tags) > 1) or not self.is_closed:
+        if self.owes_reference(tags):
             self.planned += self.rounds_of(self.reference or tags[0], AGAIN)
         with self.device:
             failed = self.carry_out(tags)
@@ -296,11 +300,11 @@ class Runner:
         """Take the rounds of these toolchains, and of several the reference again behind them, in staggered order; file
         each after its last; tag -> why it could not be measured."""
         failed: dict[str, str] = {}
-        ended, closed = set(), self.is_closed
+        ended = set()
         for place, number in staggered(len(tags) + 1, self.plan.rounds, self.keep - SPARE):
             tag, side = (tags[place], "") if place < len(tags) else (self.reference, AGAIN)
-            more = len(self.plan.tags) > 1 and not failed.keys() >= {*tags}
-            if place in ended or (side == AGAIN and not (self.reference and (more or not closed))):
+            owed = self.reference and self.owes_reference([each for each in tags if each not in failed])
+            if place in ended or (side == AGAIN and not owed):
                 continue
             job = Job(tag, number, side)
             is_last = number + 1 == self.plan.rounds
@@ -311,7 +315,7 @@ class Runner:
                 elif self.take(job, installing(ahead, self.keep, self.here)) and not is_last:
                     self.between(self, job)
                 if is_last:
-                    self.tell(self.file(job))
+                    print(summary_of(self.file(job)), flush=True)
             except LOST as error:
                 if not tag:
                     raise
@@ -322,16 +326,6 @@ class Runner:
             if self.reference:  # it is needed again: its environment is to be the last to go
                 environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
         return failed
-
-    def tell(self, record: Record) -> None:
-        """Say what came of a session."""
-        words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
-        words += f"{record.waited:.0f} of them waiting for quiet"
-        if record.quiet is not None:
-            words += f"; the machine was quiet {record.quiet:.0%} of the time"
-        if record.noisy_cells:
-            words += f"; cells without a quiet sample, which are marked: {len(record.noisy_cells)}"
-        print(words, flush=True)
 
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
@@ -631,6 +625,17 @@ def file_measured(
         record = replace(record, failures={**record.failures, **({SILENT: tuple(silent)} if silent else {})})
         files.export(ran, path, lines, [*known, record], skipped, {name_of(line) for line in logged})
     put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
+
+
+def summary_of(record: Record) -> str:
+    """What came of a session, in a line."""
+    words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
+    words += f"{record.waited:.0f} of them waiting for quiet"
+    if record.quiet is not None:
+        words += f"; the machine was quiet {record.quiet:.0%} of the time"
+    if record.noisy_cells:
+        words += f"; cells without a quiet sample, which are marked: {len(record.noisy_cells)}"
+    return words
 
 
 def summed_up(record: Record, lines: Sequence[Line]) -> Record:
