@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Did conversion get faster or slower? A verdict for every result that two runs share.
 
-    python scripts/compare.py torch-2.9.1 torch-2.10.0 --machine amd-epyc-genoa-2-core-vm
+    python scripts/compare.py torch-2.9.1 torch-2.10.0 --machine amd-epyc-turin-2-core-vm
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
     python scripts/compare.py --run torch-2.9.1 installed
 

@@ -219,11 +219,7 @@ def test_files_without_samples_give_what_those_with_samples_do(checkout, tracked
     commits = [release(tag).commit for tag in tags]
     chosen = [path for path in files.result_files(committed, tracked) if Results.load(str(path)).commit_hash in commits]
     assert len(chosen) == len(tags)
-    # asv leaves out what another version of a benchmark measured, as these results may be
-    described = json.loads((committed / "benchmarks.json").read_bytes())
-    for name, version in Results.load(str(chosen[0])).benchmark_version.items():
-        described[name]["version"] = version
-    (checkout.results / "benchmarks.json").write_text(json.dumps(described))
+    shutil.copy(committed / "benchmarks.json", checkout.results)
     commands = [("show", tags[0], "--machine", tracked), ("compare", *tags, "--machine", tracked), ("publish",)]
     outputs = []
     for made in (Results.load, with_samples):

@@ -6,7 +6,8 @@
 It reads results and measures nothing. It prints half of a point's 95 % interval per noise class, then the false alarms
 in controls and in toolchains that were measured twice. "memory" means copies of 16 MiB and more.
 
-With --before it compares with the history of the same toolchains and machine at that revision:
+With --before it compares with the history of the same toolchains and machine at that revision. A history compares its
+releases with each other, so the median ratio of the two is said and then left out:
 
     covered      points that differ as little as both intervals allow
     again        reported changes that the other history reports, too, at the same release or a neighbour
@@ -106,6 +107,9 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
     times, counts = (both[both["what"] == what] for what in (TIME, INSTRUCTIONS))
     if times.empty:
         raise UserError("no figure was measured in both by the same benchmarks: name another revision")
+    common = times["y"].median()  # as of a host whose clock is another that day
+    times = times.assign(y=times["y"] - common)
+    yield f"all times together: {math.exp(common):.3f} times those of the other history, left out below", True
     for noise, own in times.groupby("noise", sort=False):
         covered = int((own["y"].abs() <= HALF * own["error"]).sum())
         low, high = rate_bounds(covered, len(own))  # few points may be outside of the bounds by chance
