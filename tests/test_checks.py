@@ -322,7 +322,7 @@ def changed(seed, at=5):
 
 
 def test_what_repeats(check_history, snapshot):
-    """On a machine that takes 2 % longer for everything that day."""
+    """On a machine that takes 2 % longer for all routes that day."""
     code, said = check_history(changed(60) + math.log(1.02), changed(61))
     assert (code, said) == (0, snapshot)
 
