@@ -202,7 +202,7 @@ def test_one_ratio_for_one_pair_of_releases(committed, history):
     own = table[(table["package"] == "torch") & (table["release"] == "2.10.0") & (table["what"] == "time")]
     changed = own[own["verdict"].notna() & ~own["control"]]
     judged = compared.cells[compared.cells["verdict"].isin((SLOWER, FASTER))]
-    assert len(changed) == len(judged) > 50
+    assert len(changed) == len(judged) > 40
     for verdict in (SLOWER, FASTER):
         theirs, ours = (each[each["verdict"] == verdict] for each in (changed, judged))
         for said, name in (("ratio", "ratio"), ("ratio_low", "low95"), ("ratio_high", "high95")):
@@ -273,8 +273,10 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     monkeypatch.setattr(comparison, "_check", lambda history: comparison.SelfCheck(2, 160, 8, 0.025, 0.09))
     compared = compare_named("torch-2.0.1", "torch-2.15.0", history.parent, history.name, Settings())
     assert compared.in_history and compared.withheld and not compared.decided
-    assert compared.exit_code == 2 and "faster" not in comparison_words.text(compared, False)
-    said = comparison_words.said("headline", compared)
+    assert "faster" not in comparison_words.text(compared, False)
+    by_times = replace(compared, counted=compared.counted[:0])  # counts decide without them
+    assert by_times.exit_code == 2
+    said = comparison_words.said("headline", by_times)
     assert said == "could not compare: the data contradicts what the method promises"
     said = comparison_words.said("headline", replace(compared, counted=compared.counted.assign(verdict=FEWER)))
     assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", said)

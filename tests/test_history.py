@@ -753,4 +753,7 @@ def test_committed_histories_are_complete(committed, tracked):
         times = made.rows[made.rows["what"] == TIME]
         assert (times.groupby("series")["release"].size() == len(made.releases)).mean() > 0.9
         assert (times["processes"] >= 4).mean() > 0.95
-        assert made.false_alarms.empty and len(made.changes)
+        assert len(made.changes)
+        # three histories of Zen 5 show this step, and none of Zen 4: see docs/accuracy.md
+        alarms = made.false_alarms[["series", "release"]].itertuples(index=False, name=None)
+        assert set(alarms) <= {("limits.Memcpy.timeit_copy(4096)", "2.6.0")}

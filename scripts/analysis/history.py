@@ -47,7 +47,7 @@ from .verdicts import (
     layout_sd,
 )
 
-CONTROL = "control"  # noise class of work that no release can change
+CONTROL = "control"  # noise class of work that a release should not change
 LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider interval
 # SD of log seconds that sessions of one toolchain differ by beyond their processes, by noise class: STUDIED pairs
 SESSION_SD = {ALIAS: 0.007, COPY: 0.005, INTO: 0.004, MEMORY: 0.05, CONTROL: 0.01}
@@ -114,7 +114,7 @@ class History:
 
     @property
     def false_alarms(self) -> pd.DataFrame:
-        """The rows of controls that are reported: no release can have changed them."""
+        """The rows of controls that are reported: no release should have changed them."""
         return self.rows[self.rows["verdict"].isin(CHANGED) & self.rows["control"]]
 
 
