@@ -17,7 +17,7 @@ import pytest
 import resultfiles
 from analysis import comparison
 from analysis.comparison import compare_named
-from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, SLOWER, Settings
+from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, run
 from measuring import engine, machine, runner
@@ -274,6 +274,7 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     compared = compare_named("torch-2.0.1", "torch-2.15.0", history.parent, history.name, Settings())
     assert compared.in_history and compared.withheld and not compared.decided
     assert "faster" not in comparison_words.text(compared, False)
+    assert compared.exit_code == (1 if compared.counts_decided[MORE] else 2)
     by_times = replace(compared, counted=compared.counted[:0])  # counts decide without them
     assert by_times.exit_code == 2
     said = comparison_words.said("headline", by_times)

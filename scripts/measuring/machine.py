@@ -109,9 +109,9 @@ def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> S
 def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
     """Have the libraries of torch and numpy of this Python read from disk anew, each from its beginning to its end.
 
-    Where their pages lie in memory moves calls by up to 5 %, as long as they stay there (docs/accuracy.md). Done before
-    each round, this makes rounds differ in it, and not sessions. Libraries that another process uses stay where they
-    are. Linux alone has the call; elsewhere, and where torch is missing, nothing is done.
+    Where their pages lie in memory moves calls by some percent, as long as they stay there (docs/accuracy.md). Done
+    before each round, this makes rounds differ in it, and not sessions. Libraries that another process uses stay where
+    they are. Linux alone has the call; elsewhere, and where torch is missing, nothing is done.
     """
     return run_in(str(python), READ_LIBRARIES) if hasattr(os, "posix_fadvise") else None
 
