@@ -246,17 +246,23 @@ def test_regret_is_what_the_best_takes_less(seconds, regrets):
 
 
 @pytest.mark.parametrize(
-    "regret, errors, code",
+    "regret, predicted, code",
     [
-        ([0.0] * 9 + [0.19], [0.1] * 10, 0),
-        ([0.0] * 9 + [0.21], [0.1] * 10, 1),  # the largest
-        ([0.04] * 10, [0.1] * 10, 1),  # in the mean
-        ([0.0] * 10, [0.1] * 8 + [0.2] * 2, 1),  # predictions
-        ([0.0] * 4, [0.1] * 10, 2),  # of ten asked
+        ([0.0] * 9 + [0.19], [1.1] * 10, 0),
+        ([0.0] * 9 + [0.21], [1.1] * 10, 1),  # the largest
+        ([0.04] * 10, [1.1] * 10, 1),  # in the mean
+        ([0.0] * 10, [1.1] * 8 + [1.2] * 2, 1),  # predicted times
+        ([0.0] * 10, [(1.0, 1.5)] * 9 + [1.1, (1.2, 3.0)], 0),  # nine ranges in ten
+        ([0.0] * 10, [(1.0, 1.5)] * 8 + [1.1, (1.2, 3.0)], 1),
+        ([0.0] * 4, [1.1] * 10, 2),  # of ten asked
     ],
 )
-def test_verdict(regret, errors, code):
-    assert advice.code_of(10, pd.Series(regret), pd.Series(errors)) == code
+def test_verdict(regret, predicted, code):
+    """All routes take a second."""
+    ends = [each if isinstance(each, tuple) else (each, each) for each in predicted]
+    routes = pd.DataFrame(ends, columns=["least", "most"]).assign(case=CASE, route="f(a)")
+    judged = advice.judged(routes, np.zeros((len(routes), 2)))[1]
+    assert advice.code_of(10, pd.Series(regret), judged) == code
 
 
 def test_cases_are_drawn_of_all_that_somebody_may_have():
@@ -292,8 +298,9 @@ def test_a_case_is_timed_by_the_benchmark_of_its_family():
 
 
 def test_summary_names_the_worst(snapshot):
-    asked = pd.DataFrame({"case": [CASE] * 2, "route": ["f(a)", "g(a)"], "predicted": [1e-6] * 2})
-    cases, routes = advice.judged(asked, np.log([[1.5e-6] * 2, [1e-6] * 2]))
+    ends = {"least": [1e-6] * 3, "most": [1e-6, 1e-6, 1.2e-6]}
+    asked = pd.DataFrame({"case": [CASE] * 3, "route": ["f(a)", "g(a)", "h(a)"], **ends})
+    cases, routes = advice.judged(asked, np.log([[1.5e-6] * 2, [1e-6] * 2, [1.1e-6] * 2]))
     assert list(advice.summary(2, 1, cases, routes)) == snapshot
 
 

@@ -8,7 +8,18 @@ import made_up
 import pytest
 import torch
 from analysis.cells import cells_of, with_threads
-from analysis.choices import ALL_THREADS, EXTRAPOLATED, MEASURED, ONE_THREAD, Case, answer, asked, choices, known_in
+from analysis.choices import (
+    ALL_THREADS,
+    EXTRAPOLATED,
+    INTERPOLATED,
+    MEASURED,
+    ONE_THREAD,
+    Case,
+    answer,
+    asked,
+    choices,
+    known_in,
+)
 from analysis.results import load
 from cli import UserError
 from conftest import build
@@ -155,12 +166,12 @@ def test_a_number_of_threads_that_nobody_measured(known):
 
 
 def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
-    """128 KiB of float32: of what lies below, one thread speaks; of what lies above, all."""
-    for nbytes, near in ((100 * KIB, 64 * KIB), (160 * KIB, 256 * KIB)):
-        found = answer(Case("numpy", "torch", nbytes, memory="copy"), known)
+    """128 KiB of float32: of what lies below, one thread speaks, at sizes above, too; of what lies above, all."""
+    for kib, how, near in ((100, INTERPOLATED, (64 * KIB, 256 * KIB)), (160, EXTRAPOLATED, (256 * KIB,))):
+        found = answer(Case("numpy", "torch", kib * KIB, memory="copy"), known)
         figure = next(each for each in found.ranked if each.route == CLONE["expression"])
-        assert (figure.how, figure.sizes) == (EXTRAPOLATED, (near,))
-        assert figure.seconds == pytest.approx(seconds(CLONE["expression"], nbytes, near > nbytes), rel=0.25)
+        assert (figure.how, figure.sizes) == (how, near)
+        assert figure.seconds == pytest.approx(seconds(CLONE["expression"], kib * KIB, kib > 128), rel=0.25)
     alone = answer(Case("numpy", "torch", 100 * KIB, memory="copy", threads="1"), known).ranked[0]
     assert alone.sizes == (64 * KIB, 256 * KIB)
 

@@ -58,6 +58,7 @@ from .cells import (
     BY_BYTES,
     DIRECTIONS,
     LINK,
+    MARGIN,
     UNSAID,
     cells_of,
     itemsize,
@@ -87,6 +88,8 @@ UNTIMED = ("int8", "int16", "complex128")  # dtypes of which contracts alone are
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
+CLOSE = 1.15  # times too long or too short: an estimate that may be as much is a figure, one that may be more a range
+FELT = 1.25  # what takes this many times its shortest call: its bytes say something of a bandwidth
 FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
@@ -375,6 +378,7 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     rate    bytes per second where the bytes take the time, else NaN; share: of what memcpy or the link allows, or NaN
     arrays  the source is so many arrays, ``nbytes`` together
     paid    what is pinned once for it, by its name in the route; once: seconds of that, NaN where not measured
+    how     MEASURED, and no range: see ``estimate``
     """
     links, memcpy = links_of(cells), limit_of(cells)
     pinning = cells.loc[cells["role"] == Role.PINNING, [*OF_CELL, "method"]].assign(kind=BEST)
@@ -390,7 +394,7 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
     rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[table["kind"] != OTHER]
     more = pd.DataFrame([*map(cost, rows.itertuples())], rows.index, ["share", "arrays", "paid", "once"])
-    return rows[["need", *NEED, *OF_CELL, "kind", "rate"]].join(more)
+    return rows[["need", *NEED, *OF_CELL, "kind", "rate"]].join(more).assign(how=MEASURED, is_range=False)
 
 
 def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
@@ -542,7 +546,7 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
         (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit, alias)
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
     }
-    found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "how", "sizes"])
+    found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "sizes"])
     found = priced(found, case.count, pinned=case.host == PINNED)
     good = _in_order(found[found["kind"].isin(GOOD)])
     if good.empty:
@@ -595,7 +599,8 @@ def estimate(
     constant: bool = False,
 ) -> dict[str, Any] | None:
     """What the rows of a route, by size, say of a size: such a row, how (measured, interpolated or extrapolated) and
-    the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share.
+    the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share; where
+    it may be more than CLOSE times too long or too short it is a range.
 
     breaks: sizes from which on other times hold; no row on the other side says anything. limit: seconds per byte of
     memcpy by size: where that is more or less at the size than where the route was measured, the interval holds both.
@@ -609,7 +614,7 @@ def estimate(
         return None
     last, sizes, figures = ends.iloc[-1].to_dict(), tuple(ends["nbytes"]), ends[FIGURES].to_numpy(dtype=float)
     if nbytes in sizes:
-        return {**last, "how": MEASURED, "sizes": sizes}
+        return {**last, "sizes": sizes}
     call = curve["seconds"].min()
     if constant and len(ends) == 1:
         how, (seconds, low, high) = EXTRAPOLATED, figures[0]
@@ -629,19 +634,24 @@ def estimate(
         there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
         low, high = low * min(1.0, there / then), high * max(1.0, there / then)
     kind = max(ends["kind"], key=KINDS.index)  # that which promises least
+    low, high = low / (1 + MARGIN), high * (1 + MARGIN)  # as much as runs of one cell may differ
     figure = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high, "rate": math.nan, "share": math.nan}
-    return {**last, **figure, "kind": kind, "quiet": ends["quiet"].all(), "how": how, "sizes": sizes}
+    about = {"kind": kind, "quiet": ends["quiet"].all(), "how": how, "sizes": sizes}
+    return {**last, **figure, **about, "is_range": max(high / seconds, seconds / low) > CLOSE}
 
 
 def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
-    """FIGURES on two lines between those of two sizes: straight in time against size and, where the bytes take most of
-    it, in log time on top of the call against log size. So latency and bandwidth give their own line back in both."""
-    (left, right), (smaller, larger) = figures, sizes
-    straight = left + (nbytes - smaller) / (larger - smaller) * (right - left)
-    bent = (np.minimum(left, right) > call) & (left[0] >= BY_BYTES * call)
+    """FIGURES on lines between those of two sizes, the likely one last: at the bandwidth of either, if its bytes are
+    FELT; straight in time against size; and, where the bytes take most of the smaller one's time, in log time on top of
+    the call against log size. So latency and bandwidth give their own line back in all of them; where a cache ends
+    between the sizes, times lie between the lines of the two bandwidths."""
+    smaller, larger = sizes
+    above = np.maximum(0.0, figures - call) * nbytes / np.array(sizes)[:, np.newaxis]
+    bandwidths = (call + above[figures[:, 0] >= FELT * call]).clip(figures[:, 1].min(), figures[:, 2].max())
+    straight = figures[0] + (nbytes - smaller) / (larger - smaller) * (figures[1] - figures[0])
     power = math.log(nbytes / smaller) / math.log(larger / smaller)
-    first, last = np.where(bent, (left - call, right - call), 1.0)
-    return np.stack([straight, np.where(bent, call + first * (last / first) ** power, straight)])
+    bent = call + above[0] ** (1 - power) * above[1] ** power if figures[0, 0] >= BY_BYTES * call else straight
+    return np.vstack([bandwidths, straight, bent])
 
 
 # --- what cannot be answered ------------------------------------------------------------------------------------------
@@ -663,7 +673,7 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
         device = f"; with an accelerator, {how} measures it" if case.device else ""
         raise UserError(f"--from {case.source} --to {case.target}: not measured on {known.machine}{device}")
     wanted = {"batch": bool(case.batch), "enqueue": case.enqueue, "layout": case.layout, "goal": case.goal}
-    wanted |= {"threads": case.threads_in(known)}
+    wanted |= {"threads": _speaking(case, known, rows)}
     wanted |= {name: value for name, value in (("host", case.host), ("dtype", case.goal and case.dtype)) if value}
     for name, value in wanted.items():
         fits, option = rows[name] == value, {"goal": "to-dtype", "host": "source"}.get(name, name)
@@ -685,6 +695,15 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
     if case.grad and not case.dtype.startswith(FLOATS):
         raise UserError(f"--grad: floating point and complex tensors require grad, {case.dtype} does not")
     return rows
+
+
+def _speaking(case: Case, known: Known, rows: pd.DataFrame) -> str:
+    """The number of threads whose rows speak for a case: one, if the case's size was not measured and is so small that
+    torch does not spread it, so that sizes on either side speak for it."""
+    threads = case.threads_in(known)
+    sizes = rows["nbytes"][rows["threads"] == threads]
+    spread = case.total >= PARALLEL * itemsize(case.dtype)
+    return threads if spread or not threads or sizes.empty or (sizes == case.total).any() else ONE_THREAD
 
 
 def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
