@@ -7,7 +7,7 @@ import advise
 import pandas as pd
 import pytest
 from analysis import choices as cases
-from analysis.cells import MARGIN
+from analysis.cells import AS_GOOD
 from analysis.choices import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer, known_in
 from cli import UserError
 from made_up import FAST, LATENCY, SIZES, copied, glibc
@@ -81,7 +81,7 @@ def test_a_cache_that_ends_between_two_sizes_makes_a_range():
     cached = curve((8, call), *((n, at(n)) for n in (2 * MIB, 16 * MIB)))
     for nbytes in (3 * MIB, 8 * MIB, 9 * MIB, 15 * MIB):
         found = cases.estimate(cached, nbytes)
-        assert found["is_range"] and found["low"] <= at(nbytes) <= found["high"] < 4.5 * found["low"]
+        assert found["is_range"] and found["low"] <= at(nbytes) <= found["high"] < 5 * found["low"]
     one = cases.estimate(curve((8, call), *((n, call + n / fast) for n in (2 * MIB, 16 * MIB))), 8 * MIB)
     assert not one["is_range"] and one["seconds"] == pytest.approx(at(8 * MIB))
 
@@ -92,8 +92,8 @@ def test_an_interval_holds_both_regimes_where_one_may_begin():
     measured = curve(*((n, n / 2e10) for n in (MIB, 8 * MIB)))
     near, far = (cases.estimate(measured, n * MIB, (), limit) for n in (8, 20))
     assert near["low"] == near["high"] and near["how"] == MEASURED
-    assert far["how"] == EXTRAPOLATED and far["low"] == pytest.approx(20 * MIB / 2e10 / (1 + MARGIN), rel=0.1)
-    assert far["high"] == pytest.approx(3 * (1 + MARGIN) ** 2 * far["low"]) and far["is_range"]
+    assert far["how"] == EXTRAPOLATED and far["low"] == pytest.approx(20 * MIB / 2e10 / (1 + AS_GOOD), rel=0.1)
+    assert far["high"] == pytest.approx(3 * (1 + AS_GOOD) ** 2 * far["low"]) and far["is_range"]
     below = cases.estimate(curve((16 * MIB, 16 * MIB / 5e9)), 8 * MIB, (), limit)
     assert below["low"] < 0.4 * below["seconds"]
 

@@ -107,13 +107,15 @@ def test_budget_is_kept(taken):
 @pytest.mark.parametrize(
     ("noisy", "longest", "patience"),
     [
-        (of(()), -1.0, [8, 16, 24]),
+        (of(()), 100.0, [8, 16, 24]),
+        (of(()), 10.0, [8, 10, 10]),
+        (of(()), -1.0, [8, 0, 0]),
         (of(CELLS), 100.0, [8, 0, 0]),
         (of(CELLS), -1.0, [8]),
         (of(CELLS), float("inf"), [8, 16, 24]),
     ],
 )
-def test_a_quick_run_waits_no_longer_and_ends_early_where_the_machine_is_hardly_ever_quiet(
+def test_a_quick_run_waits_for_what_its_time_leaves_and_ends_early_where_the_machine_is_hardly_ever_quiet(
     noisy, longest, patience, toy_asv, tmp_path, monkeypatch
 ):
     """One cell in five is quiet, or a level that all have would be the machine's."""

@@ -58,7 +58,6 @@ from .cells import (
     BY_BYTES,
     DIRECTIONS,
     LINK,
-    MARGIN,
     UNSAID,
     cells_of,
     itemsize,
@@ -88,7 +87,6 @@ UNTIMED = ("int8", "int16", "complex128")  # dtypes of which contracts alone are
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
-CLOSE = 1.15  # times too long or too short: an estimate that may be as much is a figure, one that may be more a range
 FELT = 1.25  # what takes this many times its shortest call: its bytes say something of a bandwidth
 FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
@@ -599,8 +597,8 @@ def estimate(
     constant: bool = False,
 ) -> dict[str, Any] | None:
     """What the rows of a route, by size, say of a size: such a row, how (measured, interpolated or extrapolated) and
-    the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share; where
-    it may be more than CLOSE times too long or too short it is a range.
+    the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share, and an
+    interval that is AS_GOOD wider; it is a range where what it rests on gives no time within AS_GOOD.
 
     breaks: sizes from which on other times hold; no row on the other side says anything. limit: seconds per byte of
     memcpy by size: where that is more or less at the size than where the route was measured, the interval holds both.
@@ -634,10 +632,11 @@ def estimate(
         there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
         low, high = low * min(1.0, there / then), high * max(1.0, there / then)
     kind = max(ends["kind"], key=KINDS.index)  # that which promises least
-    low, high = low / (1 + MARGIN), high * (1 + MARGIN)  # as much as runs of one cell may differ
+    is_range = max(high / seconds, seconds / low) > 1 + AS_GOOD
+    low, high = low / (1 + AS_GOOD), high * (1 + AS_GOOD)  # two sessions differ by as much
     figure = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high, "rate": math.nan, "share": math.nan}
-    about = {"kind": kind, "quiet": ends["quiet"].all(), "how": how, "sizes": sizes}
-    return {**last, **figure, **about, "is_range": max(high / seconds, seconds / low) > CLOSE}
+    about = {"kind": kind, "quiet": ends["quiet"].all(), "how": how, "sizes": sizes, "is_range": is_range}
+    return {**last, **figure, **about}
 
 
 def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:

@@ -428,8 +428,11 @@ class Runner:
             return False
         self.journal.begin()
         record = session.record
-        patience = record.patience + budget(len(timed), plan.profile, session.cells.total(plan.rounds))
-        patience = record.waited if self.hopeless(job) else patience
+        total, done = session.cells.total(plan.rounds), sum(len(session.cells.round(n)) for n in range(job.round))
+        # what a profile that is to end in time leaves at the pace so far: a slow machine waits for less
+        spare = PROFILES[plan.profile].longest - (record.seconds - record.waited) * total / max(done, 1)
+        spare = record.waited if self.hopeless(job) else max(record.waited, spare)
+        patience = min(spare, record.patience + budget(len(timed), plan.profile, total))
         started, left = time.monotonic(), patience - record.waited
         log = self.journal.work / LOG
 
