@@ -112,8 +112,8 @@ SLOWDOWN = f"""
 _unchanged = _Conversion.timeit_convert
 
 
-def _timeit_convert(self, route, *params):
-    statement, names, *calls = _unchanged(self, route, *params)
+def _timeit_convert(self, route, dtype, nbytes):  # asv names parameters as the method does
+    statement, names, *calls = _unchanged(self, route, dtype, nbytes)
     if route != {ROUTE!r}:
         return statement, names, *calls
     return "; ".join([statement] * (11 if _SIDE == "new" else 10)), names, 10 * (calls[0] if calls else 1)
