@@ -11,8 +11,9 @@ To take the fastest median at each size would change the route by noise: on thre
 parts in place of 1 or 2. To take the catalogue's first of all that tie cost up to 30 %.
 
 A case is an array of some size that somebody has here and wants there. ``answer`` looks its routes up in the table.
-Between measured sizes a time is interpolated; beyond them it is extrapolated to FARTHEST times the size; nothing is
-carried across a size at which times leap, nor from one layout to another.
+Between measured sizes a time is interpolated, or a range is given where their bandwidths differ; beyond them it is
+extrapolated to FARTHEST times the size; nothing is carried across a size at which times leap, nor from one layout to
+another.
 """
 
 import itertools

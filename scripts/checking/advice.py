@@ -74,22 +74,25 @@ def drawn(threads: str, rng: random.Random) -> Case:
 
 
 def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame:
-    """So many cases that can be answered: a row per route that may matter, the advised one first, with its predicted
-    seconds, twice, or the ends of their range; UserError where there is none. A case of one route is none: it has no
-    regret."""
+    """So many cases that can be answered: a row per route that may matter, the advised one first, with the ``ends`` of
+    what is predicted; UserError where there is none. A case of one route is none: it has no regret."""
     rng, asked = random.Random(f"{seed} {threads}"), list[pd.DataFrame]()
     for case in (drawn(threads, rng) for _ in range(MORE * count)):
         with contextlib.suppress(UserError):  # nothing was measured near it
             ranked = answer(case, known).ranked
             near = [each for each in ranked if each.total <= HOPELESS * ranked[0].total]
-            ends = [(each.low, each.high) if each.is_range else (each.seconds,) * 2 for each in near]
-            rows = [(case, each.route, *two) for each, two in zip(near, ends)]
+            rows = [(case, each.route, *ends(each)) for each in near]
             asked += [pd.DataFrame(rows, columns=["case", "route", "least", "most"])] if len(rows) > 1 else []
         if len(asked) == count:
             break
     if not asked:
         raise UserError("no route was measured near any of these cases: scripts/run.py --profile standard")
     return pd.concat(asked, ignore_index=True)
+
+
+def ends(predicted: Any) -> tuple[float, float]:
+    """Of a range; of a time, which is no range, twice the same."""
+    return (predicted.low, predicted.high) if predicted.is_range else (predicted.seconds,) * 2
 
 
 def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:

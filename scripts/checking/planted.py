@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import itertools
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import pandas as pd
 from analysis.comparison import compare_named
 from analysis.results import load
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
-from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex, size
 from measuring.engine import copy_code, new_id
 from measuring.processes import own_home, session
 from pages import show
@@ -66,7 +67,9 @@ def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any
 # --- noise ------------------------------------------------------------------------------------------------------------
 
 QUIET, NOISE = CONDITIONS = "quiet", "noise"
-MEDIAN, NINETY = 0.02, 0.06  # promised of the A/A, as |log ratio|
+# Promised of the A/A: quantiles of |log ratio|
+PROMISED = (("the median cell", 0.5, 0.02), ("the 90th percentile", 0.9, 0.06))
+SMALL = 2**20  # bytes
 # One process of noise, on the core that is its argument: bursts and pauses of 1 to 50 ms. What it streams is ones, for
 # pages of zeros that nobody wrote could be one page, and beyond the caches; a piece takes a tenth of the shortest burst
 DISTURB = """
@@ -136,14 +139,15 @@ Finding = tuple[str, bool]  # a line, and whether what it promises was kept
 
 
 def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
-    """The A/A of two runs, and of their comparison."""
-    one, other = (load(path).timed.set_index("cell")["seconds"] for path in results)
-    off = np.log(one / other).abs().dropna()
+    """The A/A of two runs, also of sizes that do not share the last cache with others, and of their comparison."""
+    one, other = (load(path).timed.set_index("cell") for path in results)
+    off = np.log(one["seconds"] / other["seconds"]).abs().dropna()
     if off.empty:
         raise UserError("two runs of one code have no cell in common")
-    for what, share, promise in (("the median cell", 0.5, MEDIAN), ("the 90th percentile", 0.9, NINETY)):
-        value = off.quantile(share)
-        line = f"two runs differ by {show.percent(value, 1)} in {what} of {len(off)}"
+    small = off[one["nbytes"].reindex(off.index) <= SMALL]
+    for cells, (what, share, promise) in itertools.product(filter(len, (off, small)), PROMISED):
+        value, which = cells.quantile(share), f" of up to {size(SMALL)}" if cells is small else ""
+        line = f"two runs differ by {show.percent(value, 1)} in {what} of {len(cells)}{which}"
         yield f"{line} (promised: {show.percent(promise)})", value <= promise
     compared = compare_named(str(results[0]), str(results[1]), RESULTS, None, Settings())
     flags = int(compared.cells["verdict"].isin((SLOWER, FASTER)).sum())
