@@ -275,6 +275,7 @@ ASKED = {
     "grad, far from what was measured": "--from torch --to numpy --nbytes 16MiB --grad",
     "as many arrays as were measured": "--from numpy --to torch --nbytes 16KiB --batch 64",
     "fewer arrays": "--from numpy --to torch --nbytes 512KiB --batch 2",
+    "arrays that end within a line of the cache": "--from numpy --to torch --nbytes 16400 --batch 64",
     "pinning for two": "--from torch --to cuda --nbytes 64MiB --count 2",
     "pinning for a thousand": "--from torch --to cuda --nbytes 64MiB --count 1000",
     "pinned already": "--from torch --to cuda --nbytes 64MiB --source pinned",
