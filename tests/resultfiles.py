@@ -19,12 +19,9 @@ SAMPLES = 4  # a process
 TAKEN = {"wanted": SAMPLES, "number": 10**6, "disturbed": [], "waits": [], "waiting": [], "waited": 0.0, "took": 0.1}
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
-# What the suite's own benchmarks say of themselves, by name
-DECLARED = {
-    name: {key: made[key] for key in (*DECLARED, "question")}
-    for name, made in DESCRIBED.items()
-    if isinstance(made, dict)
-}
+# The suite's own benchmarks, and what they say of themselves, by name
+SUITE = {name: made for name, made in DESCRIBED.items() if isinstance(made, dict)}
+DECLARED = {name: {key: made[key] for key in (*DECLARED, "question")} for name, made in SUITE.items()}
 SKIPPED = "skipped"  # in place of figures: the cell is part of the run and its setup skipped it
 ABSENT = "absent"  # in place of figures: the cell is not part of the run
 

@@ -30,13 +30,12 @@ from measuring.engine import copy_code
 from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
 from pages.advice import case_of
+from resultfiles import SUITE
 from sides import ROUTES, SIZES
-from store.files import BENCHMARKS
 from test_history import SERIES, counting, logs_of, write
+from test_readme import ACCURACY
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
-
-ACCURACY = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
 
 # Noise --------------------------------------------------------------------------------------------------------------
 
@@ -318,10 +317,9 @@ def test_summary_names_the_worst(snapshot):
 def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, machine, title):
     """Of the published standard profiles; docs/accuracy.md has the shares."""
     machine, place = f"{machine}-2-core-vm", committed / "reports" / "results"
-    results, described = load_files(place, latest(place, machine)[1]), json.loads((place / BENCHMARKS).read_text())
-    benchmarks = {name: benchmark for name, benchmark in described.items() if isinstance(benchmark, dict)}
+    results = load_files(place, latest(place, machine)[1])
     cells = cells_of(results)
-    taken = {cell for chosen in select(PROFILES["quick"], benchmarks).values() for cell in chosen}
+    taken = {cell for chosen in select(PROFILES["quick"], SUITE).values() for cell in chosen}
     every, known = (known_of(results, machine, own, choices(own)) for own in (cells, cells[cells["cell"].isin(taken)]))
     moved = every.rows[(every.rows["memory"] != ALIAS) & every.rows["kind"].isin(GOOD) & every.rows["quiet"]]
     asked, took = [], []

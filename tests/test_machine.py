@@ -95,12 +95,11 @@ def test_a_run_without_a_device_keeps_none_awake(monkeypatch):
 
 
 def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_waking():
-    from resultfiles import DESCRIBED
+    from resultfiles import SUITE
 
     def chosen(*patterns, no_device=""):
         profile = Profile(1, 1.0, tuple(Rule(pattern) for pattern in patterns))
-        described = {name: found for name, found in DESCRIBED.items() if isinstance(found, dict)}
-        found = measuring.profiles.cells_of(profile, described, "", "toy", no_device)
+        found = measuring.profiles.cells_of(profile, SUITE, "", "toy", no_device)
         return found.on_device, list(found.asleep)
 
     first = "firsts.Context.timeit_first_tensor"

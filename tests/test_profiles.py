@@ -5,11 +5,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-import resultfiles
 import yaml
 from cli import UserError
 from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
+from resultfiles import SUITE
 from store.files import spelled
 
 from benchmarks import busy, routes, transfer
@@ -25,7 +25,6 @@ TOY = {
     "params": [["'f(a, b)'", "'g(a)'", "\"h('x')\""], ["8", "80", "268435456"]],
 }
 # As asv writes them, which tests/test_checkout.py holds it to
-DESCRIBED = {name: made for name, made in resultfiles.DESCRIBED.items() if isinstance(made, dict)}
 WITHOUT = {"name": "toy.timeit_one", "param_names": [], "params": []}
 
 
@@ -81,8 +80,8 @@ def test_where_nothing_is_left_the_reasons_are_said():
 def test_no_rule_is_idle_and_limits_are_in_every_profile(title):
     """Every figure stands against what the machine allows, measured in the same run."""
     for rule in PROFILES[title].rules:
-        assert any(map(rule.cells, DESCRIBED.values())), f"{rule.benchmark} {rule.values} selects nothing"
-    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], DESCRIBED))
+        assert any(map(rule.cells, SUITE.values())), f"{rule.benchmark} {rule.values} selects nothing"
+    assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], SUITE))
 
 
 @pytest.mark.parametrize("name", CONVERSION)
@@ -92,8 +91,8 @@ def test_standard_has_copies_of_float32_at_every_size(name):
     The profiles know the slow routes by their spelling, the catalogue by a field.
     """
     slow = {repr(route.expression) for route in routes.select(routes.CONVERSION) if route.per_element}
-    benchmark = DESCRIBED[name]
-    cells = tuples(select(PROFILES["standard"], DESCRIBED)[name], benchmark)
+    benchmark = SUITE[name]
+    cells = tuples(select(PROFILES["standard"], SUITE)[name], benchmark)
     for route, nbytes in itertools.product(benchmark["params"][0], benchmark["params"][2]):
         alias = benchmark["contracts"][ast.literal_eval(route)]["memory"] == "alias"
         by_element = route in slow
@@ -105,19 +104,19 @@ def test_standard_has_copies_of_float32_at_every_size(name):
 
 def transfer_cells(title):
     """Group, method, route of the catalogue and parameters of a profile's cells of transfers."""
-    for name, chosen in select(PROFILES[title], DESCRIBED).items():
+    for name, chosen in select(PROFILES[title], SUITE).items():
         family, group, method = name.split(".")
         if family == "transfer":
-            for cell in tuples(chosen, DESCRIBED[name]):
-                made = dict(zip(DESCRIBED[name]["param_names"], map(ast.literal_eval, cell)))
+            for cell in tuples(chosen, SUITE[name]):
+                made = dict(zip(SUITE[name]["param_names"], map(ast.literal_eval, cell)))
                 yield group, method, routes.find(made["route"], getattr(transfer, group).direction), made
 
 
 def contexts(title, number):
     """How many processes of a round make a device's context."""
     found = 0
-    for name, chosen in select(PROFILES[title], DESCRIBED, number).items():
-        benchmark = DESCRIBED[name]
+    for name, chosen in select(PROFILES[title], SUITE, number).items():
+        benchmark = SUITE[name]
         if benchmark["needs_device"] and not (number and benchmark["type"] == "track"):
             asked_at_once = "setup_cache_key" in benchmark
             for cell in list(tuples(chosen, benchmark))[: 1 if asked_at_once else None]:
@@ -162,9 +161,9 @@ def test_what_people_choose_by_is_in_the_short_profile():
     assert {("d.copy_(torch.from_numpy(a))", "pageable"), ("d.copy_(t, non_blocking=True)", "registered")} <= plain
     sizes = {made["nbytes"] for *_, route, made in cells if route.expression in INTO}
     assert {4 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB} == sizes
-    chosen = select(PROFILES["transfers"], DESCRIBED)
+    chosen = select(PROFILES["transfers"], SUITE)
     for name in ("busy.Call.timeit_call", "overlap.DataLoader.timeit_batch"):
-        assert chosen[name] == spelled(name, DESCRIBED[name]["params"]), name
+        assert chosen[name] == spelled(name, SUITE[name]["params"]), name
     assert {"many.ToDevice.timeit_completion", "transfer.ToBfloat16.timeit_completion"} <= set(chosen)
 
 
@@ -181,18 +180,18 @@ def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one():
 
 def test_everything_is_in_a_profile():
     """full has all that needs no accelerator; what does has a profile of its own."""
-    full = set(select(PROFILES["full"], DESCRIBED))
-    chosen = {title: select(profile, DESCRIBED) for title, profile in PROFILES.items()}
-    assert set().union(*chosen.values()) == set(DESCRIBED)
+    full = set(select(PROFILES["full"], SUITE))
+    chosen = {title: select(profile, SUITE) for title, profile in PROFILES.items()}
+    assert set().union(*chosen.values()) == set(SUITE)
     totals = [sum(map(len, chosen[title].values())) for title in ("quick", "standard", "full")]
     assert totals == sorted(totals), "quick is the smallest"
-    assert {name for name in DESCRIBED if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
-    for name, cells in select(PROFILES["full"], DESCRIBED).items():
-        assert cells == spelled(name, DESCRIBED[name]["params"])
+    assert {name for name in SUITE if name.split(".")[0] in ("conversion", "layout", "cold", "parallel")} <= full
+    for name, cells in select(PROFILES["full"], SUITE).items():
+        assert cells == spelled(name, SUITE[name]["params"])
 
 
 def test_a_gate_times_what_moves_bytes_and_counts_calls():
-    gate = select(PROFILES["gate"], DESCRIBED)
+    gate = select(PROFILES["gate"], SUITE)
     found = gate[CONVERSION[0]]
     assert any("'torch.tensor(a)', 'float32', 1048576" in cell for cell in found)
     assert not any("'torch.from_numpy(a)'," in cell or "tolist" in cell for cell in found)
@@ -200,7 +199,7 @@ def test_a_gate_times_what_moves_bytes_and_counts_calls():
 
 
 def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
-    described = {name: DESCRIBED[name] for name in (COUNT, CONVERSION[0])}
+    described = {name: SUITE[name] for name in (COUNT, CONVERSION[0])}
     monkeypatch.setattr("shutil.which", lambda name: None)
     found = profiles.cells_of(PROFILES["tracking"], described, "", "tracking")
     assert found.unavailable == {"needs valgrind: apt-get install valgrind": (COUNT,)}

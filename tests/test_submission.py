@@ -14,7 +14,7 @@ import resultfiles
 from analysis import submission
 from conftest import ROOT, run
 from pages import build, show
-from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, around, conversion, memcpy
+from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, SUITE, around, conversion, memcpy
 from store import files
 from toolchains.ledger import Toolchain
 
@@ -249,7 +249,6 @@ def test_no_results_is_an_error(place, called):
 
 
 # The heaviest submissions that keep the limits
-SUITE = {name: one for name, one in resultfiles.DESCRIBED.items() if isinstance(one, dict)}
 EVERY = [(name, list(words)) for name, one in SUITE.items() for words in itertools.product(*one["params"])]
 TIMED = [(name, words) for name, words in EVERY if SUITE[name]["type"] == "time"]
 SHORT = sorted(TIMED, key=str)[:1]

@@ -177,12 +177,12 @@ def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.Data
     cases = []
     for case, own in routes.groupby(asked["case"], sort=False):
         if found := regrets(readings[own.index]):
-            ends, two = (float(np.median(found)), found[0], found[-1]), own.loc[[own.index[0], own["took"].idxmin()]]
-            cases.append((*ends, *two[["route", "took"]].to_numpy().ravel(), case_title(case)))
+            regret, two = (float(np.median(found)), found[0], found[-1]), own.loc[[own.index[0], own["took"].idxmin()]]
+            cases.append((*regret, *two[["route", "took"]].to_numpy().ravel(), case_title(case)))
     names = ["regret", "low", "high", "advised", "took", "best", "best took", "case"]
-    predicted = routes[["route", "took", "least", "most", "case", "error"]].dropna()
-    by_error = predicted.sort_values("error", ascending=False)
-    return pd.DataFrame(cases, columns=names).sort_values("regret", ascending=False), by_error
+    by_error = routes[["route", "took", "least", "most", "case", "error"]].dropna()
+    by_regret = pd.DataFrame(cases, columns=names).sort_values("regret", ascending=False)
+    return by_regret, by_error.sort_values("error", ascending=False)
 
 
 def right(routes: pd.DataFrame) -> tuple["pd.Series[bool]", "pd.Series[bool]"]:
@@ -206,10 +206,10 @@ def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame)
     if len(cases):
         mean, worst = map(share, cases["regret"].agg(["mean", "max"]))
         yield f"  regret of the median process: mean {mean}, maximum {worst}"
-    if len(routes):
-        near, held = ((len(each), show.percent(each.mean()) if len(each) else "") for each in right(routes))
-        yield f"  predicted times: {near[1]} of {near[0]} within {show.percent(ERROR)}"
-        yield f"  predicted ranges: {held[1]} of {held[0]} hold the time"
+    promised = {"times": f"within {show.percent(ERROR)}", "ranges": "hold the time"}
+    for each, (what, promise) in zip(right(routes), promised.items()):
+        if len(each):
+            yield f"  predicted {what}: {show.percent(each.mean())} of {len(each)} {promise}"
     shown: dict[str, Any] = dict.fromkeys(("regret", "low", "high", "error"), share)
     shown |= dict.fromkeys(("took", "best took", "least", "most"), show.seconds)
     for most in (cases[cases["regret"] > 0], routes):

@@ -429,11 +429,11 @@ class Runner:
         self.journal.begin()
         record = session.record
         total, done = session.cells.total(plan.rounds), sum(len(session.cells.round(n)) for n in range(job.round))
-        # what a profile that is to end in time leaves at the pace so far: a slow machine waits for less
-        late = PROFILES[plan.profile].longest if done else math.inf
-        spare = max(record.waited, late - (record.seconds - record.waited) * total / max(done, 1))
-        spare = record.waited if self.hopeless(job) else spare
-        patience = min(spare, record.patience + budget(len(timed), plan.profile, total))
+        patience = record.patience + budget(len(timed), plan.profile, total)
+        if done:  # a profile that is to end in time leaves a slow machine less to wait for, at the pace so far
+            spare = PROFILES[plan.profile].longest - (record.seconds - record.waited) * total / done
+            patience = min(patience, max(record.waited, spare))
+        patience = record.waited if self.hopeless(job) else patience
         started, left = time.monotonic(), patience - record.waited
         log = self.journal.work / LOG
 

@@ -83,6 +83,11 @@ def time(cell: Row) -> str:
     return seconds(cell.seconds, cell.quiet)
 
 
+def estimate(row: Any) -> str:
+    """The seconds of a route, or the range in place of them."""
+    return interval(row.low, row.high) if row.is_range else seconds(row.seconds)
+
+
 def interval(low: float, high: float) -> str:
     """A range of seconds; one value where both look the same."""
     (first, unit), (last, other) = _scaled(low), _scaled(high)
