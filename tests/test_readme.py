@@ -91,6 +91,16 @@ def test_figures_of_sentences(cells, what):
         assert figure in seconds(cells, route, nbytes, *more[:1], **({"setting": more[1]} if more[1:] else {}))
 
 
+def test_how_often_advice_kept_its_promises():
+    """By the table of docs/accuracy.md: mean and largest regret, and shares of times and ranges."""
+    rows = re.findall(
+        r"^\| \d+ \| [12] \| [^|]+\| (\S+) % \| (\S+) % \| (\d+) % [^|]+\| (\d+) %", ACCURACY, re.MULTILINE
+    )
+    figures = [[float(figure.replace("−", "-")) for figure in row] for row in rows]
+    kept = [mean <= 3 and worst <= 20 and min(shares) >= 90 for mean, worst, *shares in figures]
+    assert f"met all its promises in {sum(kept)} of these {len(kept)} tests" in README
+
+
 def test_durations(committed):
     """On a quiet machine by a profile's estimate; on a busy one by the runs of the page, or by what docs record."""
     quick, busy, share = re.search(
