@@ -3,6 +3,7 @@
 import numpy as _np
 import torch as _torch
 
+from . import contracts as _contracts
 from . import routes as _routes
 from . import sources as _sources
 from . import timing as _timing
@@ -10,12 +11,14 @@ from . import timing as _timing
 section = "Many small arrays"
 about = (
     "Measured in a program that has freed a large array before. In a fresh program, malloc may return memory to the "
-    "system at every call, which takes several times as long."
+    "system at every call, which takes several times as long. Uneven: the size of each is no multiple of 64 bytes."
 )
 place = 6
 
 COUNT = 64  # arrays in a list
 _LISTS = [size for size in _sources.SIZES if 4 * 2**10 <= size <= 64 * 2**20]
+# Each array ends 16 bytes into a line of the cache, so what is copied behind it begins there
+_UNEVEN = [size + 16 * COUNT for size in _LISTS if size >= 256 * 2**10]
 
 
 def map_tree(convert, tree):
@@ -71,6 +74,31 @@ class TensorsToArray:
 
     def timeit_convert(self, route, nbytes):
         return route, self.names
+
+
+class _Uneven:
+    """A family again, of arrays whose size is no multiple of 64 bytes: ``layout`` behind the route says so."""
+
+    drawn = False
+
+    def samples_for(self, route, layout, nbytes):
+        return super().samples_for(route, nbytes)
+
+    def setup(self, route, layout, nbytes):
+        super().setup(route, nbytes)
+
+    def timeit_convert(self, route, layout, nbytes):
+        return super().timeit_convert(route, nbytes)
+
+
+class UnevenArraysToTensor(_Uneven, ArraysToTensor):
+    title = "A list of arrays of uneven size into one tensor"
+    params = (_routes.expressions(_routes.BATCHES), [_contracts.UNEVEN], _UNEVEN)
+
+
+class UnevenTensorsToArray(_Uneven, TensorsToArray):
+    title = "A list of tensors of uneven size into one array"
+    params = (_routes.expressions(_routes.STACKS), [_contracts.UNEVEN], _UNEVEN)
 
 
 class _Tree:

@@ -24,6 +24,8 @@ ONE_THREAD, ALL_THREADS = "1", "all"  # how many torch has: all are its default
 PARALLEL = 2**15  # elements: torch spreads the copy of so many over its threads (GRAIN_SIZE in ATen/TensorIterator.h)
 
 CONTIGUOUS = "contiguous"  # the layout of a source that is not said otherwise
+UNEVEN = "uneven"  # that of a list of arrays whose size is no multiple of LINE
+LINE = 64  # bytes of a line of the cache
 
 ALIAS = "alias"  # the result shares the source's memory
 COPY = "copy"  # the result is fresh memory

@@ -87,6 +87,16 @@ class TensorsToArray(_Parallel, _batches.TensorsToArray):
     params = _params(_batches.TensorsToArray, _routes.TORCH_TO_NUMPY)
 
 
+class UnevenArraysToTensor(_Parallel, _batches.UnevenArraysToTensor):
+    param_names = ("route", "threads", "layout", "nbytes")
+    params = _params(_batches.UnevenArraysToTensor, _routes.NUMPY_TO_TORCH)
+
+
+class UnevenTensorsToArray(_Parallel, _batches.UnevenTensorsToArray):
+    param_names = ("route", "threads", "layout", "nbytes")
+    params = _params(_batches.UnevenTensorsToArray, _routes.TORCH_TO_NUMPY)
+
+
 class NumpyToFloat32(_Parallel, _casting.NumpyToFloat32):
     role = "casting"
     title = "to float32"

@@ -35,7 +35,7 @@ from sides import ROUTES, SIZES
 from test_history import SERIES, counting, logs_of, write
 from test_readme import ACCURACY
 
-from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
+from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
 
 # Noise --------------------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,8 @@ def test_cases_are_drawn_of_all_that_somebody_may_have():
     cases = [advice.drawn(ALL_THREADS, rng) for _ in range(500)]
     assert {case.layout for case in cases} == set(advice.LAYOUTS) and {case.memory for case in cases} == {COPY, INTO}
     assert {case.dtype for case in cases} == set(advice.DTYPES) and len({case.source for case in cases}) == 2
-    assert 50 < sum(bool(case.batch) for case in cases) < 150
+    even, uneven = (sum(case.batch and bool(case.nbytes % LINE) == odd for case in cases) for odd in (False, True))
+    assert 50 < even < 100 and 50 < uneven < 100
     assert min(case.total for case in cases) < 6 * 2**10 and max(case.total for case in cases) > 2**27
     assert not any(case.total.bit_count() == 1 for case in cases)
 
@@ -298,12 +299,15 @@ def test_a_case_is_timed_by_the_benchmark_of_its_family():
         "parallel.LayoutToTorch": Case("numpy", "torch", 3072, layout="strided", threads=ALL_THREADS),
         "batches.TensorsToArray": Case("torch", "numpy", 3072, batch=64, threads=ONE_THREAD),
         "parallel.ArraysToTensor": Case("numpy", "torch", 3072, batch=64, threads=ALL_THREADS),
+        "batches.UnevenArraysToTensor": Case("numpy", "torch", 3088, batch=64, threads=ONE_THREAD),
+        "parallel.UnevenTensorsToArray": Case("torch", "numpy", 3088, batch=64, threads=ALL_THREADS),
     }
     for name, case in cases.items():
         found, params = advice.benchmark_for(case)
         assert found == f"{name}.timeit_convert" and params[-1] == case.total
         assert (ALL_THREADS in params) == (case.threads == ALL_THREADS)
         assert ("float32" in params) == (case.layout == CONTIGUOUS and not case.batch)
+        assert (UNEVEN in params) == ("Uneven" in name)
 
 
 def test_summary_names_the_worst(snapshot):

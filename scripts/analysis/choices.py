@@ -41,6 +41,7 @@ from benchmarks.contracts import (
     ENQUEUE,
     HOST_TO_DEVICE,
     INTO,
+    LINE,
     MEMORIES,
     NUMPY_TO_TORCH,
     ONE_THREAD,
@@ -49,6 +50,7 @@ from benchmarks.contracts import (
     PIN,
     PINNED,
     TORCH_TO_NUMPY,
+    UNEVEN,
     Role,
     Route,
 )
@@ -482,6 +484,12 @@ class Case:
         """Bytes that are moved."""
         return self.nbytes * max(1, self.batch)
 
+    @property
+    def layouts(self) -> list[str]:
+        """Those that speak for it, the best first: of uneven arrays, even ones where those were not measured."""
+        uneven = self.batch and self.layout == CONTIGUOUS and self.nbytes % LINE
+        return [UNEVEN, CONTIGUOUS] if uneven else [self.layout]
+
     def threads_in(self, known: Known) -> str:
         """How many threads torch has, as needs have it."""
         asked = self.threads or ("" if self.device else ALL_THREADS if known.spreads else ONE_THREAD)
@@ -521,8 +529,9 @@ def answer(case: Case, known: Known) -> Answer:
     dtypes = dict.fromkeys([case.dtype, case.dtype if case.goal else rows["dtype"].value_counts().index[0]])
     rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
     rows = rows[rows["memory"] == (case.memory or (ALIAS if (rows["memory"] == ALIAS).any() else COPY))]
-    sources = [rows[(rows["dtype"] == dtype) & (rows["grad"] == grad)] for dtype in dtypes for grad in grads]
-    found = [made for own in sources if len(own) and (made := _by(own, case, known))]
+    by_source = dict(list(rows.groupby(["dtype", "grad", "layout"])))
+    sources = [by_source[each] for each in itertools.product(dtypes, grads, case.layouts) if each in by_source]
+    found = [made for own in sources if (made := _by(own, case, known))]
     if not found:
         raise UserError(_nothing(case, known, rows))
     return min(found, key=lambda made: made.ranked[0].how == EXTRAPOLATED)  # its own first, if that will do
@@ -676,7 +685,8 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
     wanted |= {"threads": _speaking(case, known, rows)}
     wanted |= {name: value for name, value in (("host", case.host), ("dtype", case.goal and case.dtype)) if value}
     for name, value in wanted.items():
-        fits, option = rows[name] == value, {"goal": "to-dtype", "host": "source"}.get(name, name)
+        fits = rows[name].isin(case.layouts if name == "layout" else [value])
+        option = {"goal": "to-dtype", "host": "source"}.get(name, name)
         if not fits.any():
             said = f"--{option}" if value is True else f"--{option} {value}" if value else f"no --{option}"
             there = [] if isinstance(value, bool) else sorted({*rows[name]} - {""})

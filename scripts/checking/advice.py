@@ -43,7 +43,7 @@ from pages.advice import case_title
 from store import files, quiet
 from store.records import Line
 
-from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, ONE_THREAD
+from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import LOG_VARIABLE
 from benchmarks.timing import samples_per_process
@@ -62,13 +62,16 @@ PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together
 
 
 def drawn(threads: str, rng: random.Random) -> Case:
-    """A case, each of its properties at random: the size log-uniform, two in five contiguous and one in five a list."""
+    """A case, each of its properties at random: the size log-uniform, two in seven contiguous, and two in seven lists,
+    half of them uneven."""
     size = math.exp(rng.uniform(math.log(SMALLEST), math.log(LARGEST)))
     nbytes = STEP * (2 * round(size / STEP / 2) + 1)
     ends = rng.choice(((NUMPY, TORCH), (TORCH, NUMPY)))
-    kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", *LAYOUTS[1:]))
-    if kind == "list":
-        return Case(*ends, max(4, nbytes // ARRAYS), memory=COPY, batch=ARRAYS, threads=threads)
+    kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", UNEVEN, *LAYOUTS[1:]))
+    if kind in ("list", UNEVEN):
+        uneven = nbytes // ARRAYS  # 16 bytes an odd number of times, as others are an odd number of lines
+        each = uneven if kind == UNEVEN else LINE * (2 * max(1, uneven // LINE // 2) + 1)
+        return Case(*ends, each, memory=COPY, batch=ARRAYS, threads=threads)
     dtype = rng.choice(DTYPES) if kind == CONTIGUOUS else "float32"  # layouts are measured with one dtype
     return Case(*ends, nbytes, dtype, kind, rng.choice((COPY, INTO)), threads=threads)
 
@@ -97,12 +100,15 @@ def ends(predicted: Any) -> tuple[float, float]:
 
 def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
     """The benchmark that times a case, and its parameters behind the route."""
-    parallel, plain = case.threads != ONE_THREAD, case.layout == CONTIGUOUS
-    kind, *named = ["batches"] if case.batch else ["conversion", case.dtype] if plain else ["layout", case.layout]
-    names = ("NumpyToTorch", "TorchToNumpy") if plain or not parallel else ("LayoutToTorch", "LayoutToNumpy")
-    names = ("ArraysToTensor", "TensorsToArray") if case.batch else names
+    parallel, uneven = case.threads != ONE_THREAD, UNEVEN in case.layouts
+    kind, named, names = "conversion", [case.dtype], ("NumpyToTorch", "TorchToNumpy")
+    if case.batch:
+        kind, named, names = "batches", [UNEVEN] * uneven, ("ArraysToTensor", "TensorsToArray")
+    elif case.layout != CONTIGUOUS:
+        kind, named, names = "layout", [case.layout], ("LayoutToTorch", "LayoutToNumpy") if parallel else names
     family, *threads = ["parallel", case.threads] if parallel else [kind]
-    return f"{family}.{names[case.source == TORCH]}.timeit_convert", (*threads, *named, case.total)
+    name = f"{family}.{'Uneven' * uneven}{names[case.source == TORCH]}.timeit_convert"
+    return name, (*threads, *named, case.total)
 
 
 def measure(asked: pd.DataFrame, processes: int) -> list[Line]:
