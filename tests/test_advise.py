@@ -13,10 +13,11 @@ from cli import UserError
 from made_up import FAST, LATENCY, SIZES, copied, glibc
 from pages import advice as page
 from pages import show
-from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, SKIPPED, TENSOR, around, conversion, record, write
+from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, SKIPPED, TENSOR, around, contract, conversion, every, record, write
 from store.records import Conditions, Record, Settings, Toolchain
 
 CLONED = "torch.from_numpy(a).clone()"
+STACKED, ARRAYED = "torch.stack([torch.from_numpy(x) for x in arrays])", "torch.from_numpy(np.array(arrays))"
 
 
 def copy_of(nbytes, **more):
@@ -131,6 +132,30 @@ def test_ties(tmp_path, near, nbytes, second):
     found = answer(copy_of(nbytes), tied(tmp_path, near))
     assert kinds(found) == [BEST, second] and (near == 1 or routes(found)[0] == CLONED)
     assert any("significant" in n for n in page.notes(found)) == (second == TIE)
+
+
+@pytest.mark.parametrize(
+    "each, measured, first, noted",
+    [
+        (256 * KIB, True, STACKED, False),
+        (256 * KIB + 16, True, ARRAYED, False),
+        (4 * KIB + 16, True, STACKED, True),  # smaller than all that is uneven, between two that are even
+        (256 * KIB + 16, False, STACKED, True),
+    ],
+)
+def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured, first, noted):
+    """Where they were measured; else even ones speak for them, and a note says so."""
+    promises, sizes = [contract(STACKED, "copy"), contract(ARRAYED, "copy")], [64 * KIB, MIB, 28 * MIB]
+    uneven = {"layout": ["uneven"], "nbytes": [size + KIB for size in sizes[1:]]}
+
+    def seconds(route, *cell):
+        return copied(cell[-1], 1.5 if route == ARRAYED else 2.5 if "uneven" in cell else 1.0)
+
+    benches = [every("batches.ArraysToTensor.timeit_convert", seconds, promises, nbytes=sizes)]
+    benches += [every("batches.UnevenArraysToTensor.timeit_convert", seconds, promises, **uneven)] * measured
+    known = known_in(write(tmp_path / "results", benches, records=glibc(benches)), "box")
+    found = answer(copy_of(each, batch=64), known)
+    assert routes(found)[0] == first and any("64 bytes" in note for note in page.notes(found)) == noted
 
 
 def test_an_upper_bound_is_no_equal_of_what_is_known(known):

@@ -336,7 +336,7 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     _, routes = advice.judged(pd.DataFrame(asked, columns=["case", "route", "least", "most"]), np.array(took))
     shares = [f"{show.percent(each.mean())} of {len(each)}" for each in advice.right(routes)]
     assert f"| {title} | {' | '.join(shares)} |" in ACCURACY
-    assert all(len(each) > 15 and each.mean() >= advice.SHARE for each in advice.right(routes))
+    assert all(len(each) > 10 and each.mean() >= advice.SHARE for each in advice.right(routes))
 
 
 # History: what two histories of the same toolchains say of each other, made up and committed --------------------------
