@@ -10,7 +10,7 @@ from analysis import choices as cases
 from analysis.cells import AS_GOOD
 from analysis.choices import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer, known_in
 from cli import UserError
-from made_up import FAST, LATENCY, SIZES, copied, glibc
+from made_up import FAST, LATENCY, SIZES, copied, glibc, host
 from pages import advice as page
 from pages import show
 from resultfiles import CLONE, FROM_NUMPY, KIB, MIB, SKIPPED, TENSOR, around, contract, conversion, every, record, write
@@ -151,7 +151,7 @@ def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured,
     def seconds(route, *cell):
         return copied(cell[-1], 1.5 if route == ARRAYED else 2.5 if "uneven" in cell else 1.0)
 
-    benches = [every("batches.ArraysToTensor.timeit_convert", seconds, promises, nbytes=sizes)]
+    benches = [host(), every("batches.ArraysToTensor.timeit_convert", seconds, promises, nbytes=sizes)]
     benches += [every("batches.UnevenArraysToTensor.timeit_convert", seconds, promises, **uneven)] * measured
     known = known_in(write(tmp_path / "results", benches, records=glibc(benches)), "box")
     found = answer(copy_of(each, batch=64), known)
