@@ -92,12 +92,10 @@ class _Uneven:
 
 
 class UnevenArraysToTensor(_Uneven, ArraysToTensor):
-    title = "A list of arrays of uneven size into one tensor"
     params = (_routes.expressions(_routes.BATCHES), [_contracts.UNEVEN], _UNEVEN)
 
 
 class UnevenTensorsToArray(_Uneven, TensorsToArray):
-    title = "A list of tensors of uneven size into one array"
     params = (_routes.expressions(_routes.STACKS), [_contracts.UNEVEN], _UNEVEN)
 
 
