@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from itertools import combinations, count, product
+from itertools import count, product
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -84,16 +84,13 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
     01, 23, 02, 13, 03, 12.
     """
     blocks: list[list[str]] = [[] for _ in range(nodes)]
-    met: Counter[frozenset[int]] = Counter()
     for tag in tags:
-        chosen: list[int] = []
         for _ in range(copies):
-            rest = (node for node in range(nodes) if node not in chosen)
-            least = {node: (len(blocks[node]), sum(met[frozenset((node, one))] for one in chosen)) for node in rest}
-            chosen.append(min(least, key=least.__getitem__))
-        met.update(map(frozenset, combinations(chosen, 2)))
-        for node in chosen:
-            blocks[node].append(tag)
+            # what the nodes that have this release measure, too: by it others have met them
+            met = Counter(other for block in blocks if tag in block for other in block)
+            rest = [block for block in blocks if tag not in block]
+            least = min(rest, key=lambda block: (len(block), sum(met[other] for other in block)))
+            least.append(tag)
     return blocks
 
 
