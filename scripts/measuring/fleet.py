@@ -71,7 +71,6 @@ ENVIRONMENT_GB = 5  # of the same
 SPARE = 1.5  # times the estimate: what a job may take, for a busy node waits for quiet
 
 Blocks = list[tuple[list[str], set[str]]]  # releases, and the hosts that are not to measure them
-Sessions = Mapping[tuple[str, str], str]  # see Campaign.gather
 
 
 # --- who measures what ------------------------------------------------------------------------------------------------
@@ -185,8 +184,8 @@ class Campaign:
         own = [((r.toolchain.tag, r.fleet["node"]), r.failed) for r in records if r.fleet.get("id") == self.id]
         return {session: "" if (session, "") in own else why for session, why in own}
 
-    def lacking(self, sessions: Sessions) -> dict[str, set[str]]:
-        """Release that too few nodes have -> those; none that no node could measure."""
+    def lacking(self, sessions: Mapping[tuple[str, str], str]) -> dict[str, set[str]]:
+        """Release that too few nodes have -> those; none that no node could measure. sessions: see gather"""
         had = {tag: {node for (one, node), why in sessions.items() if one == tag and not why} for tag in self.plan.tags}
         failed = Counter(tag for (tag, _), why in sessions.items() if why)
         few = {tag: nodes for tag, nodes in had.items() if len(nodes) < self.copies}
@@ -404,7 +403,6 @@ def step(campaign: Campaign) -> str | None:
         return None
     if campaign.submitted:
         print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
-    wanted: Blocks = [(block, set()) for block in deal(campaign.plan.tags, campaign.nodes, campaign.copies)]
     if campaign.slurm:
         broken = broken_hosts(campaign)
         for why in broken.values():
@@ -417,7 +415,8 @@ def step(campaign: Campaign) -> str | None:
     campaign.save()
     if campaign.slurm:
         return far if any([submit(campaign, tags, without) for tags, without in wanted]) else None
-    for (tags, _), node in zip(wanted, names()):  # this machine: no two may time at once, and each goes on
+    # this machine: no two may time at once, and each goes on
+    for tags, node in zip(deal(campaign.plan.tags, campaign.nodes, campaign.copies), names()):
         with session(program(campaign, tags, node), ROOT) as process:
             process.wait()
     return ""
