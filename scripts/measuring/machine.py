@@ -44,15 +44,14 @@ from benchmarks import devices
 print(json.dumps(devices.answer()))
 """
 READ_LIBRARIES = """
-import importlib.util, os
+import importlib.util, os, pathlib
 for package in ("numpy", "torch"):
-    for held, _, names in os.walk(os.path.dirname(importlib.util.find_spec(package).origin)):
-        for name in names:
-            if ".so" in name and "cuda" not in name:
-                with open(os.path.join(held, name), "rb", buffering=0) as file:
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                    while file.read(2**22):
-                        pass
+    for path in pathlib.Path(importlib.util.find_spec(package).origin).parent.rglob("*.so*"):
+        if path.is_file() and "cuda" not in path.name:
+            with path.open("rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                while file.read(2**22):
+                    pass
 """
 DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
 
