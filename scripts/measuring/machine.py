@@ -149,16 +149,16 @@ class Awake(contextlib.ExitStack):
 
     why_not: str | None = None  # it is not awake; None: nobody has tried
 
-    def hold(self, python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> str:
+    def hold(self, seconds: float = DEVICE_SECONDS) -> str:
         """Keep the device awake from now on; why it is not, "" where it is. One that takes one process alone is let go
         again."""
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
-        beside = session([python, "-c", HOLD, str(ROOT)], ROOT, stdin=pipe, stdout=pipe, stderr=none, text=True)
+        beside = session([sys.executable, "-c", HOLD, str(ROOT)], ROOT, stdin=pipe, stdout=pipe, stderr=none, text=True)
         process = self.enter_context(beside)
         assert process.stdout
         readable, _, _ = select.select([process.stdout], [], [], seconds)
         if readable and process.stdout.readline().strip() == AWAKE:
-            why = settings(python, seconds).no_device
+            why = settings(sys.executable, seconds).no_device
         else:
             why = "the process that was to hold a context made none"
         if why:
