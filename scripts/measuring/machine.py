@@ -75,11 +75,9 @@ def check_machine(directory: Path) -> None:
 
 def caches() -> dict[str, str]:
     """Level -> size of the caches for data, as the system says it; empty where it does not."""
-    sizes = {}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        if read(f"{index}/type") != "Instruction":
-            sizes[f"L{read(f'{index}/level')}"] = read(f"{index}/size")
-    return sizes
+    every = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
+    data = [cache for cache in every if read(cache / "type") != "Instruction"]
+    return {f"L{read(cache / 'level')}": read(cache / "size") for cache in data}
 
 
 def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Settings:
