@@ -270,15 +270,12 @@ class Runner:
         filed = self.journal.filed()
         return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the reference of several toolchains was measured before all others and again behind them."""
-        filed = self.journal.filed()
-        return len(self.plan.tags) < 2 or (len(filed) > 1 and filed[-1] == Job(self.reference, 0, AGAIN).session)
-
     def owes_reference(self, tags: Sequence[str]) -> bool:
-        """Whether the reference of several toolchains is to be measured again, behind those of them."""
-        return bool(tags and len(self.plan.tags) > 1) or not self.is_closed
+        """Whether the reference of several toolchains is to be measured again: behind those of them, or behind what is
+        filed, unless it was."""
+        filed = self.journal.filed()
+        was = len(filed) > 1 and filed[-1] == Job(self.reference, 0, AGAIN).session
+        return len(self.plan.tags) > 1 and (bool(tags) or not was)
 
     def measure(self) -> dict[str, str]:
         """Take what is left of the plan, and of several toolchains the reference again; tag -> why it could not be
