@@ -425,21 +425,16 @@ class Runner:
             return False
         self.journal.begin()
         record = session.record
-        total, done = session.cells.total(plan.rounds), sum(len(session.cells.round(n)) for n in range(job.round))
+        total, done = session.cells.total(plan.rounds), session.cells.total(job.round)
         patience = record.patience + budget(len(timed), plan.profile, total)
         if done:  # a profile that is to end in time leaves a slow machine less to wait for, at the pace so far
             spare = PROFILES[plan.profile].longest - (record.seconds - record.waited) * total / done
             patience = min(patience, max(record.waited, spare))
         patience = record.waited if self.hopeless(job) else patience
         started, left = time.monotonic(), patience - record.waited
-        log = self.journal.work / LOG
+        log, lacking = self.journal.work / LOG, dict[str, list[int]]()
 
-        def asv(
-            chosen: Sequence[str],
-            patience: tuple[float, int],
-            round_of: Callable[[str], int | None],
-            timing: bool = True,
-        ) -> None:
+        def asv(chosen: Sequence[str], patience: tuple[float, int], timing: bool = True) -> None:
             nonlocal record
             done, earlier = self.progress.done, log.read_bytes().count(b"\n")
 
@@ -450,8 +445,10 @@ class Runner:
             run = partial(session.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
             record = self.device.measure(record, session.cells, chosen, partial(run, patience=patience))
             advance()
-            # which round the new lines belong to; the others say it themselves
-            lines = [{"round": round_of(name_of(line)), **line} for line in logged(self.journal.work)]
+            # new lines are of the first round that a cell lacks, or of this one; the others say it themselves
+            lines = [
+                {"round": lacking.get(name_of(line), [job.round])[0], **line} for line in logged(self.journal.work)
+            ]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
         counted = {*session.cells.counted}
@@ -460,10 +457,10 @@ class Runner:
         if counting := [cell for cell in cells if cell in counted]:
             print("counting instructions: takes some minutes without output", flush=True)
             with meanwhile or contextlib.nullcontext():
-                asv(counting, allowance, lambda cell: job.round, timing=False)
+                asv(counting, allowance, timing=False)
         if timing := [cell for cell in cells if cell not in counted]:
             read_libraries(session.python)
-            asv(timing, allowance, lambda cell: job.round)
+            asv(timing, allowance)
         left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(with_samples(self.journal.lines(job.session, working=True)))
@@ -473,7 +470,7 @@ class Runner:
                 break
             begun = time.monotonic()
             self.progress.total += len(retaken)
-            asv(retaken, (left, len(retaken)), {cell: lost[0] for cell, lost in lacking.items()}.get)
+            asv(retaken, (left, len(retaken)))
             left -= time.monotonic() - begun
         session.record = replace(
             record,
