@@ -69,8 +69,7 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     if not runner.left:
         print("the run was complete: its results are filed")
         return
-    runner.planned = runner.rounds_of("")
-    cells, rounds = runner.open(runner.planned[0]).cells, plan.rounds
+    cells, rounds = runner.open(Job("", 0)).cells, plan.rounds
     for why, names in cells.unavailable.items():
         families = dict.fromkeys(name.partition(".")[0] for name in names)
         print(line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {why}"))
