@@ -84,10 +84,6 @@ class Suite:
     def results(self) -> Path:
         return self.root / RESULTS.relative_to(ROOT)
 
-    @property
-    def environments(self) -> Path:
-        return self.root / ENVIRONMENTS
-
     def asv(self, machine: str, patterns: Sequence[str], *options: str) -> list[str]:
         """Command line of asv run."""
         which = [f"{self.commit}^!"] if self.commit else []

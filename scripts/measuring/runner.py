@@ -347,9 +347,9 @@ class Runner:
             return suite.python, suite.installed()
         if self.here and environments.same(toolchain, self.here):
             return Path(sys.executable), self.here
-        ready = environments.is_ready(environments.directory(suite.environments, toolchain))
-        started = time.monotonic()
-        environment = environments.prepare(suite.environments, toolchain, self.keep)
+        root, started = suite.root / ENVIRONMENTS, time.monotonic()
+        ready = environments.is_ready(environments.directory(root, toolchain))
+        environment = environments.prepare(root, toolchain, self.keep)
         build = environments.installed_in(environment, toolchain)
         if not ready:
             print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
