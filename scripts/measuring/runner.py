@@ -308,17 +308,16 @@ class Runner:
             ahead = ledger.tagged()[tags[place + 1]] if place + 1 < len(tags) else None
             try:
                 if self.overdue(job):
-                    is_last = True
+                    ended.add(place)
                 elif self.take(job, installing(ahead, self.keep, self.here)) and not is_last:
                     self.between(self, job)
-                if is_last:
+                if is_last or place in ended:
                     print(summary_of(self.file(job)), flush=True)
             except LOST as error:
                 if not tag:
                     raise
                 print(cli.line(f"{tag} failed: {error}"), flush=True)
-                failed[tag], is_last = str(error), True
-            if is_last:
+                failed[tag] = str(error)
                 ended.add(place)
             if self.reference:  # it is needed again: its environment is to be the last to go
                 environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
