@@ -431,7 +431,8 @@ class Runner:
             patience = min(patience, max(record.waited, spare))
         patience = record.waited if self.hopeless(job) else patience
         started, left = time.monotonic(), patience - record.waited
-        log, lacking = self.journal.work / LOG, dict[str, list[int]]()
+        work, lacking = self.journal.work, dict[str, list[int]]()
+        log = work / LOG
 
         def asv(chosen: Sequence[str], patience: tuple[float, int], timing: bool = True) -> None:
             nonlocal record
@@ -441,13 +442,11 @@ class Runner:
                 if timing:  # what is counted takes another time
                     self.progress.at(done + min(log.read_bytes().count(b"\n") - earlier, len(chosen)))
 
-            run = partial(session.suite.measure, machine=plan.machine, place=self.journal.work, advance=advance)
-            record = self.device.measure(record, session.cells, chosen, partial(run, patience=patience))
+            run = partial(session.suite.measure, machine=plan.machine, place=work, advance=advance, patience=patience)
+            record = self.device.measure(record, session.cells, chosen, run)
             advance()
             # new lines are of the first round that a cell lacks, or of this one; the others say it themselves
-            lines = [
-                {"round": lacking.get(name_of(line), [job.round])[0], **line} for line in logged(self.journal.work)
-            ]
+            lines = [{"round": lacking.get(name_of(line), [job.round])[0], **line} for line in logged(work)]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
         counted = {*session.cells.counted}
@@ -460,7 +459,7 @@ class Runner:
         if timing := [cell for cell in cells if cell not in counted]:
             read_libraries(session.python)
             asv(timing, allowance)
-        left -= sum(line["waited"] for line in with_samples(logged(self.journal.work)))
+        left -= sum(line["waited"] for line in with_samples(logged(work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(with_samples(self.journal.lines(job.session, working=True)))
             lacking = run.lacking(range(job.round + 1))
