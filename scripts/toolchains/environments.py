@@ -189,16 +189,13 @@ def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
 def run(command: Sequence[str], seconds: float | None = None) -> str:
     """What a program such as pip printed; InstallError says why it failed, or that it took longer."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PIP_USER": "false"}
-    none, pipe, both = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    none, both = subprocess.DEVNULL, subprocess.STDOUT
     try:
-        done = subprocess.run(
-            command, env=env, stdin=none, stdout=pipe, stderr=both, text=True, errors="replace", timeout=seconds
-        )
+        return subprocess.check_output(command, env=env, stdin=none, stderr=both, errors="replace", timeout=seconds)
     except subprocess.TimeoutExpired:
         raise InstallError(f"{command[2]} took longer than {seconds:.0f} s") from None
-    if done.returncode:
-        raise InstallError(reason(done.stdout))
-    return done.stdout
+    except subprocess.CalledProcessError as failed:
+        raise InstallError(reason(failed.output)) from None
 
 
 def reason(output: str) -> str:
