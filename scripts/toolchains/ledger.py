@@ -78,12 +78,10 @@ class Toolchain:
     @property
     def date(self) -> str:
         """Day of the release that this commit stands for; of a nightly the day in its version."""
-        if self.history == "numpy":
-            return _releases()["numpy"].get(self.numpy, UNKNOWN_DATE)
         nightly = re.search(r"\.dev(20\d{2})(\d{2})(\d{2})", self.torch)
         if nightly:
             return "-".join(nightly.groups())
-        return _releases()["torch"].get(self.release, UNKNOWN_DATE)
+        return _releases()[self.history or "torch"].get(self.version, UNKNOWN_DATE)
 
     @property
     def tree(self) -> str:
