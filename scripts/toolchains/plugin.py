@@ -206,10 +206,6 @@ class ToolchainEnvironment(environment.Environment):
         """One name for all toolchains of a Python version, so that asv compares across them."""
         return f"toolchain-py{self._python}"
 
-    @classmethod
-    def matches(cls, python):
-        return python == f"{sys.version_info[0]}.{sys.version_info[1]}"
-
     def create(self):
         """Nothing yet: what is to be installed is known once asv names the commit."""
 
