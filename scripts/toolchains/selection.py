@@ -179,9 +179,7 @@ def target(name: str) -> Target:
     """What ``name`` is to be measured: "installed" (what this Python has), a Python, see ``python``, or a release, see
     ``release``. UserError where it is none of them.
     """
-    if name == INSTALLED:
-        return Path(sys.executable), ""
-    interpreter = python(name)
+    interpreter = Path(sys.executable) if name == INSTALLED else python(name)
     if interpreter:
         return interpreter, ""
     toolchain = release(name)
@@ -246,9 +244,8 @@ def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
             broken.append(path.name)
     matching = [path for path, tag in tags.items() if tag == name or (begins and path.name.startswith(begins[:8]))]
     if not matching:
-        there = (
-            f"there are results of {', '.join(sorted({*tags.values()}))}" if tags else "none of the results can be read"
-        )
+        measured = ", ".join(sorted(set(tags.values())))
+        there = f"there are results of {measured}" if tags else "none of the results can be read"
         hint = f"; could not read {', '.join(broken)}" if broken else ""
         raise UserError(f"{name} is no file, no directory and no toolchain with results: {there}{hint}")
     return matching
