@@ -149,10 +149,9 @@ def add(package: str, days: Mapping[str, str], seen: Collection[str] = ()) -> No
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
     """The toolchain of this torch and numpy: one of a history if torch is the package index's build and both match."""
-    for package in PACKAGES if from_index else ():
-        for known in history(package):
-            if (known.torch, known.numpy) == (torch.split("+")[0], numpy):
-                return Toolchain(torch, numpy, package)
+    for known in commits().values() if from_index else ():
+        if (known.torch, known.numpy) == (torch.split("+")[0], numpy):
+            return Toolchain(torch, numpy, known.history)
     return Toolchain(torch, numpy)
 
 
