@@ -18,7 +18,6 @@ import sys
 import sysconfig
 import time
 from collections.abc import Sequence
-from functools import partial
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -226,8 +225,7 @@ def toolchain(path: list[str] | None = None) -> Toolchain:
 
     ModuleNotFoundError where one is missing.
     """
-    find = importlib.util.find_spec if path is None else partial(PathFinder.find_spec, path=path)
-    spec = find("torch")
+    spec = importlib.util.find_spec("torch") if path is None else PathFinder.find_spec("torch", path)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("torch is not installed in this Python")
     # torch/version.py is written by torch's build: the package metadata of a CUDA wheel leaves the variant out
