@@ -154,7 +154,7 @@ def used(environment: Path) -> None:
         (environment / READY).touch()
 
 
-def clean_up(root: Path, limit: int) -> list[Path]:
+def clean_up(root: Path, limit: int) -> None:
     """Remove the least recently used environments until at most ``limit`` are left, and what was half made.
 
     What another process installs or uses stays.
@@ -162,14 +162,11 @@ def clean_up(root: Path, limit: int) -> list[Path]:
     made = [path for path in root.glob("py*-torch-*") if path.is_dir()]
     whole = [path for path in made if (path / READY).is_file()]
     whole.sort(key=lambda path: (path / READY).stat().st_mtime_ns)
-    gone = []
     for path in [path for path in made if path not in whole] + whole[: max(0, len(whole) - max(0, limit))]:
         lock = _locked(path, alone=True)
         if lock is not None:
             shutil.rmtree(path, ignore_errors=True)
-            gone.append(path)
             os.close(lock)
-    return gone
 
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
