@@ -9,8 +9,8 @@
 Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to check.
 """
 
-import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,19 +21,17 @@ import cli
 from cli import Parser, UserError
 
 # Name -> module and function of checking
-CHECKS = {"timing": "planted.timing", "noise": "planted.noise", "advice": "advice.main", "history": "history.main"}
+CHECKS = {"timing": "planted:timing", "noise": "planted:noise", "advice": "advice:main", "history": "history:main"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
-    if name not in CHECKS:
-        parser = Parser(__doc__)
-        parser.add_argument("what", choices=CHECKS)
-        parser.parse_args([name])
+    parser = Parser(__doc__)
+    parser.add_argument("what", choices=CHECKS)
+    parser.parse_args([name])
     if name == "advice" and not hasattr(os, "fork"):
         raise UserError("this check forks processes, which this system cannot")
-    module, _, function = CHECKS[name].partition(".")
-    return int(getattr(importlib.import_module(f"checking.{module}"), function)(rest))
+    return int(pkgutil.resolve_name(f"checking.{CHECKS[name]}")(rest))
 
 
 if __name__ == "__main__":
