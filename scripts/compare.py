@@ -76,26 +76,21 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or environments.machine_name()
-    plan = runner.Plan(machine, chosen.profile, chosen.only, runner.ROUNDS, command=command(chosen))
+    plan = runner.Plan(machine, chosen.profile, chosen.only, runner.ROUNDS, command=chosen.command)
     first, second = runner.measure_sides(targets, plan, again)
     return str(first), str(second)
 
 
-def command(chosen: argparse.Namespace) -> str:
-    """The command that was given, to be printed beside what it gave."""
-    return shlex.join(["python", "scripts/compare.py", *chosen.given])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
-    chosen.given = list(sys.argv[1:] if argv is None else argv)
+    # As it was given, to be printed beside what it gave
+    chosen.command = shlex.join(["python", "scripts/compare.py", *(sys.argv[1:] if argv is None else argv)])
     if chosen.figure:
         check_writable("--figure", chosen.figure)
     from analysis.comparison import compare_named
     from analysis.verdicts import Settings
 
-    same = ("only", "min_effect", "equivalence", "fdr", "min_decided", "across_machines")
-    settings = Settings(**{name: getattr(chosen, name) for name in same})
+    settings = Settings(**{name: getattr(chosen, name) for name in Settings.__dataclass_fields__})
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
@@ -106,9 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pages import comparison_words
 
     if chosen.format == "json":
-        sys.stdout.write(comparison_words.as_json(comparison, command(chosen)))
+        sys.stdout.write(comparison_words.as_json(comparison, chosen.command))
     elif chosen.format == "markdown":
-        sys.stdout.write(comparison_words.markdown(comparison, chosen.all, command(chosen)))
+        sys.stdout.write(comparison_words.markdown(comparison, chosen.all, chosen.command))
     else:
         comparison_words.terminal(comparison, chosen.all, sys.stdout)
     if chosen.figure:
