@@ -111,9 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:  # pandas missing, or too new for the numpy that was measured
         message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(message) from None
-    built = []
-    for machine in machines(chosen.results) if chosen.machine is None else [chosen.machine]:
-        built.append(build(chosen.results, machine, chosen.output))
+    names = machines(chosen.results) if chosen.machine is None else [chosen.machine]
+    built = [build(chosen.results, name, chosen.output) for name in names]
     if chosen.machine is None:  # not after a run: it changes no committed file
         over_machines(built, chosen.output)
     for page, path in chain(*(each.pages for each in built)):  # last: whoever reads this may go, as head does
