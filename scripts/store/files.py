@@ -154,20 +154,16 @@ def only_file(path: Path) -> bool:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file of results, decompressed; ValueError above MOST, or where compressed ones are cut off."""
+    """The bytes of a file of results, decompressed; ValueError above MOST, or where compressed ones are cut off, and
+    zlib.error where they are no such."""
     with path.open("rb") as file:
         held = file.read(MOST + 1)
-    whole = True
-    if path.name.endswith(MEASUREMENTS):
-        packed = zlib.decompressobj(wbits=31)
-        try:
-            held = packed.decompress(held, MOST + 1)
-        except zlib.error as error:
-            raise ValueError(error) from None
-        whole = packed.eof and not packed.unused_data
+    packed = zlib.decompressobj(wbits=31) if path.name.endswith(MEASUREMENTS) else None
+    if packed:
+        held = packed.decompress(held, MOST + 1)
     if len(held) > MOST:
         raise ValueError(f"it holds more than {MOST >> 20} MiB")
-    if not whole:
+    if packed and (not packed.eof or packed.unused_data):
         raise ValueError("it ends before its end, or goes on behind it")
     return held
 
@@ -191,7 +187,7 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except BROKEN as error:
+    except (*BROKEN, zlib.error) as error:
         raise BrokenFile(path, f"is broken ({error})") from None
 
 
@@ -349,12 +345,10 @@ def export(
             params = run.get_result_params(name)
             cells = _cells(run, name)
             value = list(run.get_result_value(name, params))
-            samples: list[Any] = [None] * len(cells)
-            number: list[int | None] = [None] * len(cells)  # None: asv leaves a cell's statistics as they are
+            taken = [known.get(cell, (None, None)) for cell in cells]  # None: asv leaves their statistics as they are
             for place, cell in enumerate(cells):
                 if cell in known:
-                    samples[place], number[place] = known[cell]
-                    value[place] = statistics.median(samples[place])
+                    value[place] = statistics.median(known[cell][0])
                 elif cell in skipped:
                     value[place] = math.nan
             # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
@@ -366,7 +360,7 @@ def export(
             }
             both.add_result(
                 {"name": name, "version": run.benchmark_version[name], "params": params},
-                BenchmarkResult(value, samples, number, 0, "", None),
+                BenchmarkResult(value, [own for own, _ in taken], [number for _, number in taken], 0, "", None),
                 started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
                 duration=run.duration.get(name),
                 record_samples=False,
