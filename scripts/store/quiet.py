@@ -64,13 +64,12 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
     least = [max(HELD * len(part), 1) for part in parts]
     holding = [_at_level(part, part) >= few for part, few in zip(parts, least)]
     begins = sorted(part[held.argmax()] if held.any() else part[-1] for part, held in zip(parts, holding))
-    recur = (
-        begin
-        for begin in begins
-        if sum(_at_level(part, begin) >= few for part, few in zip(parts, least)) >= RECURS * count
-    )
+
+    def recurs(begin: float) -> bool:
+        return bool(sum(_at_level(part, begin) >= few for part, few in zip(parts, least)) >= RECURS * count)
+
     reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, least))[math.ceil(RECURS * count) - 1]
-    begin = next(recur, math.inf)
+    begin = next(filter(recurs, begins), math.inf)
     if begin > reached * math.exp(near):
         begin = reached
     found = float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
@@ -104,7 +103,6 @@ class Run:
         behind = [
             first + sample
             for first, line in zip(self._first, lines)
-            if line["waits"]
             for sample in line["waits"]
             if sample < len(line["seconds"])
         ]
