@@ -148,13 +148,11 @@ def _line(name: str, params: tuple[Any, ...]) -> Line | None:
     benchmark.samples_per_process = [samples_per_process(params[-1])]
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file, contextlib.redirect_stdout(io.StringIO()):
         os.environ[LOG_VARIABLE] = file.name  # asv says on stdout what it skips
-        try:
-            if benchmark.do_setup():
-                return None
-            benchmark.run(*params)
-        except NotImplementedError:
-            return None
-        return json.loads(file.readlines()[-1])
+        with contextlib.suppress(NotImplementedError):
+            if not benchmark.do_setup():
+                benchmark.run(*params)
+                return json.loads(file.readlines()[-1])
+    return None
 
 
 def regrets(readings: Floats) -> list[float]:
