@@ -42,10 +42,8 @@ def plain_of(of: Any, loaded: Any) -> Any:
         return tuple(plain_of(None, value) for value in loaded)
     if not isinstance(loaded, dict):
         return loaded
-    if not is_dataclass(of):
-        return {name: plain_of(None, value) for name, value in loaded.items()}
-    own = {each.name: each.type for each in fields(of)}
-    return {name: plain_of(own.get(name), value) for name, value in loaded.items() if value is not None}
+    own = {each.name: each.type for each in fields(of)} if is_dataclass(of) else {}
+    return {name: plain_of(own.get(name), value) for name, value in loaded.items() if value is not None or not own}
 
 
 Line = Mapping[str, Any]  # of a file of measurements: one process, or what was counted of a cell; see files.py
