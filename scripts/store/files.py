@@ -352,12 +352,8 @@ def export(
                 elif cell in skipped:
                     value[place] = math.nan
             # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
-            there = set(_cells(both, name))
-            of_run = {
-                place
-                for place, cell in enumerate(cells)
-                if cell in known or cell in tried or value[place] is None or cell not in there
-            }
+            stay = set(_cells(both, name)).difference(known, tried)
+            of_run = {place for place, cell in enumerate(cells) if cell not in stay or value[place] is None}
             both.add_result(
                 {"name": name, "version": run.benchmark_version[name], "params": params},
                 BenchmarkResult(value, [own for own, _ in taken], [number for _, number in taken], 0, "", None),
