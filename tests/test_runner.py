@@ -377,19 +377,22 @@ def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
 @pytest.fixture
 def history(toy_asv, tmp_path, monkeypatch):
     """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
-    toy_asv()
+    asv = toy_asv()
     monkeypatch.setattr(measuring, "ROOT", tmp_path)
     monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
     monkeypatch.setattr(measuring.Runner, "file_failure", lambda *arguments: None)
 
-    def measure(*tags, fails=(), **more):
+    def measure(*tags, fails=(), rounds=1, counted=False, **more):
+        if counted:
+            asv.benchmarks = {pretended.NAME: {**pretended.TOY, "type": "track", "repeated": True}}
+
         def prepare(root, toolchain, keep):
             if toolchain.tag in fails:
                 raise environments.InstallError("no wheel")
             return root
 
         monkeypatch.setattr(environments, "prepare", prepare)
-        made = pretended.runner(tmp_path, 1, tags=tags, **more)
+        made = pretended.runner(tmp_path, rounds, tags=tags, **more)
         made.sides = {}
         made.journal.save(made.plan)
         failed = made.measure()
@@ -412,6 +415,11 @@ def test_the_first_that_can_be_measured_is_the_reference(history):
     assert list(failed) == [OLD] and filed == [NEW, MIDDLE, f"{NEW}-{AGAIN}"]
     failed, filed = history(OLD, NEW, MIDDLE)
     assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
+
+
+def test_of_counts_alone_the_reference_has_nothing_to_take_again(history):
+    """Nothing drifts; it ends all the same."""
+    assert history(OLD, NEW, rounds=2, counted=True) == ({}, [OLD, NEW, f"{OLD}-{AGAIN}"])
 
 
 def test_one_release_has_no_reference(history):

@@ -158,6 +158,7 @@ def indexed(folder, days, yanked=()):
 
 CAME = {"2.3.0": "2024-04-24", "2.3.1": "2024-06-05", "2.4.0": "2024-07-24"}
 UNDATED = dict.fromkeys(("2.3.0", "2.4.0"), "1980-01-01")
+NO_DAY = {"2.3.0": "2024-04-24", "2.4.0": "2026-13-45"}  # written down, it would break the ledger
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,7 @@ UNDATED = dict.fromkeys(("2.3.0", "2.4.0"), "1980-01-01")
         (CAME, (), ["2.3.1", "2.4.0"], None),
         (CAME, ("2.4.0",), ["2.3.1"], None),
         (UNDATED, (), ["2.4.0"], ["2.4.0"]),
+        (NO_DAY, (), ["2.4.0"], ["2.4.0"]),
         ({"2.3.0": "2024-04-24"}, (), [], None),
     ],
 )

@@ -396,7 +396,8 @@ class Runner:
     def overdue(self, job: Job) -> bool:
         """Whether it would end too late with this round; says so."""
         record = self.journal.record(job.session)
-        late = record and record.seconds * (1 + 1 / record.rounds) > PROFILES[self.plan.profile].longest
+        pace = record.seconds / record.rounds if record and record.rounds else 0.0
+        late = record and record.seconds + pace > PROFILES[self.plan.profile].longest
         if not late or not self.hopeless(job):
             return False
         print(

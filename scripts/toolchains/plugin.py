@@ -7,6 +7,7 @@ asv compares results of one environment only, and gives every version in its own
 
 import json
 import os
+import platform
 import shutil
 import sys
 from itertools import accumulate
@@ -191,6 +192,8 @@ class ToolchainEnvironment(environment.Environment):
     tool_name = "toolchain"
 
     def __init__(self, conf, python, requirements, tagged_env_vars):
+        if python != platform.python_version().rpartition(".")[0]:
+            raise environment.EnvironmentUnavailable(f"Python {python}: start asv with that Python")
         # asv's constructor uses these before it sets them
         self._python, self._requirements = python, requirements
         super().__init__(conf, python, requirements, tagged_env_vars)

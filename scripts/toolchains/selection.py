@@ -30,7 +30,6 @@ from .ledger import Toolchain
 INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
 JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
-DAY = re.compile(r"\d{4}-\d\d-\d\d")
 SECONDS = 300  # that pip, or a place, may take to answer
 
 
@@ -122,6 +121,13 @@ def wheels(listed: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     return by_version
 
 
+def is_day(text: str) -> bool:
+    """Whether it is a day of the calendar, as releases.json has them."""
+    with contextlib.suppress(ValueError):
+        return bool(datetime.strptime(text, "%Y-%m-%d"))
+    return False
+
+
 def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
     """The final releases that came after those that are known, in order: the next of a minor release, or a later one.
 
@@ -145,7 +151,7 @@ def update(today: str = "") -> list[Toolchain]:
         versions, places = offered(package)
         fresh = since([toolchain.version for toolchain in ledger.history(package)], versions)
         listed = wheels(file for place in places for file in files_at(place)) if fresh else {}
-        known = {version: [day for day in days if DAY.fullmatch(day)] for version, days in listed.items()}
+        known = {version: [day for day in days if is_day(day)] for version, days in listed.items()}
         days = {version: min(dates) for version, dates in known.items() if dates}
         if len(days) > 1 == len(set(days.values())):  # so says an index that does not know them
             days = {}
