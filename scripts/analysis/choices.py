@@ -19,7 +19,7 @@ another.
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,7 +141,7 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
     places = {"place": cells["kind"].map(KINDS.index), "later": ~cells["leads"]}
     places["then"] = cells["seconds"].where(places["later"], 0.0)
     cells = cells.assign(**places).sort_values([*AT, "place", "later", "then", "order"], kind="stable")
-    cells["part"] = _parts(cells)
+    cells = cells.join(_parts(cells).rename("part"), on=AT)
     return cells.drop(columns=["candidate", "wanted", "taken", "place", "later", "then"])
 
 
@@ -153,14 +153,10 @@ def _taken(cells: pd.DataFrame) -> pd.DataFrame:
     but it is not chosen for that size alone if another route has a quiet process.
     """
     good = _good(cells)
-    runs: dict[Any, int] = {}
-    run, before, common = -1, -1, set[str]()
-    for (number, nbytes), routes in good.groupby(AT)["route"].agg(set).items():
-        if number != before or not common & routes:
-            run, common = run + 1, routes
-        before, common, runs[number, nbytes] = number, common & routes, run
+    routes = good.groupby(AT)["route"].agg(set)
+    run = _runs(routes.index.get_level_values("number"), routes)
     often = good.groupby(["number", "route"])["nbytes"].transform("size")
-    good = good.assign(run=[runs[at] for at in zip(good["number"], good["nbytes"])], often=often, sizes=1)
+    good = good.assign(often=often, sizes=1).join(run.rename("run"), on=AT)
     added = {"sizes": "sum", "quiet": "any", "often": "first", "behind": "sum", "order": "first"}
     each = good.groupby(["run", "route"], as_index=False).agg(added)
     # what the sizes of a run have in common is good at most of them: all
@@ -178,17 +174,22 @@ def _good(cells: pd.DataFrame) -> pd.DataFrame:
     return good.assign(behind=np.log(ratio).clip(lower=0.0))[near]
 
 
-def _parts(ranked: pd.DataFrame) -> list[int]:
-    """``part`` of each of the rows."""
+def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
+    """``part`` of each need and size."""
+    best = ranked[ranked["kind"] == BEST].set_index(AT)["route"]
     led = ranked[(ranked["kind"] == CONDITION) & ranked["leads"]].groupby(AT)["route"].agg(set).to_dict()
-    parts: dict[Any, int] = {}
-    part, before, common = -1, (-1, ""), set[str]()
-    for number, nbytes, route in ranked.loc[ranked["kind"] == BEST, [*AT, "route"]].itertuples(index=False):
-        leaders, now = led.get((number, nbytes), set[str]()), (number, route)
-        if now != before or not (common & leaders or common == leaders == set()):
-            part, common = part + 1 if number == before[0] else 0, leaders
-        before, common, parts[number, nbytes] = now, common & leaders, part
-    return [parts[at] for at in zip(ranked["number"], ranked["nbytes"])]
+    leaders = pd.Series([led.get(at, set[str]()) for at in best.index], best.index, dtype=object)
+    return _runs(zip(best.index.get_level_values("number"), best), leaders)
+
+
+def _runs(keys: Iterable[Any], sets: "pd.Series[Any]") -> "pd.Series[int]":
+    """The number of the run that each of these belongs to: neighbours with one key whose sets have something in common,
+    all of them, or are all empty."""
+    begins, before, common = list[bool](), None, set[str]()
+    for key, own in zip(keys, sets):
+        begins.append(key != before or not (common & own or common == own == set()))
+        before, common = key, own if begins[-1] else common & own
+    return pd.Series(begins, sets.index, dtype=int).cumsum()
 
 
 # --- needs ------------------------------------------------------------------------------------------------------------
