@@ -424,7 +424,7 @@ def _effects(results: Results, cells: pd.DataFrame) -> list[Effect]:
     found += [(gain, each.setting, each.caution) for each in advised(results, cells) for gain in each.gains]
     effects = []
     for each, *setting in found:
-        cell, promise = each.cell, each.cell.declared.speaks_for
+        cell, promise = each.slow, each.slow.declared.speaks_for
         alike = [one.expression for one in results.contracts.values() if promise and getattr(one, promise)]
         effects.append(Effect(cell.route, cell.nbytes, each.factor, (cell.route, *alike), *setting))
     return effects

@@ -11,7 +11,7 @@ Placement: some routes take longer where a source and its buffer lie as neighbou
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,15 +171,17 @@ GAIN = 1.5
 
 @dataclass(frozen=True)
 class Gain:
-    """A route with a setting and without. kept: bytes that the process has more of afterwards; None: not counted."""
+    """A route at one size in the way that takes longer, and in the other: without a setting and with it, or between
+    neighbours and between arrays that lie apart. kept: bytes that the process has more of afterwards; None: not
+    counted."""
 
-    cell: Row
-    without: Row
-    kept: float | None
+    slow: Row
+    fast: Row
+    kept: float | None = None
 
     @property
     def factor(self) -> float:
-        return float(self.without.seconds / self.cell.seconds)
+        return float(self.slow.seconds / self.fast.seconds)
 
 
 @dataclass(frozen=True)
@@ -199,12 +201,7 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
     for _, of_route in cells[cells["role"] == Role.SETTINGS].groupby(["benchmark", "route"], sort=False):
         here = at_usual_size(of_route, "setting")
-        gaining = {
-            cell.parameters["setting"]: Gain(
-                cell, other, kept.get(cell.cell.replace(cell.benchmark, f"{cell.declared.group}.track_kept"))
-            )
-            for cell, other in _gaining(here)
-        }
+        gaining = _gaining(here, kept)
         busy = not here["quiet"].all()
         common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
         if common:
@@ -214,53 +211,43 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     advice = []
     for (setting, *ties), each, busy in groups:
         gains = tuple(gaining[setting] for gaining in each)
-        caution = gains[0].cell.declared.settings[setting]
+        caution = gains[0].fast.declared.settings[setting]
         advice.append(Advised(setting, caution, gains, tuple(ties), busy))
     return advice
 
 
-def _gaining(cells: pd.DataFrame) -> list[tuple[Row, Row]]:
-    """Of one route at one size: the quiet cells of the settings that gain enough and are as good as any, in the
-    family's order, each with the one without a setting."""
+def _gaining(cells: pd.DataFrame, kept: Mapping[str, float]) -> dict[str, Gain]:
+    """Of one route at one size: the settings that gain enough and are as good as any, of quiet cells, in the family's
+    order. kept: see ``Gain``, by the name of its cell."""
     declared, cells = cells["declared"].iloc[0], cells[cells["quiet"]]
     settings = cells["parameters"].map(lambda own: own["setting"])
     without = next(cells[settings == declared.beside["setting"]].itertuples(), None)
     if without is None:
-        return []
+        return {}
     # of the entries: benchmarks.json sorts what is advised by its letters
     candidates = cells.assign(place=settings.map(lambda setting: declared.nth("setting", setting)))
     good = unbeaten(candidates[settings.isin([*declared.settings])].sort_values("place"))
-    gains = slower(pd.DataFrame([without]), good, GAIN - 1)
-    return [(cell, without) for cell in good[gains].itertuples()]
+    good = good[slower(pd.DataFrame([without]), good, GAIN - 1)]
+    counts = [kept.get(name.replace(without.benchmark, f"{declared.group}.track_kept")) for name in good["cell"]]
+    gains = (Gain(without, *each) for each in zip(good.itertuples(), counts))
+    return {gain.fast.parameters["setting"]: gain for gain in gains}
 
 
 # --- neighbours in memory ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Slowed:
-    """A route between neighbours, and between arrays that lie apart: of all sizes that where it costs most."""
-
-    cell: Row
-    apart: Row
-
-    @property
-    def factor(self) -> float:
-        return float(self.cell.seconds / self.apart.seconds)
-
-
-def between_neighbours(cells: pd.DataFrame) -> list[Slowed]:
+def between_neighbours(cells: pd.DataFrame) -> list[Gain]:
     """The routes and sizes that are decided to be more than GAIN times as fast apart, where both were quiet."""
     each = beside(cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]].itertuples())
     pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
     cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
-    return [Slowed(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower]
+    return [Gain(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower]
 
 
-def slowed(cells: pd.DataFrame) -> list[Slowed]:
+def slowed(cells: pd.DataFrame) -> list[Gain]:
     """The same, of each route the size at which it costs most."""
-    worst: dict[tuple[str, str], Slowed] = {}
+    worst: dict[tuple[str, str], Gain] = {}
     for pair in between_neighbours(cells):
-        key = pair.cell.benchmark, pair.cell.route
+        key = pair.slow.benchmark, pair.slow.route
         worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.factor)
     return list(worst.values())

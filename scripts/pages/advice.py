@@ -31,7 +31,7 @@ from analysis.choices import (
     priced,
     uses,
 )
-from analysis.findings import Advised, Slowed
+from analysis.findings import Advised, Gain
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, Route
 
@@ -144,7 +144,7 @@ def setting(advised: Advised) -> Box:
     return Box(title, (Take("", advised.setting, cost),), notes=tuple(notes))
 
 
-def neighbours(copies: Sequence[Slowed]) -> Box:
+def neighbours(copies: Sequence[Gain]) -> Box:
     """That a copy takes longer where its arrays lie as neighbours do, and what to do about it."""
     title, avoided, *lines = show.prose("settings", "neighbours", copies=copies)
     return Box(title, lines=tuple(lines), notes=(avoided,))
