@@ -111,8 +111,7 @@ def cells_of(results: Results) -> pd.DataFrame:
         spread=(memory != ALIAS) & ~by_element & (elements >= PARALLEL),
         credible=~waited | (nbytes <= FASTEST * timed["seconds"]),
     )
-    table = table.astype(dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool))
-    table = table.astype({"processes": int})
+    table = table.astype(dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool) | {"processes": int})
     return table.reset_index(drop=True).join(evidence_of(table, timed, results))
 
 

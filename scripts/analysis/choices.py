@@ -238,9 +238,7 @@ def choices(cells: pd.DataFrame) -> pd.DataFrame:
     needed = _needed(cells)
     kept = needed.groupby([*NEED])["keeps"].transform("any")
     table = rank(needed[kept | (needed["goal"] != "")], NEED)  # else all change it
-    first = table.drop_duplicates("number")[["number", *NEED]]
-    needs = {number: Need(*need) for number, *need in first.itertuples(index=False)}
-    return table.assign(need=table["number"].map(needs))
+    return table.assign(need=[Need(*need) for need in table[[*NEED]].itertuples(index=False)])
 
 
 def _needed(cells: pd.DataFrame) -> pd.DataFrame:
@@ -578,7 +576,7 @@ def _in_order(good: pd.DataFrame) -> pd.DataFrame:
     good = good.assign(first=first, unknown=good["once"].isna(), alike=good["kind"].ne(SLOWER) & free)
     good = good.sort_values(["first", "unknown", "total"], kind="stable")
     kinds = np.where(good["kind"] == UNDECIDED, UNDECIDED, np.where(good.pop("alike").cummin(), TIE, SLOWER))
-    return good.drop(columns=["first", "unknown"]).assign(kind=[BEST, *kinds[1:]] if len(kinds) else [])
+    return good.drop(columns=["first", "unknown"]).assign(kind=[BEST, *kinds[1:]])
 
 
 def effects_on(best: Any, case: Case, known: Known) -> list[Effect]:
