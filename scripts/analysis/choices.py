@@ -20,7 +20,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +71,7 @@ from .cells import (
     usual_dtype,
     with_threads,
 )
-from .findings import advised, between_neighbours
+from .findings import Gain, advised, between_neighbours
 from .results import Results, load_files, newest
 
 NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
@@ -306,8 +306,8 @@ class Effect(NamedTuple):
     nbytes: int
     factor: float
     routes: tuple[str, ...]
-    setting: str = ""
-    caution: str = ""
+    setting: str
+    caution: str
 
 
 @dataclass(frozen=True)
@@ -324,8 +324,8 @@ class Known:
     run: Record
     rows: pd.DataFrame
     limit: "pd.Series[float]"
-    effects: Sequence[Effect] = ()
-    dtypes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    effects: Sequence[Effect]
+    dtypes: Mapping[str, Mapping[str, str]]
 
     @property
     def threads(self) -> int:
@@ -418,7 +418,7 @@ def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFr
 def _effects(results: Results, cells: pd.DataFrame) -> list[Effect]:
     """What settings gain, and what placement costs; said of the routes, too, that make the promise which the family
     declares."""
-    found: list[tuple[Any, str, str]] = [(each, "", "") for each in between_neighbours(cells)]
+    found: list[tuple[Gain, str, str]] = [(each, "", "") for each in between_neighbours(cells)]
     found += [(gain, each.setting, each.caution) for each in advised(results, cells) for gain in each.gains]
     effects = []
     for each, *setting in found:
