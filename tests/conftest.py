@@ -274,10 +274,10 @@ def ledger_of(tmp_path, monkeypatch):
 
 @pytest.fixture
 def toy_asv(monkeypatch):
-    """Have asv be one of ours, see pretended.py: call it with what its processes log."""
+    """Have asv be one of ours, see pretended.py, none of whose processes is noisy."""
     import pretended
 
-    return lambda *arguments, **more: pretended.Asv(monkeypatch, *arguments, **more)
+    return pretended.Asv(monkeypatch)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import kills
 import pretended
@@ -32,13 +33,13 @@ from toolchains import environments, ledger
 
 
 @pytest.fixture
-def taken(toy_asv, tmp_path, monkeypatch):
+def taken(tmp_path, monkeypatch):
     """A function: rounds of an asv as ``slow(cell, attempt)`` says; that asv, and the runner before it files."""
 
-    def take(slow=lambda cell, attempt: False, rounds=1, took=0.1, seconds=1000.0, planned=0, named=()):
+    def take(slow=lambda cell, attempt: False, rounds=1, took=0.1, seconds=1000.0, named=()):
         shutil.rmtree(tmp_path, ignore_errors=True)
         monkeypatch.setattr(measuring, "PATIENCE", seconds / len(CELLS) / rounds)
-        ran, made = toy_asv(slow, took), pretended.runner(tmp_path, planned or rounds)
+        ran, made = pretended.Asv(monkeypatch, slow, took), pretended.runner(tmp_path, rounds)
         made.planned = [Job("", number, cells=tuple(named)) for number in range(rounds)]
         for job in made.planned:
             made.take(job)
@@ -77,9 +78,8 @@ def test_what_was_noisy_gets_another_process_as_long_as_the_budget_allows(taken,
     assert [count for count, _ in ran.calls][: len(calls)] == calls
     assert runner.progress.done == runner.progress.total == sum(count for count, _ in ran.calls)
     record = runner.journal.record("installed")
-    assert record.rounds == how.get("rounds", 1) and {each["round"] for each in lines(runner)} == {
-        *range(record.rounds)
-    }
+    assert record.rounds == how.get("rounds", 1)
+    assert {each["round"] for each in lines(runner)} == set(range(record.rounds))
 
 
 def test_another_process_is_of_the_round_that_was_noisy(taken):
@@ -119,10 +119,10 @@ def test_a_quick_run_waits_for_what_its_time_leaves_and_ends_early_where_the_mac
     noisy, longest, patience, toy_asv, tmp_path, monkeypatch
 ):
     """One cell in five is quiet, or a level that all have would be the machine's."""
-    ran = toy_asv(lambda cell, attempt: noisy(cell, attempt) and CELLS.index(cell) % 5 > 0)
+    toy_asv.slow = lambda cell, attempt: noisy(cell, attempt) and CELLS.index(cell) % 5 > 0
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, (Rule(r"toy\..*"),), longest=longest))
     made = pretended.run(tmp_path, 3)
-    assert [round(each) for count, each in ran.calls if count == len(CELLS)] == patience
+    assert [round(each) for count, each in toy_asv.calls if count == len(CELLS)] == patience
     assert made.journal.filed() == ["installed"]
 
 
@@ -134,15 +134,14 @@ def test_cells_that_never_were_quiet_come_first(taken):
 
 
 def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkeypatch):
-    ran = toy_asv()
     rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", rounds=1, number=[9])
     counts = {**pretended.TOY, "name": "toy.Counts", "type": "track", "repeated": True}  # at another speed
-    ran.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}, "toy.Counts": counts}
+    toy_asv.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}, "toy.Counts": counts}
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
     made = pretended.runner(tmp_path, 3)
     made.planned = made.rounds_of("")
     shown = [(made.take(job), made.progress.done)[1] for job in made.planned]
-    assert [count for count, _ in ran.calls if count] == [2, 1, 1]
+    assert [count for count, _ in toy_asv.calls if count] == [2, 1, 1]
     assert shown == [2, 3, 4] and made.progress.total == 4
 
 
@@ -153,7 +152,7 @@ def test_libraries_are_read_anew_before_each_round(taken):
 
 def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv, tmp_path):
     """An installation, say: it would disturb what is timed. Beside an earlier session nothing is counted."""
-    ran, installing, during = toy_asv(), [], []
+    ran, installing, during = toy_asv, [], []
     ran.benchmarks["toy.Counts"] = {**pretended.TOY, "name": "toy.Counts", "type": "track", "repeated": True}
     made = pretended.runner(tmp_path, 2)
     measure = ran.measure
@@ -221,7 +220,6 @@ def check_whole(place, rounds=2):
 
 def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
     """Killed after its last round, before that was filed; then begun anew."""
-    toy_asv()
     made = pretended.runner(tmp_path, 2)
     made.journal.save(made.plan)
     made.take(Job("", 0))
@@ -239,7 +237,6 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, disk):
     """At every change that a run makes to a file, and then gone on with."""
     if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
-    toy_asv()
     event, stopped, campaigns = 0, True, 0
     with tempfile.TemporaryDirectory(dir=disk) as base:
         while stopped or campaigns < KILLS / 100:
@@ -259,7 +256,6 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, disk):
 
 def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
     """`asv run` during a run: its cells are merged with what is filed now, not with what was when the run began."""
-    toy_asv()
     made = pretended.runner(tmp_path)
     made.take(Job("", 0, cells=tuple(CELLS[:30])))
     pretended.file_by_asv(made.sides[""].results, "box", {CELLS[40]: 5.0})
@@ -276,7 +272,6 @@ def filed_in(place):
 
 
 def test_filing_twice_changes_nothing(toy_asv, tmp_path, monkeypatch):
-    toy_asv()
     for day in (25, 26):
         made = pretended.runner(tmp_path, 2, day)
         for job in made.rounds_of(""):
@@ -292,7 +287,6 @@ def test_filing_twice_changes_nothing(toy_asv, tmp_path, monkeypatch):
 
 def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
     """It has fewer processes a cell, so it replaces none; as many of them do."""
-    toy_asv()
     found = []
     for day, rounds in ((23, 2), (24, 1), (25, 3)):
         pretended.run(tmp_path, rounds, day).journal.forget()
@@ -303,7 +297,6 @@ def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
 
 def test_what_there_is_can_be_filed(toy_asv, tmp_path):
     """--resume with as many rounds as are whole."""
-    toy_asv()
     made = pretended.runner(tmp_path, 4)
     with pytest.raises(UserError, match="^nothing was measured of installed so far$"):
         made.file(Job("", 0))
@@ -314,15 +307,10 @@ def test_what_there_is_can_be_filed(toy_asv, tmp_path):
 
 
 def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
-    toy_asv()
     made = pretended.runner(tmp_path, 2)
     made.take(Job("", 0))
-
-    def full(path, *arguments, **more):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patched, pytest.raises(OSError, match="space"):
-        patched.setattr(Path, "write_text", full)
+        patched.setattr(Path, "write_text", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
         made.take(Job("", 1))
     assert list(made.journal.rounds("installed")) == [0]
     pretended.run(tmp_path, 2)
@@ -335,7 +323,6 @@ def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
 @pytest.mark.parametrize("file", ["run.json", "plan.json"])
 def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
     """Not taken for a new run, which would measure all of it again without a word."""
-    toy_asv()
     made = pretended.runner(tmp_path)
     made.journal.save(made.plan)
     made.take(Job("", 0))
@@ -377,14 +364,13 @@ def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
 @pytest.fixture
 def history(toy_asv, tmp_path, monkeypatch):
     """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
-    asv = toy_asv()
     monkeypatch.setattr(measuring, "ROOT", tmp_path)
     monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
     monkeypatch.setattr(measuring.Runner, "file_failure", lambda *arguments: None)
 
     def measure(*tags, fails=(), rounds=1, counted=False, **more):
         if counted:
-            asv.benchmarks = {pretended.NAME: {**pretended.TOY, "type": "track", "repeated": True}}
+            toy_asv.benchmarks = {pretended.NAME: {**pretended.TOY, "type": "track", "repeated": True}}
 
         def prepare(root, toolchain, keep):
             if toolchain.tag in fails:
@@ -469,12 +455,12 @@ def test_drift_is_later_over_sooner():
 
 
 @pytest.fixture
-def sides(toy_asv, tmp_path, monkeypatch):
+def sides(tmp_path, monkeypatch):
     """A function: measure both sides, whose cells are noisy as it is said; the jobs in order: side, round and cells."""
 
     def collect(noisy=lambda cell, attempt: False):
         monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: 0.0))
-        toy_asv(noisy)
+        pretended.Asv(monkeypatch, noisy)
         made_of = {side: Suite(tmp_path / side) for side in measuring.SIDES}
         made = measuring.Runner(Journal(tmp_path / "journal"), pretended.plan(4), sides=made_of)
         order, take = [], made.take
@@ -505,7 +491,7 @@ def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(sides):
     assert measuring.unpaired({"a": [1, 2], "never": []}, {"a": [2], "never": [1]}, 2) == {"a"}
 
 
-def test_more_rounds_end_in_time(sides, monkeypatch):
+def test_more_rounds_end_in_time(monkeypatch):
     """What finds no pair takes half as long again as the rounds did, and a round at most."""
     clock = iter([0, 100, 110, 140, 160])  # begun, after the rounds, before each of the others
     monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -519,7 +505,7 @@ def test_more_rounds_end_in_time(sides, monkeypatch):
     assert len(made.taken) == 2 * 6
 
 
-def test_counts_are_taken_once_on_each_side(monkeypatch):
+def test_counts_are_taken_once_on_each_side():
     jobs = list(measuring.in_turns(range(3), ["a"], ["count"]))
     assert [job.cells for job in jobs] == [("a", "count")] * 2 + [("a",)] * 4
     assert len(list(measuring.in_turns(range(1), [], ["count"]))) == 2, "counts alone take one round"
