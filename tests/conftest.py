@@ -49,8 +49,6 @@ def until(what, seconds=60.0, otherwise="it did not happen"):
 class Checkout:
     """A copy of what is needed to measure, without results, with a home of its own."""
 
-    machine = "tester"
-
     def __init__(self, directory):
         from measuring.engine import copy_code
 
@@ -67,12 +65,6 @@ class Checkout:
 
     def asv(self, *arguments, **more):
         return self.run("-m", "asv", *arguments, **more)
-
-    def bench(self, *patterns, rounds=1, **more):
-        """A small run of asv's own over the cells that match."""
-        chosen = [part for pattern in patterns for part in ("--bench", pattern)]
-        command = ("run", "--record-samples", "--show-stderr", "-a", f"rounds={rounds}", *chosen)
-        return self.asv(*command, **more)
 
     def result_file(self):
         """The one result file."""

@@ -183,8 +183,8 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
         ("--time", "90"): "the partition allows 60 minutes per job, but 90 are needed: with --time 60 a second job",
     }
     for options, why in cases.items():
-        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run")
-        assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1, (options, done.stderr)
+        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run", code=2)
+        assert why in done.stderr and done.stderr.count("\n") == 1, (options, done.stderr)
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
     options = ["--history", "torch", "--releases", "2.5.1,2.13.0", "--partition", "both", "--nodes", "2"]

@@ -9,16 +9,18 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import asv_runner
 import psutil
+from conftest import until
 from store import files
 from store.records import Record
 
@@ -208,9 +210,12 @@ class Project:
         home = {"HOME": str(self.home), "PYTHONPATH": str(self.here)}
         return {**kept, **pip, **unpacked, **home, **self.variables}
 
-    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, code: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command there; it ends with this exit code, or with any."""
         environment = {**self.environment, **variables}
-        return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=300)
+        assert code in (None, done.returncode), done.stdout + done.stderr
+        return done
 
     def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
         """Begin a command in a session of its own, with what it prints in pipes if not elsewhere."""
@@ -218,16 +223,24 @@ class Project:
         options = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True, **options}
         return subprocess.Popen(command, cwd=self.root, env=self.environment, **options)
 
+    def stop(self, process: subprocess.Popen[str], once: Callable[[], object], how: int = signal.SIGINT) -> str:
+        """Send a verb a signal once something is so, and wait for its end; what it printed and nobody has read."""
+        until(lambda: once() or process.poll() is not None, 240)
+        process.send_signal(how)
+        printed, complaint = process.communicate(timeout=120)
+        assert process.returncode == 128 + how, printed + complaint
+        return printed
+
     def left(self) -> list[psutil.Process]:
         """Processes that work in the project."""
         every = psutil.process_iter(["cwd"])
         return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
 
-    def asv(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.run(sys.executable, "-m", "asv", *arguments, **variables)
+    def asv(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "asv", *arguments, **more)
 
-    def verb(self, name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.run(sys.executable, f"scripts/{name}.py", *arguments, **variables)
+    def verb(self, name: str, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, f"scripts/{name}.py", *arguments, **more)
 
     @property
     def toolchains(self) -> dict[str, tuple[str, str]]:
@@ -260,6 +273,7 @@ class Project:
         return {tag: len(records) for tag, records in self.records().get("", {}).items()}
 
     def results(self) -> dict[str, dict]:
-        """asv's result files by commit."""
+        """asv's result files by tag."""
+        known = self.toolchains
         found = [json.loads(path.read_text()) for path in self.filed.glob("*/*-toolchain-*.json")]
-        return {result["commit_hash"]: result for result in found}
+        return {known[result["commit_hash"]][0]: result for result in found}
