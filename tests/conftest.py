@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PATH = f"{ROOT}/scripts:{ROOT}"  # PYTHONPATH of a program that imports the suite
 # Before anything imports torch or numpy: threads that wait for work spin, and two processes of tests share two cores
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 # A shell's background job ignores Ctrl-C, and so would what the tests start and then interrupt

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ from analysis.results import load_files
 from analysis.verdicts import SLOWER
 from checking import advice, history
 from checking import planted as checking
-from conftest import ROOT, environment
+from conftest import ROOT, run
 from measuring.engine import copy_code
 from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
@@ -88,8 +87,7 @@ def looked_at(directory, change, look, *arguments):
     for side in ("base", "new-fresh"):
         copy_code(ROOT, directory / side)
         checking.plant(directory / side, *change)
-        command = [sys.executable, "-c", look, directory / side / "benchmarks", *arguments]
-        done = subprocess.run(command, env=environment(directory), capture_output=True, text=True)
+        done = run(sys.executable, "-c", look, directory / side / "benchmarks", *arguments, home=directory)
         assert not done.returncode, done.stderr
         yield json.loads(done.stdout)
 

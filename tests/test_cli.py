@@ -10,7 +10,7 @@ import pytest
 import report
 import track
 from cli import matcher, put
-from conftest import ROOT, environment, run
+from conftest import PATH, ROOT, environment, run
 from toolchains import ledger
 
 VERBS = sorted(
@@ -29,7 +29,6 @@ def main(argv):
 
 cli.run(main)
 """
-PATH = f"{ROOT}/scripts:{ROOT}"
 
 
 def ran(main, home, closed="", **more):

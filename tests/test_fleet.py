@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 from itertools import combinations
-from pathlib import Path
 
 import cli
 import fleet
 import pytest
 from cli import UserError
-from conftest import until
+from conftest import PATH, environment, until
 from measuring import fleet as campaign
 from packaging.version import Version
 from resultfiles import record
@@ -76,8 +75,8 @@ def test_limits_of_time():
     assert list(map(campaign.minutes_of, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
 
 
-def planned(*options):
-    return fleet.campaign_of(fleet.arguments(["--history", "torch", *options]), "box")
+def planned(*options, machine="box"):
+    return fleet.campaign_of(fleet.arguments(["--history", "torch", *options]), machine)
 
 
 def test_the_estimate_follows_only():
@@ -123,12 +122,11 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_host_has_one_name(tmp_path):
-    code = f"import sys; sys.path[:0] = {[str(folder) for folder in Path(campaign.__file__).parents[1:3]]!r}\n"
-    code += "from pathlib import Path; from measuring import fleet\n"
-    code += f"print(fleet.name_of(Path({str(tmp_path)!r}), sys.argv[1]))"
+    code = "import sys; from pathlib import Path; from measuring import fleet\n"
+    code += "print(fleet.name_of(Path(sys.argv[1]), sys.argv[2]))"
+    options = {"env": environment(tmp_path, PYTHONPATH=PATH), "stdout": subprocess.PIPE, "text": True}
     hosts = ["one", "other", "one", "third", "other"]
-    pipe = subprocess.PIPE
-    at_once = [subprocess.Popen([sys.executable, "-c", code, host], stdout=pipe, text=True) for host in hosts]
+    at_once = [subprocess.Popen([sys.executable, "-c", code, tmp_path, host], **options) for host in hosts]
     named = [process.communicate()[0].strip() for process in at_once]
     assert named[0] == named[2] and named[1] == named[4] and set(named) == {"node-a", "node-b", "node-c"}
     assert len(list((tmp_path / campaign.HOSTS).iterdir())) == 3
@@ -186,8 +184,7 @@ def test_a_history_here(project, tmp_path):
 @pytest.fixture
 def made(cluster):
     """A campaign on two nodes, of which nothing is measured."""
-    options = ["--history", "torch", "--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2"]
-    made = fleet.campaign_of(fleet.arguments(options), "cpu")
+    made = planned("--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2", machine="cpu")
     assert [campaign.name_of(made.directory, host) for host in ("n1", "n2")] == ["node-a", "node-b"]
     return made
 

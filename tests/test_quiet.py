@@ -16,7 +16,7 @@ from benchmarks import probes, sampling_log, statement, timing
 pytestmark = pytest.mark.slow  # simulates machines for minutes of theirs
 
 CALL = 500e-9  # seconds of the call that is timed, at full speed
-PROCESSES = 240
+PROCESSES, ROUNDS = 240, 4
 
 
 class Timer:
@@ -33,7 +33,7 @@ class Timer:
 def simulated(monkeypatch):
     """A function: the lines that PROCESSES processes log on a machine, in rounds with a rest between them."""
 
-    def run(machine, call=CALL, processes=PROCESSES, rounds=4, rest=2.0):
+    def run(machine, call=CALL, processes=PROCESSES, rest=2.0):
         class Toy:
             params = [["x"]]
             param_names = ["route"]
@@ -50,9 +50,9 @@ def simulated(monkeypatch):
         monkeypatch.setattr(probes, "probe", machine.probe)
         monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
         monkeypatch.setattr(sampling_log, "log", lambda **line: lines.append(line))
-        for number in range(rounds):
+        for number in range(ROUNDS):
             machine.now += rest
-            for cell in range(processes // rounds):
+            for cell in range(processes // ROUNDS):
                 machine.work(machines.PAUSE)
                 made._current_params = ("x",)
                 made._began = machine.now
@@ -102,13 +102,9 @@ def test_a_figure_is_the_lower_end_of_the_quiet_samples():
 
 
 def line_of(number, slow, *seconds, cell="toy.Toy.timeit_call"):
-    probe = [50_000 if slow else 25_000] * (len(seconds) + 1)
+    probes = {"processor": [50_000 if slow else 25_000] * (len(seconds) + 1)}
     about = {"benchmark": cell, "params": [], "run": "one", "at": 0.0, "took": 0.1, "waits": [], "waiting": []}
-    return (
-        about
-        | {"round": number, "wanted": 2, "number": 7, "seconds": seconds, "disturbed": []}
-        | {"probes": {"processor": probe}}
-    )
+    return about | {"round": number, "wanted": 2, "number": 7, "seconds": seconds, "disturbed": [], "probes": probes}
 
 
 def test_a_noisy_cell_takes_at_most_its_fastest_sample():
@@ -135,8 +131,8 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
     memory = {"memory": [200_000] * 4}
 
     def judged_of(processor, waits=(), probes=memory):
-        line = {"seconds": [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)], "waits": list(waits), "disturbed": []}
-        line |= {"number": 7, "wanted": 1, "round": 0, "probes": {"processor": processor} | probes}
+        seconds = [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)]
+        line = {"seconds": seconds, "waits": list(waits), "probes": {"processor": processor} | probes}
         return alone(line, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
 
     high = int(25_000 * 1.1)
@@ -201,14 +197,8 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
         slow = rng.random(21) < 0.93
         own = np.where(slow, 50_000, 25_000)
         moved = 30_000 * np.where(slow, 1.1 + rng.random(21), 1 + 0.06 * rng.random(21))
-        lines.append(
-            {
-                "at": at,
-                "seconds": [1.0] * 20,
-                "waits": [],
-                "probes": {"processor": own.tolist(), "cache": moved.round().tolist()},
-            }
-        )
+        taken = {"processor": own.tolist(), "cache": moved.round().tolist()}
+        lines.append({"at": at, "seconds": [1.0] * 20, "waits": [], "probes": taken})
     assert quiet.baseline(np.concatenate([line["probes"]["cache"] for line in lines])) > 31_000, "by themselves"
     found = quiet.Run(lines).baselines
     assert found == {"processor": pytest.approx(25_000), "cache": pytest.approx(30_400, rel=0.015)}

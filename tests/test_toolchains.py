@@ -11,7 +11,7 @@ import pytest
 import resultfiles
 from asv import util
 from cli import UserError
-from conftest import ROOT, environment, run
+from conftest import PATH, environment, run
 from resultfiles import around, contract, conversion
 from store import files
 from toolchains import environments, ledger, plugin, selection
@@ -28,7 +28,6 @@ ODD = [
     Toolchain("2.13.0a0+gitcf30153", "2.4.6"),
     Toolchain("2.12.1+rocm6.4", "2.4.6.dev0+g12ab"),
 ]
-PATH = f"{ROOT}/scripts:{ROOT}"
 RECORDED = "d73633b3f99f86e7271e873e3ea35e90abb86b13"  # of the last of LINE, as in reports/results
 
 
@@ -346,14 +345,14 @@ def test_machines_that_are_registered_at_once_are_all_known(tmp_path):
 # What somebody typed is found, or refused in one line: releases, Pythons, files of results ----------------------------
 
 TORCH, NUMPY = ledger.history("torch"), ledger.history("numpy")
+BENCH = conversion({("torch.tensor(a)", 8): around(1e-6)}, [contract("torch.tensor(a)", "copy")])
 RESULT = "box/c0ffee00-toolchain-py3.11.json"
 
 
 @pytest.fixture
 def results(tmp_path):
     """A results directory with one result file, of a toolchain outside the histories."""
-    bench = conversion({("torch.tensor(a)", 8): around(1e-6)}, [contract("torch.tensor(a)", "copy")])
-    return resultfiles.write(tmp_path / "results", [bench])
+    return resultfiles.write(tmp_path / "results", [BENCH])
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
@@ -426,9 +425,8 @@ def test_files_and_directories(results, tmp_path):
 
 def test_a_release_that_asv_was_run_for_by_hand(tmp_path):
     """It has no run record: the commit alone says what it is."""
-    bench = conversion({("torch.tensor(a)", 8): around(1e-6)}, [contract("torch.tensor(a)", "copy")])
     for toolchain in TORCH[-2:]:
-        resultfiles.write(tmp_path, [bench], commit=toolchain.commit, records=[])
+        resultfiles.write(tmp_path, [BENCH], commit=toolchain.commit, records=[])
     for name in (TORCH[-1].tag, TORCH[-1].version, TORCH[-1].commit[:6], TORCH[-1].commit):
         assert selection.result_file(name, tmp_path).name.startswith(TORCH[-1].commit[:8])
 
