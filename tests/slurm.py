@@ -66,9 +66,7 @@ def _box(command: str) -> list[str]:
 
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("", 0))
+        sockets = [opened.enter_context(socket.create_server(("", 0))) for _ in range(count)]
         return [one.getsockname()[1] for one in sockets]
 
 

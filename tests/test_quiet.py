@@ -44,9 +44,8 @@ def simulated(monkeypatch):
         toy = Toy()
         made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
         lines = []
-        monkeypatch.setattr(probes, "time", machine)
-        monkeypatch.setattr(timing, "time", machine)
-        monkeypatch.setattr(statement, "time", machine)
+        for module in (probes, timing, statement):
+            monkeypatch.setattr(module, "time", machine)
         monkeypatch.setattr(probes, "probe", machine.probe)
         monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
         monkeypatch.setattr(sampling_log, "log", lambda **line: lines.append(line))

@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -190,27 +192,23 @@ KILLS = int(os.environ.get("CONVERSION_KILLS", "0"))  # aimed at each change of 
 
 def stopped_at(event, place):
     """Take a run of two rounds in a child process, which is gone at that change of a file; whether it came so far."""
-    child = os.fork()
-    if not child:
-        seen = 0
+
+    def run():
+        seen = itertools.count(1)
 
         def watch(name, arguments):
-            nonlocal seen
-            if name in CHANGES and not (name == "open" and arguments[1] in ("r", "rb")):
-                seen += 1
-                if seen == event:
-                    os._exit(9)
+            change = name in CHANGES and not (name == "open" and arguments[1] in ("r", "rb"))
+            if change and next(seen) == event:
+                os._exit(9)
 
         sys.addaudithook(watch)
-        code = 1
-        try:
-            pretended.run(place, 2)
-            code = 0
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 9)
-    return code == 9
+        pretended.run(place, 2)
+
+    child = multiprocessing.get_context("fork").Process(target=run)
+    child.start()
+    child.join()
+    assert child.exitcode in (0, 9)
+    return child.exitcode == 9
 
 
 def check_whole(place, rounds=2):
