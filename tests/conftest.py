@@ -154,7 +154,6 @@ def checkout(tmp_path):
 @pytest.fixture
 def project(tmp_path):
     """A suite of tiny packages."""
-    pytest.importorskip("asv")
     from tiny import Project
 
     return Project(tmp_path)

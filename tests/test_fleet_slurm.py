@@ -21,7 +21,6 @@ from store.files import MEASUREMENTS, content, read_measurements
 from tiny import SLOWER_FROM, Project
 from toolchains import ledger
 
-pytest.importorskip("asv")
 pytest.importorskip("submitit")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(slurm.lacking()), reason=slurm.lacking() or "there is one")]
 

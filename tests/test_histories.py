@@ -11,9 +11,6 @@ import pytest
 from conftest import until
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project, torch_wheel
 
-pytest.importorskip("asv")
-
-
 COST, REPEATED = "conversion.Figures.track_cost", "conversion.Figures.track_repeated"
 
 

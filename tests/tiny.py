@@ -168,9 +168,8 @@ class Project:
         (self.root / "benchmarks" / "devices.py").write_text(f"def answer():\n    return {none}\n")
         for name, code in families.items():
             (self.root / "benchmarks" / f"{name}.py").write_text(code)
-        for release in releases["torch"]:
-            if release != WITHOUT_WHEEL:
-                torch_wheel(self.wheels, release)
+        for release in releases["torch"].keys() - {WITHOUT_WHEEL}:
+            torch_wheel(self.wheels, release)
         torch_wheel(self.wheels, "2.3.0", "cpu")  # nearer than the index's build, to be left alone
         for release in releases["numpy"]:
             numpy_wheel(self.wheels, release)
@@ -192,8 +191,7 @@ class Project:
         # pandas 3 refuses the numpy of these releases, and pandas 2, which Python 3.10 has, takes it
         (self.here / "pandas.py").write_text('raise ImportError("pandas is too new for this numpy")')
         for path in wheels:
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(self.here)
+            shutil.unpack_archive(path, self.here, "zip")
         for info in self.here.glob("*.dist-info"):
             (info / "INSTALLER").write_text("pip\n")
 
