@@ -156,7 +156,7 @@ def test_wrong_names_are_one_line(project):
 
 def test_another_python_than_asv_s_is_refused(project):
     """Results would be filed under its version, and be of this one."""
-    assert "start asv with that Python" in said(project.asv("run", "--python", "3.9"), 1)
+    assert "start asv with that Python" in said(project.asv("run", "--python", "3.9", code=1))
 
 
 def test_tags_are_refused(project):
