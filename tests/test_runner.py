@@ -401,9 +401,13 @@ def test_the_first_that_can_be_measured_is_the_reference(history):
     assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
 
 
-def test_of_counts_alone_the_reference_has_nothing_to_take_again(history):
-    """Nothing drifts; it ends all the same."""
-    assert history(OLD, NEW, rounds=2, counted=True) == ({}, [OLD, NEW, f"{OLD}-{AGAIN}"])
+def test_of_counts_alone_nothing_is_taken_again(history, tmp_path):
+    """They do not drift, and one round is all there is."""
+    assert history(OLD, NEW, rounds=2, counted=True) == ({}, [OLD, NEW])
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("box/*.jsonl")]
+    assert [(record["rounds"], record["planned"]) for record in records] == [(1, 1), (1, 1)]
+    shutil.rmtree(tmp_path / "run")
+    assert history(OLD, rounds=2, counted=True, beside=(OLD,)) == ({}, [OLD]), "nor beside an earlier session"
 
 
 def test_one_release_has_no_reference(history):

@@ -307,6 +307,9 @@ class Runner:
             is_last = number + 1 == self.plan.rounds
             ahead = ledger.tagged()[tags[place + 1]] if place + 1 < len(tags) else None
             try:
+                if side == AGAIN and not self.open(job).cells.timed:  # what is counted does not drift
+                    ended.add(place)
+                    continue
                 if self.overdue(job):
                     ended.add(place)
                 elif self.take(job, installing(ahead, self.keep, self.here)) and not is_last:
@@ -396,8 +399,8 @@ class Runner:
     def overdue(self, job: Job) -> bool:
         """Whether it would end too late with this round; says so."""
         record = self.journal.record(job.session)
-        pace = record.seconds / record.rounds if record and record.rounds else 0.0
-        late = record and record.seconds + pace > PROFILES[self.plan.profile].longest
+        taken = record.rounds if record else 0  # none where nothing was timed
+        late = record and taken and record.seconds * (1 + 1 / taken) > PROFILES[self.plan.profile].longest
         if not late or not self.hopeless(job):
             return False
         print(
@@ -495,7 +498,8 @@ class Runner:
         session, beside = self.open(job), self.again(job)
         record = summed_up(record, lines)
         skipped = {**record.skipped, **session.cells.unavailable}
-        record = replace(record, skipped=skipped, planned=max(record.rounds, self.plan.rounds))
+        rounds = self.plan.rounds if session.cells.timed else 0  # what is counted is whole after one
+        record = replace(record, skipped=skipped, planned=max(record.rounds, rounds))
         path = result_file(record.machine, session.under, session.suite.results, record.settings.python)
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
         fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
