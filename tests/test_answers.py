@@ -224,7 +224,7 @@ def test_a_layout_that_a_route_copies_is_no_alias(tmp_path):
     bench = every("layout.NumpyToTorch.timeit_convert", lambda *_: 1e-6, [promise], **params)
     loaded = load(resultfiles.write(tmp_path, [bench]))
     assert all(said == wanted for said in memory_said(loaded, "layout"))
-    (table,) = tables.contracts(loaded, Semantics(loaded), list(loaded.contracts))
+    (table,) = tables.contracts(Semantics(loaded), [*loaded.contracts.values()])
     assert table.rows[0][1] == "alias; copy of strided"
     assert [show.to_plain(line) for line in table.rows[0][5]] == ["drops the mask, silently: masked", "works: strided"]
 

@@ -187,7 +187,7 @@ def sections_of(
 
     semantics = Semantics(results)
     measured = {*cells["direction"]} | {direction for direction, *_ in semantics.seen}
-    shown = [key for key in tables.catalogue(results) if key[0] in measured]
+    shown = [results.contracts[key] for key in tables.catalogue(results) if key[0] in measured]
     decisions = [rows for rows in made if rows["need"].iloc[0].plain]
     about = {"threads": threads, "usual": usual_dtype(conversions(one_thread)), "transfers": len(moved.main) > 0}
     first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
@@ -199,7 +199,7 @@ def sections_of(
     reached = tuple(
         (drawn, tables.shares(drawn.cells, missing, limit)) for drawn in figures.efficiency(one_thread, limit)
     )
-    promised, broken = tables.contracts(results, semantics, shown), tables.broken(semantics, results.contracts.values())
+    promised, broken = tables.contracts(semantics, shown), tables.broken(semantics, results.contracts.values())
     decided = tables.decision(decisions, limit if threads == 1 else Limit())
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):

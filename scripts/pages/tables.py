@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -230,14 +230,11 @@ def by_dtype(words: Mapping[str, str]) -> str:
     return "; ".join(f"{kind}: {', '.join(dtype for dtype in words if words[dtype] == kind)}" for kind in kinds)
 
 
-def contracts(results: Results, semantics: Semantics, shown: Sequence[tuple[str, str]]) -> list[Table]:
-    """One table a direction: what each route promises, and what it was measured to do."""
-    by_direction: dict[str, list[Route]] = {}
-    for direction, route in shown:
-        by_direction.setdefault(direction, []).append(results.contracts[direction, route])
+def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
+    """One table a direction: what each route promises, and what it was measured to do. shown: those of a direction together."""
     about = {"semantics": semantics, "promised": advice.promises, "by_dtype": by_dtype}
-    each = by_direction.items()
-    return [tabled("tables", "contracts", False, direction=way, promises=promises, **about) for way, promises in each]
+    ways = groupby(shown, lambda promise: promise.direction)
+    return [tabled("tables", "contracts", False, direction=way, promises=[*each], **about) for way, each in ways]
 
 
 def catalogue(results: Results) -> list[tuple[str, str]]:
