@@ -99,7 +99,7 @@ def label(cell: Row) -> str:
     return cell.route or (show.valued(cell.down, cell.parameters[cell.down]) if cell.down else cell.method)
 
 
-def _points(cells: Sequence[Row], value: Callable[[int, float], float] = TIME.value) -> pd.DataFrame:
+def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.DataFrame:
     """A row per cell, in the catalogue's order, sizes ascending: its line, and its value with the range."""
     rows = [
         (label(cell), cell.nbytes, *(value(cell.nbytes, each) for each in (cell.seconds, cell.low, cell.high)), cell)
@@ -301,7 +301,7 @@ def chosen(comparison: Comparison) -> list[dict[str, Any]]:
     return rows.sort_values("ratio", ascending=False, kind="stable").to_dict("records")
 
 
-def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
+def forest(comparison: Comparison) -> Figure | None:
     """Ratio new / base with its 95 % interval, a row per cell, the first at the top; None where no cell has one."""
     rows = chosen(comparison)
     if not rows:
@@ -335,7 +335,7 @@ def forest(comparison: Comparison, name: str = "comparison") -> Figure | None:
         ax.set_xlabel(f"time of {comparison.new['toolchain']} / time of {comparison.base['toolchain']}")
         about = {"comparison": comparison, "words": words, "shown": len(rows)}
         description, caption = (said("figures", block, **about) for block in ("forest_described", "forest"))
-        return finish(figure, name, description, (), caption)
+        return finish(figure, "comparison", description, (), caption)
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------

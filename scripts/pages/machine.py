@@ -87,7 +87,7 @@ def page_of(
     machine: str,
     others: Sequence[str],
     csv: str,
-    links: Sequence[tuple[str, str]] = (),
+    links: Sequence[tuple[str, str]],
 ) -> Page:
     """Everything the page of a machine says."""
     timed = cells_of(results)

@@ -231,7 +231,10 @@ def by_dtype(words: Mapping[str, str]) -> str:
 
 
 def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
-    """One table a direction: what each route promises, and what it was measured to do. shown: those of a direction together."""
+    """One table a direction: what each route promises, and what it was measured to do.
+
+    shown: the contracts, those of a direction one after another
+    """
     about = {"semantics": semantics, "promised": advice.promises, "by_dtype": by_dtype}
     ways = groupby(shown, lambda promise: promise.direction)
     return [tabled("tables", "contracts", False, direction=way, promises=[*each], **about) for way, each in ways]
@@ -289,8 +292,7 @@ def columns_of(results: Results) -> dict[tuple[str, ...], str]:
 
 def csv_of(results: Results) -> str:
     """Every cell: what was timed, counted, or has no figure."""
-    known = {commit: ledger.find(commit) for commit in results.cells["commit"].unique()}
-    of_row = [known[commit] for commit in results.cells["commit"]]
+    of_row = [ledger.find(commit) for commit in results.cells["commit"]]
     releases = {name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()}
     return text_of(results.cells.assign(**releases)[[*chain(*columns_of(results))]], DIGITS)
 

@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 from analysis import transfers
 from analysis.cells import AS_GOOD, LINK, SUSTAINED, Row, too_few, usual_size
-from analysis.choices import BEST, CONDITION, OTHER, SLOWER, UNSAFE, Need, rank, uses
-from analysis.choices import TIE as TIED
+from analysis.choices import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, Need, rank, uses
 from analysis.transfers import Transfers
 
 from benchmarks.contracts import COMPLETION, ENQUEUE, Role
@@ -55,7 +54,7 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
 
 def _picked(rows: pd.DataFrame) -> dict[str, Any]:
     """Of ranked routes at one size what sentences are about, as cells."""
-    chosen, ties = best(rows), _of(rows, TIED)
+    chosen, ties = best(rows), _of(rows, TIE)
     # what has a condition is no tie, and silence about it would be advice against it
     perhaps = [cell for cell in _of(rows, OTHER) if cell.non_blocking and cell.seconds < chosen.seconds]
     slower = _of(rows, SLOWER)
@@ -155,16 +154,13 @@ def _tabled(block: str, moved: Transfers, numeric: bool = True, **values: Any) -
 
 def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
     """One table a direction: memory state × size band, the figures at the band's largest size."""
-    made = []
-    for direction in LINK:
-        bands = [
-            _band(need, part, ranked["route"].nunique())
-            for need, ranked in transfers.answered(table, moved)
-            if need.direction == direction
-            for _, part in ranked.groupby("part")
-        ]
-        made.append(_tabled("decision", moved, False, direction=direction, bands=bands))
-    return made
+    bands = [
+        _band(need, part, ranked["route"].nunique())
+        for need, ranked in transfers.answered(table, moved)
+        for _, part in ranked.groupby("part")
+    ]
+    ways = itertools.groupby(bands, lambda band: band["need"].direction)
+    return [_tabled("decision", moved, False, direction=way, bands=[*each]) for way, each in ways]
 
 
 def _band(need: Need, rows: pd.DataFrame, routes: int) -> dict[str, Any]:
