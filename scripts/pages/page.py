@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import pandas as pd
@@ -21,12 +20,7 @@ from .figures import Figure, slug
 from .tables import Entry, Table, lines_of
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
-OPTIONS: dict[str, Any] = {
-    "loader": jinja2.FileSystemLoader(show.TEMPLATES),
-    "trim_blocks": True,
-    "lstrip_blocks": True,
-}
-OPTIONS |= {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
+OPTIONS = show.OPTIONS | {"loader": jinja2.FileSystemLoader(show.TEMPLATES), "keep_trailing_newline": True}
 
 
 @dataclass(frozen=True)

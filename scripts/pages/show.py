@@ -23,6 +23,7 @@ from store import quiet
 from benchmarks.contracts import ALIAS, COPY, INTO
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+OPTIONS: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}  # of all
 
 # Parameters whose values say what they are
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
@@ -239,8 +240,7 @@ def _environment() -> jinja2.Environment:
         return re.sub(r"`([^`]*)`", lambda span: code(span[1]), text)
 
     # without autoescape: a sentence is escaped when shown
-    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **options)
+    made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **OPTIONS)
     made.globals["show"] = sys.modules[__name__]
     made.globals |= {n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()}
     return made
