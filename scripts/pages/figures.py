@@ -108,9 +108,7 @@ def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.Da
     return pd.DataFrame(rows, columns=["line", "nbytes", "value", "low", "high", "cell"])
 
 
-def against_size(
-    name: str, caption: str, cells: Sequence[Row], shows: Curves, limit: Mapping[int, float], bandwidth: float = 0.0
-) -> Figure:
+def against_size(name: str, caption: str, cells: Sequence[Row], shows: Curves, limit: Mapping[int, float]) -> Figure:
     """A line per route with range bars, named below in the order of their ends. limit: its seconds by size."""
     points = _points(cells, shows.value)
     sizes = sorted(points["nbytes"].unique().tolist())
@@ -130,14 +128,13 @@ def against_size(
             (drawn,) = ax.plot(each["nbytes"], each["value"], **look)
             ends.append((each["value"].iloc[-1], str(line), drawn))
         _legend(ax, [(line, drawn) for _, line, drawn in sorted(ends, key=lambda end: (-end[0], end[1]))], shows.limit)
-        memcpy = limit if shows.limit == "memcpy" else {}
-        return finish(figure, name, _described(cells, memcpy, bandwidth), cells, caption)
+        return finish(figure, name, _described(cells, limit, shows.limit), cells, caption)
 
 
-def _described(cells: Sequence[Row], memcpy: Mapping[int, float], bandwidth: float = 0.0) -> str:
+def _described(cells: Sequence[Row], limit: Mapping[int, float], dashed: str) -> str:
     """What a figure shows beyond its caption."""
     several = len({label(cell) for cell in cells})
-    return said("figures", "described", cells=cells, several=several, memcpy=memcpy, bandwidth=bandwidth)
+    return said("figures", "described", cells=cells, several=several, limit=limit, dashed=dashed)
 
 
 def _panel(labels: Sequence[str], plot: float = PLOT) -> tuple[plt.Figure, Axes]:
@@ -219,7 +216,7 @@ def bandwidths(name: str, about: str, cells: Sequence[Row], limit: float | None)
         most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
         caption = said("figures", "bandwidth", about=about, cell=most, label=label(most))
         seconds = {cell.nbytes: cell.nbytes / limit for cell in cells} if limit else {}
-        yield against_size(name, caption, cells, SPEED, seconds, limit or 0.0)
+        yield against_size(name, caption, cells, SPEED, seconds)
 
 
 def found(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
@@ -264,7 +261,7 @@ def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
         ax.xaxis.set_major_formatter(TIME.form())
         ax.xaxis.set_major_locator(ticker.MaxNLocator(5))
         ax.set_xlabel(TIME.axis)
-        return finish(figure, name, _described(cells, {}), cells, caption)
+        return finish(figure, name, _described(cells, {}, ""), cells, caption)
 
 
 def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
