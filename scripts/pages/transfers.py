@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, LINK, SUSTAINED, Row, too_few, usual_size
+from analysis.cells import AS_GOOD, LINK, SUSTAINED, Row, too_few, usual_dtype, usual_size
 from analysis.choices import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, Need, rank, uses
 from analysis.transfers import Transfers
 
@@ -218,20 +218,17 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
 
 def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
     """A direction's GB/s from all host memory together, then each memory's time against size by every clock."""
+    dtype = usual_dtype(moved.main)
     for direction in LINK:
         usual = moved.of(COMPLETION, direction)
         usual = [c for c in usual[usual["route"].isin(TOGETHER)].itertuples() if moved.by_bytes(c)]
         names = [f"{cell.host}: {cell.route}" for cell in usual]
         cells = [c._replace(route=n, parameters={**c.parameters, "route": n}) for c, n in zip(usual, names)]
         about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
-        for figure in figures.bandwidths(name, *_named(about, cells), moved.limit(direction).bandwidth):
+        for figure in figures.bandwidths(name, f"{about} ({dtype})", cells, moved.limit(direction).bandwidth):
             yield figure, by_size(about, cells, missing, lambda cell: cost_words(cell, moved))
     for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
-        about = f"{direction}, {host} host memory: {clock} time"
+        about = f"{direction}, {host} host memory: {clock} time ({dtype})"
         cells = [*moved.of(clock, direction, host).itertuples()]
-        for figure in figures.times_figure(slug("transfer", direction, host, clock), *_named(about, cells)):
+        for figure in figures.times_figure(slug("transfer", direction, host, clock), about, cells):
             yield figure, curves(figure.cells, missing)
-
-
-def _named(about: str, cells: list[Row]) -> tuple[str, list[Row]]:
-    return f"{about} ({cells[0].dtype})" if cells else about, cells
