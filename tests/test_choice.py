@@ -153,7 +153,7 @@ def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
     cells = [*cells_of(results).itertuples()]
     found = {(cell.route, cell.nbytes): cell.quiet for cell in cells}
     assert found == {key: key != (FIRST, 8) for key in times}
-    made = tables.by_size("By size", cells, tables.Missing(results), show.time)
+    made = tables.by_size("By size", cells, tables.missing_in(results), show.time)
     assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
     assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
     rows = list(csv.DictReader(io.StringIO(tables.csv_of(results))))
@@ -167,7 +167,7 @@ def test_cold_against_warm_is_decided_the_same_way(tmp_path):
     own = Bench("cold.NumpyToTorch.timeit_convert", params, cold, [contract(FIRST, "copy")])
     results = load(resultfiles.write(tmp_path, [warm, own]))
     cells = cells_of(results)
-    (section,) = (one for one in families.sections(results, cells, tables.Missing(results)) if "caches" in one.title)
+    (section,) = (one for one in families.sections(results, cells, tables.missing_in(results)) if "caches" in one.title)
     (made,) = section.tables
     assert [entry[1].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00× as long", "tie"]
 

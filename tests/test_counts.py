@@ -182,7 +182,8 @@ def test_only_means_cells_of_counts_too(tmp_path):
 def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):
     times = {(route, n): around(1e-6) for route in ROUTES for n in (8, 4 * KIB, 64 * KIB)}
     loaded = side(tmp_path, {(VIEW, 8): [5700, 5705, 5707], (COPY, 4 * KIB): [21000, 21500, 21800]}, times)
-    made = tables.curves([*conversions(cells_of(loaded)).itertuples()], tables.Missing(loaded), None, of_calls(loaded))
+    cells = [*conversions(cells_of(loaded)).itertuples()]
+    made = tables.curves(cells, tables.missing_in(loaded), None, of_calls(loaded))
     assert made.columns[-2:] == ("instructions, 8 B", "instructions, 4 KiB")
     assert {show.bare(row[0]): row[-2:] for row in made.rows} == {
         VIEW: ("5,705", ""),

@@ -54,7 +54,7 @@ def told(loaded, found):
     lines = [f"> {warning}" for warning in page_of_transfers.impossible(found)]
     for box in page_of_transfers.advice(table, found):
         lines += [f"# {box.title}", *box.said, *box.notes]
-    missing, said = tables.Missing(loaded), page_of_transfers.said(found)
+    missing, said = tables.missing_in(loaded), page_of_transfers.said(found)
     sections = families.sections(loaded, found.cells, missing, on_device=True, sentences=said)
     for section in (*page_of_transfers.transfer_sections(table, found, missing), *sections):
         lines += lines_of(section)

@@ -231,5 +231,5 @@ def test_the_section_has_settings_down_and_sizes_across(tmp_path, snapshot):
     counted = bench("Copies", {NONE: 16384.0, HUGE: 32.0}, (16 * MIB, SIZE), "track_page_faults", "pages")
     kept = bench("Copies", {NONE: 0, HUGE: 2 * MIB}, method="track_kept", unit="bytes kept")
     results = load(resultfiles.write(tmp_path, [bench("Copies", times, (16 * MIB, SIZE)), counted, kept]))
-    (section,) = families.sections(results, cells_of(results), tables.Missing(results))
+    (section,) = families.sections(results, cells_of(results), tables.missing_in(results))
     assert [show.to_plain(line) for line in lines_of(section)] == snapshot

@@ -178,7 +178,7 @@ def sections_of(
     moved: Transfers,
 ) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
-    missing, one_thread, alone = tables.Missing(results), with_one_thread(cells), asked(table, ONE_THREAD)
+    missing, one_thread, alone = tables.missing_in(results), with_one_thread(cells), asked(table, ONE_THREAD)
     made = asked(table, ALL_THREADS) or alone
     limit, counted = limit_of(one_thread), verdicts.of_calls(results)
 

@@ -103,16 +103,16 @@ class Mark:
         return int(self.parameters.get("nbytes", 0))
 
 
-class Missing(dict[tuple[Any, ...], tuple[str, str]]):
-    """Benchmark and parameters of a cell -> why a place in a table is empty: status and reason."""
+Missing = Mapping[tuple[Any, ...], tuple[str, str]]  # see missing_in
 
-    def __init__(self, results: Results) -> None:
-        absent = results.missing
-        reasons = absent["reason"].where(absent["reason"].astype(bool), "see asv show")
-        names = zip(absent["benchmark"], parameters_of(absent, results))
-        super().__init__(
-            zip(((name, *parameters.values()) for name, parameters in names), zip(absent["status"], reasons))
-        )
+
+def missing_in(results: Results) -> Missing:
+    """Benchmark and parameters of a cell -> why a place in a table is empty: status and reason."""
+    absent = results.missing
+    reasons = absent["reason"].where(absent["reason"].astype(bool), "see asv show")
+    names = zip(absent["benchmark"], parameters_of(absent, results))
+    places = ((name, *parameters.values()) for name, parameters in names)
+    return dict(zip(places, zip(absent["status"], reasons)))
 
 
 def by_size(title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]) -> Table:
