@@ -103,6 +103,8 @@ def _titled(declared: Declared) -> str:
 
 def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing: Missing) -> list[Table]:
     """Seconds, and how they compare with those of the cell that the family wants beside them."""
+    if declared.role == Role.CONVERSION and "threads" not in declared.param_names and cells["dtype"].nunique() < 2:
+        return []  # "Time against size" has them
     called, role = declared.beside.get("called", ""), declared.beside.get("role")
     pairs: list[tuple[Row, Any]] = beside(cells.itertuples())
     if role:
@@ -122,12 +124,6 @@ def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing
         return Mark(cell.parameters, lines, cell.order)
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell.cell not in stand_beside]
-    if (
-        declared.role == Role.CONVERSION
-        and "threads" not in declared.param_names
-        and len({each.parameters.get("dtype") for each in shown}) < 2
-    ):
-        return []  # "Time against size" has them
     made = _tables(declared, _about(pairs[0][0]), shown, missing)
     notes = show.lines("tables", "ranges", processes=[*cells["processes"]]) if ranged else []
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
