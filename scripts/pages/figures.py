@@ -102,10 +102,10 @@ def label(cell: Row) -> str:
 def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.DataFrame:
     """A row per cell, in the catalogue's order, sizes ascending: its line, and its value with the range."""
     rows = [
-        (label(cell), cell.nbytes, *(value(cell.nbytes, each) for each in (cell.seconds, cell.low, cell.high)), cell)
+        (label(cell), cell.nbytes, *(value(cell.nbytes, each) for each in (cell.seconds, cell.low, cell.high)))
         for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes))
     ]
-    return pd.DataFrame(rows, columns=["line", "nbytes", "value", "low", "high", "cell"])
+    return pd.DataFrame(rows, columns=["line", "nbytes", "value", "low", "high"])
 
 
 def against_size(name: str, caption: str, cells: Sequence[Row], shows: Curves, limit: Mapping[int, float]) -> Figure:

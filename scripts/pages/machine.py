@@ -56,11 +56,9 @@ def quiet_of(results: Results) -> list[float]:
 def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     """The runs that timed cells are of: record (UNKNOWN where it is not known which run), cells, and processes of the
     cell that has most. The latest comes first; a cell with processes of several runs counts as the latest one's."""
-    timed = results.processes
-    if timed.empty:
-        return []
     records = {record.started: record for record in results.runs}
-    cells = timed.groupby("cell", sort=False, observed=True).agg(run=("run", "max"), processes=("process", "size"))
+    timed = results.processes.groupby("cell", sort=False, observed=True)
+    cells = timed.agg(run=("run", "max"), processes=("process", "size"))
     runs = [(records.get(run, UNKNOWN), len(rows), int(rows["processes"].max())) for run, rows in cells.groupby("run")]
     return runs[::-1]
 
