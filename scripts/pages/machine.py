@@ -151,11 +151,10 @@ def samples_of(results: Results, machine: str) -> str:
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
     """The fastest safe route of each need that a page answers, and size: the data of the page over machines."""
     every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
-    needs = [rows for frame in every for _, rows in frame.groupby("need", sort=False)]
-    named = [rows.assign(question=title(rows)) for rows in needs]
-    moves = [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
-    named += [rows.assign(question=question) for question, rows in moves]
-    best = pd.concat([rows[rows["kind"] == BEST] for rows in named]) if named else table[:0].assign(question="")
+    named = [(title(rows), rows) for frame in every for _, rows in frame.groupby("need", sort=False)]
+    named += [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
+    answers = [rows[rows["kind"] == BEST].assign(question=question) for question, rows in named]
+    best = pd.concat(answers) if answers else table[:0].assign(question="")
     return best[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
 
 
