@@ -533,13 +533,12 @@ def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
     times = rows[rows["what"] == TIME]
     level = (times["verdict"] != "").groupby(times["series"]).cumsum()
     of_level = points.merge(times[["series", "release"]].assign(level=level), on=["series", "release"])
-    of_level["weight"] = 1 / of_level["variance"]
-    means = of_level.assign(y=of_level["y"] * of_level["weight"]).groupby(["series", "level", "node"])[["y", "weight"]]
-    means = means.sum().assign(y=lambda sums: sums["y"] / sums["weight"]).reset_index()
-    both = means.merge(means.assign(level=means["level"] + 1), on=["series", "level", "node"], suffixes=("", "_old"))
+    of_node = ["series", "level", "node"]
+    means = _averaged(of_level[[*of_node, "y", "variance"]], *of_node).sort_values("node")
+    both = means.merge(means.assign(level=means["level"] + 1), on=of_node, suffixes=("", "_old"))
     changed = times.loc[times["verdict"] != "", ["series", "ratio"]].assign(level=level).reset_index()
     both = both.merge(changed, on=["series", "level"])
-    seen, error = both["y"] - both["y_old"], HALF * np.sqrt(1 / both["weight"] + 1 / both["weight_old"])
+    seen, error = both["y"] - both["y_old"], HALF * np.sqrt(both["variance"] + both["variance_old"])
     said = _said(np.log(both["ratio"].astype(float)), seen, seen - error, seen + error)
     for name, which in (("nodes_with", SAME), ("nodes_without", DIFFERS)):
         rows[name] = both[said == which].groupby("index")["node"].agg(", ".join).reindex(rows.index, fill_value="")
