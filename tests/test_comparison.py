@@ -249,7 +249,7 @@ REASONS += (known.NO_RECORD, known.OTHER_SPEED, known.TOO_FEW, *known.FINAL)
 def test_every_reason_has_words(what):
     words = comparison_words.why(Reason(what, "base", "cpu", (0.02, "another")))
     assert words and "{" not in words and words == words.strip()
-    assert len(show._prose("comparison_reasons").blocks) == len(REASONS)
+    assert len(show._environment().get_template("comparison_reasons").blocks) == len(REASONS)
 
 
 def test_the_figure_and_the_section_of_a_page(found):

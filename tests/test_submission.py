@@ -356,8 +356,9 @@ def test_what_is_nobody_s(text):
 
 def test_every_finding_has_words():
     sources = [(ROOT / "scripts" / "analysis" / f"{name}.py").read_text() for name in ("submission", "transfers")]
-    kinds = set(re.findall(r'"([a-z_]+)"', "".join(sources))) & set(show._prose("submission").blocks)
-    assert len(kinds) == 23 and kinds == set(show._prose("submission").blocks)
+    blocks = set(show._environment().get_template("submission").blocks)
+    kinds = set(re.findall(r'"([a-z_]+)"', "".join(sources))) & blocks
+    assert len(kinds) == 23 and kinds == blocks
     for kind in kinds:
         head, line = build.submission("box", [submission.Finding("file", kind, "about", (0.25, 0.5), 1)])
         assert show.to_plain(line).startswith("`file`: ") and build.comment([line])

@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +135,7 @@ def sizes(values: Iterable[float]) -> str:
 
 def among(values: Iterable[float], every: Iterable[float]) -> str:
     """Some of every size, in words: three neighbours and more as a range."""
-    chosen, runs = {*values}, list[list[float]]([[]])
-    for value in sorted({*every}):
-        if value in chosen:
-            runs[-1].append(value)
-        elif runs[-1]:
-            runs.append([])
+    runs = [[*run] for chosen, run in groupby(sorted({*every}), {*values}.__contains__) if chosen]
     return join([word for run in runs for word in ([span(run)] if len(run) > 2 else map(size, run))])
 
 
@@ -246,14 +242,10 @@ def _environment() -> jinja2.Environment:
     return made
 
 
-def _prose(name: str) -> jinja2.Template:
-    return _environment().get_template(name)
-
-
 def written(name: str, block: str = "", **values: Any) -> str:
     """templates/prose/NAME.md.jinja, or one block of it. Values are put in as they are. ``show`` is this module;
     constants of analysis.cells and analysis.statistics have their names."""
-    template = _prose(name)
+    template = _environment().get_template(name)
     context = template.new_context(values)
     return "".join((template.blocks[block] if block else template.root_render_func)(context))
 
