@@ -98,8 +98,7 @@ def cell_line(row: Mapping[str, Any]) -> str:
     expression = values.pop("route", None) or values.pop("statement", None)
     for name, value in values.items():
         if name in ("nbytes", "sizes"):
-            value = " to ".join(show.size(float(size)) for size in (value if name == "sizes" else [value]))
-            parts.append(value)
+            parts.append(show.span(value if name == "sizes" else [value]))
         else:
             parts.append(show.valued(name, value))
     method = str(row["method"]).partition("_")[2]
@@ -214,8 +213,5 @@ def as_json(comparison: Comparison, command: str) -> str:
 
 def _plain(value: Any) -> Any:
     """A value of a table as JSON has it."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if value is None or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    return value
+    absent = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
+    return None if absent else value
