@@ -15,7 +15,6 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -222,7 +221,7 @@ def heats_of(history: History) -> Iterator[Heat]:
         told = own["verdict"].ne("") & own["evidence"].ne(LAYOUT)
         shown = own[own["series"].isin(own.loc[told, "series"])]
         groups = [
-            (_title(key), tuple(_strip(each, history) for _, each in group.groupby("series", sort=False)))
+            (_title(*key), tuple(_strip(each, history) for _, each in group.groupby("series", sort=False)))
             for key, group in shown.groupby(GROUP, sort=False)
         ]
         if groups:
@@ -234,8 +233,7 @@ def heats_of(history: History) -> Iterator[Heat]:
             yield Heat(f"{history.package}: {what} by release", versions, tuple(groups), legend)
 
 
-def _title(key: tuple[str, str]) -> str:
-    direction, memory = key
+def _title(direction: str, memory: str) -> str:
     return f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
 
 
@@ -275,25 +273,25 @@ def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
     routes = large[["group", "route"]].drop_duplicates()
     rows = rows.merge(routes, on=["group", "route"])
     for key, group in rows.groupby(GROUP, sort=False):
-        name, title = slug("history", history.package, *key), _title(key)
-        series = group[group["what"] == what].groupby("series", sort=False)
+        name, title = slug("history", history.package, *key), _title(*key)
+        own = group[group["what"] == what]
+        gids = {series: f"{POINTS}{place}" for place, series in enumerate(own["series"].unique())}
+        series = own.groupby("series", sort=False)
         data = _tabled("points", releases=history.releases, timed=what == TIME, series=series)
-        yield _panels(history, name, title, group), data
+        yield _panels(history, name, title, group, gids), data
 
 
-def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figure:
-    """Panels of one figure have one scale."""
+def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: Mapping[str, str]) -> Figure:
+    """Panels of one figure have one scale. gids: of the series that the figure's table has, by its rows."""
     routes = [each for _, each in rows.groupby(["group", "route"], sort=False)]
-    counted = (rows["what"] == INSTRUCTIONS).any() and (rows["what"] == TIME).any()
-    each = HEAD + HEIGHT + (GAP + COUNTS if counted else 0.0) + FOOT
+    limits = {what: _limits(own) for what, own in rows.groupby("what")}
+    each = HEAD + HEIGHT + (GAP + COUNTS if len(limits) > 1 else 0.0) + FOOT
     wide, high = ACROSS * (LEFT + PANEL + RIGHT), math.ceil(len(routes) / ACROSS) * each
-    limits = {what: _limits(rows[rows["what"] == what]) for what in (TIME, INSTRUCTIONS)}
     with (
         plt.style.context(str(STYLE)),
         plt.rc_context({"font.size": FONT, "xtick.labelsize": FONT, "ytick.labelsize": FONT}),
     ):
         figure = plt.figure(figsize=(wide, high))
-        place = 0
         for index, route in enumerate(routes):
             row, column = divmod(index, ACROSS)
             left, top = column * (LEFT + PANEL + RIGHT) + LEFT, high - row * each - HEAD
@@ -303,7 +301,7 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
                 inches = HEIGHT if what == shown[0] else COUNTS
                 bottom -= inches + (GAP if what != shown[0] else 0.0)
                 ax = figure.add_axes((left / wide, bottom / high, PANEL / wide, inches / high))
-                place = _draw(ax, history, route[route["what"] == what], place if what == shown[0] else None) or place
+                _draw(ax, history, route[route["what"] == what], gids)
                 ax.set_ylim(*limits[what])
                 ticks(ax.yaxis, RATIOS, 0.24 / inches, "{:g}×".format)
                 ax.set_ylabel("time" if what == TIME else "instr.", fontsize=FONT)
@@ -318,22 +316,19 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame) -> Figu
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    if rows.empty:
-        return 0.9, 1.1
     low, high = (rows["low"] / rows["newest"]).min(), (rows["high"] / rows["newest"]).max()
     return min(float(low) / 1.03, 1 / 1.1), max(float(high) * 1.03, 1.1)
 
 
-def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> int | None:
-    """One route: a line per series. ``place`` is the number of its first series in the figure's table, None if it has
-    none there; the number after its last."""
+def _draw(ax: Axes, history: History, rows: pd.DataFrame, gids: Mapping[str, str]) -> None:
+    """One route: a line per series."""
     colours = [f"#{colour.lstrip('#')}" for colour in plt.rcParams["axes.prop_cycle"].by_key()["color"]]
     across = 0.0
-    for index, (_, each) in enumerate(rows.groupby("series", sort=False)):
-        days = np.array([float(mdates.date2num(date.fromisoformat(day))) for day in each["date"]])
+    for index, (series, each) in enumerate(rows.groupby("series", sort=False)):
+        days = mdates.datestr2num(each["date"])
         points, low, high, level = (each[name] / each["newest"] for name in ("value", "low", "high", "level"))
         colour, marker = colours[index % len(colours)], MARKERS[index % len(MARKERS)]
-        gid = None if place is None else f"{POINTS}{place + index}"
+        gid = gids.get(series)
         ax.vlines(days, low, high, color=colour, linewidth=1.0, alpha=0.35)
         ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=3, gid=gid)
         ax.step(days, level, where="post", color=colour, linewidth=1.3)
@@ -344,13 +339,12 @@ def _draw(ax: Axes, history: History, rows: pd.DataFrame, place: int | None) -> 
         text = f"{show.span(last['sizes'])} {value}".strip()
         ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=FONT, va="bottom")
         across += 0.0235 * len(text) + 0.05
-    every = [float(mdates.date2num(date.fromisoformat(release.date))) for release in history.releases]
+    every = mdates.datestr2num([release.date for release in history.releases])
     margin = 0.03 * max(1.0, max(every) - min(every))
     ax.set_xlim(min(every) - margin, max(every) + margin)
     ax.xaxis.set_major_locator(mdates.YearLocator())
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
-    return None if place is None else place + rows["series"].nunique()
 
 
 # --- method, data ----------------------------------------------------------------------------------------------------
@@ -380,8 +374,7 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
 def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
     """The CSV file of histories, a row per series, release and kind of evidence, and what its columns mean."""
     rows = pd.concat([history.rows for history in histories], ignore_index=True)
-    releases = [(history.package, release) for history in histories for release in history.releases]
-    files = {(package, release.version): release.files for package, release in releases}
+    files = {(each.package, each.version): each.files for history in histories for each in history.releases}
     rows["files"] = [files[release] for release in zip(rows["package"], rows["release"])]
     rows["nbytes"] = pd.to_numeric(rows["nbytes"]).astype("Int64")
     parameters = [name for name in results.parameters if name != "direction" and rows[name].notna().any()]
@@ -471,9 +464,8 @@ def news_in(history: History) -> list[News]:
     """Every release but the oldest, the newest first."""
     found = by_route(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
     found = found.sort_values("what", key=lambda what: what != "time", kind="stable")
-    rows = {row["release"]: row for row in headlines(history).to_dict("records")}
-    pairs = list(zip(history.releases, history.releases[1:]))[::-1]
-    return [News(history, at, before, rows[at.version], found[found["release"] == at.version]) for before, at in pairs]
+    told = zip(history.releases[::-1], history.releases[-2::-1], _headlines(history))
+    return [News(history, at, before, row, found[found["release"] == at.version]) for at, before, row in told]
 
 
 def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> list[int]:
@@ -523,10 +515,10 @@ def as_json(news: News) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def write_feed(output: Path, histories: Sequence[History]) -> Path | None:
-    """Write the feed over the histories of all machines; None where there is none."""
+def write_feed(output: Path, histories: Sequence[History]) -> None:
+    """Write the feed over the histories of all machines, if there are any."""
     if not histories:
-        return None
+        return
     by_tag: dict[str, list[News]] = {}
     for news in chain(*map(news_in, sorted(histories, key=lambda history: -len(history.releases)))):
         if any(news.row[verdict] for verdict in CHANGED):
@@ -537,7 +529,6 @@ def write_feed(output: Path, histories: Sequence[History]) -> Path | None:
     environment.filters |= {"xml": escape, "quoted": quoteattr, "html": show.to_html}
     text = environment.get_template("feed.xml.jinja").render(entries=entries, name=FEED, space=SPACE)
     put(output / FEED, text)
-    return output / FEED
 
 
 def _entry(tag: str, changes: Sequence[News]) -> dict[str, Any]:
