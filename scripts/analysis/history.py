@@ -616,11 +616,11 @@ def by_route(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
 
 
 def headlines(history: History) -> pd.DataFrame:
-    """One row per release of a history, the newest first: release, date, tag, and for each verdict how many routes have
-    it, each once, by its largest change of time or of instructions; for slower and faster without those of LAYOUT, with
-    the median ratio (slower_ratio, faster_ratio)."""
+    """One row per release of a history but the oldest, the newest first: release, date, tag, and for each verdict how
+    many routes have it, each once, by its largest change of time or of instructions; for slower and faster without
+    those of LAYOUT, with the median ratio (slower_ratio, faster_ratio)."""
     routes = by_route(history.changes[history.changes["evidence"] != LAYOUT])
-    table = pd.DataFrame(history.releases[::-1]).rename(columns={"version": "release"})[["release", "date", "tag"]]
+    table = pd.DataFrame(history.releases[:0:-1]).rename(columns={"version": "release"})[["release", "date", "tag"]]
     for verdict in CHANGED:
         own = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
         table[verdict] = table["release"].map(own.size()).fillna(0).astype(int)

@@ -162,15 +162,11 @@ def _box(history: History) -> Box:
     changes = history.changes[history.changes["evidence"] != LAYOUT]
     largest = changes[changes["what"] == TIME].groupby("release").head(1).set_index("release")
     rows = []
-    for row in _headlines(history):
+    for row in headlines(history).to_dict("records"):
         most = summary(largest.loc[row["release"]]) if row["release"] in largest.index else ""
         rows.append((row["tag"], (f"{history.package} {row['release']} ({row['date']})", headline(row), most)))
     columns = ("release", "routes that changed, once each", "largest change of time")
     return Box(f"{first.name} to {last.version}, {history.held}", columns=columns, rows=tuple(rows))
-
-
-def _headlines(history: History) -> list[dict[str, Any]]:
-    return headlines(history).iloc[:-1].to_dict("records")  # nothing comes before the oldest
 
 
 # --- a section per release -------------------------------------------------------------------------------------------
@@ -178,7 +174,7 @@ def _headlines(history: History) -> list[dict[str, Any]]:
 
 def _sections(results: Results, history: History) -> Iterator[Section]:
     appeared, meant = (find(results, history.releases) for find in (findings.appearances, findings.redefined))
-    for release, row in zip(history.releases[::-1], _headlines(history)):
+    for release, row in zip(history.releases[::-1], headlines(history).to_dict("records")):
         behaviour = _prose("behaviour", at=release, appeared=appeared, meant=meant)
         own = history.changes[history.changes["release"] == release.version]
         intro = (f"{capital(headline(row))}.", *behaviour)
@@ -464,7 +460,7 @@ def news_in(history: History) -> list[News]:
     """Every release but the oldest, the newest first."""
     found = by_route(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
     found = found.sort_values("what", key=lambda what: what != "time", kind="stable")
-    told = zip(history.releases[::-1], history.releases[-2::-1], _headlines(history))
+    told = zip(history.releases[::-1], history.releases[-2::-1], headlines(history).to_dict("records"))
     return [News(history, at, before, row, found[found["release"] == at.version]) for at, before, row in told]
 
 
