@@ -104,8 +104,7 @@ def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
 
 def largest_first(rows: pd.DataFrame) -> pd.DataFrame:
     """Changes by the size of their ratio, those without one in their order."""
-    size = np.abs(np.log(rows["ratio"].to_numpy(dtype=float, na_value=np.nan)))
-    return rows.iloc[np.argsort(-size, kind="stable")]
+    return rows.sort_values("ratio", key=lambda ratio: -np.log(ratio).abs(), kind="stable")
 
 
 # --- instruction counts ----------------------------------------------------------------------------------------------
