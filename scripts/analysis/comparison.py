@@ -9,7 +9,7 @@ Of two releases of one history the figures and verdicts are those of that histor
 import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,8 @@ class Comparison:
     counted: pd.DataFrame
     looked_at: int
     notes: tuple[Reason, ...]
-    sessions: Mapping[str, float] = field(default_factory=dict)
-    in_history: bool = False
+    sessions: Mapping[str, float]
+    in_history: bool
 
     @property
     def withheld(self) -> bool:
@@ -173,8 +173,7 @@ def _cells_of(results: Results, only: str) -> pd.DataFrame:
     kinds = {name: TIME if each.type == "time" else INSTRUCTIONS for name, each in results.benchmarks.items()}
     kinds = {name: what for name, what in kinds.items() if what == TIME or results.benchmarks[name].repeated}
     cells = results.cells[results.cells["benchmark"].isin(kinds)].astype({"cell": object})
-    if only:
-        cells = cells[cells["cell"].map(matcher(only)).astype(bool)]
+    cells = cells[cells["cell"].map(matcher(only)).astype(bool)]
     cells = cells.assign(what=cells["benchmark"].map(kinds).astype(object), parameters=parameters_of(cells, results))
     cells["reason"] = cells["reason"].astype(object).fillna("")
     cells["samples"] = cells["cell"].map(results.processes.drop_duplicates("cell").set_index("cell")["samples"])
@@ -471,7 +470,7 @@ def self_check(base: Floats, noise: Any, paired: Bools, is_open: Bools, settings
         estimated = statistics.estimate(base[enough][:, half], base[enough][:, other], noise[enough], paired[enough])
         verdict = _figures(estimated, np.isfinite(estimated.error), settings)["verdict"]
         flagged += int(verdict.isin((verdicts.SLOWER, verdicts.FASTER)).sum())
-    cells = int(enough.sum()) if used else 0
+    cells = int(enough.sum())
     mean = flagged / len(used) if used else 0.0
     lower, upper = statistics.rate_bounds(math.floor(mean), cells)[0], statistics.rate_bounds(math.ceil(mean), cells)[1]
     return SelfCheck(len(used), cells, mean, lower, upper)
