@@ -25,6 +25,7 @@ Bools = NDArray[np.bool_]
 MIN_PROCESSES = 4  # a side: with fewer no verdict
 MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells have of their own, nor fit a prior
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
+CONFIDENCE = 0.95  # of bounds of rates, each, and of the range of a break
 HALF = 1.96  # standard deviations on either side of a 95 % interval
 NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
@@ -366,12 +367,12 @@ def q_values(p: Floats) -> Floats:
     return q
 
 
-def rate_bounds(flagged: int, cells: int, confidence: float = 0.95) -> tuple[float, float]:
+def rate_bounds(flagged: int, cells: int) -> tuple[float, float]:
     """One-sided Clopper and Pearson bounds, lower and upper, of a rate seen as ``flagged`` of ``cells``."""
     if cells == 0:
         return 0.0, 1.0
-    low = float(special.betaincinv(flagged, cells - flagged + 1, 1 - confidence)) if flagged else 0.0
-    high = float(special.betaincinv(flagged + 1, cells - flagged, confidence)) if flagged < cells else 1.0
+    low = float(special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE)) if flagged else 0.0
+    high = float(special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE)) if flagged < cells else 1.0
     return low, high
 
 
@@ -415,12 +416,10 @@ def partition_cost(values: Floats, noise: Floats, starts: Sequence[int], penalty
     return total
 
 
-def break_range(
-    values: Floats, noise: Floats, starts: Sequence[int], number: int, confidence: float = 0.95
-) -> tuple[int, int]:
+def break_range(values: Floats, noise: Floats, starts: Sequence[int], number: int) -> tuple[int, int]:
     """The first and the last place where break ``number`` (1 is the first) may be, the other breaks where they are.
 
-    Those that cost no more than the best place and 2 ln(2 / (1 - confidence)). For levels that are known the log
+    Those that cost no more than the best place and 2 ln(2 / (1 - CONFIDENCE)). For levels that are known the log
     likelihood ratio of other places against the true one is a random walk whose exponential is a martingale: on either
     side it ever exceeds x with probability exp(-x) at most. So the range holds the true place as often as promised,
     however small the change; that the levels are estimated is neglected.
@@ -428,7 +427,7 @@ def break_range(
     first, end = starts[number - 1], [*starts, len(values)][number + 1]
     own = values[first:end], noise[first:end]  # what lies beyond costs the same wherever this break is
     costs = {place: partition_cost(*own, [0, place - first], 0.0) for place in range(first + 1, end)}
-    most = costs[starts[number]] + 2.0 * float(np.log(2.0 / (1.0 - confidence)))
+    most = costs[starts[number]] + 2.0 * float(np.log(2.0 / (1.0 - CONFIDENCE)))
     held = [place for place, cost in costs.items() if cost <= most]
     return min(held), max(held)
 
