@@ -133,7 +133,7 @@ def estimate(
 ) -> Estimate:
     """Effect of each cell from its processes' log seconds, variances moderated within each family.
 
-    base, new  (cells, processes), NaN where there is no process; process k is of round k
+    base, new  (cells, processes), NaN where there is no process; process k is of round k. As wide where any are paired
     families   (cells,) names; families, and paired and unpaired cells, have a prior each
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
     session    base and new were measured at different times: unpaired cells get the variance of sessions, which is that
@@ -147,14 +147,13 @@ def estimate(
     rounds (those of the sum by Welch and Satterthwaite).
     """
     effect, squared, df, sd = (np.full(len(base), np.nan) for _ in range(4))
-    width = min(base.shape[1], new.shape[1])
     for family in np.unique(families):
         for pairs in (False, True):
             mask = (families == family) & (paired == pairs)
             if not mask.any():
                 continue
             if pairs:
-                parts = [_Part.of(new[mask, :width] - base[mask, :width])]
+                parts = [_Part.of(new[mask] - base[mask])]
                 effect[mask] = parts[0].mean
             else:
                 parts = [_Part.of(base[mask]), _Part.of(new[mask])]
