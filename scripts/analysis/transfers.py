@@ -29,7 +29,7 @@ from benchmarks.contracts import (
     Role,
 )
 
-from .cells import LINK, SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype, usual_size
+from .cells import LINK, SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype
 from .choices import Need
 from .results import Results
 
@@ -166,13 +166,11 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
 
 def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
     """At the usual size: what to take for each need, fresh and existing of one end together."""
-    ends: dict[tuple[str, bool, str], dict[Need, pd.DataFrame]] = {}
+    ends: dict[tuple[str, bool, str], list[pd.DataFrame]] = {}
     for need, rows in answered(table, transfers):
         if not need.array or need.host == PAGEABLE:
-            ends.setdefault((need.direction, need.array, need.host), {})[need] = rows
-    sizes = [usual_size(pd.concat(by_need.values()).itertuples()) for by_need in ends.values()]
-    at = [{n: rows[rows["nbytes"] == size] for n, rows in each.items()} for each, size in zip(ends.values(), sizes)]
-    return [{need: rows for need, rows in each.items() if len(rows)} for each in at]
+            ends.setdefault((need.direction, need.array, need.host), []).append(rows)
+    return [dict([*at_usual_size(pd.concat(each)).groupby("need", sort=False)]) for each in ends.values()]
 
 
 def in_short(transfers: Transfers) -> list[dict[str, Any]]:
