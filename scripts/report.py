@@ -67,9 +67,14 @@ def gather(reports: Path, folder: Path, url: str | None, with_asv: bool) -> int:
     """Gather pages and results in a folder, whose content is deleted, with the address that it will have; the code."""
     from analysis.results import load
     from pages import build, tables
+    from store.files import machines
 
     if url and urlsplit(url).scheme not in ("http", "https"):
         raise UserError(f"--url {url}: write it with https://")
+    folder = folder.resolve()
+    copied = [reports.resolve() / name for name in ("results", build.HISTORY, *machines(reports / "results"))]
+    if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in copied):
+        raise UserError(f"--site {folder} would delete what it copies: name a folder apart from {reports}")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "index.html").is_file():
         raise UserError(f"--site {folder} holds something else: name an empty directory")
     results = load(reports / "results")

@@ -117,6 +117,7 @@ def test_the_head_of_a_page(tmp_path, snapshot, request, benches, records, forgo
     (root / "benchmarks.json").write_text(json.dumps(kept))
     text = (build(root, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if re.match(r"> |torch \d|Python \d|These ", line)] == snapshot
+    assert "Measured by ." not in text
 
 
 def test_two_toolchains_are_compared(tmp_path, snapshot):
@@ -188,23 +189,30 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
 # How pages are written and numbers shown ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["results.csv", "README.md", "index.html"])
+@pytest.mark.parametrize("name", ["results.csv", "README.md", "index.html", ".box.new"])
 def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
-    """Stopped while one of its files is written: all are the old ones, and what else lay there stays."""
+    """Stopped while one of its files is written, or between two renames: all are the old ones, and what else lay there
+    stays."""
     results = resultfiles.write(tmp_path / "r", [conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [FROM_NUMPY])])
     page = build(results, tmp_path / "out")
     (page / "mine.txt").write_text("mine")
     (page / "gone.svg").write_text("of an older page")
     before = {path.name: path.read_bytes() for path in page.iterdir()}
-    write_bytes = Path.write_bytes
+    write_bytes, rename = Path.write_bytes, Path.rename
 
     def stopped(self, data):
         write_bytes(self, data[:10] if self.name == name else data)
         if self.name == name:
             raise KeyboardInterrupt
 
+    def stopped_between(self, target):
+        if self.name == name:
+            raise KeyboardInterrupt
+        rename(self, target)
+
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Path, "write_bytes", stopped)
+        patched.setattr(Path, "rename", stopped_between)
         build(results, tmp_path / "out")
     assert {path.name: path.read_bytes() for path in page.iterdir()} == before
     assert [path.name for path in page.parent.iterdir() if path.is_dir()] == [page.name]
@@ -217,6 +225,20 @@ def test_two_cells_in_one_place_are_an_error():
     marks = [tables.Mark({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
     with pytest.raises(ValueError, match="title"):
         tables.laid("title", "novel.Family.timeit_anything", marks, "nbytes", None, str, "route")
+
+
+def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
+    """And a row whose name is 0 has it."""
+    sizes = {"A": MIB, "B": MIB, "X": 64 * MIB}
+    marks = [
+        tables.Mark({"workers": n, "dtype": dtype, "nbytes": size}, ["1 µs"])
+        for n in (0, 2)
+        for dtype, size in sizes.items()
+    ]
+    (lacks,) = [mark for mark in marks if mark.parameters == {"workers": 0, "dtype": "B", "nbytes": MIB}]
+    missing = {("toy", *lacks.parameters.values()): ("skipped", "no B here")}
+    made = tables.laid("title", "toy", [mark for mark in marks if mark is not lacks], "dtype", missing, str, "workers")
+    assert made.rows == (("0", "1 µs", "1 µs", "n/a"), ("2", "1 µs", "1 µs", "1 µs")) and "no B here" in made.notes[0]
 
 
 def test_a_label_is_broken_where_the_figure_ends():

@@ -158,6 +158,8 @@ SPOILED = {
     "no probes": (SAMPLES, first(probes=None), SPOILT),
     "a run that no terminal can show": (SAMPLES, first(run="\x1b[31m"), "run is "),
     "round": (SAMPLES, first(round="one"), SPOILT),
+    "a round before the first": (SAMPLES, first(round=-1), SPOILT),
+    "a round that no memory holds": (SAMPLES, first(round=10**9), SPOILT),
     "number": (SAMPLES, first(number=0), SPOILT),
     "truncated gzip": (SAMPLES, lambda held: held[:-20], SPOILT),
     "no gzip": (SAMPLES, gzip.decompress, SPOILT),

@@ -103,6 +103,24 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, called):
     assert code == 2 and "https://" in err and not (tmp_path / "site").exists()
 
 
+@pytest.mark.parametrize("place", ["reports", "reports/box", ".", "reports/link"])
+def test_a_folder_with_what_is_copied_is_left_alone(reports, tmp_path, called, place):
+    """All of these have an index.html, as an older site has."""
+    (tmp_path / "index.html").touch()
+    (reports / "link").symlink_to(reports / "box")
+    before = sorted(tmp_path.rglob("*"))
+    code, _, err = called(report, "--output", reports, "--site", tmp_path / place, "--without-asv")
+    assert code == 2 and "would delete what it copies" in err and sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_link_to_an_older_site_is_followed(reports, tmp_path):
+    published(reports, tmp_path / "older")
+    (tmp_path / "older" / "stale.txt").touch()
+    (tmp_path / "site").symlink_to(tmp_path / "older")
+    found = published(reports, tmp_path / "site")
+    assert (found / "box" / "index.html").is_file() and not (found / "stale.txt").exists()
+
+
 def test_the_data_hold_every_cell_of_every_machine(committed, whole):
     results = load(committed / "reports" / "results")
     found = pandas.read_csv(whole / tables.FIGURES_CSV, low_memory=False)

@@ -30,7 +30,7 @@ from .statistics import MIN_PROCESSES, NARROWER, Bools, Estimate, Floats
 from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, TIMED, Reason, Settings
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
-MOST_SPLITS = 8  # of the baseline's processes in the A/A
+TURNED = 3  # pairs of the baseline's processes whose two change halves in the A/A: so 8 splits at most
 OF_MACHINE = ("machine", *MACHINE)  # its name, and what it is
 SPEED = math.log(1.005)  # from which on it is said that the machine ran at another speed
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
@@ -449,15 +449,14 @@ def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[
 
 
 def splits(processes: int) -> list[tuple[list[int], list[int]]]:
-    """Halves of a baseline's processes, MOST_SPLITS at most: of every two neighbours in time one goes to each half.
+    """Halves of a baseline's processes, four or more: of every two neighbours in time one goes to each half.
 
     So do the processes of an interleaved comparison, and drift is the same for both halves. What differs between two
     sessions no half of one session can show: see statistics.session_variance.
     """
-    pairs = [(k, k + 1) for k in range(0, processes - 1, 2)]
-    orders = product(*((pair, pair[::-1]) for pair in pairs[1:]))
-    halves = [(list(one), list(other)) for one, other in (zip(pairs[0], *order) for order in orders if len(pairs) > 1)]
-    return halves[:: max(1, len(halves) // MOST_SPLITS)][:MOST_SPLITS]
+    first, *others = ([(k, k + 1)] for k in range(0, processes - 1, 2))
+    orders = product(first, *(pair + [pair[0][::-1]] * (place < TURNED) for place, pair in enumerate(others)))
+    return [(list(one), list(other)) for one, other in (zip(*order) for order in orders if others)]
 
 
 def self_check(base: Floats, noise: Any, paired: Bools, is_open: Bools, settings: Settings) -> SelfCheck:

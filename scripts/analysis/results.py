@@ -5,6 +5,7 @@ import gc
 import itertools
 import math
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -449,7 +450,7 @@ def _by_hand(
         for cell, value in zip(files.spelled(name, params), results or [None] * count):
             if cell in known:
                 continue
-            if not isinstance(value, (int, float, type(None))) or value in (math.inf, -math.inf):
+            if not isinstance(value, (int, float, type(None))) or abs(value or 0) > sys.float_info.max:
                 raise TypeError(f"{cell} is {value!r}")
             if value is None:
                 failed[cell] = FAILED, ""

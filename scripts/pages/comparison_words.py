@@ -41,10 +41,8 @@ def why(reason: Reason) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A ratio or probability: 1.08, 0.93."""
-    if not math.isfinite(value):
-        return "n/a"
-    return f"{value:.{digits}f}" if value < 100 else f"{value:.3g}"
+    """A ratio or probability: 1.08, 0.93; of a large or tiny one three significant digits: 1,230."""
+    return f"{value:.{digits}f}" if value == 0 or 10**-digits / 2 <= value < 100 else show.significant(value)
 
 
 def probability(value: float) -> str:

@@ -512,8 +512,9 @@ def as_json(news: News) -> str:
 
 
 def write_feed(output: Path, histories: Sequence[History]) -> None:
-    """Write the feed over the histories of all machines, if there are any."""
+    """Write the feed over the histories of all machines; an older one goes where there are none."""
     if not histories:
+        (output / FEED).unlink(missing_ok=True)
         return
     by_tag: dict[str, list[News]] = {}
     for news in chain(*map(news_in, sorted(histories, key=lambda history: -len(history.releases)))):

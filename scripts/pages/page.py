@@ -142,9 +142,16 @@ def write(directory: Path, page: Page) -> Path:
     """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed."""
     files = rendered(page)
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
-    try:
+
+    def settle() -> None:
+        """What was interrupted between the two renames is undone, and nothing else is left."""
+        if old.is_dir() and not directory.exists():
+            old.rename(directory)
         for left in (fresh, old):
             shutil.rmtree(left, ignore_errors=True)
+
+    try:
+        settle()
         if directory.is_dir():
             shutil.copytree(directory, fresh, symlinks=True, ignore=shutil.ignore_patterns("*.svg"))
         fresh.mkdir(parents=True, exist_ok=True)
@@ -156,8 +163,7 @@ def write(directory: Path, page: Page) -> Path:
     except OSError as error:
         raise UserError(f"cannot write {error.filename or directory}: {error.strerror}") from None
     finally:
-        for left in (fresh, old):
-            shutil.rmtree(left, ignore_errors=True)
+        settle()
     return directory / "index.html"
 
 

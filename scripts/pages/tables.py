@@ -143,10 +143,11 @@ def laid(
         across.sort()
     reasons: dict[str, list[str]] = {}
     body = []
-    for name, first in {m.parameters.get(row): m for m in sorted(marks, key=lambda m: m.order)}.items():
-        line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else str(name or "all")]
+    in_column = {value: mark.parameters for (_, value), mark in placed.items()}  # its size may be its own
+    for name in dict.fromkeys(mark.parameters.get(row) for mark in sorted(marks, key=lambda mark: mark.order)):
+        line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else "all" if name is None else str(name)]
         for value in across:
-            there, like = placed.get((name, value)), {**first.parameters, column: value}
+            there, like = placed.get((name, value)), {**in_column[value], row: name}
             status, reason = ("", "") if there else missing.get((benchmark, *like.values()), ("", ""))
             word = {"": "", "skipped": "n/a"}.get(status, "failed")
             if word:

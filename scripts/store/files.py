@@ -51,6 +51,7 @@ FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
 # Bytes of a file, decompressed, and of one object in it; lists and objects in a line of measurements, for an empty one
 # takes twenty times as much memory as text
 MOST, LONGEST_LINE, BRACKETS = 32 * 2**20, 4 * 2**20, 64
+ROUNDS, CALLS = 10**5, 10**15  # fewer of a run, and in a sample
 FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
 # hundred digits, brackets in brackets in brackets
@@ -262,8 +263,9 @@ def check_line(line: Line) -> None:
         raise ValueError(f"{name_of(line)} has probes of {', '.join(line['probes'])}")
     if [type(line[name]) for name in KINDS] != list(KINDS.values()):
         raise TypeError(f"it holds {', '.join(f'{name} {line[name]!r}' for name in KINDS)}")
-    if line["number"] < 1 or line["wanted"] < 1:
-        raise ValueError(f"{name_of(line)} made {line['number']} calls in {line['wanted']} samples")
+    if not (0 <= line["round"] < ROUNDS and 1 <= line["number"] < CALLS and line["wanted"] >= 1):
+        said = f"{line['number']} calls in {line['wanted']} samples of round {line['round']}"
+        raise ValueError(f"{name_of(line)} made {said}")
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
