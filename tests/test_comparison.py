@@ -120,6 +120,11 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
         assert ("withheld" in told) == found.withheld
 
 
+def test_ratios_have_no_exponent():
+    ratios = {1.083: "1.08", 99.4: "99.40", 1234.0: "1,230", 0.0012: "0.00120", 0.0: "0.00", float("inf"): "n/a"}
+    assert {ratio: comparison_words.number(ratio) for ratio in ratios} == ratios
+
+
 def test_splits_take_one_of_every_two_neighbours():
     assert comparison.splits(3) == []
     assert comparison.splits(4) == [([0, 2], [1, 3]), ([0, 3], [1, 2])]
