@@ -717,8 +717,9 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
 
 
 def test_without_a_history_there_is_no_feed(tmp_path):
-    write_feed(alone, [])
-    assert not (alone / FEED).exists(), "an older one would tell of what is gone"
+    (tmp_path / FEED).write_text("of what is gone")
+    write_feed(tmp_path, [])
+    assert not (tmp_path / FEED).exists()
 
 
 def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
