@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import made_up
 import pytest
+import resultfiles
 import test_history
 from analysis.choices import BEST, Case, answer
 from conftest import build
@@ -157,6 +158,22 @@ def test_between_measured_sizes_it_shows_both(page, known, opened):
         for place, size in enumerate((2**20, 16 * 2**20)):
             lines, _ = rows_of(replace(case, nbytes=size), known)
             assert shown.locator("ol").nth(place).locator("li").all_inner_texts() == lines
+
+
+def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, opened):
+    """Those of uneven lists, too, which are no whole number of MiB."""
+    uneven = {"layout": ["uneven"], "nbytes": [2**20 + 2**10, 28 * 2**20 + 2**10]}
+    promises = [resultfiles.contract("torch.from_numpy(np.array(arrays))", "copy")]
+    lists = resultfiles.every("batches.UnevenArraysToTensor.timeit_convert", lambda *_: 1e-4, promises, **uneven)
+    made = build(resultfiles.write(tmp_path / "r", [made_up.host(), lists]), tmp_path / "out")
+    case = Case("numpy", "torch", 2**14 + 2**4, memory="copy", layout="uneven", batch=64)
+    with opened() as browser:
+        browser.goto(address(made, case))
+        assert browser.locator("#choose .chosen h3").inner_text() == show.size(case.total) == "1.001 MiB"
+        offered = browser.locator("#sizes option").evaluate_all("options => options.map((option) => option.value)")
+        assert offered == ["1025KiB", "28673KiB"]
+        browser.locator("#choose input[name=nbytes]").fill(offered[1])
+        assert browser.locator("#choose .chosen h3").inner_text() == "28 MiB"
 
 
 def test_by_keyboard_alone(page, opened):

@@ -30,9 +30,11 @@
     const nbytes = found ? Number(found[1]) * UNITS[found[2].toLowerCase()] : NaN;
     return Number.isInteger(nbytes) && nbytes > 0 ? nbytes : NaN;
   }
-  function sizeOf(nbytes) {
-    const power = Math.min(3, Math.floor(Math.log2(nbytes) / 10));
-    return `${Number((nbytes / 1024 ** power).toPrecision(3))} ${["B", "KiB", "MiB", "GiB"][power]}`;
+  /* ``exact``: in a unit in which it is whole, so that bytesOf reads the same. */
+  function sizeOf(nbytes, exact = false) {
+    let power = Math.min(3, Math.floor(Math.log2(nbytes) / 10));
+    while (exact && nbytes % 1024 ** power) power -= 1;
+    return `${Number((nbytes / 1024 ** power).toPrecision(exact ? 15 : 4))} ${["B", "KiB", "MiB", "GiB"][power]}`;
   }
 
   /* The needs that are chosen; ``but`` leaves out a field of the form. */
@@ -74,7 +76,7 @@
     const device = [at("from").value, at("to").value].includes("cuda");
     at("source").closest("label").hidden = !device;
     at("threads").closest("label").hidden = device;
-    document.getElementById("sizes").replaceChildren(...sizes(needed(chosen())).map((size) => new Option(sizeOf(size).replace(" ", ""))));
+    document.getElementById("sizes").replaceChildren(...sizes(needed(chosen())).map((size) => new Option(sizeOf(size, true).replace(" ", ""))));
   }
 
   const sizes = (wanted) =>
