@@ -449,14 +449,16 @@ def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[
 
 
 def splits(processes: int) -> list[tuple[list[int], list[int]]]:
-    """Halves of a baseline's processes, four or more: of every two neighbours in time one goes to each half.
+    """Halves of a baseline's processes, none of fewer than four: of every two neighbours in time one goes to each half.
 
     So do the processes of an interleaved comparison, and drift is the same for both halves. What differs between two
     sessions no half of one session can show: see statistics.session_variance.
     """
-    first, *others = ([(k, k + 1)] for k in range(0, processes - 1, 2))
-    orders = product(first, *(pair + [pair[0][::-1]] * (place < TURNED) for place, pair in enumerate(others)))
-    return [(list(one), list(other)) for one, other in (zip(*order) for order in orders if others)]
+    pairs = [(k, k + 1) for k in range(0, processes - 1, 2)]
+    if len(pairs) < 2:
+        return []
+    orders = product(*([pair, pair[::-1]] if 1 <= at <= TURNED else [pair] for at, pair in enumerate(pairs)))
+    return [(list(one), list(other)) for one, other in (zip(*order) for order in orders)]
 
 
 def self_check(base: Floats, noise: Any, paired: Bools, is_open: Bools, settings: Settings) -> SelfCheck:
