@@ -505,8 +505,9 @@ class Runner:
         fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
         if job.side == AGAIN:
             record = replace(record, drift=drift(before, fresh))
-            moved = f"{record.drift.get('median', math.nan):.3f} times what {record.drift['cells']} cells took at first"
-            print(f"{job.tag} again: {moved}", flush=True)
+            if record.drift["cells"]:
+                moved = f"{record.drift['median']:.3f} times what {record.drift['cells']} cells took at first"
+                print(f"{job.tag} again: {moved}", flush=True)
         places = list(self.journal.rounds(job.session).values())
         file_measured(record, path, files.merged(before, fresh, beside), lines, places)
         if whole:
