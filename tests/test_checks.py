@@ -261,6 +261,8 @@ def test_regret_is_what_the_best_takes_less(seconds, regrets):
         ([0.0] * 10, [1.1] * 8 + [1.2] * 2, 1),  # predicted times
         ([0.0] * 10, [(1.0, 1.5)] * 9 + [1.1, (1.2, 3.0)], 0),  # nine ranges in ten
         ([0.0] * 10, [(1.0, 1.5)] * 8 + [1.1, (1.2, 3.0)], 1),
+        ([0.0] * 10, [(0.0, 9.0)] * 8 + [1.1, (0.0, 0.9)], 0),  # upper bounds
+        ([0.0] * 10, [(0.0, 9.0)] * 8 + [1.1, (0.0, 0.8)], 1),
         ([0.0] * 4, [1.1] * 10, 2),  # of ten asked
     ],
 )
@@ -332,9 +334,10 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
                 asked.append((case_of(row), row.route, *advice.ends(found)))
                 took.append([math.log(row.seconds)] * 2)
     _, routes = advice.judged(pd.DataFrame(asked, columns=["case", "route", "least", "most"]), np.array(took))
-    shares = [f"{show.percent(each.mean())} of {len(each)}" for each in advice.right(routes)]
-    assert f"| {title} | {' | '.join(shares)} |" in ACCURACY
-    assert all(len(each) > 15 and each.mean() >= advice.SHARE for each in advice.right(routes))
+    times, ranges, *bounds = advice.right(routes).values()
+    shares = [f"{show.percent(each.mean())} of {len(each)}" for each in (times, ranges, *bounds)]
+    assert f"| {title} | {' | '.join([*shares, 'none'][:3])} |" in ACCURACY
+    assert all(len(each) > 15 and each.mean() >= advice.SHARE for each in (times, ranges))
 
 
 # History: what two histories of the same toolchains say of each other, made up and committed --------------------------
