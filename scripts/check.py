@@ -3,7 +3,7 @@
 
     python scripts/check.py timing     compare timing with torch.utils.benchmark: about 15 minutes
     python scripts/check.py noise      measure under deliberate noise: about half an hour
-    python scripts/check.py advice     test the advice on random cases: about five minutes
+    python scripts/check.py advice     test the advice on random cases: five to ten minutes
     python scripts/check.py history    check the intervals of a history, from results: seconds
 
 Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to check.

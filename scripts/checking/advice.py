@@ -1,12 +1,13 @@
 """Is the advice of advise.py right?
 
-    python scripts/check.py advice                          about five minutes, ten on a busy machine
+    python scripts/check.py advice                          five to ten minutes
     python scripts/check.py advice --cases 20 --threads 1   fewer cases, of programs with one torch thread
 
 It asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of arrays, dtypes, both
 directions, with torch's own number of threads and with one. For each case it times the ranked routes in turns, each in
 processes of its own and between speed probes, as the suite does. Processes that were not quiet are taken again. It
-prints for either number of threads
+prints how fast the processor is now, for one session may be at another clock than the next, and for either number of
+threads
 
     regret      by how much longer the advised route takes than the best one, in the median process. The best one is
                 chosen by the other processes. Its interval is the range over processes
@@ -47,7 +48,7 @@ from store import files, quiet
 from store.records import Line
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
-from benchmarks.probes import PATIENCE_VARIABLE
+from benchmarks.probes import PATIENCE_VARIABLE, PROCESSOR
 from benchmarks.sampling_log import LOG_VARIABLE
 from benchmarks.timing import samples_per_process
 
@@ -259,7 +260,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
     run = measure(asked, chosen.processes)
     readings = np.where(run.quiet, np.log(run.figures()), np.nan).reshape(chosen.processes, -1).T
-    print(f"quiet {show.percent(run.quiet_share())} of the time, seed {chosen.seed}")
+    now, then = (baselines.get(PROCESSOR, math.nan) for baselines in (run.baselines, known.run.baselines))
+    speed = f"the processor's speed probe takes {now / then:.2f} times what it took when the results were measured"
+    print(f"quiet {show.percent(run.quiet_share())} of the time, seed {chosen.seed}; {speed}")
     codes = []
     for each in threads:
         own = asked["case"].map(lambda case: case.threads) == each
