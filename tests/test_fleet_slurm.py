@@ -160,7 +160,7 @@ def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of
     assert list(made.nodes["node"]) == ["node-a", "node-b"]
     assert {"1.13.1", SLOWER_FROM, "2.3.0"} == set(made.rows.query("what == 'time'")["release"])
     slower = fastest(project, f"torch-{SLOWER_FROM}") / fastest(project, "torch-1.13.1")
-    assert 1.3 < slower < 3, "the tiny torch takes twice as long"
+    assert 2 < slower < 8, "the tiny torch takes four times as long"
 
 
 def test_a_node_that_fails_at_once_is_left_out(project, cluster):

@@ -55,7 +55,7 @@ ROUTES = ["torch.from_numpy(a)", "torch.tensor(a)"]
 
 
 def work():
-    for _ in itertools.repeat(None, 400 * COST):  # twice as many take twice as long; range makes integers above 256
+    for _ in itertools.repeat(None, 400 * COST**2):  # four times as long: a busy host alone makes it twice as long
         pass
 
 
