@@ -158,7 +158,8 @@ def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of
     check_complete(project)
     made = histories_of(load(project.filed, "both"))["torch"]
     assert list(made.nodes["node"]) == ["node-a", "node-b"]
-    assert {"1.13.1", SLOWER_FROM, "2.3.0"} == set(made.rows.query("what == 'time'")["release"])
+    rows = made.rows.query("route == 'torch.from_numpy(a)' and what == 'time'")
+    assert rows.groupby("release", sort=False)["value"].first().pct_change()[SLOWER_FROM] > 0.3
     slower = fastest(project, f"torch-{SLOWER_FROM}") / fastest(project, "torch-1.13.1")
     assert 2 < slower < 8, "the tiny torch takes four times as long"
 

@@ -92,7 +92,8 @@ def test_figures_of_sentences(cells, what):
 
 
 def test_how_often_advice_kept_its_promises():
-    """By the table of docs/accuracy.md: mean and largest regret, and shares of times and ranges."""
+    """By the tables of docs/accuracy.md: mean and largest regret, and shares of predictions; of tests that judged half
+    of their cases."""
 
     def kept_of(begins: str) -> list[bool]:
         rows = re.findall(rf"^\| \d+ \|{begins} [12] \| (\d+) of (\d+) \| (.+) \|$", ACCURACY, re.MULTILINE)

@@ -126,12 +126,13 @@ def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
             progress.at(len(lines))
             lines.append(_process(*each))
         run, until = quiet.Run(lines), time.monotonic() + PATIENCE
-        while not run.quiet.all() and time.monotonic() < until:
-            progress.total += int((~run.quiet).sum())
-            for place in np.flatnonzero(~run.quiet):
+        while len(noisy := np.flatnonzero(~run.quiet)) and time.monotonic() < until:
+            progress.total += len(noisy)
+            for place in noisy:
+                if time.monotonic() >= until:
+                    break
                 progress.at(progress.done + 1)
-                if time.monotonic() < until:
-                    lines[place] = _process(*timed[place])
+                lines[place] = _process(*timed[place])
             run = quiet.Run(lines)
     return run
 
