@@ -1,6 +1,7 @@
 """Answers to cases, on made-up results in which the right one is known: scripts/advise.py."""
 
 import json
+import math
 from dataclasses import replace
 
 import advise
@@ -66,10 +67,10 @@ def test_nothing_is_said_of_sizes_further_away(known):
         answer(copy_of(256 * MIB, layout="fortran"), known)
 
 
-def curve(*rows):
+def curve(*rows, within=0.0):
     """Of one route: sizes and seconds."""
     figures = [{"nbytes": n, "seconds": s, "low": s, "high": s, "kind": BEST, "quiet": True} for n, s in rows]
-    return pd.DataFrame(figures).assign(how=MEASURED, is_range=False)
+    return pd.DataFrame(figures).assign(within=within, how=MEASURED, is_range=False)
 
 
 def test_a_cache_that_ends_between_two_sizes_makes_a_range():
@@ -97,6 +98,19 @@ def test_an_interval_holds_both_regimes_where_one_may_begin():
     assert far["high"] == pytest.approx(3 * (1 + AS_GOOD) ** 2 * far["low"]) and far["is_range"]
     below = cases.estimate(curve((16 * MIB, 16 * MIB / 5e9)), 8 * MIB, (), limit)
     assert below["low"] < 0.4 * below["seconds"]
+
+
+def test_processes_that_differ_make_a_range():
+    """A figure of processes of which 90 % lie within a factor of 1.5 gives no time of another size."""
+    measured = [(8, 1e-6), *((n, 1e-6 + n / 2e10) for n in (2 * MIB, 16 * MIB))]
+    one, several = (cases.estimate(curve(*measured, within=math.log(most)), 8 * MIB) for most in (1.05, 1.5))
+    assert not one["is_range"] and one["high"] == pytest.approx(1.05 * (1 + AS_GOOD) * one["seconds"], rel=0.01)
+    assert several["is_range"] and several["seconds"] == one["seconds"]
+    for end, ratio in (("low", 1 / 1.5), ("high", 1.5)):
+        wider = (1 + AS_GOOD) ** (1 if ratio > 1 else -1)
+        assert several[end] == pytest.approx(ratio * wider * one["seconds"], rel=0.01)
+    same = cases.estimate(curve(*measured, within=math.log(1.5)), 2 * MIB)
+    assert not same["is_range"] and same["low"] == same["high"], "what was measured has the range of its processes"
 
 
 # --- ranking ----------------------------------------------------------------------------------------------------------

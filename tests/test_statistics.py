@@ -105,6 +105,19 @@ def test_rate_bounds_are_clopper_and_pearsons(flagged, cells):
     assert (low, high) == (pytest.approx(known.low), pytest.approx(known.high))
 
 
+@pytest.mark.parametrize("shared", [0.0, 0.03])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_more_process_lies_within(shared, seed):
+    """Of cells whose noise differs, with and without noise that all of them have in a round."""
+    rng = np.random.default_rng(seed)
+    noise = np.sqrt(variances(rng, 5.0, 4e-4, 6, CELLS))[:, None] * rng.standard_normal((CELLS, 5))
+    values = noise + shared * np.repeat(rng.standard_normal((CELLS // 50, 5)), 50, axis=0)
+    families = np.repeat([f"{family}" for family in range(CELLS // 50)], 50)
+    level = statistics.levels(values[:, :4], families)
+    held = np.abs(values[:, 4] - level.mean) <= statistics.within(level, 0.9)
+    assert 0.88 <= held.mean() <= 0.94
+
+
 def test_q_values_leave_out_cells_without_p():
     q = statistics.q_values(np.array([0.01, np.nan, 0.04]))
     assert q[[0, 2]] == pytest.approx([0.02, 0.04]) and np.isnan(q[1])

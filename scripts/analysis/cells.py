@@ -55,6 +55,7 @@ BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide
 MARGIN = 0.05  # relative: a route that takes so much longer is as good
 PROMISE = Settings().promise  # at most this share of pairs that differ by MARGIN is decided
 FEW_SD = 0.25  # of log seconds, between processes
+EXPECTED = 0.9  # of further processes are to lie within the interval of a prediction
 FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 TAKEN_OVER = ["benchmark", "cell", "family", "direction", "seconds", "low", "high", "cv", "processes", "quiet"]
@@ -78,6 +79,7 @@ def cells_of(results: Results) -> pd.DataFrame:
     credible  memory could move bytes as fast as it reads; asked of transfers that were waited for alone
     seconds   median over the figures of its processes; low, high: their range; cv: their coefficient of variation
     processes how many; quiet: whether any was, else seconds is an upper bound. True where that is not known
+    within    log seconds from ``seconds`` within which a share EXPECTED of more processes would lie; 0 where not quiet
     and of its processes what ``weigh`` says
     """
     timed, benchmarks = results.timed, results.benchmarks
@@ -222,7 +224,8 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)))
     quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == ONE_THREAD) & ~cells["device"]).to_numpy()
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
-    return found.assign(variance=variance, df=found["df"].where(quiet, math.inf))
+    within = np.where(quiet, statistics.within(found, EXPECTED), 0.0)
+    return found.assign(variance=variance, df=found["df"].where(quiet, math.inf), within=within)
 
 
 def weigh(logs: statistics.Floats, noise: Any) -> pd.DataFrame:

@@ -14,6 +14,7 @@ Sources
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -354,6 +355,14 @@ def interval(estimated: Estimate, confidence: float) -> tuple[Floats, Floats]:
     """Low and high end of the effect's confidence interval, in log units."""
     half = student_quantile(0.5 + confidence / 2, estimated.df) * estimated.error
     return estimated.effect - half, estimated.effect + half
+
+
+def within(level: Any, confidence: float) -> Floats:
+    """Log units from the mean of each of ``Levels`` within which one more process lies: a prediction interval (Hahn
+    1970, Journal of the American Statistical Association 65)."""
+    error = np.sqrt((level.variance + level.shared) * (1 + 1 / level.n))
+    half: Floats = student_quantile(0.5 + confidence / 2, level.df) * error
+    return half
 
 
 def q_values(p: Floats) -> Floats:

@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from analysis.choices import NUMPY, TORCH, Case, Known, answer, known_in
+from analysis.choices import CLOSE, NUMPY, TORCH, Case, Known, answer, known_in
 from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, Parser, UserError
 from measuring.processes import Progress
@@ -59,8 +59,7 @@ LAYOUTS = (CONTIGUOUS, "strided", "transposed", "fortran")
 DTYPES = ("float32", "float16", "int64", "complex64")
 MORE = 20  # cases drawn for each that is wanted: not all can be answered, as where nothing was measured near the size
 HOPELESS = 20.0  # times the best route's predicted time: a route that is to take as long is not measured
-# What the answers are to hold: regret in the mean and at most, error of nine predictions in ten, 0 of those by a range
-MEAN, WORST, ERROR, SHARE = 0.03, 0.20, 0.15, 0.9
+MEAN, WORST, SHARE = 0.03, 0.20, 0.9  # what the answers are to hold: regret in the mean and at most, right predictions
 NAMED = 5  # of the worst
 PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together, and that noisy ones are taken again
 
@@ -211,12 +210,12 @@ def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.Data
 
 def right(routes: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
     """What is promised of predictions -> whether each of these keeps it."""
-    error, within = routes["error"], show.percent(ERROR)
+    error, within = routes["error"], show.percent(CLOSE)
     is_bound, is_time = routes["least"] == 0, routes["least"] == routes["most"]
     found = {
-        f"times: {{}} within {within}": error[is_time] <= math.log1p(ERROR),
+        f"times: {{}} within {within}": error[is_time] <= math.log1p(CLOSE),
         "ranges: {} hold the time": error[~is_time & ~is_bound] == 0,
-        f"upper bounds: {{}} exceeded by at most {within}": error[is_bound] <= math.log1p(ERROR),
+        f"upper bounds: {{}} exceeded by at most {within}": error[is_bound] <= math.log1p(CLOSE),
     }
     return {promise: kept for promise, kept in found.items() if len(kept)}
 

@@ -293,7 +293,7 @@ def snippet(case: Case, best: Any, known: Known) -> str:
 def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
     """The answer with everything it rests on; seconds and bytes."""
     known, code = answer.known, [snippet(answer.case, each, answer.known) for each in answer.routes.itertuples()]
-    routes = answer.routes.drop(columns="need").assign(code=code)
+    routes = answer.routes.drop(columns=["need", "within"]).assign(code=code)
     document = {
         "case": asdict(answer.case),
         "machine": known.machine,
