@@ -48,9 +48,6 @@ SUSTAINED, BOTH = "sustained", "both at once"
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
 # Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %
 AS_GOOD = 0.1
-# The same of a figure without a quiet process. Two runs of a machine that was hardly ever quiet differ by 13 % or less
-# in nine cells of ten (docs/accuracy.md), so the ratio of two such figures by 1.41 times that
-AS_GOOD_NOISY = 0.25
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
 MARGIN = 0.05  # relative: a route that takes so much longer is as good
 PROMISE = Settings().promise  # at most this share of pairs that differ by MARGIN is decided

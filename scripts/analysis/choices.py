@@ -2,8 +2,7 @@
 
 ``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. A need is what
 somebody has and wants, see Need; its candidates are the routes that do it. At each size a route is good where it is
-safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest,
-AS_GOOD_NOISY where it has no quiet process.
+safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest.
 Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes that have a good route in
 common get one: of several that which is good at most sizes, so that an answer has few names, then the one least behind.
 
@@ -57,7 +56,6 @@ from benchmarks.contracts import (
 
 from .cells import (
     AS_GOOD,
-    AS_GOOD_NOISY,
     BY_BYTES,
     DIRECTIONS,
     LINK,
@@ -150,31 +148,25 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
 
 def _taken(cells: pd.DataFrame) -> pd.DataFrame:
     """The route to take (``taken``) for each need and size: of the fewest runs of neighbouring sizes that have a good
-    route in common.
-
-    A route without a quiet process at a size is an upper bound there. Its neighbours' choice may stand at that size,
-    but it is not chosen for that size alone if another route has a quiet process.
-    """
+    route in common. One without a quiet process is an upper bound, and as good as that says."""
     good = _good(cells)
     routes = good.groupby(AT)["route"].agg(set)
     run = _runs(routes.index.get_level_values("number"), routes)
     often = good.groupby(["number", "route"])["nbytes"].transform("size")
     good = good.assign(often=often, sizes=1).join(run.rename("run"), on=AT)
-    added = {"sizes": "sum", "quiet": "any", "often": "first", "behind": "sum", "order": "first"}
+    added = {"sizes": "sum", "often": "first", "behind": "sum", "order": "first"}
     each = good.groupby(["run", "route"], as_index=False).agg(added)
     # what the sizes of a run have in common is good at most of them: all
-    each = each.sort_values([*added], ascending=[False, False, False, True, True]).drop_duplicates("run")
+    each = each.sort_values([*added], ascending=[False, False, True, True]).drop_duplicates("run")
     return good[[*AT, "run"]].drop_duplicates().merge(each.rename(columns={"route": "taken"})[["run", "taken"]])
 
 
 def _good(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of a need and size that none is decided to be faster than and that take at most AS_GOOD longer than the
-    fastest, AS_GOOD_NOISY without a quiet process; each with the log seconds that it is ``behind``."""
+    fastest; each with the log seconds that it is ``behind``."""
     good = unbeaten(cells, AT)
-    first = good.sort_values(["quiet", "seconds"], ascending=[False, True]).groupby(AT)["seconds"].first()
-    ratio = good["seconds"] / good.join(first.rename("fastest"), on=AT)["fastest"]
-    near = ratio <= 1 + np.where(good["quiet"], AS_GOOD, AS_GOOD_NOISY)
-    return good.assign(behind=np.log(ratio).clip(lower=0.0))[near]
+    ratio = good["seconds"] / good.groupby(AT)["seconds"].transform("min")
+    return good.assign(behind=np.log(ratio))[ratio <= 1 + AS_GOOD]
 
 
 def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
