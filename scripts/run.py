@@ -87,7 +87,7 @@ def time_of(plan: Plan, processes: int) -> str:
     quiet, slowdown = quiet_now()
     most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))
-    return f"about {span}, for this machine is quiet {quiet:.0%} of the time"
+    return f"about {span}, for this machine was quiet {quiet:.0%} of the last second"
 
 
 def answers(quiet: bool) -> Callable[[Runner, Job], None]:
