@@ -9,7 +9,19 @@ import pandas as pd
 import pytest
 from analysis import choices as cases
 from analysis.cells import AS_GOOD
-from analysis.choices import BEST, EXTRAPOLATED, GOOD, INTERPOLATED, MEASURED, SLOWER, TIE, Case, answer, known_in
+from analysis.choices import (
+    BEST,
+    EXTRAPOLATED,
+    GOOD,
+    INTERPOLATED,
+    MEASURED,
+    SLOWER,
+    TIE,
+    UNSTEADY,
+    Case,
+    answer,
+    known_in,
+)
 from cli import UserError
 from made_up import FAST, LATENCY, SIZES, copied, glibc, host
 from pages import advice as page
@@ -111,6 +123,17 @@ def test_processes_that_differ_make_a_range():
         assert several[end] == pytest.approx(ratio * wider * one["seconds"], rel=0.01)
     same = cases.estimate(curve(*measured, within=math.log(1.5)), 2 * MIB)
     assert not same["is_range"] and same["low"] == same["high"], "what was measured has the range of its processes"
+
+
+def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
+    """Its next session may be at another clock."""
+    case = copy_of(3 * MIB)
+    for quiet, session in ((None, AS_GOOD), (0.5, AS_GOOD), (0.16, UNSTEADY)):
+        found = answer(case, replace(known, run=replace(known.run, quiet=quiet)))
+        (low, seconds, high), noisy = found.routes[["low", "seconds", "high"]].iloc[0], session == UNSTEADY
+        assert low <= seconds / (1 + session) and high >= seconds * (1 + session)
+        assert {*found.routes["is_range"]} == {noisy}
+        assert ("Ranges are given, because the machine was quiet only 16 % of the time." in page.notes(found)) == noisy
 
 
 # --- ranking ----------------------------------------------------------------------------------------------------------

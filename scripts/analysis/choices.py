@@ -90,8 +90,12 @@ STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable m
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
 FELT = 1.25  # what takes this many times its shortest call: its bytes say something of a bandwidth
 FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
-# Relative, of a time that was not measured: what may be further off is given as a range. Between runs of a machine that
-# is quiet a tenth of the time, 94 % of the figures with so narrow an interval differ by less, 74 % of the others do
+# A machine that was quiet for less of a run may be at another clock in the next: eight sessions of Emerald Rapids that
+# were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/accuracy.md)
+STEADY = 0.5
+UNSTEADY = 0.25  # relative: by how much sessions of such a machine differ; of another by AS_GOOD
+# Relative, of a time that was not measured: what processes of a session may be further off is given as a range. Between
+# sessions of that machine 94 % of the figures that processes show so closely differ by less, 74 % of the others do
 CLOSE = 0.15
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
@@ -332,6 +336,11 @@ class Known:
         """Whether conversions were measured with as many threads as torch takes by itself."""
         return ALL_THREADS in set(self.rows["threads"])
 
+    @property
+    def steady(self) -> bool:
+        """Whether the machine was quiet so much that another session will find the same times."""
+        return self.run.quiet is None or self.run.quiet >= STEADY
+
     def breaks(self, need: Need) -> list[int]:
         """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, where its
         routes take so much fresh memory of the host for the result, and where a driver begins to stage."""
@@ -543,9 +552,9 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
     # those of the case's own size first, as they are ranked there
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
     alias = need.memory == ALIAS and not need.crosses
-    limit = SAME if need.crosses or alias else known.limit
+    limit, session = SAME if need.crosses or alias else known.limit, AS_GOOD if known.steady else UNSTEADY
     said = {
-        (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit, alias)
+        (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit, alias, session)
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
     }
     found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "sizes"])
@@ -599,15 +608,17 @@ def estimate(
     breaks: Sequence[int] = (),
     limit: "pd.Series[float]" = SAME,
     constant: bool = False,
+    session: float = AS_GOOD,
 ) -> dict[str, Any] | None:
     """What the rows of a route, by size, say of a size: such a row, how (measured, interpolated or extrapolated) and
     the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share. Its
-    interval holds what more processes would take, and is AS_GOOD wider for what sessions differ by; it is a range where
-    they would not be CLOSE.
+    interval holds what more processes would take in another session; it is a range where they would not be CLOSE, or
+    sessions differ by more than AS_GOOD.
 
     breaks: sizes from which on other times hold; no row on the other side says anything. limit: seconds per byte of
     memcpy by size: where that is more or less at the size than where the route was measured, the interval holds both.
     constant: it takes as long at any size, as what shares memory does, so the nearest size speaks for all beyond it.
+    session: relative, by how much sessions differ.
     """
     curve = curve.sort_values("nbytes")
     here = curve[np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(breaks, nbytes, "right")]
@@ -640,8 +651,8 @@ def estimate(
         there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
         low, high = low * min(1.0, there / then), high * max(1.0, there / then)
     kind = max(ends["kind"], key=KINDS.index)  # that which promises least
-    is_range = max(high / seconds, seconds / low) > 1 + CLOSE
-    low, high = low / (1 + AS_GOOD), high * (1 + AS_GOOD)  # two sessions differ by as much
+    is_range = session > AS_GOOD or max(high / seconds, seconds / low) > 1 + CLOSE
+    low, high = low / (1 + session), high * (1 + session)
     figure = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high, "rate": math.nan, "share": math.nan}
     about = {"kind": kind, "quiet": ends["quiet"].all(), "how": how, "sizes": sizes, "is_range": is_range}
     return {**last, **figure, **about}
