@@ -195,6 +195,20 @@ def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured,
     assert routes(found)[0] == first and any("64 bytes" in note for note in page.notes(found)) == noted
 
 
+@pytest.mark.parametrize("each, sizes", [(1984, (64 * KIB,)), (2048, (256 * KIB,))])
+def test_lists_leap_where_numpy_releases_the_gil(tmp_path, each, sizes):
+    """From 501 elements of each array on; no size on the other side says anything."""
+
+    def seconds(route, nbytes):
+        return 8e-6 + copied(nbytes) + (64 * 7e-8 if nbytes > 64 * 500 * 4 else 0.0)
+
+    lists = every("batches.ArraysToTensor.timeit_convert", seconds, [contract(ARRAYED, "copy")], nbytes=[2**16, 2**18])
+    benches = [host(), lists]
+    known = known_in(write(tmp_path / "results", benches, records=glibc(benches)), "box")
+    found = answer(copy_of(each, batch=64), known).ranked[0]
+    assert found.sizes == sizes and found.low <= seconds(ARRAYED, 64 * each) <= found.high
+
+
 def test_an_upper_bound_is_no_equal_of_what_is_known(known):
     """A noisy machine: it takes that long at most, which is said, and nothing is ranked by it."""
     rows = known.rows.assign(quiet=known.rows["route"] != CLONED)
@@ -244,7 +258,7 @@ CPU = [
     Case("numpy", "torch", 3 * MIB, "float16", layout="fortran"),
     Case("torch", "numpy", MIB),
     Case("torch", "numpy", MIB, grad=True),
-    Case("numpy", "torch", 16 * KIB, batch=4),
+    Case("numpy", "torch", 4 * KIB, batch=4),
 ]
 
 

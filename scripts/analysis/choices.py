@@ -86,6 +86,9 @@ WAYS = {
 FLOATS = ("float", "bfloat", "complex")
 UNTIMED = ("int8", "int16", "complex128")  # dtypes of which contracts alone are tested: bits are bits
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
+# Elements: to copy an array that has more, NumPy releases the GIL, which takes 70 ns on Emerald Rapids, whatever the
+# dtype (NPY_BEGIN_THREADS_THRESHOLDED in numpy/ndarraytypes.h)
+RELEASED = 500
 STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
 FELT = 1.25  # what takes this many times its shortest call: its bytes say something of a bandwidth
@@ -342,11 +345,13 @@ class Known:
         return self.run.quiet is None or self.run.quiet >= STEADY
 
     def breaks(self, need: Need) -> list[int]:
-        """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, where its
-        routes take so much fresh memory of the host for the result, and where a driver begins to stage."""
+        """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, NumPy to
+        release the GIL for each array of a list, and a driver to stage, and where its routes take so much fresh memory
+        of the host for the result."""
         fresh = need.memory == COPY and need.direction != HOST_TO_DEVICE
         each, made = itemsize(need.dtype), itemsize(need.goal or need.dtype)
         leaps = {
+            (RELEASED + 1) * each * int(self.rows["arrays"].max()): need.batch,
             PARALLEL * each: need.threads not in ("", ONE_THREAD) and need.memory != ALIAS,
             FRESH * each // made: fresh and self.run.conditions.libc.startswith("glibc"),
             STAGED + 1: (need.direction, need.host) == (HOST_TO_DEVICE, PAGEABLE),
