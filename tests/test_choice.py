@@ -147,6 +147,25 @@ def test_no_cells():
 # What is made of it --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "quiet, figures, expected",
+    [
+        (0.8, [1e-6], 0.0),
+        (None, [1e-6], 0.0),
+        (0.2, [1e-6], 1.645 * choice.FEW_SD * math.sqrt(2)),
+        (0.2, [1e-6, 1.02e-6], 1.645 * choice.FEW_SD * math.sqrt(1.5)),
+        # three degrees of freedom
+        (0.8, [1e-6, 1e-6, 1.01e-6, 1.01e-6], 2.353 * math.log(1.01) / math.sqrt(3) * math.sqrt(1.25)),
+    ],
+)
+def test_within_what_more_processes_would_lie(tmp_path, quiet, figures, expected):
+    """Of one process nobody knows, but on a steady machine it is as good as more."""
+    bench = conversion({(FIRST, 8): figures}, [contract(FIRST, "copy")])
+    place = resultfiles.write(tmp_path, [bench], records=[resultfiles.record([bench], quiet=quiet)])
+    (cell,) = cells_of(load(place)).itertuples()
+    assert cell.within == pytest.approx(expected, rel=0.01)
+
+
 def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
     times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
     results = loaded(tmp_path, times, busy={(FIRST, 8)})

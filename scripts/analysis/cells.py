@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from store.records import Record
 
 from benchmarks.contracts import (
     ALIAS,
@@ -53,6 +54,9 @@ MARGIN = 0.05  # relative: a route that takes so much longer is as good
 PROMISE = Settings().promise  # at most this share of pairs that differ by MARGIN is decided
 FEW_SD = 0.25  # of log seconds, between processes
 EXPECTED = 0.9  # of further processes are to lie within the interval of a prediction
+# A machine that was quiet for less of a run may be at another clock in the next: nine sessions of Emerald Rapids that
+# were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/accuracy.md)
+STEADY = 0.5
 FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
 USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
 TAKEN_OVER = ["benchmark", "cell", "family", "direction", "seconds", "low", "high", "cv", "processes", "quiet"]
@@ -215,27 +219,35 @@ def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
 
 
 def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """What the processes of the cells, those of ``timed``, say. A noisy cell is as one process at best, see above."""
+    """What the processes of the cells, those of ``timed``, say. A noisy cell is as one process at best, see above. Of a
+    steady machine one process is enough for a prediction: 90 % of such figures differ by 3 % (docs/accuracy.md)."""
     wide = results.processes.pivot(index=["file", "cell"], columns="process", values="seconds")
     logs = np.log(wide.reindex(pd.MultiIndex.from_frame(timed[["file", "cell"]])).to_numpy(dtype=float))
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)))
     quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == ONE_THREAD) & ~cells["device"]).to_numpy()
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
-    within = np.where(quiet, statistics.within(found, EXPECTED), 0.0)
+    known = quiet & ~(found["guessed"] & is_steady(results.last))
+    within = np.where(known, statistics.within(found, EXPECTED), 0.0)
     return found.assign(variance=variance, df=found["df"].where(quiet, math.inf), within=within)
 
 
 def weigh(logs: statistics.Floats, noise: Any) -> pd.DataFrame:
-    """Of each cell its noise (the family whose noise it has) and its values of statistics.Levels, a row each.
+    """Of each cell its noise (the family whose noise it has) and its values of statistics.Levels, a row each; guessed:
+    whether its variance is known from nothing but its own processes, and those are few.
 
     logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels.
     """
     levels = vars(statistics.levels(logs, noise))
     n, df = levels["n"], levels["df"]
-    guessed = (n < MIN_PROCESSES) & (df < np.maximum(n, 1.5))  # nothing but its own processes
+    guessed = (n < MIN_PROCESSES) & (df < np.maximum(n, 1.5))
     levels["variance"] = np.where(guessed, np.fmax(levels["variance"], FEW_SD**2), levels["variance"])
-    levels |= {"df": np.where(guessed, np.inf, df), "present": [*levels["present"]]}
+    levels |= {"df": np.where(guessed, np.inf, df), "present": [*levels["present"]], "guessed": guessed}
     return pd.DataFrame({"noise": noise, **levels})
+
+
+def is_steady(run: Record) -> bool:
+    """Whether the machine was quiet so much that another session will find the same times, as far as that is known."""
+    return run.quiet is None or run.quiet >= STEADY
 
 
 def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Bools:

@@ -61,6 +61,7 @@ from .cells import (
     LINK,
     UNSAID,
     cells_of,
+    is_steady,
     itemsize,
     limit_of,
     links_of,
@@ -93,10 +94,7 @@ STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable m
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
 FELT = 1.25  # what takes this many times its shortest call: its bytes say something of a bandwidth
 FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
-# A machine that was quiet for less of a run may be at another clock in the next: eight sessions of Emerald Rapids that
-# were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/accuracy.md)
-STEADY = 0.5
-UNSTEADY = 0.25  # relative: by how much sessions of such a machine differ; of another by AS_GOOD
+UNSTEADY = 0.25  # relative: by how much sessions of a machine differ that is not steady; of another by AS_GOOD
 # Relative, of a time that was not measured: what processes of a session may be further off is given as a range. Between
 # sessions of that machine 94 % of the figures that processes show so closely differ by less, 74 % of the others do
 CLOSE = 0.15
@@ -341,8 +339,7 @@ class Known:
 
     @property
     def steady(self) -> bool:
-        """Whether the machine was quiet so much that another session will find the same times."""
-        return self.run.quiet is None or self.run.quiet >= STEADY
+        return is_steady(self.run)
 
     def breaks(self, need: Need) -> list[int]:
         """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, NumPy to
