@@ -220,7 +220,8 @@ def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
 
 def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:
     """What the processes of the cells, those of ``timed``, say. A noisy cell is as one process at best, see above. Of a
-    steady machine one process is enough for a prediction: 90 % of such figures differ by 3 % (docs/accuracy.md)."""
+    steady machine a prediction takes one process as it is: 90 % of the results of two runs differ by 3 % at most there
+    (docs/accuracy.md)."""
     wide = results.processes.pivot(index=["file", "cell"], columns="process", values="seconds")
     logs = np.log(wide.reindex(pd.MultiIndex.from_frame(timed[["file", "cell"]])).to_numpy(dtype=float))
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)))

@@ -339,6 +339,7 @@ class Known:
 
     @property
     def steady(self) -> bool:
+        """See ``is_steady``."""
         return is_steady(self.run)
 
     def breaks(self, need: Need) -> list[int]:
