@@ -182,8 +182,8 @@ def test_ties(tmp_path, near, nbytes, second):
 )
 def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured, first, noted):
     """Where they were measured; else even ones speak for them, and a note says so."""
-    promises, sizes = [contract(STACKED, "copy"), contract(ARRAYED, "copy")], [64 * KIB, MIB, 28 * MIB]
-    uneven = {"layout": ["uneven"], "nbytes": [size + KIB for size in sizes[1:]]}
+    promises, sizes = [contract(STACKED, "copy"), contract(ARRAYED, "copy")], [64 * KIB, 256 * KIB, MIB, 28 * MIB]
+    uneven = {"layout": ["uneven"], "nbytes": [size + KIB for size in sizes[2:]]}
 
     def seconds(route, *cell):
         return copied(cell[-1], 1.5 if route == ARRAYED else 2.5 if "uneven" in cell else 1.0)
