@@ -94,7 +94,7 @@ CASES = {
         [(FIRST, 8)],
     ),
     "a hazard is no better for being quiet": ([FIRST] * 5, BOTH, {SECOND: RISKY}, [(FIRST, 8)]),
-    # no more than a tenth behind the fastest: neither at a size at which it was not quiet, nor where none was
+    # no part of its own for a cell that was not quiet, nor for a size at which none was, if a tenth behind at most
     "noisy sizes join their neighbours": (
         EVERY,
         at(FIRST, 1.0, 1.6, 1.0, 0.54, 1.0) | at(SECOND, 1.5, 1.5, 1.5, 0.5, 1.5),

@@ -96,7 +96,8 @@ FELT = 1.25  # what takes this many times its shortest call: its bytes say somet
 FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
 UNSTEADY = 0.25  # relative: by how much sessions of a machine differ that is not steady; of another by AS_GOOD
 # Relative, of a time that was not measured: what processes of a session may be further off is given as a range. Between
-# sessions of that machine 94 % of the figures that processes show so closely differ by less, 74 % of the others do
+# runs of one machine 94 % of the figures that processes show so closely differ by less, 74 % of the others do
+# (docs/accuracy.md)
 CLOSE = 0.15
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
@@ -555,7 +556,8 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
     # those of the case's own size first, as they are ranked there
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
     alias = need.memory == ALIAS and not need.crosses
-    limit, session = SAME if need.crosses or alias else known.limit, AS_GOOD if known.steady else UNSTEADY
+    limit = SAME if need.crosses or alias else known.limit
+    session = AS_GOOD if known.steady else UNSTEADY
     said = {
         (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit, alias, session)
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
