@@ -122,13 +122,19 @@ def test_refused_dtype(route, dtype):
     assert raised.type.__name__ == elsewhere.promised(route, dtype, route.refuses[dtype])
 
 
-@pytest.mark.parametrize(("route", "kind"), cases(lambda route: route.inputs))
-def test_awkward_source(route, kind, isolated):
+# Routes that warn of an ordinary source: np.array(t) on NumPy 2 each time, of a list of arrays torch once a process
+LOUD = {"np.array(t)": routes.Does.WARNS_EACH_TIME, "torch.tensor(arrays)": routes.Does.WARNS}
+KINDS = cases(lambda route: ["ordinary", *route.inputs], [*ONE, *routes.select(routes.BATCHES)])
+
+
+@pytest.mark.parametrize(("route", "kind"), KINDS)
+def test_source(route, kind, isolated):
     """What happens is what the contract says, and a route that shares memory copies what it says, and nothing else."""
     if kind == "ml_dtypes":
         pytest.importorskip(kind)
+    ordinary = LOUD.get(route.expression, routes.Does.WORKS)
     does, *converted = isolated("outcome", route.expression, route.direction, kind)
-    assert does == elsewhere.promised(route, kind, route.inputs[kind])
+    assert does == elsewhere.promised(route, kind, route.inputs.get(kind, ordinary))
     if converted:
         dtype, shares = converted
         may = route.memory == routes.ALIAS and kind != "empty"  # of nothing there is nothing to share
@@ -161,16 +167,6 @@ def test_a_write_to_an_alias_of_one_repeated_number_shows_in_all(route):
 @pytest.mark.parametrize("route", ONE, ids=lambda r: r.expression)
 def test_every_awkward_source_is_declared(route):
     assert set(route.inputs) == set(SOURCES[route.direction]) - {"ordinary"}
-
-
-LOUD = {"np.array(t)": routes.Does.WARNS_EACH_TIME, "torch.tensor(arrays)": routes.Does.WARNS}
-
-
-@pytest.mark.parametrize("route", [*ONE, *routes.select(routes.BATCHES)], ids=lambda r: r.expression)
-def test_ordinary_source_is_quiet(route, isolated):
-    """Hazards by name: np.array(t) warns on NumPy 2 each time, a list of arrays once a process."""
-    does, *_ = isolated("outcome", route.expression, route.direction, "ordinary")
-    assert does == elsewhere.promised(route, "ordinary", LOUD.get(route.expression, routes.Does.WORKS))
 
 
 # Hazards ------------------------------------------------------------------------------------------------------------
