@@ -42,6 +42,7 @@ def test_entry_is_well_formed(route):
     silent = route.memory == routes.ALIAS and route.inputs.get("read-only") == routes.Does.WORKS
     surprises = route.per_element or silent or (route.copies and routes.CONVERSION in route.families)
     assert route.hazard or not surprises
+    assert "dates" in route.caution or routes.Does.COUNTS not in route.inputs.values()
     assert not route.hazard.endswith(".") and "\n" not in route.hazard, "a sentence that tables put in a cell"
     assert routes.find(route.expression, route.direction) is route
 

@@ -250,14 +250,6 @@ def test_torch_rounds_float64_to_float16_twice():
     assert value("torch.from_numpy(a.astype(np.float16))", a=just_above).item() == 1 + 2**-10
 
 
-def test_a_cast_of_dates_rounds_them():
-    route = routes.find("torch.from_numpy(a.astype(np.float32))", routes.NUMPY_TO_TORCH)
-    assert route.inputs["datetime64"] == routes.Does.COUNTS and "dates" in route.caution
-    seconds = np.array(["2020-01-01T00:00:00", "2020-01-01T00:00:01"], "datetime64[s]")
-    first, second = value(route.expression, a=seconds).tolist()
-    assert first == second == 1577836800  # seconds since 1970, of which float32 has every 128th
-
-
 def test_asarray_that_may_not_copy_raises_and_yet_copies_a_0d_array():
     route = hazard("torch.asarray(a, copy=False)")
     a = np.array(3.0)
