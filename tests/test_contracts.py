@@ -74,11 +74,6 @@ def same(result, wanted):
     assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
 
 
-def address(values):
-    """Where the first number lies."""
-    return values.data_ptr() if isinstance(values, torch.Tensor) else values.ctypes.data
-
-
 def to_bfloat16(values):
     """Rounded to the nearest bfloat16, of two the even one, as float32: NumPy has no such dtype."""
     bits = values.astype("float32").view("uint32")
@@ -102,9 +97,9 @@ def test_conversion(route, dtype):
     """Values, dtype, memory: a write to either side shows in the other if the route aliases, and in neither if not."""
     source = sources.source(route, dtype, NBYTES)
     names = namespace(route, source)
-    buffer = address(names.get("b", source))
+    buffer = sources.address(names.get("b", source))
     result = semantics.result_of(route, names)
-    assert route.memory != routes.INTO or address(result) == buffer, "it wrote into another"
+    assert route.memory != routes.INTO or sources.address(result) == buffer, "it wrote into another"
     same(plain(result), expected(route, source))
     assert isinstance(result, torch.Tensor if route.direction == routes.NUMPY_TO_TORCH else np.ndarray)
     assert semantics.dtype_name(result) == route.result_dtype(dtype)
