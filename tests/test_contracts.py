@@ -266,23 +266,17 @@ def test_new_tensor_gives_the_dtype_of_the_other():
 TENSOR_CLASSES = ("torch.Tensor(a)", "torch.FloatTensor(a)")
 TO_TORCH, TO_NUMPY = ON_HOST
 BUFFER, PLANE = "torch.frombuffer(a, dtype=dtype)", np.array([[1.0, 2.0], [3.0, 4.0]], dtype="float32")
-COMPLEX, POINT = {"a": np.array([1 + 2j, 3 - 4j])}, {"a": np.array(3.0), "t": torch.tensor(3.0)}
-UNKNOWN = np.array(["x"]), np.array([None]), np.ma.array([1.0], mask=[True])
+STRINGS = np.array(["x"])
 NOTHING = {"a": np.empty(0, "int64"), "t": torch.empty(0, dtype=torch.int64)}
 # What a hazard warns of: direction, route, its names, what the result shows
 HAZARDS = [
-    *((TO_TORCH, each, COMPLEX, lambda r: r.is_floating_point() and r.tolist() == [1, 3]) for each in TENSOR_CLASSES),
     *((TO_TORCH, each, {"a": np.array(3)}, lambda r: r.shape == (3,)) for each in TENSOR_CLASSES),  # taken for a size
-    *((TO_TORCH, each, POINT, lambda r: r.shape == ()) for each in TENSOR_CLASSES),
-    (TO_TORCH, "torch.from_numpy(np.ascontiguousarray(a))", POINT, lambda r: r.shape == (1,)),
-    (TO_NUMPY, "np.ascontiguousarray(t.numpy())", POINT, lambda r: r.shape == (1,)),
     (TO_TORCH, BUFFER, {"a": PLANE, "dtype": torch.float32}, lambda r: r.shape == (4,)),
     (TO_TORCH, BUFFER, {"a": PLANE, "dtype": torch.int32}, lambda r: r[0] == 0x3F800000),  # the bits of 1.0
     (TO_NUMPY, "np.from_dlpack(t)", {"t": torch.tensor([1 + 2j]).conj().imag}, lambda r: r.tolist() == [2]),  # not -2
     (TO_TORCH, "torch.tensor(a.tolist())", NOTHING, lambda r: r.is_floating_point()),
     (TO_NUMPY, "np.array(t.tolist())", NOTHING, lambda r: r.dtype.kind == "f"),
-    # what it does not know it gives back
-    *((TO_TORCH, "torch.utils.data.default_convert(a)", {"a": a}, lambda r, a=a: r is a) for a in UNKNOWN),
+    (TO_TORCH, "torch.utils.data.default_convert(a)", {"a": STRINGS}, lambda r: r is STRINGS),
 ]
 
 
@@ -334,6 +328,7 @@ def test_any_shape_and_layout(route, dtype, shape, order):
     result = semantics.result_of(route, namespace(route, source))
     wanted = expected(route, source)
     if "ascontiguousarray" in route.expression and not shape:
+        assert route.hazard
         wanted = wanted.reshape(1)
     same(plain(result), wanted)
     if empty:
