@@ -172,21 +172,26 @@ def _shares(source, result):
     return first < end and start < beyond
 
 
+def _twice(convert):
+    """The result, and whether two calls warned, in the catalogue's words; or None, and the name of an exception."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            convert()
+            result = convert()  # a second time, for what warns once a process
+        except Exception as error:
+            return None, type(error).__name__
+    return result, [routes.Does.WORKS, routes.Does.WARNS, routes.Does.WARNS_EACH_TIME][len(caught)]
+
+
 def outcome(expression, direction, kind):
     """What the route does with that kind of source, in the catalogue's words.
 
     Where it converts, followed by the source's dtype and whether the result shares its memory.
     """
     route, source, names = _case(expression, direction, kind)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            result = semantics.result_of(route, names)
-            result = semantics.result_of(route, names)  # a second time, for what warns once a process
-        except Exception as error:
-            return [type(error).__name__]
-    warned = [routes.Does.WORKS, routes.Does.WARNS, routes.Does.WARNS_EACH_TIME][len(caught)]
-    if source is None:
+    result, warned = _twice(lambda: semantics.result_of(route, names))
+    if result is None or source is None:
         return [warned]
     lost = _lost(route, source, result)
     if lost and (warned == routes.Does.WORKS) == (contracts.Does.KINDS[lost] == "warns"):
@@ -210,18 +215,13 @@ def file_outcome(expression, kind, directory):
     before = path.read_bytes()
     if kind == "missing":
         path.unlink()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            result = eval(expression, names)
-            result = eval(expression, names)  # a second time, for what warns once a process
-        except Exception as error:
-            return [type(error).__name__]
+    result, does = _twice(lambda: eval(expression, names))
+    if result is None:
+        return [does]
     if kind == "cut short in use":
         os.truncate(path, 0)
     if kind == "written to":
         result[-1] = numbers[-1] = 7
-    does = [routes.Does.WORKS, routes.Does.WARNS, routes.Does.WARNS_EACH_TIME][len(caught)]
     found = result.numpy().copy()  # touches every page
     if len(found) < len(numbers):
         does = routes.Does.FEWER
