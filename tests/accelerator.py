@@ -3,28 +3,14 @@
 For tests of what reads results, never for a page: the figures are those of a formula.
 """
 
-import inspect
+import ast
 import itertools
 
 import resultfiles
 from measuring.profiles import PROFILES, select
-from resultfiles import SKIPPED, Bench, around
+from resultfiles import SKIPPED, SUITE, Bench, around
 
-from benchmarks import (
-    batches,
-    busy,
-    casting,
-    conversion,
-    firsts,
-    link,
-    many,
-    overlap,
-    placement,
-    routes,
-    settings,
-    staging,
-    transfer,
-)
+from benchmarks import link, many, overlap, routes, staging, transfer
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 LINK = 50e9  # bytes a second of pinned memory, each way
@@ -35,8 +21,8 @@ SETTINGS |= {"device": "cuda:0", "device_name": "An Accelerator", "torch_threads
 HIDDEN = "overlap.Hidden.timeit_completion"
 PIN, REGISTER = 0.4, 0.25  # seconds a GiB
 CLOCKS = ("completion", "enqueue", "sustained")
-PLAIN = (transfer.HostToDevice, transfer.DeviceToHost)
-CHANGED = (transfer.Casting, transfer.ToBfloat16, transfer.Transposed, transfer.TreeToDevice)  # on the way
+PLAIN = ("HostToDevice", "DeviceToHost")
+CHANGED = ("Casting", "ToBfloat16", "Transposed", "TreeToDevice")  # on the way
 WORK = 5.2e-3  # seconds of work that were queued before a call, as it happened
 
 
@@ -110,51 +96,48 @@ def beside(way, memory, nbytes):
 
 
 FORMS = overlap.TrainingStep.params[0]
-# benchmark, method -> seconds of a cell
+# Benchmark -> seconds of a cell, or what is counted of it
 TIMES = {
-    **{(each, f"timeit_{clock}"): moved(clock) for each in PLAIN for clock in CLOCKS},
-    **{(each, f"timeit_{clock}"): moved(clock) for each in CHANGED for clock in CLOCKS[:2]},
-    **{(each, "timeit_completion"): moved("completion") for each in (transfer.TreeToNumpy, transfer.Scalar)},
-    **{(each, "timeit_completion"): staged for each in (staging.HostThreads, staging.PinnedCache)},
-    (staging.PinnedBlock, "track_block"): lambda nbytes: 2 * nbytes,
-    (settings.ReadBack, "timeit_convert"): lambda route, setting, nbytes: nbytes / (8e9 if "MMAP" in setting else 2e9),
-    (overlap.Hidden, "timeit_completion"): lambda *key: beside(*key)["both"],
-    (overlap.TrainingStep, "timeit_step"): lambda form, nbytes: (1 - 0.1 * FORMS.index(form)) * (2e-4 + nbytes / 8e9),
-    (overlap.DataLoader, "timeit_batch"): lambda workers, memory: (
+    **{f"transfer.{each}.timeit_{clock}": moved(clock) for each in PLAIN for clock in CLOCKS},
+    **{f"transfer.{each}.timeit_{clock}": moved(clock) for each in CHANGED for clock in CLOCKS[:2]},
+    **{f"transfer.{each}.timeit_completion": moved("completion") for each in ("TreeToNumpy", "Scalar")},
+    **{f"staging.{each}.timeit_completion": staged for each in ("HostThreads", "PinnedCache")},
+    "staging.PinnedBlock.track_block": lambda nbytes: 2 * nbytes,
+    "settings.ReadBack.timeit_convert": lambda route, setting, nbytes: nbytes / (8e9 if "MMAP" in setting else 2e9),
+    HIDDEN: lambda *key: beside(*key)["both"],
+    "overlap.TrainingStep.timeit_step": lambda form, nbytes: (1 - 0.1 * FORMS.index(form)) * (2e-4 + nbytes / 8e9),
+    "overlap.DataLoader.timeit_batch": lambda workers, memory: (
         (3e-3 if memory == "pageable" else 2.4e-3) / (1 + workers)
     ),
-    (busy.Call, "timeit_call"): called,
-    (busy.WorkBehind, "timeit_read"): lambda form, nbytes: 9e-6 + nbytes / LINK + WORK * ("synchronize" in form),
-    (many.ToDevice, "timeit_completion"): packed,
-    (firsts.Context, "timeit_first_tensor"): lambda: 0.21,
-    (firsts.PinnedMemory, "timeit_allocate"): lambda nbytes: 1e-4 + PIN * nbytes / GIB,
-    (firsts.PinnedMemory, "timeit_pin_copy"): lambda nbytes: 1e-4 + (PIN + 0.1) * nbytes / GIB,
-    (firsts.PinnedMemory, "timeit_register"): lambda nbytes: 1e-4 + REGISTER * nbytes / GIB,
-    (link.Limit, "timeit_copy"): linked,
-    (link.Floor, "timeit_synchronize"): lambda: 3e-6,
-    (link.Hardware, "track_value"): lambda quantity: HARDWARE.get(quantity),
+    "busy.Call.timeit_call": called,
+    "busy.WorkBehind.timeit_read": lambda form, nbytes: 9e-6 + nbytes / LINK + WORK * ("synchronize" in form),
+    "many.ToDevice.timeit_completion": packed,
+    "firsts.Context.timeit_first_tensor": lambda: 0.21,
+    "firsts.PinnedMemory.timeit_allocate": lambda nbytes: 1e-4 + PIN * nbytes / GIB,
+    "firsts.PinnedMemory.timeit_pin_copy": lambda nbytes: 1e-4 + (PIN + 0.1) * nbytes / GIB,
+    "firsts.PinnedMemory.timeit_register": lambda nbytes: 1e-4 + REGISTER * nbytes / GIB,
+    "link.Limit.timeit_copy": linked,
+    "link.Floor.timeit_synchronize": lambda: 3e-6,
+    "link.Hardware.track_value": lambda quantity: HARDWARE.get(quantity),
 }
-UNITS = {staging.PinnedBlock: "bytes", link.Hardware: "as named"}  # of what is counted
 PINS = ("staging.", "busy.WorkBehind", "firsts.PinnedMemory", "link.Limit", "link.Hardware")
 
 
-def bench(kind, method, seconds, skipped=()):
+def bench(name, seconds, skipped=()):
     """A benchmark of the suite with all its cells."""
-    made = kind()
-    named = getattr(made, "param_names", inspect.signature(getattr(made, method)).parameters)
-    params = dict(zip(named, getattr(made, "params", ())))
-    name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}.{method}"
+    made = SUITE[name]
+    params = {each: [*map(ast.literal_eval, values)] for each, values in zip(made["param_names"], made["params"])}
     cells = {}
     for key in itertools.product(*params.values()):
         barred = set(key) & set(skipped) or (routes.PINNED in skipped and name.startswith(PINS))
         found = None if barred else seconds(*key)
-        cells[key] = SKIPPED if found is None else found if kind in UNITS else around(found)
-    return Bench(name, params, cells, [*getattr(made, "contracts", {}).values()], UNITS.get(kind, "seconds"))
+        cells[key] = SKIPPED if found is None else around(found) if made["type"] == "time" else found
+    return Bench(name, params, cells, [*made.get("contracts", {}).values()], made["unit"])
 
 
 def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full"):
     """The benchmarks of an accelerator at the cells of a profile; ``skipped`` names host memory that it has not."""
-    benches = [bench(*named, seconds, skipped) for named, seconds in TIMES.items()]
+    benches = [bench(name, seconds, skipped) for name, seconds in TIMES.items()]
     for each in (each for each in benches if each.name == HIDDEN):
         each.parts = {key: {part: around(s) for part, s in beside(*key).items()} for key in each.cells}
     return _in_profile(benches, profile, chosen)
@@ -162,16 +145,17 @@ def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full"):
 
 def conversions():
     """The conversions without a device at the cells of the profile, by number of the route and by bytes."""
-    kinds = (
-        *(conversion.NumpyToTorch, conversion.TorchToNumpy, casting.Bfloat16ToNumpy),
-        *(batches.ArraysToTensor, batches.TreeToNumpy, batches.TreeToTorch),
-        *(placement.NumpyToTorch, placement.TorchToNumpy),
+    names = (
+        *("conversion.NumpyToTorch", "conversion.TorchToNumpy", "casting.Bfloat16ToNumpy"),
+        *("batches.ArraysToTensor", "batches.TreeToNumpy", "batches.TreeToTorch"),
+        *("placement.NumpyToTorch", "placement.TorchToNumpy"),
     )
 
-    def seconds(kind):
-        return lambda *key: 1e-6 * (1 + kind.params[0].index(key[0])) + key[-1] / 1e10
+    def seconds(name):
+        return lambda *key: 1e-6 * (1 + SUITE[name]["params"][0].index(repr(key[0]))) + key[-1] / 1e10
 
-    return _in_profile([bench(kind, "timeit_convert", seconds(kind)) for kind in kinds], "transfers")
+    timed = [f"{name}.timeit_convert" for name in names]
+    return _in_profile([bench(name, seconds(name)) for name in timed], "transfers")
 
 
 def _in_profile(benches, profile, chosen=lambda cell: True):
@@ -191,12 +175,7 @@ def _in_profile(benches, profile, chosen=lambda cell: True):
     return [bench for bench in benches if bench.cells]
 
 
-def record(benches, **changes):
-    """A run record of the profile transfers."""
-    given = {"profile": "transfers", "settings": SETTINGS, "command": "python scripts/run.py --profile transfers"}
-    return resultfiles.record(benches, **given | changes)
-
-
 def write(root, benches, **changes):
-    """A results directory with these benchmarks."""
-    return resultfiles.write(root, benches, records=[record(benches, machine="box", **changes)])
+    """A results directory with these benchmarks, of a run of the profile transfers."""
+    given = {"profile": "transfers", "settings": SETTINGS, "command": "python scripts/run.py --profile transfers"}
+    return resultfiles.write(root, benches, records=[resultfiles.record(benches, **given | changes)])
