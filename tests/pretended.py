@@ -9,6 +9,7 @@ from measuring import runner as measuring
 from measuring.engine import FILES, LOG, Suite
 from measuring.profiles import PROFILES, Profile, Rule
 from measuring.runner import Journal, Plan
+from resultfiles import SAMPLES, TAKEN
 from store.files import BENCHMARKS, MACHINE
 from store.records import Conditions, Settings
 from toolchains import environments, ledger
@@ -28,25 +29,12 @@ CELLS = [f"{NAME}({number})" for number in range(60)]
 HERE = ledger.Toolchain("2.13.0+cpu", "2.4.6")
 
 
-def line(cell, slow=False, waited=0.0, took=0.1):
+def line(cell, slow=False, took=0.1):
     """What a process logs of a cell."""
     name, _, params = cell.rstrip(")").partition("(")
-    probe = 50_000 if slow else 25_000
-    return {
-        "benchmark": name,
-        "params": [params],
-        "at": 0.0,
-        "wanted": 4,
-        "number": 1000,
-        "seconds": [1e-6] * 4,
-        "disturbed": [],
-        "version": "v1",
-        "probes": {"processor": [probe] * 5},
-        "waits": [],
-        "waiting": [],
-        "waited": waited,
-        "took": took,
-    }
+    about = {"benchmark": name, "params": [params], "version": "v1", "at": 0.0}
+    probes = {"processor": [50_000 if slow else 25_000] * (SAMPLES + 1)}
+    return about | TAKEN | {"seconds": [1e-6] * SAMPLES, "probes": probes, "took": took}
 
 
 class Asv:
@@ -79,10 +67,10 @@ class Asv:
         file_by_asv(place / FILES, machine, dict.fromkeys(chosen, 1e-6))
 
 
-def file_by_asv(results, machine, cells, commit=HERE.commit):
+def file_by_asv(results, machine, cells):
     """asv's own file of a result with these figures, and what it files beside it."""
-    made = Results({"machine": machine}, {}, commit, 0, "3.11", "toolchain-py3.11", {})
-    path = results / machine / f"{commit[:8]}-toolchain-py3.11.json"
+    made = Results({"machine": machine}, {}, HERE.commit, 0, "3.11", "toolchain-py3.11", {})
+    path = results / machine / f"{HERE.commit[:8]}-toolchain-py3.11.json"
     if path.is_file():
         made = Results.load(str(path))
     values = [cells.get(cell, float("nan")) for cell in CELLS]
