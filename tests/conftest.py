@@ -47,6 +47,15 @@ def until(what, seconds=60.0, otherwise="it did not happen"):
     return found
 
 
+@contextlib.contextmanager
+def possible():
+    """Skips the test where what it needs is not to be had here: benchmarks say so by NotImplementedError."""
+    try:
+        yield
+    except NotImplementedError as reason:
+        pytest.skip(str(reason))
+
+
 class Checkout:
     """A copy of what is needed to measure, without results, with a home of its own."""
 

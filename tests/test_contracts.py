@@ -10,6 +10,7 @@ import elsewhere
 import numpy as np
 import pytest
 import torch
+from conftest import possible
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inputs import SOURCES, plain
@@ -21,13 +22,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the tests of awkward source
 
 
 @pytest.fixture(autouse=True)
-def possible(request):
+def this_toolchain(request):
     """Skips what this toolchain has not, which the pinned one has: make test-oldest, make test-newest."""
     given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
-    try:
+    with possible():
         sources.require(given["route"].needs if "route" in given else "")
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
     dtype = "float8_e4m3fn" if given.get("kind") == "float8" else given.get("dtype", "float32")
     if not hasattr(torch, dtype):
         pytest.skip(f"torch {torch.__version__} has no {dtype}")

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from conftest import possible
 from moves import RECORDED, grad_outcome
 
 from benchmarks import devices, link, moving, overlap, routes
@@ -27,15 +28,6 @@ def renew(move, number):
     for buffer in move.written():
         buffer.fill_(-1)
     move.device.synchronize()
-
-
-@contextlib.contextmanager
-def possible():
-    """Skips what this device cannot do."""
-    try:
-        yield
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="module", autouse=True)
