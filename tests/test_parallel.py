@@ -125,7 +125,8 @@ def seconds(route, nbytes, several):
     )
 
 
-def with_both(root):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
     """Results of a machine on which torch takes four threads."""
     promises, dtypes = [COPIED, CLONE, TENSOR], ["float32"]
     alone, several = (lambda *cell, many=many: seconds(cell[0], cell[-1], many) for many in (False, True))
@@ -133,15 +134,9 @@ def with_both(root):
     one = every("conversion.NumpyToTorch.timeit_convert", alone, promises, dtype=dtypes, nbytes=SIZES)
     params = {"threads": ["all"], "dtype": dtypes, "nbytes": large}
     own = every("parallel.NumpyToTorch.timeit_convert", several, promises, **params)
-    own.declared |= {"role": "conversion", "direction": "numpy→torch", "noise": "parallel"}
     records = made_up.glibc([one, own])
     records[0]["settings"]["torch_threads"] = 4
-    return write(root / "results", [one, own], records=records)
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return with_both(tmp_path_factory.mktemp("threads"))
+    return write(tmp_path_factory.mktemp("threads"), [one, own], records=records)
 
 
 @pytest.fixture(scope="module")
