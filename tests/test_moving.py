@@ -33,27 +33,28 @@ def device():
     torch.mover.synchronize = lambda device=None: None  # true: a copy is done when its call returns
     library = torch.library.Library("aten", "IMPL", "PrivateUse1")
 
+    def array(tensor):
+        """Its numbers, wherever it lies."""
+        on_host = tensor.device.type == "cpu"
+        return tensor.detach().numpy() if on_host else MEMORY[tensor.untyped_storage()._cdata]
+
     def empty(size, dtype=None, **_):
         tensor = torch._C._acc.create_empty_tensor(tuple(size), dtype or torch.get_default_dtype())
         MEMORY[tensor.untyped_storage()._cdata] = torch.empty(tuple(size), dtype=tensor.dtype).numpy()
         return tensor
 
     def copy(source, target, non_blocking=False):
-        if source.device.type == "cpu":
-            direction, values = routes.HOST_TO_DEVICE, source.detach().numpy()
-        else:
-            direction, values = routes.DEVICE_TO_HOST, MEMORY[source.untyped_storage()._cdata]
-        into = target.numpy() if target.device.type == "cpu" else MEMORY[target.untyped_storage()._cdata]
-        np.copyto(into, values, casting="unsafe")
+        np.copyto(array(target), array(source), casting="unsafe")
+        direction = routes.HOST_TO_DEVICE if source.device.type == "cpu" else routes.DEVICE_TO_HOST
         COPIES.append((direction, non_blocking))
         return target
 
     def number(tensor):
         COPIES.append((routes.DEVICE_TO_HOST, False))
-        return MEMORY[tensor.untyped_storage()._cdata].item()
+        return array(tensor).item()
 
-    library.impl("empty.memory_format", lambda size, **options: empty(size, options.get("dtype")))
-    library.impl("empty_strided", lambda size, stride, **options: empty(size, options.get("dtype")))
+    library.impl("empty.memory_format", empty)
+    library.impl("empty_strided", lambda size, stride, **options: empty(size, **options))
     library.impl("_copy_from", copy)
     library.impl("_local_scalar_dense", number)
     yield devices.Device(NAME)
@@ -61,15 +62,15 @@ def device():
 
 
 def unpinned():
-    """The routes, with each host memory, that a device without pinned memory and streams can carry."""
+    """The routes, with each dtype, that a device without pinned memory and streams can carry."""
     for route in routes.ROUTES:
-        if route.direction not in (routes.HOST_TO_DEVICE, routes.DEVICE_TO_HOST):
-            continue
         needs_pinned = any(moving.uses(route, name) for name in ("s", "stages", "buffers", "pin_memory", "numbers"))
         # NumPy has no bfloat16; what casts behind a copy that waits is no copy that does not
         lacking = "cuda" in route.needs or route.casts_to == "bfloat16" or "to(device).float()" in route.expression
         if routes.PAGEABLE in route.host_memory and not needs_pinned and not lacking:
-            yield pytest.param(route, id=f"{route.direction} {route.expression}")
+            dtypes = ["float64"] if routes.TRANSFER_CASTING in route.families else moving.DTYPES
+            for dtype in dtypes:
+                yield pytest.param(route, dtype, id=f"{route.direction} {route.expression} {dtype}")
 
 
 @pytest.fixture
@@ -84,11 +85,8 @@ def small(monkeypatch):
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("route", list(unpinned()))
-@pytest.mark.parametrize("dtype", moving.DTYPES)
+@pytest.mark.parametrize("route, dtype", list(unpinned()))
 def test_the_bytes_arrive(device, route, dtype):
-    if routes.TRANSFER_CASTING in route.families:
-        dtype = "float64"
     move = moving.Move(route, routes.PAGEABLE, dtype, 4096, device)
     COPIES.clear()
     move.run()
@@ -100,7 +98,7 @@ def test_the_bytes_arrive(device, route, dtype):
 
 
 def test_a_wrong_byte_is_seen(device):
-    move = moving.Move(routes.find("d.copy_(t)", routes.HOST_TO_DEVICE), routes.PAGEABLE, "float32", 4096, device)
+    move = moved(device, "d.copy_(t)")
     move.verify()
     move.source = move.source.clone()
     move.source[-1] += 1
@@ -148,8 +146,8 @@ def no_sine():
     torch.empty(2, device=NAME).sin_()
 
 
-def moved(device, expression, nbytes=4096, direction=routes.HOST_TO_DEVICE):
-    return moving.Move(routes.find(expression, direction), routes.PAGEABLE, "float32", nbytes, device)
+def moved(device, expression, nbytes=4096):
+    return moving.Move(routes.find(expression, routes.HOST_TO_DEVICE), routes.PAGEABLE, "float32", nbytes, device)
 
 
 @pytest.mark.parametrize("expression", ["d.copy_(t)", "d.copy_(t, non_blocking=True)"])
