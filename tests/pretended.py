@@ -9,23 +9,14 @@ from measuring import runner as measuring
 from measuring.engine import FILES, LOG, Suite
 from measuring.profiles import PROFILES, Profile, Rule
 from measuring.runner import Journal, Plan
-from resultfiles import SAMPLES, TAKEN
+from resultfiles import SAMPLES, TAKEN, Bench
 from store.files import BENCHMARKS, MACHINE
 from store.records import Conditions, Settings
 from toolchains import environments, ledger
 
-NAME = "toy.Toy.timeit_call"
-PARAMS = [[str(number) for number in range(60)]]
-TOY = {
-    "name": NAME,
-    "type": "time",
-    "unit": "seconds",
-    "version": "v1",
-    "param_names": ["number"],
-    "params": PARAMS,
-    "needs_device": False,
-}
-CELLS = [f"{NAME}({number})" for number in range(60)]
+BENCH = Bench("toy.Toy.timeit_call", {"number": range(60)}, {})
+NAME, TOY = BENCH.name, BENCH.description()
+CELLS = [*map(BENCH.spelled, BENCH.keys())]
 HERE = ledger.Toolchain("2.13.0+cpu", "2.4.6")
 
 
