@@ -39,19 +39,15 @@ NBYTES = 1024
 ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
 MANY = (routes.BATCHES, routes.STACKS, routes.TREES)  # routes whose source is not one array or tensor
 ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not set(route.families) & set(MANY)]
-DTYPES = {
-    routes.NUMPY_TO_TORCH: [name for name in semantics.DTYPES if name != "bfloat16"],
-    routes.TORCH_TO_NUMPY: semantics.DTYPES,
-}
 
 
 def dtypes_of(route):
     """The dtypes a route is for: all that it does not refuse, for most."""
     if routes.BFLOAT16 in route.families:
         return ["bfloat16"] if route.view else ["bfloat16", route.casts_to]
-    # A Python int from 2**63 on is no int64: torch.tensor raises, np.array gives uint64
-    skipped = {"uint64"} if route.casts_to == "python" else set()
-    return [name for name in DTYPES[route.direction] if name not in skipped | set(route.refuses)]
+    # NumPy has no bfloat16; a Python int from 2**63 on is no int64: torch.tensor raises, np.array gives uint64
+    lacking = {"bfloat16": route.direction == routes.NUMPY_TO_TORCH, "uint64": route.casts_to == "python"}
+    return [name for name in semantics.DTYPES if not lacking.get(name) and name not in route.refuses]
 
 
 def cases(kinds, chosen=ONE):
