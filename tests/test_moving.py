@@ -75,11 +75,10 @@ def unpinned():
 
 @pytest.fixture
 def small(monkeypatch):
-    """Copies of 1 MiB say as soon as those of 64 MiB that Python queues nothing and gets no faster by a warm-up; and
-    what a test has taken of the device's memory is given back."""
-    smaller = {"BLOCK": devices.CROSSING, "SEEN": 1e-6, "WARM_STEP": 0.001, "WARM_AT_MOST": 0.0}
-    for name, value in smaller.items():
-        monkeypatch.setattr(devices, name, value)
+    """Copies of 1 MiB say as soon as those of 64 MiB that Python queues nothing; and what a test has taken of the
+    device's memory is given back."""
+    monkeypatch.setattr(devices, "BLOCK", devices.CROSSING)
+    monkeypatch.setattr(devices, "SEEN", 1e-6)
     yield
     MEMORY.clear()
 
