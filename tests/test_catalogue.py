@@ -38,6 +38,9 @@ def test_entry_is_well_formed(route):
     assert route.hazard or not surprises
     if route.hazard_memory:  # the chooser of a page relies on it: such a route is good whatever the memory
         assert route.hazard and route.non_blocking and set(route.hazard_memory) < set(routes.ANY_HOST)
+    if route.casts_to and not route.view:  # it may share memory where there is nothing to cast
+        shares = route.memory_for(route.casts_to) == routes.ALIAS
+        assert shares == (f"{route.casts_to} already" in route.hazard + route.caution)
     assert "dates" in route.caution or routes.Does.COUNTS not in route.inputs.values()
     assert not route.hazard.endswith(".") and "\n" not in route.hazard, "a sentence that tables put in a cell"
     assert routes.find(route.expression, route.direction) is route
