@@ -31,17 +31,9 @@ __version__ = "2.13.0+cu130"
 version = SimpleNamespace(cuda="13.0", hip=None, git_version="")
 
 
-class OutOfMemoryError(RuntimeError):
-    pass
-
-
-class device:
-    def __init__(self, name):
-        self.type, _, index = name.partition(":")
-        self.index = int(index) if index else None
-
-    def __str__(self):
-        return self.type if self.index is None else f"{{self.type}}:{{self.index}}"
+class device(str):
+    type = property(lambda name: name.partition(":")[0])
+    index = property(lambda name: int(name.partition(":")[2]))
 
 
 def context(*arguments, **options):
@@ -53,6 +45,7 @@ def get_num_threads():
     return 1
 
 
+OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {{}})
 empty = context
 backends = SimpleNamespace()
 cuda = SimpleNamespace(
