@@ -29,30 +29,26 @@ Env = Mapping[str, str] | None
 def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
     pipe = subprocess.PIPE
-    watcher = subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True)
-    assert watcher.stdin
-    process = None
-    try:
-        with _later_interrupted():
-            process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
-            watcher.stdin.write(f"{process.pid}\n")
-            watcher.stdin.flush()
-        yield process
-    except BaseException:
-        if process:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
-        raise
-    finally:
-        with _later_interrupted():
+    with subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True) as watcher:
+        process = None
+        try:
+            with _later_interrupted():
+                process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+                print(process.pid, file=watcher.stdin, flush=True)
+            yield process
+        except BaseException:
             if process:
-                end(process.pid)
+                process.send_signal(signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)  # what hangs inside a driver outlives even a kill
-            watcher.kill()
-            watcher.wait()
-            watcher.stdin.close()
+                    process.wait(GRACE)
+            raise
+        finally:
+            with _later_interrupted():
+                if process:
+                    end(process.pid)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(GRACE)  # what hangs inside a driver outlives even a kill
+                watcher.kill()
 
 
 def apart(
@@ -123,10 +119,9 @@ def _later_interrupted() -> Iterator[None]:
     """A signal that comes within the block is heeded behind it: half of it would leave a process unwatched."""
     came: list[int] = []
     before = {}
-    with contextlib.suppress(ValueError):  # not the main thread, which alone hears signals
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                before[number] = signal.signal(number, lambda number, frame: came.append(number))
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, lambda number, frame: came.append(number))
     try:
         yield
     finally:
