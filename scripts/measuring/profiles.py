@@ -167,8 +167,7 @@ def plain(value: Any) -> Any:
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
         return [one for each in map(plain, value) for one in (each if isinstance(each, list) else [each])]
-    nbytes = bytes_of(value) if isinstance(value, str) and value.endswith("iB") else None
-    return value if nbytes is None else nbytes
+    return bytes_of(value) if isinstance(value, str) and value.endswith("iB") else value
 
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, a tenth of what every verb would wait
