@@ -155,10 +155,9 @@ class Awake(contextlib.ExitStack):
         process = self.enter_context(beside)
         assert process.stdout
         readable, _, _ = select.select([process.stdout], [], [], seconds)
+        why = "the process that was to hold a context made none"
         if readable and process.stdout.readline().strip() == AWAKE:
             why = settings(sys.executable, seconds).no_device
-        else:
-            why = "the process that was to hold a context made none"
         if why:
             self.close()
         return why
