@@ -158,10 +158,9 @@ class Journal:
         places = list(self.rounds(session).values())
         return restored(Record, places[-1] / RECORD, self.directory) if places else None
 
-    def lines(self, session: str, working: bool = False) -> list[Line]:
-        """What the processes of a session logged, those of the job that is being taken included where it says so."""
-        places = [*self.rounds(session).values(), *([self.work] if working else [])]
-        return [line for place in places for line in logged(place)]
+    def lines(self, session: str) -> list[Line]:
+        """What the processes of a session logged in its whole jobs."""
+        return [line for place in self.rounds(session).values() for line in logged(place)]
 
     def filed(self) -> list[str]:
         """The sessions that are filed, in the order in which that was done."""
@@ -465,7 +464,7 @@ class Runner:
             asv(timing, allowance)
         left -= sum(line["waited"] for line in with_samples(logged(work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
-            run = quiet.Run(with_samples(self.journal.lines(job.session, working=True)))
+            run = quiet.Run(with_samples([*self.journal.lines(job.session), *logged(work)]))
             lacking = run.lacking(range(job.round + 1))
             retaken = affordable(lacking, {name_of(line): line["took"] for line in run.lines}, left)
             if not retaken:
