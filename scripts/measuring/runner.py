@@ -272,8 +272,7 @@ class Runner:
     def owes_reference(self, tags: Sequence[str]) -> bool:
         """Whether the reference of several toolchains is to be measured again: behind those of them, or behind what is
         filed, unless it was."""
-        filed = self.journal.filed()
-        was = len(filed) > 1 and filed[-1] == Job(self.reference, 0, AGAIN).session
+        was = self.journal.filed()[-1:] == [Job(self.reference, 0, AGAIN).session]
         return len(self.plan.tags) > 1 and (bool(tags) or not was)
 
     def measure(self) -> dict[str, str]:
