@@ -437,7 +437,6 @@ class Runner:
         log = work / LOG
 
         def asv(chosen: Sequence[str], patience: tuple[float, int], timing: bool = True) -> None:
-            nonlocal record
             done, earlier = self.progress.done, log.read_bytes().count(b"\n")
 
             def advance() -> None:
@@ -445,7 +444,7 @@ class Runner:
                     self.progress.at(done + min(log.read_bytes().count(b"\n") - earlier, len(chosen)))
 
             run = partial(session.suite.measure, machine=plan.machine, place=work, advance=advance, patience=patience)
-            record = self.device.measure(record, session.cells, chosen, run)
+            session.record = self.device.measure(session.record, session.cells, chosen, run)
             advance()
             # new lines are of the first round that a cell lacks, or of this one; the others say it themselves
             lines = [{"round": lacking.get(name_of(line), [job.round])[0], **line} for line in logged(work)]
@@ -473,7 +472,7 @@ class Runner:
             asv(retaken, (left, len(retaken)))
             left -= time.monotonic() - begun
         session.record = replace(
-            record,
+            session.record,
             patience=round(patience, 1),
             waited=round(patience - left, 1),
             rounds=job.round + bool(cells),
