@@ -781,18 +781,10 @@ def in_turns(numbers: Iterable[int], cells: Sequence[str], counted: Sequence[str
             yield Job("", number, side, (*cells, *(() if number else counted)))
 
 
-def unpaired(base: Mapping[str, Sequence[int]], new: Mapping[str, Sequence[int]], enough: int) -> set[str]:
-    """The cells that were quiet on both sides in fewer than ``enough`` rounds; base, new: cell -> its quiet rounds.
-
-    Those that never were quiet on one of the sides are not waited for any longer.
-    """
-    return {cell for cell in base if base[cell] and new.get(cell) and len({*base[cell]} & {*new[cell]}) < enough}
-
-
-def quiet_rounds(journal: Journal, side: str) -> dict[str, list[int]]:
+def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
     """Cell -> its rounds on a side that were quiet."""
     by_cell = quiet.Run(with_samples(journal.lines(Job("", 0, side).session))).rounds()
-    return {cell: [number for number, was in rounds.items() if was] for cell, rounds in by_cell.items()}
+    return {cell: {number for number, was in rounds.items() if was} for cell, rounds in by_cell.items()}
 
 
 def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -> None:
@@ -809,7 +801,8 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
         took, enough = time.monotonic() - begun, min(rounds, ENOUGH)
         for number in range(rounds, 2 * rounds):
             base, new = (quiet_rounds(runner.journal, side) for side in SIDES)
-            lacking = unpaired(base, new, enough)
+            # those that never were quiet on one of the sides are not waited for any longer
+            lacking = {cell for cell in base if base[cell] and new.get(cell) and len(base[cell] & new[cell]) < enough}
             if not lacking or time.monotonic() - begun > (1 + MORE) * took:
                 break
             print(f"cells that were not quiet on both sides {enough} times: {len(lacking)}; another round of them")
