@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
         if not chosen.new:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-            tags = tuple(each.tag for _, releases in histories for each in coarse_to_fine(list(releases)))
+            tags = tuple(tag for _, releases in histories for tag in coarse_to_fine([each.tag for each in releases]))
             fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
             return track(chosen, journal, plan_of(journal, chosen, fresh, RELEASES))
         plan = journal.plan() or due_plan(fresh, added)

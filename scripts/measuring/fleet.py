@@ -267,10 +267,9 @@ def on_node(job: Mapping[str, Any]) -> int:
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
     """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
-    in_order = tuple(toolchain.tag for toolchain in coarse_to_fine([ledger.tagged()[tag] for tag in tags]))
     common = {name: getattr(campaign, name) for name in ("keep", "scratch", "wheelhouse")}
     fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG}
-    plan = asdict(replace(campaign.plan, tags=in_order, fleet=fleet))
+    plan = asdict(replace(campaign.plan, tags=tuple(coarse_to_fine(tags)), fleet=fleet))
     job = {**common, "plan": plan, "node": node, "results": str(RESULTS), "entered": False}
     return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, json.dumps(job)]
 

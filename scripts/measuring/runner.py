@@ -681,7 +681,7 @@ def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
 # --- runs and histories -----------------------------------------------------------------------------------------------
 
 
-def coarse_to_fine(line: Sequence[ledger.Toolchain]) -> list[ledger.Toolchain]:
+def coarse_to_fine(line: Sequence[str]) -> list[str]:
     """First, last or nearly so, middle, quarters: the order of the places' binary digits reversed (van der Corput).
 
     In order of release, a drift of the machine over the hours would look like a trend of the releases.
