@@ -104,9 +104,8 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "a.svg"
     put(path, "old\n")
 
-    def full(self, *arguments, **more):
-        with open(self, "w") as file:
-            file.write("ne")
+    def full(self, content):
+        self.write_text("ne")
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patched, pytest.raises(OSError):
