@@ -165,9 +165,8 @@ def test_a_backend_that_is_none(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="python -P came with 3.11")
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
-    """By python -P, from anywhere: a traceback's exit code is 1, which compare.py has another meaning for."""
-    done = run(sys.executable, "-P", ROOT / "scripts" / verb, "--help", home=tmp_path, cwd=tmp_path)
+    """As python -P does, from anywhere: a traceback's exit code is 1, which compare.py has another meaning for."""
+    done = run(sys.executable, ROOT / "scripts" / verb, "--help", home=tmp_path, cwd=tmp_path, PYTHONSAFEPATH="1")
     assert (done.returncode, done.stderr) == (0, "") and f"usage: {verb}" in done.stdout
