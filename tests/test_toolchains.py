@@ -362,10 +362,6 @@ def test_a_release_has_several_names(toolchain):
         assert selection.release(name) is None
 
 
-def test_a_version_of_two_packages_is_found_of_one():
-    assert selection.release("2.0.0", ["numpy"]).tag == "numpy-2.0.0"
-
-
 # --- what to measure with --------------------------------------------------------------------------------------------
 
 
