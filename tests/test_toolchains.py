@@ -179,12 +179,10 @@ def test_machine_name_is_of_the_hardware(model, name, monkeypatch):
 
 
 def test_recorded_toolchains_are_in_order_of_release(tmp_path):
-    for machine, toolchains in (("one", [LINE[3], LINE[0]]), ("two", [LINE[0], LINE[2]])):
-        (tmp_path / machine).mkdir()
-        lines = [json.dumps({"toolchain": {"torch": t.torch, "numpy": t.numpy, "tag": t.tag}}) for t in toolchains]
-        (tmp_path / machine / "x.jsonl").write_text("\n".join([*lines, "{broken", "{}"]) + "\n", encoding="utf-8")
+    assert plugin.recorded(tmp_path) == []
+    for toolchain in (LINE[3], LINE[0], LINE[2], LINE[0]):
+        plugin.remember(toolchain, tmp_path)
     assert plugin.recorded(tmp_path) == [LINE[0], LINE[2], LINE[3]]
-    assert plugin.recorded(tmp_path / "nothing") == []
 
 
 POISON = ["2..0", "", "\ud800", "2.0\n", "2" * 5000, "2." * 100, [], None, "ａ", "2.0.lock", "../2.0", "2.0 ", "\x00"]
@@ -202,7 +200,7 @@ def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog, know
         made["tag"] = f"torch-{made['torch']}-numpy-{made['numpy']}"
         lines = [json.dumps({"toolchain": one}) + "\n" for one in (made, good)]
         (tmp_path / "box" / f"{number}.jsonl").write_text("".join(lines))
-    (tmp_path / "box" / "binary.jsonl").write_bytes(bytes(range(256)))
+    (tmp_path / "box" / "binary.jsonl").write_bytes(bytes(range(256)) + b"\n{broken\n{}\n")
     (tmp_path / "box" / "loop.jsonl").symlink_to("loop.jsonl")
     toolchains = plugin.recorded(tmp_path)
     assert toolchains == [LINE[0]]
