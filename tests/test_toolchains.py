@@ -13,7 +13,6 @@ from asv import util
 from cli import UserError
 from conftest import PATH, environment
 from measuring import engine
-from resultfiles import around, contract, conversion
 from store import files
 from toolchains import environments, ledger, plugin, selection
 from toolchains.ledger import Toolchain
@@ -332,7 +331,7 @@ def test_machines_that_are_registered_at_once_are_all_known(tmp_path):
 # What somebody typed is found, or refused in one line: releases, Pythons, files of results ----------------------------
 
 TORCH, NUMPY = ledger.history("torch"), ledger.history("numpy")
-BENCH = conversion({("torch.tensor(a)", 8): around(1e-6)}, [contract("torch.tensor(a)", "copy")])
+BENCH = resultfiles.memcpy({8: [1e-6]})
 RESULT = "box/c0ffee00-toolchain-py3.11.json"
 
 
