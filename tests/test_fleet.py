@@ -299,9 +299,8 @@ def test_the_page_is_built_of_what_was_gathered(made, asked):
 
 
 @pytest.mark.parametrize("more, built", [((), ["box"]), (("--no-report",), [])])
-def test_no_page_where_none_is_asked_for(tmp_path, monkeypatch, more, built):
+def test_no_page_where_none_is_asked_for(cluster, monkeypatch, more, built):
     pages = []
-    monkeypatch.setattr(campaign, "FLEET", tmp_path)
     monkeypatch.setattr(fleet, "check_asv", lambda: None)
     monkeypatch.setattr(fleet.report, "after_run", pages.append)
     monkeypatch.setattr(campaign, "measure", lambda made, build: build(made.machine) or 0)
