@@ -175,10 +175,6 @@ def test_what_is_broken_is_one_clear_line(results, what):
 
 
 def test_a_directory_without_results(tmp_path):
-    with pytest.raises(UserError, match=re.escape(str(tmp_path / "nowhere"))):
-        load(tmp_path / "nowhere")
-    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
-        load(tmp_path)
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "machine.json").write_text("{}")
     with pytest.raises(UserError, match=re.escape(str(tmp_path))):
