@@ -4,16 +4,14 @@ import gzip
 import json
 import os
 import re
-from dataclasses import asdict
 
 import pytest
 import resultfiles
 from analysis.results import load
 from cli import UserError
-from measuring.runner import summed_up
 from resultfiles import SKIPPED, Bench, contract, conversion, every, memcpy, mend
 from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
-from store.records import Record, Toolchain, made_of, plain, record_of
+from store.records import plain, record_of
 
 ROUTE, COPY = "torch.from_numpy(a)", "torch.tensor(a)"
 
@@ -371,8 +369,3 @@ def test_committed_records_are_written_back_as_they_were(committed):
     written = [json.dumps(plain(record_of(json.loads(line))), sort_keys=True) for line in lines]
     assert lines and all(kept(json.loads(before), json.loads(after)) for before, after in zip(lines, written))
     assert set(lines) & set(written), "to the byte, where a record has all fields"
-
-
-def test_a_run_that_goes_on_is_kept_whole():
-    begun = summed_up(Record(Toolchain("2.0"), {}, profile="quick", machine="box"), [])
-    assert made_of(Record, json.loads(json.dumps(asdict(begun)))) == begun == record_of(plain(begun))
