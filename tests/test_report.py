@@ -41,7 +41,6 @@ def test_all_pages_are_built_whoever_reads(rich_results, tmp_path):
         (["--results", "absent"], "absent: no such directory"),
         (["--results", "empty"], "empty holds no results"),
         (["--output", "blocked"], "cannot write"),
-        (["--unknown"], "unrecognized arguments"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(rich_results, tmp_path, called, arguments, said):
