@@ -51,6 +51,7 @@ class Runner:
         tools.mkdir()
         (tools / "gh").write_text(GH)
         (tools / "gh").chmod(0o755)
+        (root / ".gitconfig").write_text("[user]\nname = tester\nemail = tester@localhost.invalid\n")
         self.more = {
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "GH_CALLS": str(self.calls),
@@ -66,10 +67,6 @@ class Runner:
         done = run(*shell, home=self.temp, cwd=self.root, **self.more, **more)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
-
-    def git(self, *arguments):
-        who = ["-c", "user.name=tester", "-c", "user.email=tester@localhost.invalid"]
-        return self.run(f"git {' '.join(who)} {' '.join(arguments)}")
 
     def python(self, code):
         """Have .venv/bin/python be this, with its arguments in "$*"."""
@@ -98,8 +95,7 @@ def cloned(runner):
     (runner.root / "reports" / "results" / "benchmarks.json").write_text("{}")
     runner.run(f"git init --quiet --bare {runner.temp}/origin.git")
     runner.run("git init --quiet --initial-branch=main")
-    runner.git("add", ".")
-    runner.git("commit", "--quiet", "--message", "begin")
+    runner.run("git add .; git commit --quiet --message begin")
     runner.run(f"git remote add origin {runner.temp}/origin.git")
     return runner
 
@@ -205,9 +201,9 @@ def test_watch_commits_what_was_measured(measured):
     measured.run(f"echo evil | tee {evil} > /dev/null; git add {evil}")
     measured.run("git diff --cached --binary > watched/change.patch; git reset --quiet --hard")
     measured.run(steps("watch")["tell", "Put results and pages on the branch"], BRANCH="watch")
-    log = measured.run(f"git --git-dir={measured.temp}/origin.git log -1 --format=%s --name-only watch")
+    log = measured.run(f"git --git-dir={measured.temp}/origin.git log -1 --format='%an %ae: %s' --name-only watch")
     held = ["reports/index.html", "reports/results/box/one.json", "scripts/toolchains/releases.json"]
-    assert log.split("\n") == ["New releases, measured", "", *held, ""]
+    assert log.split("\n") == ["watch watch@users.noreply.github.com: New releases, measured", "", *held, ""]
 
 
 PULL = "Open a pull request, unless there is one"
@@ -266,7 +262,7 @@ def test_submission_is_about_one_machine(what, runner):
     for name in HELD.split():
         (submitted / name).parent.mkdir(parents=True, exist_ok=True)
         (submitted / name).write_text("before")
-    git = f"git -C {submitted} -c user.name=tester -c user.email=tester@localhost.invalid"
+    git = f"git -C {submitted}"
     runner.run(f"git init --quiet --initial-branch=main {submitted}; {git} add .; {git} commit --quiet -m begin")
     runner.run(f"{git} switch --quiet --create theirs")
     for name in changed:
