@@ -38,6 +38,11 @@ def run(*command, home, cwd=ROOT, timeout=120, **more):
     )
 
 
+def piped(streams, *command, **more):
+    """As ``run``, with streams as a shell has them, such as "2>&1 | true"; the exit code is the command's."""
+    return run("bash", "-o", "pipefail", "-c", f'"$@" {streams}', "bash", *command, **more)
+
+
 def until(what, seconds=60.0, otherwise="it did not happen"):
     """Wait until something is so, and give that back; after so many seconds fail with what else there is to say."""
     end = time.monotonic() + seconds

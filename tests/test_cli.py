@@ -10,7 +10,7 @@ import pytest
 import report
 import track
 from cli import matcher, put
-from conftest import PATH, ROOT, environment, run
+from conftest import PATH, ROOT, piped, run
 from toolchains import ledger
 
 VERBS = sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name != "cli.py")
@@ -27,10 +27,9 @@ cli.run(main)
 """
 
 
-def ran(main, home, closed="", **more):
-    """A program whose ``main`` has this body, with streams closed as a shell does it."""
-    command = ("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", MAIN.format(main))
-    return run(*command, home=home, PYTHONPATH=PATH, **more)
+def ran(main, home, streams="", **more):
+    """A program whose ``main`` has this body, see ``piped``."""
+    return piped(streams, sys.executable, "-c", MAIN.format(main), home=home, PYTHONPATH=PATH, **more)
 
 
 def test_an_error_nobody_foresaw_is_no_verdict(tmp_path):
@@ -59,27 +58,19 @@ def test_closed_streams(tmp_path, closed):
     assert ran("print('x'); raise cli.UserError('z')", tmp_path, closed).returncode == 2
 
 
-def unread(home, *command, stderr=subprocess.STDOUT):
-    """Exit code of a program whose output nobody reads, and that program."""
-    more = environment(home, PYTHONPATH=PATH, PYTHONUNBUFFERED="")
-    writer = subprocess.Popen([sys.executable, *command], env=more, stdout=subprocess.PIPE, stderr=stderr)
-    writer.stdout.close()
-    return writer.wait(20), writer
-
-
 @pytest.mark.parametrize("lines", [1, 100_000])
 def test_a_reader_that_has_gone_gets_no_verdict(tmp_path, lines):
     """compare A B | true: 0 would mean that nothing is slower."""
     body = f"import time; time.sleep(.3)\n    for _ in range({lines}): print('x')"
-    code, writer = unread(tmp_path, "-c", MAIN.format(body), stderr=subprocess.PIPE)
-    with writer.stderr as complaint:
-        assert code == 141 and not complaint.read()
+    done = ran(body, tmp_path, "| true", PYTHONUNBUFFERED="")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(("words", "code"), [("--help", 141), ("--nonsense", 2)])
 def test_help_and_a_refusal_that_nobody_reads(words, code, tmp_path):
     """120 is what Python says where it cannot flush."""
-    assert unread(tmp_path, ROOT / "scripts" / "report.py", words)[0] == code
+    command = (sys.executable, ROOT / "scripts" / "report.py", words)
+    assert piped("2>&1 | true", *command, home=tmp_path, PYTHONUNBUFFERED="").returncode == code
 
 
 @pytest.mark.parametrize(("error", "code"), [("KeyboardInterrupt", 130), ("ImportError('no pandas')", 2)])
