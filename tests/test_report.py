@@ -1,13 +1,12 @@
 """report.py: what it says on a terminal, which pages it builds, and that it says clearly what is wrong."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import report
-from conftest import ROOT, build, piped
+from conftest import ROOT, build, piped, run
 
 pytestmark = pytest.mark.slow  # builds pages, some in a process of its own
 
@@ -63,4 +62,4 @@ def test_a_report_imports_neither_torch_nor_asv(rich_results, tmp_path):
         "sys.exit(bool({'torch', 'asv', 'asv_runner'} & {name.split('.')[0] for name in sys.modules}))"
     )
     command = [sys.executable, "-c", code, "--results", rich_results, "--output", tmp_path / "out"]
-    assert subprocess.run(command, cwd=ROOT / "scripts", capture_output=True).returncode == 0
+    assert run(*command, home=Path.home(), cwd=ROOT / "scripts").returncode == 0
