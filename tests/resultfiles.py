@@ -86,8 +86,7 @@ class Bench:
         result = [
             float("nan") if value == SKIPPED else median(value) if isinstance(value, list) else value for value in found
         ]
-        spelled = [[repr(value) for value in values] for values in self.params.values()]
-        return [result, spelled, "v1", 1, 1.0]
+        return [result, self.description()["params"], "v1", 1, 1.0]
 
     def lines(self, slow, clock):
         """The measurements: a line per process, or per counted cell; slow and clock as in ``write``."""
@@ -205,7 +204,7 @@ def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):
 
 
 def memcpy(times):
-    return Bench("limits.Memcpy.timeit_copy", {"nbytes": list(times)}, {(n,): value for n, value in times.items()})
+    return every("limits.Memcpy.timeit_copy", times.get, nbytes=list(times))
 
 
 def around(seconds, spread=0.001, count=4):
@@ -222,8 +221,6 @@ def transfer(times, contracts, group, clock="completion"):
     return Bench(f"transfer.{group}.timeit_{clock}", params, cells, contracts)
 
 
-def once(name, times, group="PinnedMemory"):
-    """A benchmark of what happens once in a process. times: nbytes (None: it has no size) -> seconds of each."""
-    sizes = [n for n in times if n is not None]
-    cells = {(n,) if sizes else (): value for n, value in times.items()}
-    return Bench(f"firsts.{group}.timeit_{name}", {"nbytes": sizes} if sizes else {}, cells)
+def once(name, times):
+    """A benchmark of what happens once in a process. times: nbytes -> seconds of each."""
+    return every(f"firsts.PinnedMemory.timeit_{name}", times.get, nbytes=list(times))
