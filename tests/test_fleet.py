@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 
 import cli
 import fleet
 import pytest
 from cli import UserError
-from conftest import PATH, environment, until
+from conftest import until
 from measuring import fleet as campaign
 from resultfiles import record
 from tiny import SLOWER_FROM, WITHOUT_WHEEL
@@ -118,16 +119,13 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_host_has_one_name(tmp_path):
-    code = "import sys; from pathlib import Path; from measuring import fleet\n"
-    code += "print(fleet.name_of(Path(sys.argv[1]), sys.argv[2]))"
-    options = {"env": environment(tmp_path, PYTHONPATH=PATH), "stdout": subprocess.PIPE, "text": True}
-    hosts = ["one", "other", "one", "third", "other"]
-    at_once = [subprocess.Popen([sys.executable, "-c", code, tmp_path, host], **options) for host in hosts]
-    named = [process.communicate()[0].strip() for process in at_once]
-    assert named[0] == named[2] and named[1] == named[4] and set(named) == {"node-a", "node-b", "node-c"}
-    assert len(list((tmp_path / campaign.HOSTS).iterdir())) == 3
+    """Many jobs begin at once."""
+    hosts = [f"host-{number}" for number in range(20)] * 2
+    with ProcessPoolExecutor(9) as jobs:
+        named = {*zip(hosts, jobs.map(campaign.name_of, [tmp_path] * len(hosts), hosts))}
+    assert len(named) == 20 and {name for _, name in named} == {f"node-{letter}" for letter in "abcdefghijklmnopqrst"}
+    assert len(list((tmp_path / campaign.HOSTS).iterdir())) == 20
     names = campaign.names()
     assert [next(names) for _ in range(28)][-3:] == ["node-z", "node-aa", "node-ab"]
 
