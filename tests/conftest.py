@@ -113,11 +113,11 @@ def export(root, into):
     return Path(into)
 
 
-def build(results, output, *arguments):
+def build(results, output):
     """Have report.py build the pages; the directory of the machine's."""
     import report
 
-    assert report.main(["--results", str(results), "--output", str(output), *arguments]) == 0
+    assert report.main(["--results", str(results), "--output", str(output)]) == 0
     return output / "box"
 
 
