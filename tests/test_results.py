@@ -96,9 +96,9 @@ def promises(**changed):
     return edited(lambda every: every[CONVERSION]["contracts"]["torch.tensor(a)"].update(changed))
 
 
-def entry(column, value):
-    """asv's file, with this in a column of a cell that no run measured."""
-    return edited(lambda file: file["results"][CONVERSION][column].__setitem__(2, value))
+def entry(value):
+    """asv's file, with this as the figure of a cell that no run measured."""
+    return edited(lambda file: file["results"][CONVERSION][0].__setitem__(2, value))
 
 
 def first(**changed):
@@ -127,8 +127,8 @@ SPOILED = {
     "python": (RESULT, edited(lambda file: file.update(python=None)), FOREIGN),
     "params": (RESULT, edited(lambda file: file.update(params=[])), FOREIGN),
     "results": (RESULT, edited(lambda file: file.update(results=[])), FOREIGN),
-    "infinite": (RESULT, entry(0, float("inf")), FOREIGN),
-    "a word": (RESULT, entry(0, "x"), FOREIGN),
+    "infinite": (RESULT, entry(float("inf")), FOREIGN),
+    "a word": (RESULT, entry("x"), FOREIGN),
     "version of a benchmark": (RESULT, edited(lambda file: file["results"][MEMCPY].__setitem__(2, None)), FOREIGN),
     "broken benchmarks": (BENCHMARKS, text("{"), "is broken"),
     "benchmarks of another kind": (BENCHMARKS, text("[]"), "is not asv's"),
