@@ -260,6 +260,19 @@ def called(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
+def refusal(called):
+    """A function: the one line in which a verb says why it does nothing, with exit code 2, without the verb's name."""
+
+    def of(verb, *arguments):
+        code, printed, line = called(verb, *arguments)
+        name = f"{verb.__name__}.py: "
+        assert (code, printed, line.count("\n")) == (2, "", 1) and line.startswith(name), line
+        return line.removeprefix(name).rstrip("\n")
+
+    return of
+
+
+@pytest.fixture
 def ledger_of(tmp_path, monkeypatch):
     """A function: this process's ledger is of these releases, given as the text of its file."""
     from toolchains import ledger

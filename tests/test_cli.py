@@ -131,22 +131,20 @@ def test_only_that_no_machine_can_match(only):
         matcher(only)
 
 
-def test_a_value_that_ends_options(called):
-    code, _, err = called(report, "--help=--")
-    assert code == 2 and err == "report.py: argument --help: -- is no value (see report.py --help)\n"
+def test_a_value_that_ends_options(refusal):
+    assert refusal(report, "--help=--") == "argument --help: -- is no value (see report.py --help)"
 
 
-def test_options_that_contradict_check(tmp_path, called):
+def test_options_that_contradict_check(tmp_path, refusal):
     for option in ("--machine", "--output"):
-        code, _, err = called(report, "--check", tmp_path, option, "x")
-        assert code == 2 and err == "report.py: --check builds nothing: it takes no --machine and no --output\n"
+        line = refusal(report, "--check", tmp_path, option, "x")
+        assert line == "--check builds nothing: it takes no --machine and no --output"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"torch": {"x": 1}}', '{"torch": {"2.0": "2020-99-99"}}', "[" * 100_000])
-def test_broken_releases(text, ledger_of, called):
+def test_broken_releases(text, ledger_of, refusal):
     ledger_of(text)
-    code, _, err = called(track, "--releases", "2.6.0")
-    assert code == 2 and err == f"track.py: is broken, restore it from git: {ledger.RELEASES}\n"
+    assert refusal(track, "--releases", "2.6.0") == f"is broken, restore it from git: {ledger.RELEASES}"
 
 
 def test_a_backend_that_is_none(tmp_path):
