@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli import put
 from conftest import ROOT, environment, export
 
 
@@ -14,15 +15,12 @@ def test_only_what_git_holds_is_committed(tmp_path):
     """Somebody's own results beside the committed ones, and changes to those, are no part of them."""
     root = tmp_path / "checkout"
     results = root / "reports" / "results"
-    (results / "reference").mkdir(parents=True)
-    (results / "benchmarks.json").write_text("committed")
-    (results / "reference" / "machine.json").write_text("committed")
+    for name in ("benchmarks.json", "reference/machine.json"):
+        put(results / name, "committed")
     for command in (["init", "--quiet"], ["add", "."]):
         subprocess.run(["git", "-C", str(root), *command], check=True, env=environment(tmp_path))
-    (results / "benchmarks.json").write_text("measured")
-    (results / "reference" / "more.json").write_text("measured")
-    (results / "mine").mkdir()
-    (results / "mine" / "machine.json").write_text("measured")
+    for name in ("benchmarks.json", "reference/more.json", "mine/machine.json"):
+        put(results / name, "measured")
     found = export(root, tmp_path / "found")
     files = {path.relative_to(found).as_posix(): path.read_text() for path in found.rglob("*") if path.is_file()}
     assert files == {f"reports/results/{name}": "committed" for name in ("benchmarks.json", "reference/machine.json")}

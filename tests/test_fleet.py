@@ -13,7 +13,7 @@ from itertools import combinations
 import cli
 import fleet
 import pytest
-from cli import UserError
+from cli import UserError, put
 from conftest import until
 from measuring import fleet as campaign
 from resultfiles import record
@@ -136,8 +136,7 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
     assert variables["HOME"] == str(tmp_path / "node-a" / campaign.HOME)
     assert (variables["PIP_NO_INDEX"], variables["PIP_FIND_LINKS"]) == ("1", "/wheels")
     own = tmp_path / ".config" / "pip" / "pip.conf"
-    own.parent.mkdir(parents=True)
-    own.write_text("[global]\nretries = 7\n")
+    put(own, "[global]\nretries = 7\n")
     asked = [sys.executable, "-m", "pip", "config", "get", "global.retries"]
     done = subprocess.run(asked, env=variables, capture_output=True, text=True)
     assert done.stdout.strip() == "7", done.stderr
@@ -229,9 +228,8 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked, monkeyp
 
 
 def failed_at_once(made, host, job, text):
-    made.logs.mkdir(parents=True, exist_ok=True)
-    (made.logs / f"{job}.host").write_text(host + "\n")
-    (made.logs / f"{job}_0_log.err").write_text(text)
+    put(made.logs / f"{job}.host", host + "\n")
+    put(made.logs / f"{job}_0_log.err", text)
 
 
 def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capsys, monkeypatch):

@@ -8,7 +8,7 @@ import re
 import pytest
 import resultfiles
 from analysis.results import load
-from cli import UserError
+from cli import UserError, put
 from resultfiles import SKIPPED, Bench, contract, conversion, every, memcpy, mend
 from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
 from store.records import plain, record_of
@@ -173,8 +173,7 @@ def test_what_is_broken_is_one_clear_line(results, what):
 
 
 def test_a_directory_without_results(tmp_path):
-    (tmp_path / "box").mkdir()
-    (tmp_path / "box" / "machine.json").write_text("{}")
+    put(tmp_path / "box" / "machine.json", "{}")
     with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load(tmp_path)
 

@@ -9,6 +9,7 @@ import pandas
 import pytest
 import report
 from analysis.results import load
+from cli import put
 from conftest import ROOT, run
 from pages import tables
 
@@ -57,16 +58,14 @@ EVIL = "evil.html .hidden box/evil.html results/evil.html results/box/evil.js ot
 def test_the_site_holds_pages_and_results_and_nothing_else(reports, tmp_path):
     """A link would be published as what it leads to, and so would whatever else lies there."""
     secret = tmp_path / "secret"
-    secret.mkdir()
-    (secret / "index.html").write_text("secret")
+    put(secret / "index.html", "secret")
     before = {path.relative_to(reports) for path in reports.rglob("*") if path.is_file()}
     for place in ("sub", "results/box/sub", "history"):
         (reports / place).symlink_to(secret)
     for place in ("a.svg", "box/a.svg", "results/box/00000000-toolchain-py3.11.jsonl.gz", "results/toolchains.jsonl"):
         (reports / place).symlink_to(secret / "index.html")
     for place in EVIL.split():
-        (reports / place).parent.mkdir(exist_ok=True)
-        (reports / place).write_text("evil")
+        put(reports / place, "evil")
     found = published(reports, tmp_path / "site")
     held = {path.relative_to(found) for path in found.rglob("*") if path.is_file() or path.is_symlink()}
     made = {"figures.csv", "figures-columns.csv", "results/index.html", "results/box/index.html"}

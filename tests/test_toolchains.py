@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import resultfiles
 from asv import util
-from cli import UserError
+from cli import UserError, put
 from conftest import PATH, environment
 from measuring import engine
 from store import files
@@ -149,10 +149,8 @@ def test_what_is_here_is_a_name_of_its_own(known):
 )
 def test_build_variant(build, version, tmp_path, monkeypatch):
     """A CUDA wheel and a CPU wheel of one release are two toolchains; the package's metadata may say the same."""
-    package = tmp_path / "torch"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise SystemError('imported')", encoding="utf-8")
-    (package / "version.py").write_text(build, encoding="utf-8")
+    put(tmp_path / "torch" / "__init__.py", "raise SystemError('imported')")
+    put(tmp_path / "torch" / "version.py", build)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert environments.toolchain().torch == version and "torch" not in sys.modules
@@ -192,12 +190,11 @@ NO_DAYS = ["2.14.0.dev20269999", "2.14.0.dev20250230"]
 def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog, known):
     """It is left out, and its file is named; the ledger is made of all the others."""
     good = {"tag": LINE[0].tag, "torch": LINE[0].torch, "numpy": LINE[0].numpy}
-    (tmp_path / "box").mkdir()
     for number, version in enumerate(versions):
         made = {"torch": "2.0", "numpy": "1.26", name: version}
         made["tag"] = f"torch-{made['torch']}-numpy-{made['numpy']}"
         lines = [json.dumps({"toolchain": one}) + "\n" for one in (made, good)]
-        (tmp_path / "box" / f"{number}.jsonl").write_text("".join(lines))
+        put(tmp_path / "box" / f"{number}.jsonl", "".join(lines))
     (tmp_path / "box" / "binary.jsonl").write_bytes(bytes(range(256)) + b"\n{broken\n{}\n")
     (tmp_path / "box" / "loop.jsonl").symlink_to("loop.jsonl")
     toolchains = plugin.recorded(tmp_path)
@@ -213,8 +210,7 @@ def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog, know
 def test_least_recently_used_environments_go_first(tmp_path):
     for age, name in enumerate(["c", "a", "d", "b"]):
         path = tmp_path / f"py3-torch-{name}"
-        path.mkdir()
-        (path / environments.READY).touch()
+        put(path / environments.READY, "")
         os.utime(path / environments.READY, (1e9 - age, 1e9 - age))
     (tmp_path / "py3-torch-half-made").mkdir()
     (tmp_path / "another").mkdir()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml  # comes with asv
+from cli import put
 from conftest import ROOT, run
 from packaging.requirements import Requirement
 from test_submission import planted, submitted
@@ -48,8 +49,7 @@ class Runner:
         self.root.mkdir()
         self.calls.touch()
         tools = root / "tools"
-        tools.mkdir()
-        (tools / "gh").write_text(GH)
+        put(tools / "gh", GH)
         (tools / "gh").chmod(0o755)
         (root / ".gitconfig").write_text("[user]\nname = tester\nemail = tester@localhost.invalid\n")
         self.more = {
@@ -71,8 +71,7 @@ class Runner:
     def python(self, code):
         """Have .venv/bin/python be this, with its arguments in "$*"."""
         path = self.root / ".venv" / "bin" / "python"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{code}\n")
+        put(path, f"#!/bin/sh\n{code}\n")
         path.chmod(0o755)
 
     def said(self, name):
@@ -88,11 +87,9 @@ def runner(tmp_path):
 @pytest.fixture
 def cloned(runner):
     """A runner with a checkout, of which a bare repository is the origin."""
-    (runner.root / "scripts" / "toolchains").mkdir(parents=True)
-    (runner.root / "reports" / "results").mkdir(parents=True)
     (runner.root / ".gitignore").write_text(".venv*/\n")
-    (runner.root / "scripts" / "toolchains" / "releases.json").write_text("{}")
-    (runner.root / "reports" / "results" / "benchmarks.json").write_text("{}")
+    put(runner.root / "scripts" / "toolchains" / "releases.json", "{}")
+    put(runner.root / "reports" / "results" / "benchmarks.json", "{}")
     runner.run(f"git init --quiet --bare {runner.temp}/origin.git")
     runner.run("git init --quiet --initial-branch=main")
     runner.run("git add .; git commit --quiet --message begin")
@@ -120,10 +117,9 @@ def test_a_workflow_is_careful(path):
 @pytest.mark.parametrize("name", ["compare", "watch"])
 def test_a_comment_is_as_long_as_github_takes(name, runner):
     """What is posted comes from a job that ran code of others, so it may have any length."""
-    (runner.root / "comparison").mkdir()
     told(runner)
     for path in (runner.root / "comparison" / "comment.md", *(runner.root / "watched" / "verdicts").glob("*.md")):
-        path.write_text("### torch " + "x" * 100_000)
+        put(path, "### torch " + "x" * 100_000)
     job = {"compare": "comment", "watch": "tell"}[name]
     for (where, _), script in steps(name).items():
         if where == job and "git apply" not in script:
@@ -188,11 +184,10 @@ def test_watch_ends_where_nothing_came(cloned, python, code):
 def told(runner):
     """Verdicts of a release that changed something and of one that did not."""
     verdicts = runner.root / "watched" / "verdicts"
-    verdicts.mkdir(parents=True)
     for tag, found in {"torch-2.16.0": {"slower": 2}, "numpy-2.6.0": {}}.items():
         name = tag.replace("-", " ")
-        (verdicts / f"{tag}.json").write_text(json.dumps({"release": name, "machine": "box", "changed": found}))
-        (verdicts / f"{tag}.md").write_text(f"### {name}\n\nOn box. [The history](reports/history/box/README.md).\n")
+        put(verdicts / f"{tag}.json", json.dumps({"release": name, "machine": "box", "changed": found}))
+        put(verdicts / f"{tag}.md", f"### {name}\n\nOn box. [The history](reports/history/box/README.md).\n")
 
 
 def test_watch_commits_what_was_measured(measured):
@@ -260,15 +255,13 @@ def test_submission_is_about_one_machine(what, runner):
     changed, machine, fails = CHANGED[what]
     submitted = runner.root / "submitted"
     for name in HELD.split():
-        (submitted / name).parent.mkdir(parents=True, exist_ok=True)
-        (submitted / name).write_text("before")
+        put(submitted / name, "before")
     git = f"git -C {submitted}"
     runner.run(f"git init --quiet --initial-branch=main {submitted}; {git} add .; {git} commit --quiet -m begin")
     runner.run(f"{git} switch --quiet --create theirs")
     for name in changed:
         path = submitted / name.removeprefix("-")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink() if name[0] == "-" else path.write_text("after")
+        path.unlink() if name[0] == "-" else put(path, "after")
     runner.run(f"{git} add .; {git} commit --quiet --allow-empty -m theirs; {git} switch --quiet main")
     (submitted / "reports" / "results" / "other" / "b.json").write_text("meanwhile")
     runner.run(f"{git} add .; {git} commit --quiet -m meanwhile; {git} switch --quiet theirs")
@@ -292,8 +285,7 @@ def test_submission_judges_one_machine(runner, spoiled):
     if spoiled:
         planted("machine.json", '"version"', '"node": "janes-laptop.local", "version"')(directory)
     results = runner.root / "reports" / "results"
-    results.mkdir(parents=True)
-    (results / "benchmarks.json").write_text((directory.parent / "benchmarks.json").read_text())
+    put(results / "benchmarks.json", (directory.parent / "benchmarks.json").read_bytes())
     runner.python(f'exec "{sys.executable}" "{ROOT}/$1" --results "{results}" "$2" "$3" "$4" "$5"')
     said = runner.run(JUDGE, MARKER="<!-- m -->", MACHINE=directory.name)
     assert runner.said("output") == f"code={int(spoiled)}\n" and not said
