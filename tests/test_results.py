@@ -41,8 +41,7 @@ SAID += ["unit", "low", "high", "processes", "instructions", "status", "reason",
 @pytest.mark.parametrize("table", ["processes", "timed", "values", "missing"])
 def test_tables_hold_what_was_measured(results, table, snapshot):
     """A row a process, a timed cell with its contract and instructions, a value, and a cell that has no figure."""
-    held = getattr(load(results), table)
-    held = held[[name for name in SAID if name in held]]
+    held = getattr(load(results), table).filter(items=SAID)
     assert [" | ".join(map(str, row)) for row in (held.columns, *held.itertuples(index=False))] == snapshot
 
 
