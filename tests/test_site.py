@@ -133,8 +133,7 @@ def test_the_lines_of_the_docs_draw_a_figure(whole, tmp_path):
     (code,) = re.findall(r"```python\n(import pandas.+?)\n```", METHOD, re.DOTALL)
     assert len(list(filter(None, code.splitlines()))) == 5
     root = whole.parent.parent
-    more = {"MPLBACKEND": "svg", "MPLCONFIGDIR": str(tmp_path)}
-    done = run(sys.executable, "-c", code, home=tmp_path, cwd=root, **more)
+    done = run(sys.executable, "-c", code, home=tmp_path, cwd=root, MPLBACKEND="svg", MPLCONFIGDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     drawn = (root / "clone.svg").read_text(encoding="utf-8")
     assert drawn.count("<path") > 20 and "<svg" in drawn
