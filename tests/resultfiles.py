@@ -56,10 +56,6 @@ class Bench:
     declared: dict = field(default_factory=dict)
     parts: dict = field(default_factory=dict)
 
-    @property
-    def type(self):
-        return "time" if self.unit == "seconds" else "track"
-
     def keys(self):
         return list(itertools.product(*self.params.values()))
 
@@ -69,7 +65,7 @@ class Bench:
     def description(self):
         return {
             "name": self.name,
-            "type": self.type,
+            "type": "time" if self.unit == "seconds" else "track",
             "unit": self.unit,
             "version": "v1",
             "param_names": list(self.params),
@@ -95,7 +91,7 @@ class Bench:
         for key, value in there.items():
             about = {"run": RUN, "benchmark": self.name, "params": list(map(repr, key)), "version": "v1"}
             values = value if isinstance(value, list) else [value]
-            if self.type != "time":
+            if self.unit != "seconds":
                 lines.append({**about, "round": 0, "values": values})
                 continue
             for number, seconds in enumerate(values):
