@@ -1,5 +1,9 @@
 """A run is ended and gone on with, two begin at once, a disk fills up: nothing is lost, half written or left running.
 
+The run is two rounds of a benchmark that takes no time, in a suite of tiny packages: real are run.py, asv and its
+processes, journal, files. Nothing that it started may run on, and after --resume there are two rounds, once each, in
+asv's file, in the samples and in one record.
+
 CONVERSION_KILLS says how many runs are ended, of 100 in about 25 minutes; with it they are ended elsewhere each time,
 a fifth as many pairs begin at once, and a tenth as many disks of either kind fill up.
 """
@@ -9,16 +13,27 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-import kills
 import pytest
-from kills import Copy, ended
+from analysis.results import load
+from conftest import until
+from measuring.runner import Journal
+from store import files
+from store.records import name_of, with_samples
+from tiny import Project
 
 KILLS = int(os.environ.get("CONVERSION_KILLS", "2"))
 SEED = "kills" if "CONVERSION_KILLS" not in os.environ else None
+MACHINE, ROUNDS = "robust", 2
+OPTIONS = f"--profile tracking --only conversion --machine {MACHINE} --no-report --rounds {ROUNDS}".split()
+LONGEST = 300.0  # seconds that any of it may take
+ORPHAN = 8.0  # seconds after which nothing may run any more
+DISK = 24 * 2**20  # bytes of the disk that fills up
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,9 +46,9 @@ def small_disk(request, tmp_path):
     """A file system of a few MiB."""
     place, image = tmp_path / "disk", tmp_path / "image"
     place.mkdir()
-    commands = [["mount", "-t", "tmpfs", "-o", f"size={kills.DISK}", "tmpfs", str(place)]]
+    commands = [["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)]]
     if request.param == "ext4":
-        image.write_bytes(bytes(kills.DISK))
+        image.write_bytes(bytes(DISK))
         commands = [["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(place)]]
     if any(not shutil.which(each[0]) or subprocess.run(each, capture_output=True).returncode for each in commands):
         pytest.skip(f"a small disk of {request.param} cannot be mounted here (not root, or none of it)")
@@ -41,49 +56,122 @@ def small_disk(request, tmp_path):
     subprocess.run(["umount", "-l", str(place)], capture_output=True)
 
 
-def copies(folder, count):
+def suites(folder, count):
     """So many suites, at least one, each removed when the next is asked for."""
     for number in range(max(1, count)):
-        yield Copy(folder / str(number))
+        yield Project(folder / str(number), judged=True)
         shutil.rmtree(folder / str(number))
 
 
+def begin(suite, *more):
+    return suite.start(sys.executable, "scripts/run.py", *OPTIONS, *more, stdout=subprocess.DEVNULL)
+
+
+def ended(process):
+    """Exit code, and what it complained of."""
+    try:
+        _, complaint = process.communicate(timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise AssertionError(f"still there after {LONGEST:.0f} s") from None
+    return process.returncode, complaint.strip()
+
+
+def journal_of(suite):
+    return Journal(suite.root / ".asv" / "runs" / MACHINE / "run")
+
+
+def wait_for_change(suite, process, rng):
+    """Wait for a change of what is kept, the first, second, ... of a run, and some milliseconds more."""
+    changes, seen, end = rng.randint(1, 4), None, time.monotonic() + LONGEST
+    while changes and process.poll() is None and time.monotonic() < end:
+        kept = seen
+        with contextlib.suppress(FileNotFoundError):
+            kept = sorted(str(path) for path in journal_of(suite).directory.glob("*/*"))
+        if kept != seen:
+            seen, changes = kept, changes - 1
+        time.sleep(0.0005)
+    time.sleep(rng.choice((0, 0, 0.002, 0.01, 0.05)))
+
+
+def check_nothing_runs(suite):
+    until(lambda: not suite.left(), ORPHAN, f"something ran on for {ORPHAN:.0f} s")
+
+
+def check_whole(root, rounds=ROUNDS, whole=()):
+    """Every cell has these rounds, once each, those that were ``whole`` as they were taken; asv's file, the samples and
+    one record tell of the same, and nothing half done is left. The measurements."""
+    (record_file,) = root.rglob("results/*/*.jsonl")
+    assert [record.rounds for record in files.read_records(record_file)] == [rounds]
+    lines = with_samples(files.read_measurements(record_file))
+    taken = [{name: line[name] for name in line if name != "run"} for line in lines]
+    assert all(line in taken for line in whole), "a finished round was measured again"
+    cells = {name_of(line) for line in lines}
+    for cell in cells:
+        of_cell = [line for line in lines if name_of(line) == cell]
+        assert {line["round"] for line in of_cell} == set(range(rounds)), cell
+        assert len({line["run"] for line in of_cell}) == 1, cell
+    assert set(load(record_file.parents[1]).processes["cell"]) == cells, "asv's file has other cells than the samples"
+    assert not [*root.rglob("*.new"), *root.rglob("installed/[0-9]*")], "something half done is left"
+    return lines
+
+
 def test_runs_that_are_ended(tmp_path):
+    """Half of the times anywhere, else just when a round is kept or results are filed."""
     rng = random.Random(SEED)
-    undisturbed, began = Copy(tmp_path / "undisturbed"), time.monotonic()
-    undisturbed.finish()
+    undisturbed, began = Project(tmp_path / "undisturbed", judged=True), time.monotonic()
+    undisturbed.verb("run", *OPTIONS)
     typical = time.monotonic() - began
-    undisturbed.check_whole()
-    for copy in copies(tmp_path, KILLS):
-        kills.kill(copy, rng, typical)
+    check_whole(undisturbed.root)
+    for suite in suites(tmp_path, KILLS):
+        process = begin(suite)
+        how = rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL))
+        if rng.random() < 0.5:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(rng.uniform(0, typical))
+        else:
+            wait_for_change(suite, process, rng)
+        process.send_signal(how)
+        code, complaint = ended(process)
+        check_nothing_runs(suite)
+        # of a Python that a signal ended before it had begun to heed it; it says where it was while it still imported
+        early = [-how, *([1] if how == signal.SIGINT else [])]
+        said = f"{how.name}: ended with {code}: {complaint[-300:]}"
+        assert code in (0, -signal.SIGKILL, 130, 128 + signal.SIGTERM, 128 + signal.SIGHUP, *early), said
+        assert complaint.count("\n") < 2 or code in early, said
+        whole = [line for line in with_samples(journal_of(suite).lines("installed")) if "round" in line]
+        if code or not list(suite.filed.glob(f"{MACHINE}/*.jsonl")):
+            suite.verb("run", *OPTIONS, "--resume")
+        check_whole(suite.root, whole=whole)
 
 
 def test_two_at_once(tmp_path):
     """One of them measures."""
     rng = random.Random(SEED)
-    for copy in copies(tmp_path, KILLS // 5):
+    for suite in suites(tmp_path, KILLS // 5):
         both = []
         for wait in (0.0, rng.choice((0.0, 0.01, 0.3, 1.0))):
             time.sleep(wait)
-            both.append(copy.begin(rounds=1))
+            both.append(begin(suite, "--rounds", "1"))
         (code, _), (other, complaint) = sorted(ended(process) for process in both)
         assert (code, other) == (0, 2) and re.search(r" process \d+", complaint)
-        copy.check_whole(1)
+        check_whole(suite.root, rounds=1)
 
 
 def test_a_disk_that_fills_up(small_disk):
     """One line says so, and after making room --resume goes on."""
     rng, filler = random.Random(SEED), small_disk / "filler"
-    for copy in copies(small_disk, KILLS // 10):
-        process = copy.begin()
-        kills.wait_for_change(copy, process, rng)
+    for suite in suites(small_disk, KILLS // 10):
+        process = begin(suite)
+        wait_for_change(suite, process, rng)
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(b"\0" * 4096)
         code, complaint = ended(process)
-        copy.check_nothing_runs()
+        check_nothing_runs(suite)
         assert code in (0, 2) and len(complaint.splitlines()) <= 2, complaint[-300:]
         filler.unlink()
         if code:
-            copy.finish("--resume")
-        copy.check_whole()
+            suite.verb("run", *OPTIONS, "--resume")
+        check_whole(suite.root)

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import kills
 import pretended
 import pytest
+import test_kills
 from cli import UserError
 from filelock import FileLock
 from measuring import runner as measuring
@@ -213,7 +213,7 @@ def stopped_at(event, place):
 
 def check_whole(place, rounds=2):
     """Each process once."""
-    assert len(kills.check_whole(place, "box", rounds)) == len(CELLS) * rounds
+    assert len(test_kills.check_whole(place, rounds)) == len(CELLS) * rounds
 
 
 def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
