@@ -3,27 +3,27 @@
 Takes minutes, so pytest collects it only where it is named.
 """
 
-import json
 import subprocess
 import sys
 
 from analysis.results import load
 from conftest import environment
+from store import files
 
 
 def test_quick_run(checkout):
-    command = [sys.executable, "scripts/run.py", "--profile", "quick", "--machine", checkout.machine]
+    command = [sys.executable, "scripts/run.py", "--profile", "quick", "--machine", "tester"]
     own = environment(checkout.home)
     del own["OMP_NUM_THREADS"], own["MKL_NUM_THREADS"]  # of the tests: a run has as many threads as torch takes
     subprocess.run(command, cwd=checkout.root, env=own, check=True)
-    (path,) = (checkout.results / checkout.machine).glob("*.jsonl")
-    (record,) = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    (path,) = (checkout.results / "tester").glob("*.jsonl")
+    (record,) = files.read_records(path)
     results = load(checkout.results)
-    assert record["failures"] == {}
-    assert 0 < record["rounds"] <= record["planned"]  # on a machine that is hardly ever quiet it ends sooner
+    assert not record.failures
+    assert 0 < record.rounds <= record.planned  # on a machine that is hardly ever quiet it ends sooner
     assert set(results.missing["status"]) <= {"skipped"}
     for reason in set(results.missing["reason"]):
         assert reason.startswith("needs ") or "no dtype" in reason, reason
     assert {"conversion", "limits"} <= set(results.processes["family"])
-    page = checkout.root / "reports" / checkout.machine / "index.html"
-    assert str(record["toolchain"]["torch"]) in page.read_text(encoding="utf-8")
+    page = checkout.root / "reports" / "tester" / "index.html"
+    assert record.toolchain.torch in page.read_text(encoding="utf-8")
