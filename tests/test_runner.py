@@ -269,15 +269,13 @@ def filed_in(place):
     return files.read_records(path), {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
 
 
-def test_filing_twice_changes_nothing(toy_asv, tmp_path, monkeypatch):
+def test_filing_twice_changes_nothing(toy_asv, tmp_path):
     for day in (25, 26):
         made = pretended.runner(tmp_path, 2, day)
         for job in made.rounds_of(""):
             made.take(job)
-        with monkeypatch.context() as patched:
-            patched.setattr(Journal, "is_filed", lambda journal, session: None)
-            made.file(Job("", 0))
-        made.file(Job("", 0))
+        made.file(job, whole=False)
+        pretended.runner(tmp_path, 2, day).file(job)
         made.journal.forget()
     records, rounds = filed_in(tmp_path)
     assert len(records) == 1 and rounds == {("26", 0), ("26", 1)}, "of what is replaced the record goes, too"
@@ -299,9 +297,8 @@ def test_what_there_is_can_be_filed(toy_asv, tmp_path):
     with pytest.raises(UserError, match="^nothing was measured of installed so far$"):
         made.file(Job("", 0))
     made.take(Job("", 0))
-    record = pretended.run(tmp_path, 1)
+    pretended.run(tmp_path, 1)
     check_whole(tmp_path, rounds=1)
-    assert record.plan.rounds == 1
 
 
 def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
@@ -334,10 +331,9 @@ def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard"])
     monkeypatch.setattr(measuring, "NAMED", 0.5)
     with held(tmp_path / "box"):
-        with pytest.raises(UserError) as caught, held(tmp_path / "box"):
+        line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard\) "
+        with pytest.raises(UserError, match=line), held(tmp_path / "box"):
             pytest.fail("two at a time")
-        said = str(caught.value)
-        assert said.startswith(f"box is being measured already, by process {os.getpid()} (run.py --profile standard) ")
         with held(tmp_path / "another"):
             pass
     with held(tmp_path / "box"):
@@ -410,12 +406,8 @@ def test_of_counts_alone_nothing_is_taken_again(history, tmp_path):
     assert history(OLD, rounds=2, counted=True, beside=(OLD,)) == ({}, [OLD]), "nor beside an earlier session"
 
 
-def test_one_release_has_no_reference(history):
-    assert history(NEW) == ({}, [NEW])
-
-
 def test_sessions_stand_beside_those_that_are_there_if_asked_for(history, tmp_path):
-    history(NEW)
+    assert history(NEW) == ({}, [NEW]), "one release has no reference"
     shutil.rmtree(tmp_path / "run")
     assert history(NEW, beside=(NEW,), day=26) == ({}, [NEW])
     (path,) = tmp_path.rglob(f"*{files.MEASUREMENTS}")
@@ -435,12 +427,11 @@ def test_toolchains_of_a_history_are_staggered():
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
     """Two may stay: the toolchain that is measured, and the reference."""
-    asked = []
-    monkeypatch.setattr(measuring, "session", lambda command, *rest, **more: asked.append(command) or pytest.skip())
+    monkeypatch.setattr(measuring, "session", None)
     coming = ledger.tagged()[MIDDLE]
     for arguments in ((None, 3, None), (coming, 2, None), (coming, 3, coming)):
         with measuring.installing(*arguments):
-            assert not asked
+            pass
 
 
 def test_drift_is_later_over_sooner():
