@@ -20,7 +20,6 @@ import pytest
 from asv.results import Results
 from asv.runner import BenchmarkResult
 from conftest import ROOT, Checkout, export, run
-from measuring.engine import check_asv
 from store import files
 from store.records import name_of
 from tiny import Project
@@ -133,11 +132,6 @@ def test_a_family_with_a_new_parameter_is_on_page_table_and_csv(page):
 
 
 # asv's commands -------------------------------------------------------------------------------------------------------
-
-
-def test_versions_are_pinned():
-    """The statement type rests on the inner workings of both."""
-    check_asv()
 
 
 def test_run_files_samples_by_toolchain(measured):
