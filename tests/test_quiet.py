@@ -10,40 +10,23 @@ from analysis import results
 from machines import Machine
 from store import quiet
 from store.records import name_of
+from test_statement import benchmark
 
 from benchmarks import probes, sampling_log, statement, timing
 
 pytestmark = pytest.mark.slow  # simulates machines for minutes of theirs
 
 CALL = 500e-9  # seconds of the call that is timed, at full speed
-PROCESSES, ROUNDS = 240, 4
-
-
-class Timer:
-    """timeit's, on a simulated machine."""
-
-    def __init__(self, machine, call=CALL):
-        self.machine, self.call = machine, call
-
-    def timeit(self, number):
-        return self.machine.work(number * self.call)
+ROUNDS = 4
 
 
 @pytest.fixture
 def simulated(monkeypatch):
-    """A function: the lines that PROCESSES processes log on a machine, in rounds with a rest between them."""
+    """A function: the lines that processes log on a machine, in rounds with a rest between them."""
 
-    def run(machine, call=CALL, processes=PROCESSES, rest=2.0):
-        class Toy:
-            params = [["x"]]
-            param_names = ["route"]
-
-            def timeit_call(self, route):
-                return "", {}
-
-        toy = Toy()
-        made = statement.StatementBenchmark("toy.Toy.timeit_call", toy.timeit_call, [toy.timeit_call, toy])
-        lines = []
+    def run(machine, call=CALL, processes=240, rest=2.0):
+        lines, timer = [], SimpleNamespace(timeit=lambda number: machine.work(number * call))
+        made = benchmark(timed_by=timer)
         for module in (probes, timing, statement):
             monkeypatch.setattr(module, "time", machine)
         monkeypatch.setattr(probes, "probe", machine.probe)
@@ -53,30 +36,25 @@ def simulated(monkeypatch):
             machine.now += rest
             for cell in range(processes // ROUNDS):
                 machine.work(machines.PAUSE)
-                made._current_params = ("x",)
-                made._began = machine.now
-                made._load_vars()
-                made._measure(Timer(machine, call), ("x",), None, 1)
+                made.do_setup()
+                made.run()
                 lines[-1] |= {"run": "one", "round": number, "params": [repr(cell)]}
         return lines
 
     return run
 
 
-def judged(lines):
-    """Baselines, and cell -> the processes that its figure rests on."""
+def processes(lines):
+    """A row for each process that a figure rests on."""
     names = list(dict.fromkeys(map(name_of, lines)))
     table = results._timed(lines, {name: place for place, name in enumerate(names)}, [])
-    return quiet.Run(lines).baselines, dict(list(table.groupby(table["place"].map(names.__getitem__))))
+    return table.assign(cell=table["place"].map(names.__getitem__))
 
 
-def figures(found):
-    """Each cell's seconds: median of its processes' figures."""
-    return {cell: float(own["seconds"].median()) for cell, own in found.items()}
-
-
-def is_quiet(own):
-    return bool(own["quiet"].all())
+def figures(lines):
+    """By cell the median of its processes, whether all of them are quiet, and how many there are."""
+    by_cell = processes(lines).groupby("cell")
+    return by_cell.agg(seconds=("seconds", "median"), quiet=("quiet", "all"), count=("quiet", "size"))
 
 
 def alone(line, baselines):
@@ -110,19 +88,19 @@ def test_a_noisy_cell_takes_at_most_its_fastest_sample():
     """Of every process of the cell, those taken again included; one quiet process is worth more than all of them."""
     others = [line_of(number, False, 1.0, 1.0, cell=f"toy.Toy.timeit_{number}") for number in range(20)]
     busy = [line_of(0, True, 4.0, 3.0), line_of(0, True, 2.0, 2.5), line_of(1, True, 5.0, 6.0)]
-    _, found = judged([*others, *busy])
-    (row,) = found["toy.Toy.timeit_call"].to_dict("records")
+    found = processes([*others, *busy])
+    (row,) = found[found["cell"] == "toy.Toy.timeit_call"].to_dict("records")
     assert (row["process"], row["seconds"], row["quiet"]) == (0, 2.0, False)
     assert math.isnan(row["baseline"])
-    _, found = judged([*others, *busy, line_of(1, False, 7.0, 7.0), line_of(1, False, 6.0, 6.0)])
-    (row,) = found["toy.Toy.timeit_call"].to_dict("records")
+    found = processes([*others, *busy, line_of(1, False, 7.0, 7.0), line_of(1, False, 6.0, 6.0)])
+    (row,) = found[found["cell"] == "toy.Toy.timeit_call"].to_dict("records")
     assert (row["process"], row["seconds"], row["quiet"]) == (1, 7.0, True), "the first quiet process of its round"
 
 
 def paced(seconds, processor, **more):
     """A process that took such samples, with so long a probe before the first and behind each."""
     line = {"seconds": seconds, "wanted": len(seconds), "probes": {"processor": processor}}
-    return alone(line | more, {"processor": 25_000.0, "memory": 200_000.0})
+    return alone(line | more, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
 
 
 def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
@@ -131,8 +109,7 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
 
     def judged_of(processor, waits=(), probes=memory):
         seconds = [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)]
-        line = {"seconds": seconds, "waits": list(waits), "probes": {"processor": processor} | probes}
-        return alone(line, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
+        return paced(seconds, processor, wanted=1, waits=list(waits), probes={"processor": processor} | probes)
 
     high = int(25_000 * 1.1)
     behind = high + quiet.COLD
@@ -248,34 +225,30 @@ WHOLE = {
 def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
     machine, near, share, off, waited = WHOLE[name]
     lines = simulated(machine, rest=0.0 if name == "fast at first" else 2.0)
-    baselines, found = judged(lines)
-    assert baselines["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=near)
-    kept = {cell for cell, own in found.items() if is_quiet(own)}
-    assert len(kept) >= share * len(found)
-    errors = [abs(math.log(value / CALL)) for cell, value in figures(found).items() if cell in kept or not share]
-    assert max(errors) < off and np.median(errors) < 0.01
+    run, found = quiet.Run(lines), figures(lines)
+    assert run.baselines["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=near)
+    assert found["quiet"].mean() >= share
+    errors = np.log(found["seconds"] / CALL).abs()[found["quiet"] | (share == 0)]
+    assert errors.max() < off and errors.median() < 0.01
     assert sum(line["waited"] for line in lines) <= waited * sum(line["took"] for line in lines)
-    quiet_share = quiet.Run(lines).quiet_share()
     if name.startswith("a neighbour"):
-        assert quiet_share == pytest.approx(0.5 if "half" in name else 0.15, abs=0.2)
+        assert run.quiet_share() == pytest.approx(0.5 if "half" in name else 0.15, abs=0.2)
     if name == "quiet throughout":  # and nothing is taken again
         wanted = sum(line["wanted"] for line in lines)
-        assert quiet_share > 0.99 and sum(len(line["seconds"]) for line in lines) <= 1.01 * wanted
-        assert {len(own) for own in found.values()} == {4}
+        assert run.quiet_share() > 0.99 and sum(len(line["seconds"]) for line in lines) <= 1.01 * wanted
+        assert set(found["count"]) == {4}
 
 
 def test_quota_and_calls_longer_than_it(simulated):
     """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
     lines = simulated(Machine(machines.quiet_throughout, away=machines.quota()), call=0.08, processes=16)
-    _, found = judged(lines)
-    assert not any(is_quiet(own) for own in found.values())
+    assert not figures(lines)["quiet"].any()
 
 
 def test_run_that_begins_in_a_slow_phase(simulated):
     """What was kept while nothing better was known is dropped when the whole run is in sight."""
     lines = simulated(Machine(machines.phase(slow=1.4, end=4.0)), rest=0.0)
-    floors, found = judged(lines)
+    baselines, found = quiet.Run(lines).baselines, figures(lines)
     early = [line for line in lines if line["at"] < 3.5]
-    assert early and not any(alone(line, floors).quiet for line in early)
-    kept = {cell: value for cell, value in figures(found).items() if is_quiet(found[cell])}
-    assert all(value == pytest.approx(CALL, rel=0.02) for value in kept.values())
+    assert early and not any(alone(line, baselines).quiet for line in early)
+    assert found["seconds"][found["quiet"]].to_numpy() == pytest.approx(CALL, rel=0.02)
