@@ -6,20 +6,18 @@ import io
 import itertools
 import json
 import re
-import shutil
 import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
 
 import compare
 import pandas
 import pytest
-import report
 import resultfiles
 import test_history
 from cli import harmless
+from conftest import build
 from markdown_it import MarkdownIt
-from pages import build, show, tables
-from pages.page import write_into
+from pages import show, tables
 from resultfiles import SKIPPED, around, contract, conversion, every, memcpy
 
 PLAIN = "word"
@@ -63,7 +61,6 @@ ALL = " ".join(word for word in WORDS if word.isprintable() and len(word) < 100)
 CONTROL = "".join(word for word in WORDS if not word.isprintable())
 # A page takes a second: one with all words at once, and those alone that mean most at the end of a text
 PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
-# The Markdown of all words that become names of directories, where a name has 255 bytes at most and no slash
 SIZES = (8, 2**20, 2**24)
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
 
@@ -105,10 +102,10 @@ def record(found, word, **changes):
     }
 
 
-def write(root, word, slower=1.0, **how):
+def write(root, word, slower=1.0):
     """Two runs, and results of benchmarks that nothing describes any more."""
     found = benches(word, slower)
-    resultfiles.write(root, found, records=[record(found, word), record(found, word, started="2026-03-04")], **how)
+    resultfiles.write(root, found, records=[record(found, word), record(found, word, started="2026-03-04")])
     (path,) = (path for path in root.glob("*/*.json") if path.name != "machine.json")
     file = json.loads(path.read_text())
     file["results"][f"gone.{word}"] = file["results"]["limits.Floor.timeit_floor"]
@@ -116,12 +113,12 @@ def write(root, word, slower=1.0, **how):
     return root
 
 
-def built(results, output, capsys):
-    """The directories of a machine's pages, and what was printed; over them lies the page over all machines."""
-    assert report.main(["--results", str(results), "--output", str(output)]) == 0
+def built(results, output):
+    """The directories of a machine's pages; over them lies the page over all machines."""
+    build(results, output)
     over, *pages = sorted(output.rglob("index.html"), key=lambda path: len(path.parts))  # that of a history is deeper
     assert over.parent == output and shown((output / "README.md").read_text())
-    return [path.parent for path in pages], capsys.readouterr()
+    return [path.parent for path in pages]
 
 
 class Tags(HTMLParser):
@@ -182,16 +179,15 @@ def shown(text):
 def plain(tmp_path_factory):
     """The page that says PLAIN."""
     root = tmp_path_factory.mktemp("plain")
-    write(root / "results", PLAIN)
-    made = build.build(root / "results", "box", root / "out")
-    write_into(root / "out", build.index_of([made.pages[0][0]]))
-    return root / "out" / "box"
+    (page,) = built(write(root / "results", PLAIN), root / "out")
+    return page
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", PAGES, ids=lambda word: ascii(word[:20]))
 def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsys, recwarn):
-    (page,), printed = built(write(tmp_path / "results", word), tmp_path / "out", capsys)
+    (page,) = built(write(tmp_path / "results", word), tmp_path / "out")
+    printed = capsys.readouterr()
     harmless_markdown((tmp_path / "out" / "README.md").read_text(), (plain.parent / "README.md").read_text(), False)
     assert not printed.err and not recwarn.list
     assert shown(printed.out)
@@ -220,30 +216,24 @@ def history(root, word, machine):
     logs = test_history.logs_of(1, 6)
     logs[3:, 2] += 1
     routes = [f"f{number}(a, {word})" for number in range(11)] + ["g(a)"]
-    changes = {"command": f"python scripts/track.py {word}"}
-    test_history.write(root, logs, toolchains=test_history.SERIES[:6], routes=routes, skipped=[(0, "g(a)")])
-    for path in root.glob("*/*.jsonl"):
-        found = json.loads(path.read_text())
-        found["conditions"]["cpu"] = word
-        path.write_text(json.dumps({**found, **changes}) + "\n")
-    for path in root.glob("box/*-*.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"params": {"machine": machine}}))
-    shutil.move(root / "box", root / machine)
-    return root
+    conditions = resultfiles.record([])["conditions"] | {"cpu": word}
+    about = {"name": machine, "command": f"python scripts/track.py {word}", "conditions": conditions}
+    return test_history.write(root, logs, test_history.SERIES[:6], routes, skipped=[(0, "g(a)")], **about)
 
 
 @pytest.fixture(scope="module")
 def plain_history(tmp_path_factory):
     """The directories of the pages of a history that say PLAIN."""
     root = tmp_path_factory.mktemp("plain-history")
-    return [page.parent for _, page in build.build(history(root / "results", PLAIN, PLAIN), PLAIN, root / "out").pages]
+    return built(history(root / "results", PLAIN, PLAIN), root / "out")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", [ALL, "\x1b[31m\n"], ids=["all", "control"])
 def test_a_history_shows_words_of_files_and_obeys_none(word, plain_history, tmp_path, capsys):
     machine = "a.b_c-1"
-    pages, printed = built(history(tmp_path / "results", word, machine), tmp_path / "out", capsys)
+    pages = built(history(tmp_path / "results", word, machine), tmp_path / "out")
+    printed = capsys.readouterr()
     assert shown(printed.out) and not printed.err and len(pages) == len(plain_history) == 2
     for page, other in zip(pages, plain_history):
         text, usual = ((path / "README.md").read_text() for path in (page, other))
