@@ -23,9 +23,9 @@ import pytest
 import report
 import resultfiles
 import run
+import sides
 import track
 from analysis import results, submission
-from analysis.results import load
 from checking import advice, history, planted
 from cli import LONGEST, UserError, harmless, line
 from hypothesis import HealthCheck, given, settings
@@ -33,18 +33,15 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from measuring import fleet as campaign
 from pages import build, show
-from resultfiles import contract, conversion
 from store import files
-from store.files import KINDS as OF_LINE
-from store.files import MEASUREMENTS, content
 from test_hostile import WORDS, shown
 from test_submission import submitted
 from toolchains import plugin, selection
 
 pytestmark = pytest.mark.slow
 
-ROUTES = ("torch.from_numpy(a)", "torch.tensor(a)")
-KINDS = (".json", ".jsonl", MEASUREMENTS, "benchmarks.json", "machine.json")
+SAMPLES = f"*{files.MEASUREMENTS}"
+KINDS = ("*-*.json", "*.jsonl", SAMPLES, "machine.json", "benchmarks.json")  # of files, as glob has them
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "1500"))
 PAGES = 40  # every which example builds a page, too: it takes thirty times as long
 
@@ -59,19 +56,12 @@ def examples(share):
     )
 
 
-def deep(levels):
-    value = 1
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 NASTY = st.one_of(
     st.sampled_from(
         [None, True, [], {}, "", "x", -1, 0, 1.5, 10**400, -(10**400), 1e400, float("nan"), [None], {"a": None}]
-        + [deep(50), "\ud800", "a\nb", "\x1b[31m", "x" * 5000, [[]], {"": {}}, "NaN", 2**63, "ａ", "\u2028"]
+        + ["\ud800", "a\nb", "\x1b[31m", "x" * 5000, [[]], {"": {}}, "NaN", 2**63, "ａ", "\u2028"]
         + ["[" * 300, "(" * 5000 + ")" * 5000, "'\\x1b'", "b''", "{1: 2}", {"a\n": 1, "a\r": 2}]
-        + ["seconds", "cell", "file", "process", *OF_LINE, *results.NAMES]
+        + ["seconds", "cell", "file", "process", json.loads("[" * 50 + "]" * 50), *files.KINDS, *results.NAMES]
         + WORDS
     ),
     st.integers(),
@@ -113,36 +103,26 @@ def changed(value, path, action, nasty):
 
 
 def small(root):
-    """A small results directory with pulses, a failed and a skipped cell."""
-    sizes = (8, 4096)
-    times = {(route, n): [1e-6] * 4 for route in ROUTES for n in sizes}
-    bench = conversion(times | {(ROUTES[1], 4096): resultfiles.SKIPPED}, [contract(r, "alias") for r in ROUTES])
-    resultfiles.write(root, [bench], clock=resultfiles.steady)
+    """A small results directory with probes and a skipped cell."""
+    times = {(route, n): [1e-6] * 4 for route in sides.ROUTES for n in (8, 4096)}
+    sides.write(root, times | {(sides.ROUTES[1], 4096): resultfiles.SKIPPED}, clock=resultfiles.steady)
     return root
-
-
-def file_of(root, kind):
-    found = [path for path in root.rglob("*") if path.name == kind or (kind[0] == "." and path.name.endswith(kind))]
-    return next(path for path in found if kind[0] != "." or path.name not in KINDS)
 
 
 def read_or_refused(root, output=None):
     """Load it, and build its page there; an error that a person can mend is a UserError."""
     try:
-        load(root)
+        results.load(root)
         for _, page in build.build(root, "box", output).pages if output else ():
             assert shown(page.with_name("README.md").read_text(encoding="utf-8"))
     except UserError as error:
-        told = str(error)
-        assert told, "an error without words"
-        return told
-    return ""
+        assert str(error), "an error without words"
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     root = small(tmp_path_factory.mktemp("fuzz") / "results")
-    assert not read_or_refused(root, root.parent / "out")
+    build.build(root, "box", root.parent / "out")
     return root
 
 
@@ -158,24 +138,23 @@ def with_bytes(path, changed):
 
 
 def with_another_value(root, kind, choose):
-    """A file of this kind has something else in one place, of one line where it has lines; ``choose`` draws what."""
-    path = file_of(root, kind)
-    text = content(path).decode()
-    lines = text.splitlines() if kind in (".jsonl", MEASUREMENTS) else [text]
-    number, change = choose(len(lines))
-    lines[number] = json.dumps(change(json.loads(lines[number])))
+    """A file of this kind, or a line of it where it has lines, is another: ``choose`` says which, and what it is."""
+    (path,) = root.rglob(kind)
+    text = files.content(path).decode()
+    lines = [text] if path.suffix == ".json" else text.splitlines()
+    number, value = choose(lines)
+    lines[number] = json.dumps(value)
     text = "\n".join(lines).encode() + b"\n"
-    return with_bytes(path, gzip.compress(text) if kind == MEASUREMENTS else text)
+    return with_bytes(path, gzip.compress(text) if path.suffix == ".gz" else text)
 
 
 def drawn(data, action):
-    """Draws a line of so many, and a change of it."""
+    """Draws a line, and something else in one place of it."""
 
-    def choose(count):
-        def change(value):
-            return changed(value, data.draw(st.sampled_from(list(places(value)))), action, data.draw(NASTY))
-
-        return data.draw(st.integers(0, count - 1)), change
+    def choose(lines):
+        number = data.draw(st.integers(0, len(lines) - 1))
+        value = json.loads(lines[number])
+        return number, changed(value, data.draw(st.sampled_from(list(places(value)))), action, data.draw(NASTY))
 
     return choose
 
@@ -190,7 +169,7 @@ def test_one_value_is_another(whole, data, kind, action):
 
 @pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
 def test_numbers_that_no_float_holds(whole, place):
-    with with_another_value(whole, MEASUREMENTS, lambda _: (0, lambda line: changed(line, place, "put", 10**400))):
+    with with_another_value(whole, SAMPLES, lambda lines: (0, changed(json.loads(lines[0]), place, "put", 10**400))):
         read_or_refused(whole)
 
 
@@ -198,7 +177,7 @@ def test_numbers_that_no_float_holds(whole, place):
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_bytes_are_others(whole, data, kind):
     """Cut off, or with bytes in between that are no text."""
-    path = file_of(whole, kind)
+    (path,) = whole.rglob(kind)
     held = path.read_bytes()
     at = data.draw(st.integers(0, len(held)))
     between = data.draw(st.binary(max_size=8))
@@ -218,7 +197,7 @@ def offered(tmp_path_factory):
 
 
 @examples(0.3)
-@given(data=st.data(), kind=st.sampled_from([".json", ".jsonl", MEASUREMENTS, "machine.json"]), action=ACTIONS)
+@given(data=st.data(), kind=st.sampled_from(KINDS[:-1]), action=ACTIONS)
 def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
     """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
     with with_another_value(offered, kind, drawn(data, action)):
@@ -288,9 +267,7 @@ def test_texts_stay_what_they_are(one, other):
 
 VERBS = {module.__name__: module for module in (advise, run, track, fleet, compare, report, check)}
 OPTIONS = {
-    name: sorted(
-        set(re.findall(r'(?:add_argument|option)\(\s*"(--[a-z-]+)', Path(module.__file__).read_text(encoding="utf-8")))
-    )
+    name: re.findall(r'(?:add_argument|option)\(\s*"(--[a-z-]+)', Path(module.__file__).read_text(encoding="utf-8"))
     for name, module in VERBS.items()
 } | {"check": ["timing", "noise", "advice", "history", "--only", "--cases", "--processes", "--condition"]}
 # No argument holds a NUL: that is where it ends
@@ -308,10 +285,6 @@ WORK = {compare: "measure", run: "check_asv", selection: "update", campaign: "as
 WORK |= {planted: "copy_code", advice: "measure", history: "main"}
 
 
-class Begun(UserError):
-    """The command line was taken, and what it asks for would begin."""
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Where verbs run that measure nothing, with results to load and to compare."""
@@ -319,9 +292,7 @@ def place(tmp_path_factory):
     for side in ("base", "new"):
         small(root / side)
 
-    def begin(*arguments, **more):
-        raise Begun("it would begin")
-
+    begin = unittest.mock.Mock(side_effect=UserError("it would begin"))
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(root)
         for module in (advise, compare, report):
@@ -332,7 +303,7 @@ def place(tmp_path_factory):
         for module, name in WORK.items():
             patched.setattr(module, name, begin)
         patched.setattr(report, "REPORTS", root / "out")
-        patched.setattr(build, "build", lambda found, name, _: load(found, name) and build.Built(name, []))
+        patched.setattr(build, "build", lambda found, name, _: results.load(found, name) and build.Built(name, []))
         patched.setattr(build, "over_machines", lambda built, output: None)
         patched.setattr(track, "track", lambda *_: 0)
         patched.setattr(track, "ROOT", root)
@@ -344,19 +315,16 @@ def place(tmp_path_factory):
 @given(data=st.data(), verb=st.sampled_from(sorted(VERBS)))
 def test_command_lines(place, data, verb):
     """An exit code that means what it says, and one line where it is 2, whatever was typed."""
-    token = st.one_of(st.sampled_from(OPTIONS[verb] or ["--help"]), VALUES)
+    token = st.one_of(st.sampled_from(OPTIONS[verb]), VALUES)
     given = data.draw(st.lists(token, max_size=6))
     if verb == "compare" and data.draw(st.booleans()):
         given = ["base", "new", *given]
     place.setattr(sys, "argv", [f"{verb}.py", *given])
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.ExitStack() as around:
-        around.enter_context(contextlib.redirect_stdout(out))
-        around.enter_context(contextlib.redirect_stderr(err))
-        around.enter_context(warnings.catch_warnings())
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("error")  # it would be more lines
-        ended = around.enter_context(pytest.raises(SystemExit))
-        cli.run(VERBS[verb].main)
+        with pytest.raises(SystemExit) as ended:
+            cli.run(VERBS[verb].main)
     said = err.getvalue()
     assert ended.value.code in (0, 1, 2)
     assert "defect" not in said, said
