@@ -13,16 +13,13 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import asv_runner
 import psutil
 from conftest import until
 from store import files
-from store.records import Record
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -81,7 +78,7 @@ class Figures:
 FAMILIES = {"conversion": BENCHMARKS.format(slower=tuple(map(int, SLOWER_FROM.split("."))))}
 
 
-def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
+def wheel(folder, name, version, files):
     """A wheel of pure Python."""
     info = f"{name}-{version}.dist-info"
     files = {
@@ -97,7 +94,7 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
     return path
 
 
-def torch_wheel(folder: Path, release: str, variant: str = "") -> Path:
+def torch_wheel(folder, release, variant=""):
     """A torch whose package index build is a CUDA build: only torch/version.py says so."""
     text = f"__version__ = '{release}+{variant or 'cu126'}'\ncuda = {None if variant else '12.6'!r}\nhip = None\n"
     code = "from .version import __version__\nfrom . import version\nversion.git_version = ''\n"
@@ -123,11 +120,11 @@ if real is not None:
 """
 
 
-def numpy_wheel(folder: Path, release: str) -> Path:
+def numpy_wheel(folder, release):
     return wheel(folder, "numpy", release, {"numpy/__init__.py": NUMPY.format(release=release)})
 
 
-def asv_runner_wheel(folder: Path) -> Path:
+def asv_runner_wheel(folder):
     """The installed asv_runner as a wheel again."""
     package = Path(asv_runner.__file__).parent
     files = {str(path.relative_to(package.parent)): path.read_text("utf-8") for path in package.rglob("*.py")}
@@ -141,19 +138,13 @@ class Project:
     judged    whether its samples are: else all count as quiet, for a machine that runs tests may never be
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        releases: Mapping[str, Any] = RELEASES,
-        families: Mapping[str, str] = FAMILIES,
-        judged: bool = False,
-    ) -> None:
+    def __init__(self, folder, releases=RELEASES, families=FAMILIES, judged=False):
         self.root = folder / "suite"
         self.wheels = folder / "wheels"
         self.home = folder / "home"
         self.here = folder / "here"  # what is "installed" in the interpreter that runs asv
         self.filed = self.root / "reports" / "results"
-        self.variables: dict[str, str] = {}  # more of the environment
+        self.variables = {}  # more of the environment
         for path in (self.root / "benchmarks", self.wheels, self.home, self.here):
             path.mkdir(parents=True)
         for file in ("asv.conf.json", "requirements.txt"):
@@ -178,7 +169,7 @@ class Project:
         asv_runner_wheel(self.wheels)
         self.install(torch_wheel(self.wheels, "2.9.0", "cpu"), self.wheels / "numpy-2.0.0-py3-none-any.whl")
 
-    def replace(self, file: str, **constants: float | str) -> None:
+    def replace(self, file, **constants):
         """Give constants of one of its files, which it has in a line of their own, other values."""
         path = self.root / file
         for name, value in constants.items():
@@ -186,7 +177,7 @@ class Project:
             assert found == 1, f"{file} has no {name}"
             path.write_text(text)
 
-    def install(self, *wheels: Path) -> None:
+    def install(self, *wheels):
         """Make these what the interpreter that runs asv has installed."""
         shutil.rmtree(self.here)
         self.here.mkdir()
@@ -198,7 +189,7 @@ class Project:
             (info / "INSTALLER").write_text("pip\n")
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
         others = ("GIT_", "PIP_", "CONVERSION_", "ASV", "PYTHONDONTWRITEBYTECODE")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(others)}
@@ -210,20 +201,20 @@ class Project:
         home = {"HOME": str(self.home), "PYTHONPATH": str(self.here)}
         return {**kept, **pip, **unpacked, **home, **self.variables}
 
-    def run(self, *command: str, code: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command, code=0, **variables):
         """Run a command there; it ends with this exit code, or with any."""
         environment = {**self.environment, **variables}
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=300)
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done
 
-    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *command, **options):
         """Begin a command in a session of its own, with what it prints in pipes if not elsewhere."""
         pipe = subprocess.PIPE
         options = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True, **options}
         return subprocess.Popen(command, cwd=self.root, env=self.environment, **options)
 
-    def stop(self, process: subprocess.Popen[str], once: Callable[[], object], how: int = signal.SIGINT) -> str:
+    def stop(self, process, once, how=signal.SIGINT):
         """Send a verb a signal once something is so, and wait for its end; what it printed and nobody has read."""
         until(lambda: once() or process.poll() is not None, 240)
         process.send_signal(how)
@@ -231,48 +222,48 @@ class Project:
         assert process.returncode == 128 + how, printed + complaint
         return printed
 
-    def left(self) -> list[psutil.Process]:
+    def left(self):
         """Processes that work in the project."""
         every = psutil.process_iter(["cwd"])
         return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
 
-    def asv(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    def asv(self, *arguments, **more):
         return self.run(sys.executable, "-m", "asv", *arguments, **more)
 
-    def verb(self, name: str, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    def verb(self, name, *arguments, **more):
         return self.run(sys.executable, f"scripts/{name}.py", *arguments, **more)
 
     @property
-    def toolchains(self) -> dict[str, tuple[str, str]]:
+    def toolchains(self):
         """Commit -> tag and torch, of the ledger."""
         code = "import sys; sys.path[0] = 'scripts'; from toolchains import plugin; known = plugin.Ledger()._known\n"
         code += "print({commit: (toolchain.tag, toolchain.torch) for commit, toolchain in known.items()})"
         return ast.literal_eval(self.run(sys.executable, "-c", code).stdout)
 
     @property
-    def environments(self) -> set[str]:
+    def environments(self):
         return {path.name for path in (self.root / ".asv" / "env").glob("py*") if path.is_dir()}
 
-    def records(self, machine: str | None = None) -> dict[str, dict[str, list[Record]]]:
+    def records(self, machine=None):
         """Node, "" where there is none -> tag -> the run records of its sessions, in order of time."""
         paths = files.result_files(self.filed, machine, files.RECORDS)
         every = [record for path in paths for record in files.read_records(path)]
-        found: dict[str, dict[str, list[Record]]] = {}
+        found = {}
         for record in sorted(every, key=lambda each: each.started):
             found.setdefault(record.fleet.get("node", ""), {}).setdefault(record.toolchain.tag, []).append(record)
         return found
 
-    def names_hosts(self, *hosts: str) -> list[Path]:
+    def names_hosts(self, *hosts):
         """Its results and pages in which one of these words stands, or what this machine is called."""
         every = [path for path in (self.root / "reports").rglob("*") if path.is_file()]
         words = {path: set(files.content(path).decode().replace('"', " ").split()) for path in every}
         return [path for path in every if words[path] & {*hosts, os.uname().nodename}]
 
-    def sessions(self) -> dict[str, int]:
+    def sessions(self):
         """Tag -> how many sessions are filed of it, of no node."""
         return {tag: len(records) for tag, records in self.records().get("", {}).items()}
 
-    def results(self) -> dict[str, dict]:
+    def results(self):
         """asv's result files by tag."""
         known = self.toolchains
         found = [json.loads(path.read_text()) for path in self.filed.glob("*/*-toolchain-*.json")]
