@@ -46,12 +46,11 @@ def test_one_noisy_process_on_every_core_while_the_block_runs():
         time.sleep(0.5)
         noisy = [psutil.Process(pid) for pid in pids]
         assert sorted(each.cpu_affinity() for each in noisy) == sorted([core] for core in os.sched_getaffinity(0))
-        before, start = [each.cpu_times().user for each in noisy], time.monotonic()
+        for each in noisy:
+            each.cpu_percent()  # the next call says it since this one
         time.sleep(1.5)
-        elapsed = time.monotonic() - start
-        for each, used in zip(noisy, before):
-            # half of the time where the core is free, less where others want it, too
-            assert 0.02 < (each.cpu_times().user - used) / elapsed < 0.8
+        # half of the time where the core is free, less where others want it, too
+        assert all(2 < each.cpu_percent() < 80 for each in noisy)
     assert not any(map(psutil.pid_exists, pids))
 
 
@@ -192,12 +191,11 @@ def test_bias_and_noise(change, sd, code, biased, tmp_path, monkeypatch, capsys)
     assert code != 1 or len(bias) and (biased or "median" in bias[-1]), noisy
 
 
-@pytest.mark.parametrize("sd", [0.005, 0.03, 0.1])
-def test_the_median_of_honest_cells_is_within_its_interval(sd):
+def test_the_median_of_honest_cells_is_within_its_interval():
     """In 1 % of runs by chance it is not; a shift of 2 % beyond it is."""
     off = 0
     for seed in range(100):
-        low, high = checking.middle(np.random.default_rng(seed).normal(0, sd, 185))
+        low, high = checking.middle(np.random.default_rng(seed).normal(0, 0.03, 185))
         off += not low <= 0 <= high
     assert off <= 4
     assert checking.middle(np.zeros(checking.FEW - 1)) == (-math.inf, math.inf)
