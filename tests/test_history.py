@@ -88,9 +88,8 @@ def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=None, 
     return root
 
 
-def history_in(root, package="torch", machine="box"):
-    made = histories_of(load(root, "box"))[package]
-    return replace(made, machine=machine, rows=made.rows.assign(machine=machine))
+def history_in(root, machine="box"):
+    return histories_of(load(root, machine))["torch"]
 
 
 def planted_in(seed, planted, **options):
@@ -145,8 +144,7 @@ def test_intervals_hold_the_planted_change_and_noise_is_no_news(tmp_path, factor
 
 def test_a_thin_session_silences_no_series(tmp_path):
     """One release has two quiet processes, another one: the changes of the others are reported all the same."""
-    logs = logs_of(7, len(SERIES))
-    logs[5:, 2] += math.log(1.3)
+    logs = planted_in(7, [(2, 5, 1.3)])
     logs[8, :, 2:] = np.nan
     logs[3, :, 1:] = np.nan
     made = history_in(write(tmp_path, logs))
@@ -434,9 +432,8 @@ def test_between_two_releases(tmp_path):
 
 @pytest.mark.parametrize("lacking", [None, SKIPPED])
 def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_others(tmp_path, lacking):
-    contracts, logs = [contract(route, "alias") for route in ROUTES], logs_of(10, len(SERIES))
+    contracts, logs = [contract(route, "alias") for route in ROUTES], planted_in(10, [(0, 6, 1.3)])
     for place, toolchain in enumerate(SERIES):
-        logs[place, 0] += math.log(1.3) if place >= 6 else 0.0
         cells = {(route, size): list(np.exp(own)) for size in (8, 4 * KIB) for route, own in zip(ROUTES, logs[place])}
         cells[ROUTES[0], 8] = cells[ROUTES[0], 8] if place >= 3 else lacking
         benches = [conversion(cells, contracts)]
@@ -465,11 +462,11 @@ TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # over both it is slower, which says noth
     ],
 )
 def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places, noisy, said):
-    one = history_in(write(tmp_path / "one", planted_in(27, planted)), machine="one")
+    one = history_in(write(tmp_path / "one", planted_in(27, planted), name="one"), "one")
     logs = planted_in(28, there)
     logs += np.random.default_rng(31).normal(0, noisy, logs.shape)
-    root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places])
-    table = history.over_machines({"one": [one], "two": [history_in(root, machine="two")]})
+    root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places], name="two")
+    table = history.over_machines({"one": [one], "two": [history_in(root, "two")]})
     own = table[table["route"] == ROUTES[planted[0][0]]]
     assert set(own["release"]) == {VERSIONS[place] for _, place, _ in planted}
     first, other = (own[own["machine"] == name] for name in ("one", "two"))
@@ -532,11 +529,9 @@ def meanings(place):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Results to be read: a step, a second session, routes that come, go or change, and a release that failed."""
-    logs = logs_of(50, len(SERIES))
-    logs[5:, 2] += math.log(1.4)
     root = tmp_path_factory.mktemp("history") / "results"
     skipped = [(0, ROUTES[1]), *((place, ROUTES[3]) for place in range(9, len(SERIES)))]
-    write(root, logs, again=logs_of(51, 1)[0], extra=meanings, skipped=skipped)
+    write(root, planted_in(50, [(2, 5, 1.4)]), again=logs_of(51, 1)[0], extra=meanings, skipped=skipped)
     failed = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.15.0")
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
@@ -607,20 +602,10 @@ def test_a_history_of_counts_alone_has_a_page(tmp_path):
 # --- the page over several machines ---------------------------------------------------------------------------------
 
 
-def history_of(tmp_path, name, seed, **changed):
-    """What is built of a machine of this name with a history in which routes are slower from releases on, by place.
-
-    changed  route -> place and ratio, one pair after the other
-    """
-    logs = logs_of(seed, len(SERIES))
-    for route, pairs in changed.items():
-        for place, ratio in zip(pairs[::2], pairs[1::2]):
-            logs[place:, int(route[1:])] += math.log(ratio)
-    write(tmp_path / f"results-{name}", logs)
-    made = pages_of.build(tmp_path / f"results-{name}", "box", tmp_path / name)
-    (own,) = made.histories
-    own = replace(own, machine=name, rows=own.rows.assign(machine=name))
-    return replace(made, machine=name, histories=[own])
+def history_of(tmp_path, name, seed, *planted):
+    """What is built of a machine of this name, in whose history changes are planted."""
+    root = write(tmp_path / f"results-{name}", planted_in(seed, planted), name=name)
+    return pages_of.build(root, name, tmp_path / name)
 
 
 def over(tmp_path, *built):
@@ -630,8 +615,8 @@ def over(tmp_path, *built):
 
 
 def test_the_page_over_machines(tmp_path, snapshot):
-    one = history_of(tmp_path, "one", 1, r2=(5, 1.25), r4=(8, 1.5))
-    other = history_of(tmp_path, "other", 2, r2=(5, 1.3))
+    one = history_of(tmp_path, "one", 1, (2, 5, 1.25), (4, 8, 1.5))
+    other = history_of(tmp_path, "other", 2, (2, 5, 1.3))
     output = over(tmp_path, one, other)
     text = (output / "README.md").read_text(encoding="utf-8")
     assert re.search(r"^- 2 \D+ 1 \D+ 1 \D+ 0 ", text, re.MULTILINE), "measured, the same, different, not known"
@@ -694,13 +679,9 @@ def test_the_committed_feed(committed):
 
 
 def test_an_entry_per_release_over_all_machines(tmp_path):
-    logs = logs_of(3, len(SERIES))
-    logs[5:, 2] += 0.4
-    built = []
-    for name in ("box", "ä b"):
-        (made,) = histories_of(load(write(tmp_path / name, logs), "box")).values()
-        built.append(replace(made, machine=name))
-    write_feed(tmp_path, built)
+    made = history_in(write(tmp_path / "results", planted_in(3, [(2, 5, 1.49)])))
+    other = replace(made, machine="ä b")
+    write_feed(tmp_path, [made, other])
     (entry,) = check((tmp_path / FEED).read_text(encoding="utf-8"))
     title = entry.findtext(f"{ATOM}title")
     assert re.match(rf"torch {re.escape(SERIES[5].version)}: 1 \w+ slower \(median 1\.49×\)", title)
@@ -711,7 +692,7 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
     ]
     alone = tmp_path / "alone"
     alone.mkdir()
-    write_feed(alone, [built[1]])
+    write_feed(alone, [other])
     (again,) = check((alone / FEED).read_text(encoding="utf-8"))
     assert again.findtext(f"{ATOM}id") == entry.findtext(f"{ATOM}id"), "an id stays, whatever else comes"
 
@@ -724,7 +705,7 @@ def test_without_a_history_there_is_no_feed(tmp_path):
 
 def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
     """Its page links there."""
-    write_feed(tmp_path, [*histories_of(load(write(tmp_path / "box", logs_of(3, 2), SERIES[:2]), "box")).values()])
+    write_feed(tmp_path, [history_in(write(tmp_path / "results", logs_of(3, 2), SERIES[:2]))])
     assert check((tmp_path / FEED).read_text(encoding="utf-8")) == []
 
 
