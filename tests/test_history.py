@@ -478,15 +478,13 @@ def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places
     assert history.over_machines({"one": [one]}).empty
 
 
-def on_nodes(root, changed, count=2, sd=0.005, node_sd=0.03):
-    """Results of ``count`` nodes, each with all releases; changed: (node, place, route's place) -> log seconds."""
+def on_nodes(root, node_sd, *planted):
+    """Results of nodes, each with all releases; planted: the changes of each node, see ``planted_in``."""
     rng = np.random.default_rng(40)
-    for node in range(count):
-        adds, name = rng.normal(0, node_sd), f"node-{'abcd'[node]}"
-        logs = logs_of(41 + node, len(SERIES)) + adds
-        for place in range(len(SERIES)):
-            logs[place] += np.array([changed(node, place, k) for k in range(len(ROUTES))])[:, None]
-        write(root / "box", logs, name=name, fleet={"id": "1", "engine": "slurm", "node": name}, machine="box")
+    for node, changes in enumerate(planted):
+        name = f"node-{'abcd'[node]}"
+        logs = planted_in(41 + node, changes) + rng.normal(0, node_sd)
+        write(root / "box", logs, name=name, fleet={"id": "1", "engine": "slurm", "node": name})
     (root / "benchmarks.json").write_bytes((root / "box" / "benchmarks.json").read_bytes())
     (root / "box" / "benchmarks.json").unlink()
     for path in root.glob("box/*/*.json"):
@@ -495,10 +493,8 @@ def on_nodes(root, changed, count=2, sd=0.005, node_sd=0.03):
 
 
 def test_a_change_on_every_node_and_one_on_some(tmp_path):
-    def changed(node, place, route):
-        return math.log(1.1) * (place >= 6) * (route == 3) + math.log(1.15) * (place >= 4) * (route == 5 and node == 1)
-
-    made = history_in(on_nodes(tmp_path, changed))
+    everywhere, there = (3, 6, 1.1), (5, 4, 1.15)
+    made = history_in(on_nodes(tmp_path, 0.03, [everywhere], [everywhere, there]))
     assert list(made.nodes["node"]) == ["node-a", "node-b"] and set(made.nodes["releases"]) == {len(SERIES)}
     told = made.changes.set_index("route")[["nodes_with", "nodes_without", "ratio"]].T.to_dict("list")
     assert told[ROUTES[3]] == ["node-a, node-b", "", pytest.approx(1.1, rel=0.02)]
@@ -506,7 +502,7 @@ def test_a_change_on_every_node_and_one_on_some(tmp_path):
 
 
 def test_what_nodes_add_is_no_news(tmp_path):
-    made = history_in(on_nodes(tmp_path, lambda *_: 0.0, count=3, node_sd=0.1))
+    made = history_in(on_nodes(tmp_path, 0.1, [], [], []))
     assert made.changes.empty
     assert np.ptp(np.log(made.nodes["ratio"])) > 0.02, "the nodes were drawn apart"
 
