@@ -32,7 +32,7 @@ from analysis.verdicts import (
 )
 from pages import build as pages_of
 from pages.history_page import FEED, headline, write_feed
-from resultfiles import SKIPPED, Bench, contract, conversion, memcpy
+from resultfiles import SKIPPED, contract, conversion, every, memcpy
 from toolchains import ledger
 
 pytestmark = pytest.mark.slow  # most build a history and its page
@@ -338,12 +338,11 @@ def counting(factor_of):
     """Benchmarks of a release's place: instruction counts of all routes, by ``factor_of(route's place, place)``."""
 
     def extra(place):
-        cells = {
-            (route, "float32", 4 * KIB): times(factor_of(k, place), (COUNT, COUNT + 2, COUNT + 4))
-            for k, route in enumerate(ROUTES)
-        }
-        params = {"route": ROUTES, "dtype": ["float32"], "nbytes": [4 * KIB]}
-        yield Bench("instructions.NumpyToTorch.track_instructions", params, cells, unit="instructions")
+        def counts(route, *_):
+            return times(factor_of(ROUTES.index(route), place), (COUNT, COUNT + 2, COUNT + 4))
+
+        cells = {"route": ROUTES, "dtype": ["float32"], "nbytes": [4 * KIB]}
+        yield every("instructions.NumpyToTorch.track_instructions", counts, unit="instructions", **cells)
 
     return extra
 
@@ -512,14 +511,13 @@ def test_what_nodes_add_is_no_news(tmp_path):
 
 def meanings(place):
     """Memory, dtype and grad that one release each changes."""
-    params = {"route": ROUTES[:2], "dtype": ["float16"]}
-    cells = {(ROUTES[0], "float16"): 1 if place < 3 else 0, (ROUTES[1], "float16"): 0}
-    dtypes = {(ROUTES[0], "float16"): 1, (ROUTES[1], "float16"): 1 if place < 5 else 0}
-    yield Bench("semantics.NumpyToTorch.track_alias", params, cells, unit="1: shares memory")
+    cells = {"route": ROUTES[:2], "dtype": ["float16"]}
+    alias = {ROUTES[0]: int(place < 3), ROUTES[1]: 0}
+    dtype = {ROUTES[0]: 1, ROUTES[1]: int(place < 5)}
     names = {"stands_for": ["float16", "float32"]}
-    yield Bench("semantics.NumpyToTorch.track_dtype", params, dtypes, unit="a place", declared=names)
-    taken = {("t.numpy()",): int(place >= 7)}
-    yield Bench("semantics.RequiresGrad.track_taken", {"route": ["t.numpy()"]}, taken, unit="1: taken")
+    yield every("semantics.NumpyToTorch.track_alias", lambda route, _: alias[route], unit="1: shares memory", **cells)
+    yield every("semantics.NumpyToTorch.track_dtype", lambda route, _: dtype[route], (), "a place", names, **cells)
+    yield every("semantics.RequiresGrad.track_taken", lambda _: int(place >= 7), unit="1: taken", route=["t.numpy()"])
 
 
 @pytest.fixture(scope="module")
