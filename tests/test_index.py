@@ -14,12 +14,11 @@ from benchmarks.contracts import ONE_THREAD
 
 def machine(results, name, clone):
     """A machine on which sharing is the same everywhere, and ``clone`` is how long one of two copies takes."""
-    times = {("torch.from_numpy(a)", n): around(4e-7) for n in (8, MIB)}
-    times |= {("torch.as_tensor(a)", n): around(8e-7) for n in (8, MIB)}
-    times |= {("torch.from_numpy(a).clone()", n): around(clone) for n in (8, MIB)}
-    times |= {("torch.tensor(a)", n): around(2e-5) for n in (8, MIB)}
-    bench = conversion(times, [FROM_NUMPY, AS_TENSOR, TENSOR, CLONE])
-    resultfiles.write(results, [bench], machine=name, records=[resultfiles.record([bench], machine=name)])
+    times = {"torch.from_numpy(a)": 4e-7, "torch.as_tensor(a)": 8e-7}
+    times |= {"torch.from_numpy(a).clone()": clone, "torch.tensor(a)": 2e-5}
+    cells = {(route, n): around(times[route]) for route in times for n in (8, MIB)}
+    bench = conversion(cells, [FROM_NUMPY, AS_TENSOR, TENSOR, CLONE])
+    resultfiles.write(results, [bench], name)
 
 
 def test_machines_side_by_side(tmp_path, snapshot):
