@@ -71,10 +71,9 @@ def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=None, 
     """
     contracts, slow = [contract(route, "copy") for route in routes], about.pop("slow", ())
     for place, toolchain in enumerate(toolchains):
-        values = {(route, 4 * KIB): list(np.exp(own[np.isfinite(own)])) for route, own in zip(routes, logs[place])}
         twice = again is not None and place == 0
-        if twice:
-            values = {key: value + list(np.exp(again[k])) for k, (key, value) in enumerate(values.items())}
+        taken = np.hstack([logs[place], again]) if twice else logs[place]
+        values = {(route, 4 * KIB): list(np.exp(own[np.isfinite(own)])) for route, own in zip(routes, taken)}
         values |= {(route, 4 * KIB): SKIPPED for where, route in skipped if where == place}
         benches = [conversion(values, contracts), memcpy({4 * KIB: [1e-7] * (8 if twice else 4)})]
         benches += list(extra(place)) if extra else []
