@@ -174,16 +174,9 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
 @pytest.fixture(scope="module")
 def read_once():
     """A committed history is read once, and its changes are found once, for all tests that compare its releases."""
-    read, find, found = functools.cache(comparison.load), comparison.histories_of, {}
-
-    def histories(results, settings):
-        if id(results) not in found:
-            found[id(results)] = find(results, settings)
-        return found[id(results)]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "load", read)
-        patch.setattr(comparison, "histories_of", histories)
+        for function in (comparison.load, comparison.histories_of):
+            patch.setattr(comparison, function.__name__, functools.cache(function))
         yield
 
 

@@ -137,7 +137,7 @@ def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # of tables == says nothing
 class Results:
     """Results of one or more runs. Times are in seconds per call.
 
