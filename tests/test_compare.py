@@ -14,7 +14,7 @@ import cli
 import compare
 import pandas as pd
 import pytest
-import resultfiles
+import test_history
 from analysis import comparison
 from analysis.comparison import compare_named
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
@@ -238,15 +238,12 @@ def test_comparisons_that_are_offered(committed, read_once, monkeypatch, capsys)
 
 def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     """What sessions differ by is learnt from other files; where those cannot be read, it is inferred as before."""
-    root, releases = tmp_path / "results", ledger.history("torch")[:3]
-    for toolchain in releases:
-        made = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
-        records = [resultfiles.record([], toolchain=made, rounds=4)]
-        resultfiles.write(root, [resultfiles.memcpy({8: [1e-7] * 4})], commit=toolchain.commit, records=records)
+    root, releases = tmp_path / "results", test_history.SERIES[:3]
+    test_history.write(root, test_history.logs_of(1, 3), releases)
     one, other, broken = (next((root / "box").glob(f"{toolchain.commit[:8]}-*.json")) for toolchain in releases)
     broken.with_suffix(".jsonl").write_text("{")
     compared = compare_named(str(one), str(other), RESULTS, None, Settings())
-    assert len(compared.cells) == 1 and not compared.sessions
+    assert len(compared.cells) == len(test_history.ROUTES) + 1 and not compared.sessions
 
 
 @pytest.mark.slow
