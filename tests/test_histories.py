@@ -1,14 +1,12 @@
 """asv's own commands over releases: what is not there is installed, in an environment each, under one name."""
 
-import contextlib
 import json
 import re
-import socket
+import subprocess
 import sys
 import urllib.request
 
 import pytest
-from conftest import until
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project, torch_wheel
 
 COST, REPEATED = "conversion.Figures.track_cost", "conversion.Figures.track_repeated"
@@ -122,22 +120,14 @@ def test_the_index_has_both_histories(published):
 
 
 def test_preview(project, published):
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        port = chosen.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/index.json"
-    log = project.root / "preview.log"
-    with log.open("w") as file:
-        server = project.start(sys.executable, "-m", "asv", "preview", "--port", str(port), stdout=file, stderr=file)
-
-    def answered():
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            return json.load(answer)
-
+    server = project.start(sys.executable, "-u", "-m", "asv", "preview", stderr=subprocess.STDOUT)
     try:
-        index = until(answered, 30, log.read_text)
+        (address,) = re.findall(r"http://\S+", server.stdout.readline())
+        with urllib.request.urlopen(f"{address}index.json", timeout=30) as answer:
+            index = json.load(answer)
     finally:
         server.terminate()
-        server.wait(10)
+        server.communicate(timeout=10)
     assert index["project"] == "numpy-torch-conversion" and "torch-2.0.1" in index["tags"]
 
 
