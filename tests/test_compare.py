@@ -188,7 +188,7 @@ def history(committed, tracked, read_once):
 
 @pytest.mark.slow
 def test_one_ratio_for_one_pair_of_releases(committed, history):
-    """compare.py, the history's page and CSV, the feed and README say the same of torch 2.10.0 against 2.9.1."""
+    """compare.py, the history's page and CSV, and the feed say the same of torch 2.10.0 against 2.9.1."""
     compared = compare_named("torch-2.9.1", "torch-2.10.0", history.parent, history.name, Settings())
     pages = committed / "reports" / "history" / history.name
     table = pd.read_csv(pages / "results.csv", low_memory=False)
@@ -203,10 +203,8 @@ def test_one_ratio_for_one_pair_of_releases(committed, history):
     row = changed.iloc[(changed["ratio"] - changed["ratio"].min()).argmin()]
     low, high = sorted(1 / row[end] for end in ("ratio_low", "ratio_high"))
     said = f"{1 / row['ratio']:.2f}× faster ({low:.2f}–{high:.2f})"
-    text = (committed / "README.md").read_text(encoding="utf-8")
     for place in (pages / "README.md", committed / "reports" / "feed.xml"):
         assert said in place.read_text(encoding="utf-8"), place
-    assert said in " ".join(text.split())
 
 
 @pytest.mark.slow
