@@ -76,9 +76,7 @@ def test_several_result_files_must_be_told_apart(pair, called):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("nowhere", "{new}"),
         ("{base}", "{base}"),
-        ("{base}/benchmarks.json", "{new}"),
         ("{broken}", "{new}"),
         ("{base}/..", "{new}"),
         ("{base}",),
@@ -89,8 +87,6 @@ def test_several_result_files_must_be_told_apart(pair, called):
         ("{base}", "{new}", "--figure", "{base}.png"),
         ("--run", "installed", "installed", "--figure", "{base}/no/such/directory.svg"),
         ("{base}", "{new}", "--equivalence", "1%"),
-        ("{base}", "{new}", "--fdr", "2"),
-        ("{base}", "{new}", "--min-decided", "2"),
         ("{base}", "{new}", "--figure", "{base}/no/such/directory.svg"),
         ("--run", "nowhere", "installed"),
         ("--run", "installed", "installed", "--profile", "nonesuch"),
