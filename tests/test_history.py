@@ -101,15 +101,13 @@ def planted_in(seed, planted, **options):
 
 # --- times -----------------------------------------------------------------------------------------------------------
 
-LAST = len(SERIES) - 1
-
 
 @pytest.mark.parametrize(
     "planted",
     [
         [(2, 5, 1.25), (4, 3, 0.5), (4, 8, 1.5), (7, 6, 1.08), (7, 7, 1 / 1.08)],  # steps, and a release alone
         [(3, 1, 1.08)],  # alone at an end
-        [(3, LAST, 1.08)],
+        [(3, len(SERIES) - 1, 1.08)],
         [(route, 6, 1.03) for route in range(len(ROUTES))],
         [(9, 4, 1.05)],
     ],
@@ -169,12 +167,16 @@ def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
 SIZES = (4 * KIB, 1024 * KIB, 16 * 1024 * KIB)
 
 
-def sharing(root, logs):
-    """A history of routes that share memory; logs: (releases, routes and sizes, processes)."""
+def sharing(root, logs, lacking=()):
+    """A history of routes that share memory; logs: (releases, routes and sizes, processes).
+
+    lacking  cells without figures in the first three releases, and what stands for them
+    """
     routes = ROUTES[: logs.shape[1] // len(SIZES)]
     for place, toolchain in enumerate(SERIES):
         cells = itertools.product(routes, SIZES)
         values = {cell: list(np.exp(own + 0.1 * (k % 3))) for k, (cell, own) in enumerate(zip(cells, logs[place]))}
+        values |= lacking if place < 3 else ()
         benches = [conversion(values, [contract(route, "alias") for route in routes])]
         records = [record_of(toolchain, benches, 600 * place)]
         resultfiles.write(root, benches, records=records, commit=toolchain.commit)
@@ -430,12 +432,8 @@ def test_between_two_releases(tmp_path):
 
 @pytest.mark.parametrize("lacking", [None, SKIPPED])
 def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_others(tmp_path, lacking):
-    contracts, logs = [contract(route, "alias") for route in ROUTES], planted_in(10, [(0, 6, 1.3)])
-    for place, toolchain in enumerate(SERIES):
-        cells = {(route, size): list(np.exp(own)) for size in (8, 4 * KIB) for route, own in zip(ROUTES, logs[place])}
-        cells[ROUTES[0], 8] = cells[ROUTES[0], 8] if place >= 3 else lacking
-        benches = [conversion(cells, contracts)]
-        resultfiles.write(tmp_path, benches, "box", [record_of(toolchain, benches, 600 * place)], toolchain.commit)
+    logs = planted_in(10, [(slice(len(SIZES)), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
+    sharing(tmp_path, logs, {(ROUTES[0], SIZES[0]): lacking})
     names = [next((tmp_path / "box").glob(f"{SERIES[place].commit[:8]}-*.json")) for place in (1, 8)]
     found = comparison.compare_named(*map(str, names), tmp_path, None, Settings())
     first = found.cells.loc[found.cells["route"] == ROUTES[0], "verdict"].tolist()
