@@ -202,13 +202,10 @@ def test_close_cells_bring_witnesses_of_their_familys_noise(pair):
 @pytest.fixture
 def found(tmp_path):
     """A comparison with every verdict but "not comparable", of sides that ran in turns."""
-    base, new = cells(0), cells(1, {(ROUTES[0], 8): 1.3, (ROUTES[1], 4): 0.7})
+    base, new = cells(0), cells(1, {ONE: 1.3, OTHER: 0.7})
     noisy = cells(2, sd=NOISE)
-    new |= {cell: noisy[cell] for cell in noisy if cell[1] >= 2**10} | {
-        (ROUTES[0], 1): None,
-        (ROUTES[0], 2): [1e-6] * 2,
-    }
-    new[ROUTES[1], 1] = resultfiles.SKIPPED
+    new |= {cell: noisy[cell] for cell in noisy if cell[1] >= 2**10}
+    new |= {(ROUTES[0], 1): None, (ROUTES[0], 2): [1e-6] * 2, (ROUTES[1], 1): resultfiles.SKIPPED}
     del base[ROUTES[0], 16]
     sides = {"base": base, "new": new}
     return compared(*(write(tmp_path / side, own, record=together(side)) for side, own in sides.items()))
