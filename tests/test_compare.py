@@ -206,10 +206,8 @@ def test_one_ratio_for_one_pair_of_releases(committed, history):
 @pytest.mark.slow
 def test_a_release_is_no_slower_than_itself(history):
     """Where the histories cross, one toolchain was measured for each, an hour apart: a real A/A across sessions."""
-    same = [one for one in ledger.history("torch") if one.version == "2.13.0"]
-    same += [one for one in ledger.history("numpy") if one.version == same[0].numpy]
-    files = [next(history.glob(f"{one.commit[:8]}-*.json")) for one in same]
-    compared = compare_named(str(files[0]), str(files[1]), history.parent, None, Settings())
+    same = ledger.tagged()["torch-2.13.0"]
+    compared = compare_named(same.tag, f"numpy-{same.numpy}", history.parent, history.name, Settings())
     assert len(compared.cells) > 100 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
 

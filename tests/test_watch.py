@@ -83,7 +83,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     known(json.dumps(releases(project)))
     (place,) = project.filed.glob("*/machine.json")
     results, machine = project.filed, place.parent.name
-    (release,) = [one for one in ledger.history("torch") if one.version == "2.4.0"]
+    release = ledger.tagged()["torch-2.4.0"]
     assert history_page.tell(results, machine, [release], tmp_path / "said") == [1]
     told = capsys.readouterr().out
     assert "`torch.from_numpy(a)`: 2.00× " in told and today in told
