@@ -214,8 +214,8 @@ def test_a_toolchain_measured_twice_shows_what_sessions_differ_by(tmp_path):
 
 
 def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
-    cross = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.13.0")
-    same = next(toolchain for toolchain in ledger.history("numpy") if toolchain.version == cross.numpy)
+    cross = ledger.tagged()["torch-2.13.0"]
+    same = ledger.tagged()[f"numpy-{cross.numpy}"]
     root = write(tmp_path, logs_of(14, 2), [ledger.history("torch")[0], cross])
     write(root, logs_of(15, 2), [same, ledger.history("numpy")[-1]])
     made = histories_of(load(root, "box"))
@@ -481,8 +481,7 @@ def on_nodes(root, node_sd, *planted):
         name = f"node-{'abcd'[node]}"
         logs = planted_in(41 + node, changes) + rng.normal(0, node_sd)
         write(root / "box", logs, name=name, fleet={"id": "1", "engine": "slurm", "node": name})
-    (root / "benchmarks.json").write_bytes((root / "box" / "benchmarks.json").read_bytes())
-    (root / "box" / "benchmarks.json").unlink()
+    (root / "box" / "benchmarks.json").rename(root / "benchmarks.json")
     for path in root.glob("box/*/*.json"):
         path.write_text(path.read_text().replace(f'"{path.parent.name}"', '"box"'))
     return root
@@ -522,14 +521,11 @@ def results(tmp_path_factory):
     """Results to be read: a step, a second session, routes that come, go or change, and a release that failed."""
     root = tmp_path_factory.mktemp("history") / "results"
     skipped = [(0, ROUTES[1]), *((place, ROUTES[3]) for place in range(9, len(SERIES)))]
-    write(root, planted_in(50, [(2, 5, 1.4)]), again=logs_of(51, 1)[0], extra=meanings, skipped=skipped)
-    failed = next(toolchain for toolchain in ledger.history("torch") if toolchain.version == "2.15.0")
+    failed = ledger.tagged()["torch-2.15.0"]
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
-    described = (root / "benchmarks.json").read_text()
     resultfiles.write(root, benches, records=[record], commit=failed.commit)
-    (root / "benchmarks.json").write_text(described)
-    return root
+    return write(root, planted_in(50, [(2, 5, 1.4)]), again=logs_of(51, 1)[0], extra=meanings, skipped=skipped)
 
 
 def build(results, output):
