@@ -474,13 +474,14 @@ def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places
     assert history.over_machines({"one": [one]}).empty
 
 
-def on_nodes(root, node_sd, *planted):
-    """Results of nodes, each with all releases; planted: the changes of each node, see ``planted_in``."""
+def on_nodes(root, node_sd, *planted, parts=()):
+    """Results of nodes; planted: the changes of each, see ``planted_in``; parts: of the releases, those of each."""
     rng = np.random.default_rng(40)
     for node, changes in enumerate(planted):
         name = f"node-{'abcd'[node]}"
         logs = planted_in(41 + node, changes) + rng.normal(0, node_sd)
-        write(root / "box", logs, name=name, fleet={"id": "1", "engine": "slurm", "node": name})
+        own = parts[node] if parts else slice(None)
+        write(root / "box", logs[own], SERIES[own], name=name, fleet={"id": "1", "engine": "slurm", "node": name})
     (root / "box" / "benchmarks.json").rename(root / "benchmarks.json")
     for path in root.glob("box/*/*.json"):
         path.write_text(path.read_text().replace(f'"{path.parent.name}"', '"box"'))
@@ -497,8 +498,10 @@ def test_a_change_on_every_node_and_one_on_some(tmp_path):
 
 
 def test_what_nodes_add_is_no_news(tmp_path):
-    made = history_in(on_nodes(tmp_path, 0.1, [], [], []))
-    assert made.changes.empty
+    """Another node takes part from a release on, and hides no change of that release."""
+    change, parts = (3, 5, 1.1), (slice(None), slice(5), slice(5, None))
+    made = history_in(on_nodes(tmp_path, 0.3, [change], [change], [change], parts=parts))
+    assert made.changes[["route", "ratio"]].to_numpy().tolist() == [[ROUTES[3], pytest.approx(1.1, rel=0.02)]]
     assert np.ptp(np.log(made.nodes["ratio"])) > 0.02, "the nodes were drawn apart"
 
 
