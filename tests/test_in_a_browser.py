@@ -21,99 +21,100 @@ pytestmark = pytest.mark.slow
 WIDE, NARROW = 1280, 390
 
 
+@pytest.fixture
+def browser(opened):
+    with opened() as page:
+        yield page
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def page(known_results, tmp_path_factory):
+    """Of a machine with an accelerator."""
+    return build(known_results, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def pages(page, known_results, tmp_path_factory):
     """One of each kind: of a machine with an accelerator, of one with all families, of histories, and over machines."""
     root = tmp_path_factory.mktemp("pages")
-    one, other = made_up.results_in(root / "link"), made_up.rich(root / "rich")
-    link, rich = build(one, root / "out" / "link"), build(other, root / "out" / "rich")
+    rich = made_up.rich(root / "rich")
     logs = test_history.logs_of(14, len(test_history.SERIES))
     logs[5:, :10] += 0.3  # so many rows have a filter
     results = test_history.write(root / "history", logs, extra=test_history.meanings, skipped=[(0, "route1(a)")])
     history = test_history.build(results, root / "out" / "history")
     over = root / "out" / "over"
-    built = [machines.build(place, "box", over / place.name) for place in (one, other)]
+    built = [machines.build(place, "box", over / place.name) for place in (known_results, rich)]
     pages = [replace(each.pages[0][0], machine=name) for each, name in zip(built, ("one", "other"))]
     write_into(over, machines.index_of(pages))
-    return SimpleNamespace(link=link, rich=rich, history=history, over=over)
+    return SimpleNamespace(link=page, rich=over / rich.name / "box", history=history, over=over)
 
 
 @pytest.mark.parametrize("kind", ["link", "rich", "history", "over"])
-def test_axe_finds_nothing(pages, opened, kind):
+def test_axe_finds_nothing(pages, browser, kind):
     """Of whatever width and colours."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     address = (getattr(pages, kind) / "index.html").as_uri()
-    with opened() as browser:
-        for width, scheme in itertools.product((NARROW, WIDE), ("light", "dark")):
-            browser.set_viewport_size({"width": width, "height": 900})
-            browser.emulate_media(color_scheme=scheme)
-            browser.goto(address)
-            found = axe.Axe().run(browser).response["violations"]
-            shown = [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found]
-            assert shown == [], (width, scheme)
-            assert browser.evaluate("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
-        assert browser.complaints == [] and set(browser.requests) == {address}
+    for width, scheme in itertools.product((NARROW, WIDE), ("light", "dark")):
+        browser.set_viewport_size({"width": width, "height": 900})
+        browser.emulate_media(color_scheme=scheme)
+        browser.goto(address)
+        found = axe.Axe().run(browser).response["violations"]
+        shown = [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found]
+        assert shown == [], (width, scheme)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
+    assert browser.complaints == [] and set(browser.requests) == {address}
 
 
-def test_tables_sort_and_filter(pages, opened):
-    with opened() as browser:
-        browser.goto((pages.link / "index.html").as_uri())
-        table = browser.locator("#size table").first
-        browser.locator("#size details").first.evaluate("details => (details.open = true)")
-        before = table.locator("tbody tr th").all_inner_texts()
-        head = table.locator("thead th button").nth(1)
-        head.click()
-        times = table.locator("tbody tr td:nth-child(2) div:first-child").all_inner_texts()
-        assert table.locator("thead th").nth(1).get_attribute("aria-sort") == "ascending" and len(times) > 1
-        units = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-        seconds = [float(text.split()[0]) * units[text.split()[1]] for text in times]
-        assert seconds == sorted(seconds)
-        head.click()
-        head.click()
-        assert table.locator("tbody tr th").all_inner_texts() == before
+def test_tables_sort_and_filter(pages, browser):
+    browser.goto((pages.link / "index.html").as_uri())
+    table = browser.locator("#size table").first
+    browser.locator("#size details").first.evaluate("details => (details.open = true)")
+    before = table.locator("tbody tr th").all_inner_texts()
+    head = table.locator("thead th button").nth(1)
+    head.click()
+    times = table.locator("tbody tr td:nth-child(2) div:first-child").all_inner_texts()
+    assert table.locator("thead th").nth(1).get_attribute("aria-sort") == "ascending" and len(times) > 1
+    units = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+    seconds = [float(text.split()[0]) * units[text.split()[1]] for text in times]
+    assert seconds == sorted(seconds)
+    head.click()
+    head.click()
+    assert table.locator("tbody tr th").all_inner_texts() == before
 
 
-def test_a_point_says_what_it_is(pages, opened):
-    with opened() as browser:
-        browser.goto((pages.link / "index.html").as_uri())
-        mark = browser.locator('#size g[id*="-points-0"] use').first
-        mark.scroll_into_view_if_needed()
-        box = mark.bounding_box()
-        browser.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        said = browser.locator(".said").inner_text()
-        row = browser.locator("#size figure").first.locator("tbody tr").first
-        route = row.locator("th").text_content()
-        assert said.startswith(f"{route} · 256 MiB: ") and said.endswith("s"), "of what shares memory, one size"
+def test_a_point_says_what_it_is(pages, browser):
+    browser.goto((pages.link / "index.html").as_uri())
+    mark = browser.locator('#size g[id*="-points-0"] use').first
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    browser.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    said = browser.locator(".said").inner_text()
+    row = browser.locator("#size figure").first.locator("tbody tr").first
+    route = row.locator("th").text_content()
+    assert said.startswith(f"{route} · 256 MiB: ") and said.endswith("s"), "of what shares memory, one size"
 
 
-def test_a_tile_leads_to_its_release(pages, opened):
-    with opened(viewport={"width": WIDE, "height": 900}) as browser:
-        browser.goto((pages.history / "index.html").as_uri())
-        tile = browser.locator(".heat td.step").first
-        assert "(1.35×)" in tile.get_attribute("title")
-        tile.locator("a").click()
-        section = browser.url.partition("#")[2]
-        box = browser.locator(f'[id="{section}"]').bounding_box()
-        assert 0 <= box["y"] < 900, "the section is on the screen"
+def test_a_tile_leads_to_its_release(pages, browser):
+    browser.goto((pages.history / "index.html").as_uri())
+    tile = browser.locator(".heat td.step").first
+    assert "(1.35×)" in tile.get_attribute("title")
+    tile.locator("a").click()
+    section = browser.url.partition("#")[2]
+    box = browser.locator(f'[id="{section}"]').bounding_box()
+    assert 0 <= box["y"] < browser.viewport_size["height"], "the section is on the screen"
 
 
-def test_a_filter_leaves_the_rows_that_have_the_words(pages, opened):
-    with opened() as browser:
-        browser.goto((pages.history / "index.html").as_uri())
-        browser.locator("input.filter").first.fill("route2")
-        table = browser.locator(f"[id='{test_history.SERIES[5].tag}'] table").first
-        shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
-        assert len(shown) == 1 and "slower" in shown[0].inner_text()
+def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
+    browser.goto((pages.history / "index.html").as_uri())
+    browser.locator("input.filter").first.fill("route2")
+    table = browser.locator(f"[id='{test_history.SERIES[5].tag}'] table").first
+    shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
+    assert len(shown) == 1 and "slower" in shown[0].inner_text()
 
 
 # The form: it shows the rows that scripts/advise.py has, in its words, and is used as people use it -------------------
 
 MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
-
-
-@pytest.fixture(scope="module")
-def page(known_results, tmp_path_factory):
-    return build(known_results, tmp_path_factory.mktemp("page"))
 
 
 def address(page, case):
@@ -131,92 +132,85 @@ def rows_of(case, known):
     return [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]], ranked[0]
 
 
-def test_it_shows_the_rows_that_advise_has(page, known, opened):
+def test_it_shows_the_rows_that_advise_has(page, known, browser):
     """A hundred random cases, and every need: route by route, in the same order and words."""
     asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     asked = random.Random(1).sample(asked, min(100, len(asked)))
     assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
-    with opened() as browser:
-        for case in asked:
-            browser.goto(address(page, case))
-            lines, first = rows_of(case, known)
-            chosen = browser.locator("#choose .chosen")
-            chosen.locator("h3", has_text=show.size(case.total)).wait_for()
-            assert chosen.locator("ol li").all_inner_texts() == lines, case
-            assert chosen.locator("pre").inner_text() == words.snippet(case, first, known)
-        assert browser.complaints == []
-        assert {url.partition("#")[0] for url in browser.requests} == {(page / "index.html").as_uri()}
-
-
-def test_between_measured_sizes_it_shows_both(page, known, opened):
-    case = Case("numpy", "torch", 3 * 2**20, memory="copy")
-    with opened() as browser:
+    for case in asked:
         browser.goto(address(page, case))
-        shown = browser.locator("#choose .chosen")
-        assert shown.locator("h3").all_inner_texts() == ["1 MiB", "16 MiB"]
-        assert "3 MiB" in shown.inner_text()
-        for place, size in enumerate((2**20, 16 * 2**20)):
-            lines, _ = rows_of(replace(case, nbytes=size), known)
-            assert shown.locator("ol").nth(place).locator("li").all_inner_texts() == lines
+        lines, first = rows_of(case, known)
+        chosen = browser.locator("#choose .chosen")
+        chosen.locator("h3", has_text=show.size(case.total)).wait_for()
+        assert chosen.locator("ol li").all_inner_texts() == lines, case
+        assert chosen.locator("pre").inner_text() == words.snippet(case, first, known)
+    assert browser.complaints == []
+    assert {url.partition("#")[0] for url in browser.requests} == {(page / "index.html").as_uri()}
 
 
-def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, opened):
+def test_between_measured_sizes_it_shows_both(page, known, browser):
+    case = Case("numpy", "torch", 3 * 2**20, memory="copy")
+    browser.goto(address(page, case))
+    shown = browser.locator("#choose .chosen")
+    assert shown.locator("h3").all_inner_texts() == ["1 MiB", "16 MiB"]
+    assert "3 MiB" in shown.inner_text()
+    for place, size in enumerate((2**20, 16 * 2**20)):
+        lines, _ = rows_of(replace(case, nbytes=size), known)
+        assert shown.locator("ol").nth(place).locator("li").all_inner_texts() == lines
+
+
+def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
     """Those of uneven lists, too, which are no whole number of MiB."""
     uneven = {"layout": ["uneven"], "nbytes": [2**20 + 2**10, 28 * 2**20 + 2**10]}
     promises = [resultfiles.contract("torch.from_numpy(np.array(arrays))", "copy")]
     lists = resultfiles.every("batches.UnevenArraysToTensor.timeit_convert", lambda *_: 1e-4, promises, **uneven)
     made = build(resultfiles.write(tmp_path / "r", [made_up.host(), lists]), tmp_path / "out")
     case = Case("numpy", "torch", 2**14 + 2**4, memory="copy", layout="uneven", batch=64)
-    with opened() as browser:
-        browser.goto(address(made, case))
-        assert browser.locator("#choose .chosen h3").inner_text() == show.size(case.total) == "1.001 MiB"
-        offered = browser.locator("#sizes option").evaluate_all("options => options.map((option) => option.value)")
-        assert offered == ["1025KiB", "28673KiB"]
-        browser.locator("#choose input[name=nbytes]").fill(offered[1])
-        assert browser.locator("#choose .chosen h3").inner_text() == "28 MiB"
+    browser.goto(address(made, case))
+    assert browser.locator("#choose .chosen h3").inner_text() == show.size(case.total) == "1.001 MiB"
+    offered = browser.locator("#sizes option").evaluate_all("options => options.map((option) => option.value)")
+    assert offered == ["1025KiB", "28673KiB"]
+    browser.locator("#choose input[name=nbytes]").fill(offered[1])
+    assert browser.locator("#choose .chosen h3").inner_text() == "28 MiB"
 
 
-def test_by_keyboard_alone(page, opened):
-    with opened() as browser:
-        browser.goto((page / "index.html").as_uri())
-        assert browser.locator("#choose .chosen h3").inner_text() == "1 MiB"
-        browser.locator("#choose select[name=from]").focus()
-        for wanted in ("from", "to", "nbytes"):
-            assert browser.evaluate("document.activeElement.name") == wanted
-            if wanted != "nbytes":
-                browser.keyboard.press("Tab")
-        browser.keyboard.press("ControlOrMeta+a")
-        browser.keyboard.type("16MiB")
-        assert browser.locator("#choose .chosen h3").inner_text() == "16 MiB" and "nbytes=16MiB" in browser.url
-        browser.locator("#choose input[name=nbytes]").fill("3 bananas")
-        assert "3MiB" in browser.locator("#choose .chosen").inner_text()
-        browser.locator("#choose input[name=nbytes]").fill("1MiB")
-        browser.locator("#choose .paste button").focus()
-        browser.keyboard.press("Enter")
-        browser.locator("#choose .paste button", has_text="Cop").wait_for()
-        assert browser.complaints == []
+def test_by_keyboard_alone(page, browser):
+    browser.goto((page / "index.html").as_uri())
+    assert browser.locator("#choose .chosen h3").inner_text() == "1 MiB"
+    browser.locator("#choose select[name=from]").focus()
+    for wanted in ("from", "to", "nbytes"):
+        assert browser.evaluate("document.activeElement.name") == wanted
+        if wanted != "nbytes":
+            browser.keyboard.press("Tab")
+    browser.keyboard.press("ControlOrMeta+a")
+    browser.keyboard.type("16MiB")
+    assert browser.locator("#choose .chosen h3").inner_text() == "16 MiB" and "nbytes=16MiB" in browser.url
+    browser.locator("#choose input[name=nbytes]").fill("3 bananas")
+    assert "3MiB" in browser.locator("#choose .chosen").inner_text()
+    browser.locator("#choose input[name=nbytes]").fill("1MiB")
+    browser.locator("#choose .paste button").focus()
+    browser.keyboard.press("Enter")
+    browser.locator("#choose .paste button", has_text="Cop").wait_for()
+    assert browser.complaints == []
 
 
-def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path, opened):
-    with opened() as browser:
-        browser.goto((page / "index.html").as_uri())
-        grad, enqueue = (browser.locator(f"#choose input[name={name}]") for name in ("grad", "enqueue"))
-        browser.locator("#choose details summary").click()
-        assert grad.is_hidden(), "an array requires no grad"
-        browser.locator("#choose select[name=from]").select_option("torch")
-        assert browser.locator("#choose select[name=to]").input_value() == "numpy" and grad.is_enabled()
-        assert enqueue.is_hidden(), "what is about transfers"
-        browser.locator("#choose select[name=to]").select_option("cuda")
-        assert enqueue.is_visible()
-        assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(
-            "options => options.map((option) => option.value)"
-        )
-    benches = [made_up.host()]
-    host = build(made_up.write(tmp_path / "results", benches, records=made_up.glibc(benches)), tmp_path / "out")
-    with opened() as browser:
-        browser.goto((host / "index.html").as_uri())
-        cuda = browser.locator("#choose select[name=to] option[value=cuda]")
-        assert cuda.is_disabled() and cuda.inner_text() == "cuda: not measured"
+def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path, browser):
+    browser.goto((page / "index.html").as_uri())
+    grad, enqueue = (browser.locator(f"#choose input[name={name}]") for name in ("grad", "enqueue"))
+    browser.locator("#choose details summary").click()
+    assert grad.is_hidden(), "an array requires no grad"
+    browser.locator("#choose select[name=from]").select_option("torch")
+    assert browser.locator("#choose select[name=to]").input_value() == "numpy" and grad.is_enabled()
+    assert enqueue.is_hidden(), "what is about transfers"
+    browser.locator("#choose select[name=to]").select_option("cuda")
+    assert enqueue.is_visible()
+    assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(
+        "options => options.map((option) => option.value)"
+    )
+    host = build(resultfiles.write(tmp_path / "results", [made_up.host()]), tmp_path / "out")
+    browser.goto((host / "index.html").as_uri())
+    cuda = browser.locator("#choose select[name=to] option[value=cuda]")
+    assert cuda.is_disabled() and cuda.inner_text() == "cuda: not measured"
 
 
 def test_without_javascript_the_page_is_what_it_was(page, opened):
