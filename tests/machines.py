@@ -16,10 +16,10 @@ OVERHEAD = 1e-7  # seconds that reading the clock takes
 class Machine:
     """``slow(t)``: how many times longer work takes at t seconds. ``away(t)``: the processor is taken away then."""
 
-    def __init__(self, slow, away=None, seed=0, hidden=False):
+    def __init__(self, slow, away=None, hidden=False):
         self.slow, self.away, self.hidden = slow, away or (lambda t: False), hidden
         self.now = self.used = 0.0
-        self.random = random.Random(seed)
+        self.random = random.Random(0)
 
     def perf_counter(self):
         self.now += OVERHEAD
@@ -34,7 +34,7 @@ class Machine:
     def work(self, seconds):
         """Do so much of work at full speed: small steps, each at the speed of its time."""
         begun, left = self.now, seconds
-        step = 1e-4 if seconds < 1e-3 else max(1e-4, seconds / 50)
+        step = max(1e-4, seconds / 50)
         while left > 0:
             if self.away(self.now):
                 self.now += 1e-3
@@ -55,9 +55,9 @@ def quiet_throughout(t):
     return 1.0
 
 
-def bursts(share=0.7, slow=1.9, mean=0.05, seed=1, until=400.0):
+def bursts(share, slow=1.9, mean=0.05, until=400.0):
     """A neighbour on the core: slow phases of some milliseconds to seconds, ``share`` of the time."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     count = int(until / mean)
     lengths = rng.exponential(mean, count) * rng.choice([0.05, 0.3, 3.0], count)
     lengths[::2] *= share / (1 - share)
@@ -65,19 +65,19 @@ def bursts(share=0.7, slow=1.9, mean=0.05, seed=1, until=400.0):
     return lambda t: slow if bisect(ends, t) % 2 == 0 else 1.0
 
 
-def turbo(gain=0.75, seconds=6.0, every=40.0):
+def turbo(gain, seconds, every):
     """Faster for some seconds after each rest, never after."""
     return lambda t: gain if t < seconds or t % every < seconds / 6 else 1.0
 
 
-def throttling(slow=1.5, period=20.0, hot=8.0):
+def throttling(slow, period, hot):
     """Too hot for part of each period."""
     return lambda t: slow if t % period > period - hot else 1.0
 
 
-def phase(slow=1.4, start=0.0, end=5.0):
-    """One long slow phase."""
-    return lambda t: slow if start <= t < end else 1.0
+def phase(slow, end):
+    """A long slow phase to begin with."""
+    return lambda t: slow if t < end else 1.0
 
 
 def quota(share=0.5, period=0.1):
