@@ -1,7 +1,6 @@
 """The page of a machine: what it holds, that it holds together, and what it says of the runs it shows."""
 
 import hashlib
-import json
 import re
 from pathlib import Path
 
@@ -95,24 +94,20 @@ OLDER = resultfiles.record([TIMED], started="2020-01-01T00:00:00+00:00", toolcha
 
 
 @pytest.mark.parametrize(
-    ("benches", "records", "forgotten"),
+    ("benches", "records", "older"),
     [
-        ([ALIAS_COUNTED], None, ()),
-        ([conversion({("torch.tensor(a)", 8): None}, [TENSOR])], None, ()),
-        ([TIMED], [], ()),
-        ([TIMED], None, ()),
-        ([TIMED, ALIAS_COUNTED], None, (ALIAS_COUNTED.name,)),
+        ([ALIAS_COUNTED], None, []),
+        ([conversion({("torch.tensor(a)", 8): None}, [TENSOR])], None, []),
+        ([TIMED], [], []),
+        ([TIMED, ALIAS_COUNTED], None, [TIMED]),  # benchmarks.json is that of what was written last
     ],
-    ids=["only counted", "every cell failed", "asv run by hand", "an older toolchain", "a benchmark is no more"],
+    ids=["only counted", "every cell failed", "asv run by hand", "an older toolchain, and a benchmark is no more"],
 )
-def test_the_head_of_a_page(tmp_path, snapshot, request, benches, records, forgotten):
+def test_the_head_of_a_page(tmp_path, snapshot, benches, records, older):
     """Its facts and warnings."""
     root = resultfiles.write(tmp_path / "r", benches, records=records)
-    if "older" in request.node.callspec.id:
-        resultfiles.write(root, [TIMED], commit="f" * 40, records=[OLDER])
-    described = json.loads((root / "benchmarks.json").read_text())
-    kept = {name: each for name, each in described.items() if name not in forgotten}
-    (root / "benchmarks.json").write_text(json.dumps(kept))
+    if older:
+        resultfiles.write(root, older, commit="f" * 40, records=[OLDER])
     text = (build(root, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if re.match(r"> |torch \d|Python \d|These ", line)] == snapshot
     assert "Measured by ." not in text
