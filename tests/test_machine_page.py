@@ -7,6 +7,7 @@ from pathlib import Path
 import made_up
 import pytest
 import resultfiles
+import sides
 from analysis.results import load
 from conftest import build
 from pages import figures, machine, show, tables
@@ -115,22 +116,10 @@ def test_the_head_of_a_page(tmp_path, snapshot, benches, records, older):
 
 def test_two_toolchains_are_compared(tmp_path, snapshot):
     """A route that became twice as slow, among others that did not, is named under a heading of its own."""
-    routes = [contract(f"route_{number}(a)", "alias") for number in range(12)]
-
-    def run_of(factor, tag, commit, started):
-        times = {(r["expression"], 8): [1e-6 * (1 + 0.004 * p) for p in (0, 1, 2, 3)] for r in routes}
-        times["route_3(a)", 8] = [seconds * factor for seconds in times["route_3(a)", 8]]
-        benches = [conversion(times, routes)]
-        made = {"tag": tag, "torch": tag.split("-")[1], "numpy": "1.26"}
-        resultfiles.write(
-            tmp_path / "results",
-            benches,
-            records=[resultfiles.record(benches, toolchain=made, started=started)],
-            commit=commit,
-        )
-
-    run_of(1.0, "torch-2.0-numpy-1.26", "a" * 40, "2026-01-01T00:00:00+00:00")
-    run_of(2.0, "torch-2.1-numpy-1.26", "b" * 40, "2026-01-02T00:00:00+00:00")
+    for number, (version, change) in enumerate({"2.0": {}, "2.1": {(sides.ROUTES[0], 8): 2.0}}.items()):
+        toolchain = {"tag": f"torch-{version}-numpy-1.26", "torch": version, "numpy": "1.26"}
+        record = {"toolchain": toolchain, "started": f"2026-01-0{number + 1}T00:00:00+00:00"}
+        sides.write(tmp_path / "results", sides.cells(number, change), commit=str(number) * 40, record=record)
     text = (build(tmp_path / "results", tmp_path / "out") / "README.md").read_text(encoding="utf-8")
     section = text.split("Against the run before", 2)[-1].split("\n## ")[0]
     assert section.replace("\\", "") == snapshot
