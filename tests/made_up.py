@@ -30,9 +30,9 @@ def copied(nbytes, factor=1.0):
     return (LATENCY + nbytes / (FAST if nbytes < 32 * MIB else SLOW)) * factor
 
 
-def glibc(benches, **more):
+def glibc(benches):
     conditions = {"cpu": "A CPU", "cores": 4, "caches": {"L2": "1024K"}, "libc": "glibc 2.36"}
-    return [record(benches, conditions=conditions, **more)]
+    return [record(benches, conditions=conditions)]
 
 
 def host():
@@ -73,16 +73,8 @@ def tensors():
 
 
 def lists():
-    promises = [
-        contract("torch.from_numpy(np.stack(arrays))", "copy"),
-        contract("torch.tensor(arrays)", "copy", hazard="slow"),
-    ]
-    return every(
-        "batches.ArraysToTensor.timeit_convert",
-        lambda route, n: copied(n) if "stack" in route else ABSENT,
-        promises,
-        nbytes=[4 * KIB, MIB],
-    )
+    stacked = [contract("torch.from_numpy(np.stack(arrays))", "copy")]
+    return every("batches.ArraysToTensor.timeit_convert", lambda _, n: copied(n), stacked, nbytes=[4 * KIB, MIB])
 
 
 MOVE = contract("t.to(device)", "copy", "host→device")
@@ -133,7 +125,7 @@ def results_in(root):
     cast, wide = [contract("torch.from_numpy(a).float()", "alias", casts_to="float32")], {"dtype": ["float64"]}
     casts = every("casting.NumpyToFloat32.timeit_convert", lambda *_: 2e-5, cast, **wide, nbytes=[MIB])
     benches = [host(), layouts(), *tensors(), lists(), *device(), neighbours(), casts, limit]
-    return write(root / "results", benches, records=glibc(benches, machine="box"))
+    return write(root / "results", benches, records=glibc(benches))
 
 
 def rich(root):
@@ -143,11 +135,8 @@ def rich(root):
     converted.cells["torch.tensor(a)", "float32", 8] = around(copied(8))
     converted.cells["torch.from_numpy(a)", "int64", MIB] = None
     laid.cells["torch.from_numpy(a)", "fortran", MIB] = SKIPPED
-    threads = {"threads": ["all", "8"], "dtype": ["float32"], "nbytes": [MIB]}
+    threads = {"threads": ["all"], "dtype": ["float32"], "nbytes": [MIB]}
     wide = {"dtype": ["float64", "uint8"], "nbytes": [MIB]}
-
-    def on_all(_, threads, *cell):
-        return 1e-5 if threads == "all" else ABSENT
 
     def counted(name, unit, shares, copies, declared=None):
         counts = {"torch.from_numpy(a)": shares, "torch.tensor(a)": copies}
@@ -160,7 +149,7 @@ def rich(root):
         every("limits.Floor.timeit_floor", lambda _: 4e-9, statement=["empty statement"]),
         every("casting.NumpyToFloat32.timeit_convert", lambda *_: 1e-5, casts, **wide),
         every("cold.NumpyToTorch.timeit_convert", lambda _, n: 2 * copied(n), both, nbytes=SIZES),
-        every("parallel.NumpyToTorch.timeit_convert", on_all, [TENSOR], **threads),
+        every("parallel.NumpyToTorch.timeit_convert", lambda *_: 1e-5, [TENSOR], **threads),
         counted("footprint.NumpyToTorch.track_bytes", "bytes", 0, MIB),
         counted("footprint.NumpyToTorch.track_page_faults", "pages", 0.125, 256.0),
         counted("semantics.NumpyToTorch.track_alias", "1: shares memory", 1, 0),

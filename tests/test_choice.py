@@ -195,7 +195,7 @@ def test_cold_against_warm_is_decided_the_same_way(tmp_path):
 def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_holds_it(tmp_path, profile):
     """Of transfers, from 4 KiB to 1 GiB. What is read back into fresh memory takes four times as long from 32 MiB."""
     benches = accelerator.transfers(profile=profile)
-    known = known_in(resultfiles.write(tmp_path, benches, records=made_up.glibc(benches, machine="box")), "box")
+    known = known_in(resultfiles.write(tmp_path, benches, records=made_up.glibc(benches)), "box")
     rng, judged = random.Random(1), 0
     for _ in range(100):
         nbytes = 4 * round(math.exp(rng.uniform(math.log(KIB), math.log(256 * MIB))))
