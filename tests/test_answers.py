@@ -5,11 +5,10 @@ import io
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import resultfiles
 from analysis.cells import cells_of
-from analysis.choices import BEST, TIE, asked, choices
+from analysis.choices import BEST, asked, choices
 from analysis.findings import Semantics
 from analysis.results import load, noise_of_cells
 from pages import show, tables
@@ -57,7 +56,6 @@ CASES = {
         [FIRST] * 3 + [SECOND] * 2,
         at(FIRST, 1.0) | at(SECOND, 2.0, 1.5, 1.01, 0.7, 0.5),
     ),
-    "a tie makes no part of its own": ([FIRST] * 2, at(FIRST, 1.0, 1.0) | at(SECOND, 1.5, 0.99)),
     "hardly behind, where processes differ by a third": (
         [FIRST] * 3,
         at(FIRST, 1.0, 1.0, [1.08 * share for share in THIRDS]) | at(SECOND, 2.0, 2.0, THIRDS),
@@ -144,17 +142,6 @@ def test_what_is_recommended(tmp_path, snapshot, name):
     assert list(found["route"][found["kind"] == BEST]) == best
     kinds = [" ".join(map(str, row)) for row in found[["nbytes", "route", "kind"]].itertuples(index=False)]
     assert [*kinds, *text(found), *(f"tied: {take.route}" for take in advice(found).takes if take.tied)] == snapshot
-
-
-def test_a_busy_machine_decides_nothing(tmp_path):
-    """Four processes that differ by a third; at every other size all of the first happen to be the slower ones."""
-    rng = np.random.default_rng(0)
-    sooner, later = [1.0, 1.1, 1.25, 1.4], [1.45, 1.6, 1.75, 1.9]
-    pairs = [(later, sooner) if k % 2 else (sooner, later) for k in range(4)]
-    times = {k: list(v) for k, v in (at(FIRST, *(p[0] for p in pairs)) | at(SECOND, *(p[1] for p in pairs))).items()}
-    results = loaded(tmp_path, {key: list(rng.permutation(value)) for key, value in times.items()})
-    (found,) = asked(choices(cells_of(results)), contracts.ONE_THREAD)
-    assert sorted(found["kind"]) == [BEST] * 4 + [TIE] * 4 and not any("Slowest" in line for line in text(found))
 
 
 def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
