@@ -11,11 +11,10 @@ from analysis.cells import cells_of
 from analysis.choices import asked, choices
 from analysis.results import load
 from pages import machine, show
-from resultfiles import ABSENT, SKIPPED, around, contract, conversion, every, memcpy, once, transfer
+from resultfiles import ABSENT, KIB, MIB, SKIPPED, around, contract, conversion, every, memcpy, once, transfer
 
 from benchmarks.contracts import ONE_THREAD
 
-KIB, MIB = 2**10, 2**20
 BIG = 64 * MIB
 TO_NUMPY, TO_DEVICE, TO_HOST = "torch→numpy", "host→device", "device→host"
 REFUSES, DETACHES = {"requires grad": "RuntimeError"}, {"requires grad": "detaches"}
@@ -52,10 +51,10 @@ def ask(tmp_path, word, *benches, **record):
     return [show.to_plain(line) for question, lines in rows if word in question for line in lines]
 
 
-def pageable(seconds, contracts=FROM_DEVICE, nbytes=BIG):
+def pageable(seconds):
     """Transfers from the device to pageable memory; seconds by route."""
-    times = {(route, "pageable", nbytes): around(value) for route, value in seconds.items()}
-    return transfer(times, [contracts[route] for route in seconds], "DeviceToHost")
+    times = {(route, "pageable", BIG): around(value) for route, value in seconds.items()}
+    return transfer(times, [FROM_DEVICE[route] for route in seconds], "DeviceToHost")
 
 
 def grad(seconds, *contracts):

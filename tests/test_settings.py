@@ -5,15 +5,12 @@ import sys
 
 import pytest
 import resultfiles
-from analysis import findings as known
+from analysis import findings
 from analysis.cells import cells_of
 from analysis.choices import choices, known_of
-from analysis.findings import slowed
 from analysis.results import load
 from conftest import run
-from pages import families, show, tables
-from pages.advice import neighbours
-from pages.advice import setting as box
+from pages import advice, families, show, tables
 from resultfiles import KIB, MIB, Bench, around
 from test_report_transfers import lines_of
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
@@ -173,7 +170,7 @@ def test_the_setting_that_is_advised(what, tmp_path, snapshot):
     results = load(resultfiles.write(tmp_path, benches))
     if busy:
         results.cells["quiet"] = [text not in busy for text in results.cells["setting"]]
-    said = [box(each) for each in known.advised(results, cells_of(results))]
+    said = [advice.setting(each) for each in findings.advised(results, cells_of(results))]
     assert [show.to_plain(line) for each in said for line in (each.title, *each.said, *each.notes)] == snapshot
     assert len(OTHERS) == 1
 
@@ -187,8 +184,10 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     assert gain.setting == COPYING and gain.factor == pytest.approx(8, rel=0.01)
     assert gain.routes[0] == gain.route == "np.copyto(b.numpy(), a)"
     assert "torch.from_numpy(a.copy())" in gain.routes and "torch.from_numpy(a).clone()" not in gain.routes
-    (found,) = known.advised(results, cells_of(results))
-    assert box(found).title == "A copy between neighbours, 64 KiB: environment variables to set before python"
+    (found,) = findings.advised(results, cells_of(results))
+    assert (
+        advice.setting(found).title == "A copy between neighbours, 64 KiB: environment variables to set before python"
+    )
 
 
 FAR = {("apart", 64 * KIB): around(3e-6)}
@@ -212,8 +211,8 @@ def test_a_copy_between_neighbours_is_told_of(what, tmp_path, snapshot):
     promises = [routes.find(route, routes.NUMPY_TO_TORCH).contract()]
     cells = {(route, *key): seconds for key, seconds in cells.items()}
     placed = Bench("placement.NumpyToTorch.timeit_convert", params, cells, promises)
-    found = slowed(cells_of(load(resultfiles.write(tmp_path, [placed]))))
-    said = [neighbours([each]) for each in found]
+    found = findings.slowed(cells_of(load(resultfiles.write(tmp_path, [placed]))))
+    said = [advice.neighbours([each]) for each in found]
     assert [show.to_plain(line) for each in said for line in (*each.lines, *each.notes)] == snapshot
 
 
