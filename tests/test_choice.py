@@ -1,8 +1,6 @@
 """Advice rests on decided differences: on simulated runs, on few processes and on uneven ones."""
 
 import contextlib
-import csv
-import io
 import math
 import random
 from dataclasses import replace
@@ -19,10 +17,9 @@ from analysis.choices import BEST, SLOWER, UNDECIDED, Case, Need, answer, choice
 from analysis.results import load
 from cli import UserError
 from noise import processes
-from pages import families, show, tables
-from resultfiles import Bench, around, contract, conversion, every
+from resultfiles import around, contract, conversion, every
 from scipy import stats
-from test_answers import FIRST, KIB, MIB, NOISY, SECOND, SIZES, disturbed, loaded
+from test_answers import FIRST, KIB, MIB, SECOND, SIZES, disturbed, loaded
 
 from benchmarks import contracts
 
@@ -138,31 +135,6 @@ def test_within_what_more_processes_would_lie(tmp_path, quiet, figures, expected
     place = resultfiles.write(tmp_path, [bench], records=[resultfiles.record([bench], quiet=quiet)])
     (cell,) = cells_of(load(place)).itertuples()
     assert cell.within == pytest.approx(expected, rel=0.01)
-
-
-def test_quiet_travels_from_the_processes_to_tables_and_csv(tmp_path):
-    times = {(route, n): around(1e-6) for route in (FIRST, SECOND) for n in (8, KIB)}
-    results = loaded(tmp_path, times, busy={(FIRST, 8)})
-    cells = [*cells_of(results).itertuples()]
-    found = {(cell.route, cell.nbytes): cell.quiet for cell in cells}
-    assert found == {key: key != (FIRST, 8) for key in times}
-    made = tables.by_size("By size", cells, tables.missing_in(results), show.time)
-    assert [row[1:] for row in made.rows] == [("1.00 µs ~", "1.00 µs"), ("1.00 µs", "1.00 µs")]
-    assert [show.to_plain(note) for note in made.notes] == [show.to_plain(tables.BUSY_NOTE)]
-    rows = list(csv.DictReader(io.StringIO(tables.csv_of(results))))
-    assert {(row["route"], int(row["nbytes"])): row["quiet"] == "True" for row in rows} == found
-
-
-def test_cold_against_warm_is_decided_the_same_way(tmp_path):
-    warm = conversion({(FIRST, n): around(1e-6) for n in (8, KIB, MIB)}, [contract(FIRST, "copy")])
-    cold = {(FIRST, 8): around(1.03e-6), (FIRST, KIB): around(2e-6), (FIRST, MIB): [2e-6 * s for s in NOISY]}
-    params = {"route": [FIRST], "nbytes": [8, KIB, MIB]}
-    own = Bench("cold.NumpyToTorch.timeit_convert", params, cold, [contract(FIRST, "copy")])
-    results = load(resultfiles.write(tmp_path, [warm, own]))
-    cells = cells_of(results)
-    (section,) = (one for one in families.sections(results, cells, tables.missing_in(results)) if "caches" in one.title)
-    (made,) = section.tables
-    assert [entry[1].rpartition(": ")[2] for entry in made.rows[0][1:]] == ["tie", "2.00× as long", "tie"]
 
 
 @pytest.mark.parametrize("profile", ["transfers", "transfers-full"])

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import made_up
+import pandas as pd
 import pytest
 import resultfiles
 import sides
@@ -138,7 +139,10 @@ def test_page_and_terminal_say_how_quiet_the_machine_was(tmp_path, capsys, snaps
     warnings = [line[2:] for line in page.splitlines() if line.startswith("> ")]
     assert warnings == snapshot and all(line in printed for line in warnings)
     assert bool(warnings) == (share < 0.9 or bool(slow)) and f"quiet {share:.0%}".replace("%", " %") in page
-    assert ("800 ns ~" in page) == bool(slow)
+    assert set(re.findall(r"\d+ ns ~", page)) == {"800 ns ~"} if slow else "~" not in page
+    assert (show.to_plain(tables.BUSY_NOTE) in page) == bool(slow)
+    rows = pd.read_csv(made / "results.csv")
+    assert list(rows["nbytes"][~rows["quiet"]]) == [8] * slow
 
 
 def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
