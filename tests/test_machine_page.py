@@ -79,16 +79,6 @@ def test_the_csv_holds_every_cell(page, snapshot):
     assert text.splitlines()[0].split(",") == [name for names in known for name in names]
 
 
-def test_sections_without_figures_are_left_out(tmp_path):
-    promises = [contract("torch.tensor(arrays)", "copy")]
-    bench = every("batches.ArraysToTensor.timeit_convert", lambda *_: 1e-3, promises, nbytes=[MIB])
-    html = (build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out") / "index.html").read_text()
-    found = re.findall(r'<section[^>]* id="([^"]+)"', html)
-    names = [name for name in found if not name.startswith("answer-")]
-    assert names == ["choose", "many-small-arrays", "contracts", "method", "data"]
-    assert "<figure " not in html
-
-
 ALIAS = "semantics.NumpyToTorch.track_alias"
 ALIAS_COUNTED = every(ALIAS, lambda *_: 1, [FROM_NUMPY], "1: shares memory", dtype=["float32"])
 TIMED = conversion({("torch.tensor(a)", n): [1e-6] for n in (8, KIB)}, [TENSOR])
