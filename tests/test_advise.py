@@ -198,6 +198,10 @@ def test_an_upper_bound_is_marked(known):
     found = answer(copy_of(MIB, layout="fortran"), replace(known, rows=rows))
     assert routes(found) == ["torch.tensor(a)", CLONED]
     assert any(note.startswith("~") for note in page.notes(found))
+    between = answer(copy_of(3 * MIB), replace(known, rows=rows, run=replace(known.run, quiet=0.16)))
+    lines = {each.route: (page.line_of(each, between.case), show.seconds(each.high)) for each in between.ranked}
+    for route, (line, high) in lines.items():
+        assert (f", up to {high} ~, " in line) == (route == CLONED) and high in line
 
 
 @pytest.mark.parametrize("ends, route", [(("torch", "cuda"), "t.to(device)"), (("cuda", "torch"), "t.cpu()")])

@@ -86,7 +86,9 @@ def time(cell: Row) -> str:
 
 
 def estimate(row: Any) -> str:
-    """The seconds of a route, or the range in place of them."""
+    """The seconds of a route, or the range in place of them; of an upper bound its higher end alone."""
+    if row.is_range and not row.quiet:
+        return f"up to {seconds(row.high)}"
     return interval(row.low, row.high) if row.is_range else seconds(row.seconds)
 
 
