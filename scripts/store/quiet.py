@@ -107,10 +107,9 @@ class Run:
             if sample < len(line["seconds"])
         ]
         waited = np.bincount(np.array(behind, dtype=np.intp), minlength=len(self.taken))
-        waits = np.cumsum(waited)
-        before = (waits - waited)[self._first]
+        waits = np.append(0, np.cumsum(waited))
         # place of the probe before each sample in the process's list of probes; the one behind it is the next
-        self.place: Ints = np.arange(len(self.taken)) - self._first[self.of] + waits - before[self.of]
+        self.place: Ints = np.arange(len(self.taken)) + waits[1:] - (self._first + waits[self._first])[self.of]
         self._probes = {kind: _Probes(lines, kind) for kind in dict.fromkeys(k for one in lines for k in one["probes"])}
         self.baselines = self._baselines(whole or {})
 
@@ -119,15 +118,14 @@ class Run:
         few of them are at their baseline for a level to be seen, and most of what lifts them lifts that one, too."""
         if PROCESSOR not in self._probes:
             return {}
-        order = sorted(range(len(self.lines)), key=lambda place: self.lines[place]["at"])
-        every = self._probes[PROCESSOR].in_order(order)
+        processor = self._probes[PROCESSOR]
+        every = processor.taken[processor.in_order(processor.has)]
         found = {PROCESSOR: baseline(every, NEAR[PROCESSOR], whole.get(PROCESSOR, math.inf))}
         near = self._near(PROCESSOR, found[PROCESSOR])
         for kind, probes in self._probes.items():
             if kind != PROCESSOR:
-                there = [place for place in order if probes.has[place] and self._probes[PROCESSOR].has[place]]
-                taken = probes.in_order(there)
-                quiet = self._probes[PROCESSOR].in_order(there, near)
+                taken = probes.taken[probes.in_order(processor.has)]
+                quiet = near[processor.in_order(probes.has)]
                 taken = taken[quiet] if quiet.any() else taken
                 found[kind] = baseline(taken, NEAR[kind], whole.get(kind, math.inf))
         return found
@@ -269,14 +267,12 @@ class _Probes:
         self.has: Bools = sizes > 0
         self.first: Ints = np.cumsum(sizes) - sizes
         self.taken = _flat((line["probes"].get(kind, ()) for line in lines), int(sizes.sum()))
-        self._sizes = sizes
+        self._sizes, self._at = sizes, np.array([line["at"] for line in lines])
 
-    def in_order(self, processes: Sequence[int], values: Any = None) -> Any:
-        """The probes of these processes, one process after the other, or ``values`` that there are of each probe."""
-        sizes = self._sizes[np.asarray(processes, dtype=np.intp)]
-        ends = np.cumsum(sizes)
-        places = np.repeat(self.first[processes] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
-        return (self.taken if values is None else values)[places]
+    def in_order(self, processes: Bools) -> Ints:
+        """The places in ``taken`` of the probes of these processes, in order of time."""
+        places = np.flatnonzero(np.repeat(processes, self._sizes))
+        return places[np.argsort(np.repeat(self._at, self._sizes)[places], kind="stable")]
 
 
 def _by_processor(line: Line) -> bool:
