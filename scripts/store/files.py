@@ -340,12 +340,12 @@ def export(
     from asv.runner import BenchmarkResult
 
     runs = [Results.load(str(path)) for path in ran]
-    both = Results.load(str(filed)) if filed.is_file() else Results.load(str(ran[0]))
+    both = Results.load(str(filed if filed.is_file() else ran[0]))
     known = used_samples(lines, records)
     for run in runs:
         for name in list(run.get_all_result_keys()):
             params = run.get_result_params(name)
-            cells = _cells(run, name)
+            cells = spelled(name, params)
             value = list(run.get_result_value(name, params))
             taken = [known.get(cell, (None, None)) for cell in cells]  # None: asv leaves their statistics as they are
             for place, cell in enumerate(cells):
@@ -354,7 +354,8 @@ def export(
                 elif cell in skipped:
                     value[place] = math.nan
             # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
-            stay = set(_cells(both, name)).difference(known, tried)
+            filed_cells = spelled(name, both.get_result_params(name)) if name in both.get_all_result_keys() else []
+            stay = set(filed_cells).difference(known, tried)
             of_run = {place for place, cell in enumerate(cells) if cell not in stay or value[place] is None}
             both.add_result(
                 {"name": name, "version": run.benchmark_version[name], "params": params},
@@ -376,8 +377,8 @@ def without_figure(ran: Sequence[Path]) -> list[str]:
     failed: dict[str, bool] = {}
     for results in (Results.load(str(path)) for path in ran):
         for name in results.get_all_result_keys():
-            values = results.get_result_value(name, results.get_result_params(name))
-            known = zip(_cells(results, name), values)
+            params = results.get_result_params(name)
+            known = zip(spelled(name, params), results.get_result_value(name, params))
             failed |= {cell: value is None for cell, value in known if value is None or value == value}
     return [cell for cell, lost in failed.items() if lost]
 
@@ -385,11 +386,6 @@ def without_figure(ran: Sequence[Path]) -> list[str]:
 def spelled(name: str, params: Sequence[Sequence[str]]) -> list[str]:
     """asv's names of the cells of a benchmark with these parameters."""
     return [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)] if params else [name]
-
-
-def _cells(results: Any, name: str) -> list[str]:
-    """The cells that asv's file of results has a place for, of a benchmark."""
-    return spelled(name, results.get_result_params(name)) if name in results.get_all_result_keys() else [name]
 
 
 def used_samples(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, tuple[list[float], int | None]]:
