@@ -7,7 +7,6 @@ that have results. No repository is stored: a toolchain's hash is that of a git 
 so it depends on that toolchain alone. It is the same on every machine, whatever else is in the ledger.
 """
 
-import copy
 import errno
 import json
 import re
@@ -138,7 +137,7 @@ def add(package: str, days: Mapping[str, str], seen: Collection[str] = ()) -> No
 
     if not days:
         return
-    releases = copy.deepcopy(_releases())  # a cache, which nothing may be in that was not written
+    releases = json.loads(RELEASES.read_text(encoding="utf-8"))
     releases[package] = dict(sorted({**days, **releases[package]}.items(), key=lambda item: Version(item[0])))
     if seen:
         releases.setdefault("seen", {}).setdefault(package, []).extend(seen)
