@@ -173,11 +173,8 @@ def python(name: str) -> Path | None:
     Symbolic links stay: a virtual environment's Python is one, and knows its packages by where it lies.
     """
     path = Path(os.path.expanduser(name)).absolute()
-    places = [path / "bin" / "python", path / "Scripts" / "python.exe"] if path.is_dir() else [path]
-    for place in places:
-        if place.is_file() and os.access(place, os.X_OK):
-            return place
-    program = shutil.which(name)
+    place = environments.python(path) if path.is_dir() else path
+    program = shutil.which(str(place)) or shutil.which(name)
     return Path(program) if program else None
 
 
@@ -220,12 +217,12 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
             raise UserError(f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
         return path
     if path.is_dir():
-        holding = [place for place in (path, path / "reports" / "results") if (place / files.BENCHMARKS).is_file()]
-        if not holding and (path.absolute().parent / files.BENCHMARKS).is_file():
-            holding, machine = [path.absolute().parent], path.absolute().name
+        whole = path.absolute()
+        places = ((path, machine), (path / "reports" / "results", machine), (whole.parent, whole.name))
+        holding = [place for place in places if (place[0] / files.BENCHMARKS).is_file()]
         if not holding:
             raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
-        results = holding[0]
+        results, machine = holding[0]
     found = files.result_files(results, machine)
     if not found:
         raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
