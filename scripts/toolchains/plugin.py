@@ -100,18 +100,19 @@ class Ledger(NoRepository):
         outside = [toolchain for toolchain in recorded() if toolchain != here]
         outside += [here] if here and not here.history else []
         try:
-            self._lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
+            lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
         except OSError as error:
             raise util.UserError(f"{error.filename} {error.strerror}") from None
-        self._known = {toolchain.commit: toolchain for line in self._lines.values() for toolchain in line}
+        self._known = {toolchain.commit: toolchain for line in lines.values() for toolchain in line}
+        self._lines = {branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()}
         self._names = self.get_tags()
-        self._names |= {branch: line[-1].commit for branch, line in self._lines.items() if line}
+        self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
         self._names |= {HERE: here.commit} if here else {}
 
     def _up_to(self, commit):
         """A commit and what came before it in its line, the newest first."""
-        line = next(line for line in self._lines.values() if self._known[commit] in line)
-        return [toolchain.commit for toolchain in line[line.index(self._known[commit]) :: -1]]
+        line = next(line for line in self._lines.values() if commit in line)
+        return line[line.index(commit) :: -1]
 
     def get_hash_from_name(self, name):
         name = HERE if name in (None, "HEAD") else name
@@ -158,15 +159,14 @@ class Ledger(NoRepository):
     def get_date_from_name(self, name):
         return self.get_date(self.get_hash_from_name(name))
 
-    def get_range_spec(self, commit_a, commit_b):
-        return f"{commit_a}..{commit_b}"
+    def get_range_spec(self, first, last):
+        return f"{first}..{last}"
 
-    def get_new_range_spec(self, latest_result, branch=None):
-        return f"{latest_result}..{branch}"
+    get_new_range_spec = get_range_spec  # up to a branch
 
     def get_branch_commits(self, branch):
         """None for the branch of other toolchains as long as there are none."""
-        return [toolchain.commit for toolchain in self._lines.get(branch, ())[::-1]]
+        return self._lines.get(branch, [])[::-1]
 
     def get_new_branch_commits(self, branches, existing):
         """``asv run NEW`` and ``ALL`` are about the histories: what is not one's own installed toolchain is gone."""
@@ -176,8 +176,7 @@ class Ledger(NoRepository):
         """The place of each in order of time; in a line that of the releases, whose days go back and forth."""
         days: dict[str, int] = {}
         for line in self._lines.values():
-            in_order = [toolchain.commit for toolchain in line]
-            days |= dict(zip(in_order, accumulate(map(self.get_date, in_order), max)))
+            days |= dict(zip(line, accumulate(map(self.get_date, line), max)))
         return {commit: place for place, commit in enumerate(sorted(days, key=days.__getitem__)) if commit in commits}
 
 
