@@ -39,17 +39,13 @@ Entry = str | list[str]  # a list: lines below each other
 
 @dataclass(frozen=True)
 class Table:
-    """title says what the figures are; rows hold one entry a column; the first column names the row.
-
-    ids: of the first rows, where a page may be linked to there; made of what a row is about
-    """
+    """title says what the figures are; rows hold one entry a column; the first column names the row."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     notes: tuple[str, ...] = ()
     numeric: bool = True  # every column but the first holds figures
-    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Say what the mark of a figure means where one is marked."""
