@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import jinja2
 import pandas as pd
+from analysis import history
 from analysis.history import History, along, histories_of
 from analysis.results import Results, load_files, shown
 from analysis.submission import Finding
@@ -70,10 +71,12 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
     histories = {each.machine: each.histories for each in built if each.histories}
     history_page.write_feed(output, [*chain(*histories.values())])
-    compared = history_page.write_over_machines(output / HISTORY, histories)
-    if not compared:
+    changes = history.over_machines(histories)
+    if changes.empty:  # no two have a route in common
         name_histories(output, list(histories))
-    links = [("Changes by release, all machines", f"{HISTORY}/")] if compared else []
+    else:
+        write_into(output / HISTORY, history_page.page_over_machines(list(histories), changes))
+    links = [] if changes.empty else [("Changes by release, all machines", f"{HISTORY}/")]
     write_into(output, index_of([each.pages[0][0] for each in built], links))
 
 

@@ -38,7 +38,6 @@ from analysis.history import (
     by_route,
     headlines,
     histories_of,
-    over_machines,
 )
 from analysis.results import Results, load
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
@@ -51,7 +50,7 @@ from pages import show, tables
 from pages.advice import Box, capital
 from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
-from pages.page import OPTIONS, Heat, Page, Section, Strip, Tile, write_into
+from pages.page import OPTIONS, Heat, Page, Section, Strip, Tile
 from pages.show import code, prose
 from pages.tables import Table, tabled, text_of
 
@@ -382,15 +381,8 @@ def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
 # --- the page over several machines -----------------------------------------------------------------------------------
 
 
-def write_over_machines(output: Path, histories: Mapping[str, Sequence[History]]) -> Path | None:
-    """Write index.html, README.md and changes.csv over machines with histories; None where no two have a route in
-    common."""
-    changes = over_machines(histories)
-    return None if changes.empty else write_into(output, page_over_machines(list(histories), changes))
-
-
 def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
-    """Everything the page over all histories says. changes: see ``over_machines``."""
+    """Everything the page over all histories says. changes: see ``history.over_machines``."""
     told = changes[changes["evidence"] != LAYOUT].groupby("change")["said"].agg(set)
     said = told.map(lambda each: next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in each))
     rows = {change: each.to_dict("records") for change, each in changes.groupby("change")}
