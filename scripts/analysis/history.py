@@ -487,11 +487,12 @@ def _levels(y: Floats, error: Floats, starts: list[int], smallest: float, least:
     """The level of each point of a series, and of each change between levels effect (log), error and support: the
     standard errors that it amounts to, 0 of one below ``smallest``. Those with less than ``least`` are taken out of
     ``starts``, the weakest first."""
+    weight = 1.0 / error**2
     while True:
         edges = list(zip(starts, [*starts[1:], len(y)]))
-        means = np.array([statistics.weighted_mean(y[a:b], error[a:b] ** 2) for a, b in edges])
+        means = np.array([np.average(y[a:b], weights=weight[a:b], returned=True) for a, b in edges])
         effects = np.diff(means[:, 0])
-        errors = np.sqrt(means[1:, 1] + means[:-1, 1])
+        errors = np.sqrt(1.0 / means[1:, 1] + 1.0 / means[:-1, 1])
         support = np.where(np.abs(effects) >= smallest, np.abs(effects) / errors, 0.0)
         if not len(support) or support.min() >= least:
             return np.repeat(means[:, 0], [b - a for a, b in edges]), effects, errors, support

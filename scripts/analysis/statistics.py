@@ -405,12 +405,6 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
     return np.where(np.isfinite(estimated.error), needed, np.nan)
 
 
-def weighted_mean(values: Floats, variance: Floats) -> tuple[float, float]:
-    """The mean of values that weigh as much as they are known by their variances, and its own variance."""
-    weight = 1.0 / variance
-    return float(np.sum(weight * values) / np.sum(weight)), float(1.0 / np.sum(weight))
-
-
 # --- histories -----------------------------------------------------------------------------------------------------
 
 
