@@ -269,7 +269,10 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     taken = times[["cell", "seconds", "baseline", "file", "run", "round"]].merge(runs[OF_SESSION], on=["file", "run"])
     taken = taken.join(of_times[["series", "noise", "control", "through_memory"]], on="cell")
     taken["y"] = np.log(taken["seconds"]) - _correction(taken, runs)
-    taken["y"] = _pooled(taken)
+    # The processes of a round share where libraries lie in memory, which moves a call by some percent
+    # (docs/accuracy.md). So sizes of a route that shares memory are pooled within a round, without what a size takes
+    # more than the others: four rounds of four sizes are four witnesses, not sixteen
+    taken["y"] -= _offsets(taken, ["cell"], ["series", "file", "run", "round"], "median", "series")
     same = ["series", "noise", "control", *(name for name in OF_SESSION if name not in PROBES.values())]
     of_rounds = taken.groupby([*same, "round"], sort=False, dropna=False, as_index=False)["y"].median()
     points = of_rounds.groupby(same, sort=False, dropna=False, as_index=False).agg(
@@ -337,11 +340,7 @@ def _take_out_nodes(points: pd.DataFrame) -> pd.DataFrame:
     """Take out of ``y``, in place, what a node adds to all series of a noise class; one row per node, none of one."""
     if points["node"].nunique() < 2:
         return pd.DataFrame(columns=["package", "node", "sessions", "releases", "ratio"])
-    added = pd.Series(0.0, index=points.index)
-    for _ in range(10):
-        level = (points["y"] - added).groupby([points["series"], points["torch"], points["numpy"]]).transform("mean")
-        added = (points["y"] - level).groupby([points["noise"], points["node"]]).transform("median")
-        added -= added.groupby(points["noise"]).transform("mean")
+    added = _offsets(points, ["noise", "node"], ["series", "torch", "numpy"], "mean", "noise")
     points["y"] -= added
     own = points[~points["control"]].assign(added=added)
     table = own.groupby(["package", "node"]).agg(
@@ -362,19 +361,15 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
     return means.drop(columns="weight")
 
 
-def _pooled(taken: pd.DataFrame) -> "pd.Series[float]":
-    """``y`` of processes without what a size of a route that shares memory takes more than its other sizes.
-
-    The processes of a round share where libraries lie in memory, which moves a call by some percent (docs/accuracy.md).
-    So sizes are pooled within a round: four rounds of four sizes are four witnesses, not sixteen.
-    """
-    in_round = [taken[name] for name in ("series", "file", "run", "round")]
-    offset = pd.Series(0.0, index=taken.index)
+def _offsets(table: pd.DataFrame, own: list[str], level: list[str], how: str, within: str) -> "pd.Series[float]":
+    """What each group of rows by ``own`` adds to ``y``: the median beyond the ``how`` of the rows by ``level``, with a
+    mean of 0 ``within``. Both are found by turns."""
+    offset = pd.Series(0.0, index=table.index)
     for _ in range(10):
-        level = (taken["y"] - offset).groupby(in_round).transform("median")
-        offset = (taken["y"] - level).groupby(taken["cell"]).transform("median")
-        offset -= offset.groupby(taken["series"]).transform("mean")
-    return taken["y"] - offset
+        base = (table["y"] - offset).groupby([table[name] for name in level]).transform(how)
+        offset = (table["y"] - base).groupby([table[name] for name in own]).transform("median")
+        offset -= offset.groupby(table[within]).transform("mean")
+    return offset
 
 
 # --- times: what sessions differ by ----------------------------------------------------------------------------------
