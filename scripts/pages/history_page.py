@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -317,22 +317,21 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 def _draw(ax: Axes, history: History, rows: pd.DataFrame, gids: Mapping[str, str]) -> None:
     """One route: a line per series."""
-    colours = [f"#{colour.lstrip('#')}" for colour in plt.rcParams["axes.prop_cycle"].by_key()["color"]]
+    looks = zip(plt.rcParams["axes.prop_cycle"](), cycle(MARKERS))
     across = 0.0
-    for index, (series, each) in enumerate(rows.groupby("series", sort=False)):
+    for (series, each), (look, marker) in zip(rows.groupby("series", sort=False), looks):
         days = mdates.datestr2num(each["date"])
         points, low, high, level = (each[name] / each["newest"] for name in ("value", "low", "high", "level"))
-        colour, marker = colours[index % len(colours)], MARKERS[index % len(MARKERS)]
         gid = gids.get(series)
-        ax.vlines(days, low, high, color=colour, linewidth=1.0, alpha=0.35)
-        ax.plot(days, points, linestyle="", marker=marker, color=colour, markeredgewidth=0, markersize=3, gid=gid)
-        ax.step(days, level, where="post", color=colour, linewidth=1.3)
+        ax.vlines(days, low, high, linewidth=1.0, alpha=0.35, **look)
+        ax.plot(days, points, linestyle="", marker=marker, markeredgewidth=0, markersize=3, gid=gid, **look)
+        ax.step(days, level, where="post", linewidth=1.3, **look)
         for day in days[each["verdict"].ne("").to_numpy()]:
             ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
         last = each.iloc[-1]
         value = show.seconds(last["level"]) if last["what"] == TIME else f"{show.steady(last['level']):,.0f}"
         text = f"{show.span(last['sizes'])} {value}".strip()
-        ax.text(across, 1.04, text, transform=ax.transAxes, color=colour, fontsize=FONT, va="bottom")
+        ax.text(across, 1.04, text, transform=ax.transAxes, fontsize=FONT, va="bottom", **look)
         across += 0.0235 * len(text) + 0.05
     every = mdates.datestr2num([release.date for release in history.releases])
     margin = 0.03 * max(1.0, max(every) - min(every))
