@@ -248,9 +248,8 @@ def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
         if members.sum() < MIN_FAMILY:
             continue
         part = _Part.of(values[members])
-        own = np.where(part.n > 1, part.variance, 0.0)
         shared[members], shared_df[members] = part.shared, part.shared_df
-        variance[members], df[members] = squeeze(own, df[members], fit_prior(own, df[members]))
+        variance[members], df[members] = squeeze(part.variance, df[members], fit_prior(part.variance, df[members]))
     return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values))
 
 
