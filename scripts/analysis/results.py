@@ -257,11 +257,10 @@ def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
     history, the run that was made for its own sake most recently, the one before it, and what has no run record."""
     runs = {path: files.read_records(path) for path in _paths(results, machine)}
     two = newest(runs)[:2]
-    along = {toolchain.tag for package in ledger.PACKAGES for toolchain in ledger.history(package)}
     others = {
         path: records[-1].toolchain.tag
         for path, records in runs.items()
-        if records and path not in two and records[-1].toolchain.tag not in along
+        if records and path not in two and records[-1].toolchain.tag not in ledger.tagged()
     }
     return [path for path in runs if path not in others], list(others.values())
 
