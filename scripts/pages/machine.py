@@ -11,16 +11,7 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import comparison, verdicts
-from analysis.cells import (
-    Limit,
-    Row,
-    at_usual_size,
-    cells_of,
-    conversions,
-    decided,
-    limit_of,
-    usual_dtype,
-)
+from analysis.cells import Limit, Row, at_usual_size, cells_of, conversions, decided, limit_of, usual_dtype
 from analysis.choices import BEST, asked, choices, known_of, rank
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
@@ -87,7 +78,7 @@ def page_of(
     csv: str,
     links: Sequence[tuple[str, str]],
 ) -> Page:
-    """Everything the page of a machine says."""
+    """Everything the page of a machine says; results: of one file."""
     timed = cells_of(results)
     cells = timed[timed["credible"]]
     table = choices(cells)
@@ -135,17 +126,11 @@ def page_of(
         csv=csv,
         columns=columns_of(results),
         toolchain=results.cells["toolchain"].iloc[0],
-        samples=samples_of(results, machine),
+        samples=f"../results/{quote(machine)}/{quote(results.cells['file'].iloc[0])}{MEASUREMENTS}",
         best=best_of(table, moved),
         quiet=min(quiet, default=None),
         known=embedded(known_of(results, machine, cells, table)) if len(table) else "",
     )
-
-
-def samples_of(results: Results, machine: str) -> str:
-    """The address of the raw data: its file, where there is one."""
-    stems = results.cells["file"].unique()
-    return f"../results/{quote(machine)}/" + (f"{quote(stems[0])}{MEASUREMENTS}" if len(stems) == 1 else "")
 
 
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
