@@ -104,7 +104,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             from pages import machine, show
 
             loaded = load_files(RESULTS, [RESULTS / runner.plan.machine / f"{filed}.json"])
-            page = machine.page_of(loaded, None, runner.plan.machine, [], "", [])
+            page = machine.page_of(loaded, None, runner.plan.machine, [], [])
         except ImportError:
             return
         except (UserError, OSError) as error:  # the run is worth more

@@ -28,7 +28,7 @@ from benchmarks.contracts import ONE_THREAD
 from . import history_page, show, tables
 from .machine import page_of
 from .page import OPTIONS, Page, Section, write, write_into
-from .tables import Table, csv_of, tabled, text_of
+from .tables import Table, tabled, text_of
 
 HISTORY = "history"  # beside the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
@@ -57,9 +57,8 @@ def build(results: Path, machine: str, output: Path) -> Built:
     histories = [*histories_of(everything).values()]
     loaded, before, others = latest(everything, along(everything) if histories else ())
     others = [*unread, *others]
-    csv = csv_of(loaded)
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
-    page = page_of(loaded, before, machine, others, csv, links)
+    page = page_of(loaded, before, machine, others, links)
     written = [(page, write(output / machine, page))]
     if histories:
         releases_page = history_page.page_of(everything, histories)

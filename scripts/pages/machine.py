@@ -29,7 +29,7 @@ from .advice import advice, conditions, embedded, neighbours, setting, takes, ti
 from .figures import Figure
 from .page import Page, Section
 from .show import prose
-from .tables import Table, columns_of, tabled
+from .tables import Table, columns_of, csv_of, tabled
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
@@ -75,7 +75,6 @@ def page_of(
     before: Results | None,
     machine: str,
     others: Sequence[str],
-    csv: str,
     links: Sequence[tuple[str, str]],
 ) -> Page:
     """Everything the page of a machine says; results: of one file."""
@@ -123,7 +122,7 @@ def page_of(
         measured=commands_of(results, sections),
         links=tuple(links),
         command=pasted(results.last) or "asv run --record-samples",
-        csv=csv,
+        csv=csv_of(results),
         columns=columns_of(results),
         toolchain=results.cells["toolchain"].iloc[0],
         samples=f"../results/{quote(machine)}/{quote(results.cells['file'].iloc[0])}{MEASUREMENTS}",
