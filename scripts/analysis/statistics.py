@@ -63,10 +63,6 @@ NO_PRIOR = Prior(0.0, 0.0)
 
 def trigamma_inverse(value: float) -> float:
     """The x > 0 whose trigamma is ``value`` > 0, by Newton's method on 1/trigamma (Smyth 2004, appendix)."""
-    if value > 1e7:  # trigamma(x) -> 1/x^2 for x -> 0
-        return float(value**-0.5)
-    if value < 1e-6:  # trigamma(x) -> 1/x for x -> infinity
-        return 1.0 / value
     x = 0.5 + 1.0 / value
     for _ in range(50):
         trigamma = float(special.polygamma(1, x))
