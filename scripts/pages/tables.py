@@ -114,8 +114,7 @@ def missing_in(results: Results) -> Missing:
 def by_size(title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]) -> Table:
     """Routes of one benchmark down, sizes across; see laid."""
     marks = [Mark(cell.parameters, lines_of(entry(cell)), cell.order) for cell in cells]
-    benchmark, row = (cells[0].benchmark, cells[0].down) if cells else ("", "route")
-    return laid(title, benchmark, marks, "nbytes", missing, show.size, row)
+    return laid(title, cells[0].benchmark, marks, "nbytes", missing, show.size, cells[0].down)
 
 
 def laid(
