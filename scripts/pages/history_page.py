@@ -292,9 +292,8 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: M
             left, top = column * (LEFT + PANEL + RIGHT) + LEFT, high - row * each - HEAD
             shown = [what for what in (TIME, INSTRUCTIONS) if (route["what"] == what).any()]
             bottom = top
-            for what in shown:
-                inches = HEIGHT if what == shown[0] else COUNTS
-                bottom -= inches + (GAP if what != shown[0] else 0.0)
+            for what, inches, gap in zip(shown, (HEIGHT, COUNTS), (0.0, GAP)):
+                bottom -= inches + gap
                 ax = figure.add_axes((left / wide, bottom / high, PANEL / wide, inches / high))
                 _draw(ax, history, route[route["what"] == what], gids)
                 ax.set_ylim(*limits[what])
