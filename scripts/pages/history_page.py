@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle
+from itertools import chain, cycle, groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -506,12 +506,10 @@ def write_feed(output: Path, histories: Sequence[History]) -> None:
     if not histories:
         (output / FEED).unlink(missing_ok=True)
         return
-    by_tag: dict[str, list[News]] = {}
-    for news in chain(*map(news_in, sorted(histories, key=lambda history: -len(history.releases)))):
-        if any(news.row[verdict] for verdict in CHANGED):
-            by_tag.setdefault(news.release.tag, []).append(news)
-    entries = [_entry(tag, each) for tag, each in by_tag.items()]
-    entries.sort(key=lambda entry: (entry["news"][0].release.date, entry["news"][0].release.tag), reverse=True)
+    every = chain(*map(news_in, sorted(histories, key=lambda history: -len(history.releases))))
+    told = [news for news in every if any(news.row[verdict] for verdict in CHANGED)]
+    told.sort(key=lambda news: (news.release.date, news.release.tag), reverse=True)
+    entries = [_entry(tag, [*each]) for tag, each in groupby(told, key=lambda news: news.release.tag)]
     environment = jinja2.Environment(**OPTIONS)
     environment.filters |= {"xml": escape, "quoted": quoteattr, "html": show.to_html}
     text = environment.get_template("feed.xml.jinja").render(entries=entries, name=FEED, space=SPACE)
