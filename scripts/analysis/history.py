@@ -33,19 +33,7 @@ from benchmarks.probes import MEMORY, PROCESSOR
 from . import statistics
 from .results import MEASURED, Results, noise_of_cells, parameters_of
 from .statistics import HALF, NARROWER, PLAUSIBLE, Floats
-from .verdicts import (
-    DEFAULT,
-    FASTER,
-    FEWER,
-    INSTRUCTIONS,
-    MORE,
-    OF_TIMES,
-    SLOWER,
-    TIME,
-    Settings,
-    largest_first,
-    layout_sd,
-)
+from .verdicts import CHANGED, DEFAULT, INSTRUCTIONS, OF_TIMES, TIME, Settings, largest_first, layout_sd, of_change
 
 CONTROL = "control"  # noise class of work that a release should not change
 LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider interval
@@ -58,7 +46,6 @@ PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their c
 OF_SESSION = ["file", "run", "package", "release", "torch", "numpy", "node", "middle", *PROBES.values()]
 DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on beside the release
 OF_RELEASE = ["package", "version", "date", "tag", "torch", "numpy", "started"]
-CHANGED = (SLOWER, FASTER, MORE, FEWER)
 # What else is known of a change: the other kind of evidence says the same, the opposite, or that nothing changed
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
 LAYOUT = "layout"  # same instructions and less than ``Settings.equivalence``: where the code lies in memory
@@ -467,7 +454,7 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     changed = [each.index[start] for each, begins in zip(series, starts) for start in begins[1:]]
     ends = {"ratio": effect, "ratio_low": effect - HALF * error, "ratio_high": effect + HALF * error}
     found = pd.DataFrame({name: np.exp(log) for name, log in ends.items()} | {"q": q}, index=changed)
-    found["verdict"] = _verdict(effect, own.loc[changed, "what"] == INSTRUCTIONS)
+    found["verdict"] = of_change(effect, own.loc[changed, "what"] == INSTRUCTIONS)
     ranges = [
         each["release"].iloc[[*statistics.break_range(*values, begins, number)]].to_numpy()
         for each, values, begins in zip(series, known, starts)
@@ -591,15 +578,10 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     forth = single & (both["place_old"] < both["place_new"])
     low = (effect - half).mask(single, -both["high"]).mask(forth, both["low"])
     high = (effect + half).mask(single, -both["low"]).mask(forth, both["high"])
-    verdict = np.where(changed & (low > 0) | changed & (high < 0), _verdict(low, both["what"] == INSTRUCTIONS), "")
+    verdict = np.where(changed & (low > 0) | changed & (high < 0), of_change(low, both["what"] == INSTRUCTIONS), "")
     ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
     known = both[["index", "changes", "q"]].assign(sizes=both["sizes_old"], **ratios, verdict=verdict)
     return pairs.merge(known, left_index=True, right_on="index").drop(columns="index").reset_index(drop=True)
-
-
-def _verdict(effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]") -> np.ndarray:
-    """What is said of a larger, or a smaller, time or count; effect: log of a ratio."""
-    return np.where(counted, np.where(effect > 0, MORE, FEWER), np.where(effect > 0, SLOWER, FASTER))
 
 
 # --- by release, over machines ---------------------------------------------------------------------------------------
@@ -670,5 +652,5 @@ def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
     table = pd.concat([first, first.drop(columns=taken).merge(there[["change", *taken]], on="change")])
     table["change"] = pd.Index(first["change"]).get_indexer(table["change"])
     table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
-    table["verdict"] = _verdict(np.log(table["ratio"].astype(float)), table["what"] == INSTRUCTIONS)
+    table["verdict"] = of_change(np.log(table["ratio"].astype(float)), table["what"] == INSTRUCTIONS)
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]

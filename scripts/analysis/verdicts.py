@@ -22,6 +22,7 @@ DECIDED = (SLOWER, FASTER, NO_CHANGE)
 MORE, FEWER, AS_MANY = ("more", "fewer", "as many")
 OF_COUNTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}  # what is said of instructions instead
 OF_TIMES = {count: time for time, count in OF_COUNTS.items()}
+CHANGED = (SLOWER, FASTER, MORE, FEWER)
 # What a Reason may be, beside FAILED
 DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
 OTHER_SPEED = "another speed"
@@ -100,6 +101,11 @@ def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
     """The rows of a verdict, of times or of counts: the largest change first, those without a ratio in their order."""
     rows: list[dict[str, Any]] = largest_first(table[table["verdict"] == verdict]).to_dict("records")
     return rows
+
+
+def of_change(effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]") -> np.ndarray:
+    """The verdict of a larger, or a smaller, time or count; effect: log of a ratio."""
+    return np.where(counted, np.where(effect > 0, MORE, FEWER), np.where(effect > 0, SLOWER, FASTER))
 
 
 def largest_first(rows: pd.DataFrame) -> pd.DataFrame:

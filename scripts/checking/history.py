@@ -29,10 +29,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from analysis.history import CHANGED, CONTROL, FDR, History, histories_of, reported
+from analysis.history import CONTROL, FDR, History, histories_of, reported
 from analysis.results import load
 from analysis.statistics import HALF, q_values, rate_bounds
-from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME
+from analysis.verdicts import CHANGED, DEFAULT, INSTRUCTIONS, TIME
 from cli import RESULTS, ROOT, Parser, UserError
 from pages import show
 from scipy import special

@@ -27,20 +27,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from analysis import findings
-from analysis.history import (
-    CHANGED,
-    DIFFERS,
-    LAYOUT,
-    NOT_KNOWN,
-    ROUTE,
-    SAME,
-    History,
-    by_route,
-    headlines,
-    histories_of,
-)
+from analysis.history import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, History, by_route, headlines, histories_of
 from analysis.results import Results, load
-from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
+from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
 from cli import line, put
 from matplotlib.axes import Axes
 from store.records import Record
