@@ -12,7 +12,6 @@ Sources
     Jackson et al. 2005, An algorithm for optimal partitioning of data on an interval, IEEE SPL 12(2)
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -276,10 +275,13 @@ def between(base: Levels, other: Levels, together: Bools) -> Estimate:
 
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
     """Count, mean and variance over processes, NaN left out: (cells,) each."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of cells without processes, or with one
-        mean, variance = np.nanmean(values, axis=1), np.nanvar(values, axis=1, ddof=1)
-    return np.isfinite(values).sum(axis=1).astype(float), mean, variance
+    there = np.isfinite(values)
+    n = there.sum(axis=1).astype(float)
+    filled = np.where(there, values, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = filled.sum(axis=1) / n
+        deviations = np.where(there, values - mean[:, None], 0.0)
+        return n, mean, (deviations**2).sum(axis=1) / (n - 1)
 
 
 def means(values: Floats) -> Floats:
