@@ -496,9 +496,9 @@ def write_feed(output: Path, histories: Sequence[History]) -> None:
         (output / FEED).unlink(missing_ok=True)
         return
     every = chain(*map(news_in, sorted(histories, key=lambda history: -len(history.releases))))
-    told = [news for news in every if any(news.row[verdict] for verdict in CHANGED)]
-    told.sort(key=lambda news: (news.release.date, news.release.tag), reverse=True)
-    entries = [_entry(tag, [*each]) for tag, each in groupby(told, key=lambda news: news.release.tag)]
+    changed = [news for news in every if any(news.row[verdict] for verdict in CHANGED)]
+    changed.sort(key=lambda news: (news.release.date, news.release.tag), reverse=True)
+    entries = [_entry(tag, [*each]) for tag, each in groupby(changed, key=lambda news: news.release.tag)]
     environment = jinja2.Environment(**OPTIONS)
     environment.filters |= {"xml": escape, "quoted": quoteattr, "html": show.to_html}
     text = environment.get_template("feed.xml.jinja").render(entries=entries, name=FEED, space=SPACE)
