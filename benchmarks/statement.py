@@ -158,11 +158,6 @@ class StatementBenchmark(_Declared, TimeBenchmark):
         """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
         statement, namespace, *calls = self.func(*params)
         timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
-        prepare = namespace["synchronize"] if self.drained else namespace.get("prepare")
-        return self._measure(timer, tuple(params), prepare, calls[0] if calls else 1)
-
-    def _measure(self, timer, params, prepare, calls):
-        """Samples in seconds a call; ``prepare`` is called before each, a statement makes ``calls`` calls."""
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
         usual = dict(zip(itertools.product(*self._params), self.samples_per_process))[params]
         around = [self._device_state()]
@@ -170,9 +165,9 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             timer,
             count=int(self.repeat) or usual,
             nbytes=0 if self.light else self._nbytes(params),
-            calls=calls,
+            calls=calls[0] if calls else 1,
             number=self.number,
-            prepare=prepare,
+            prepare=namespace["synchronize"] if self.drained else namespace.get("prepare"),
             **{name: getattr(self, name) for name in TIMED},
         ).take()
         if parts := getattr(timer, "parts", {}):
