@@ -55,7 +55,6 @@ class File:
     def __init__(self, path):
         self.lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         self.nodes, self.imported = {}, {}
-        self.texts = {}  # by statement, for those that many benchmarks have in common
         for node in ast.parse("".join(self.lines)).body:
             for name in _defined(node):
                 self.nodes.setdefault(name, []).append(node)
@@ -64,15 +63,15 @@ class File:
                     file, inner = (node.module, name.name) if node.module else (name.name, "")
                     self.imported[name.asname or name.name] = path.with_name(f"{file}.py"), inner
 
-    def text(self, node):
-        """The code of a statement, without what the lines before and after it say."""
-        if node not in self.texts:
-            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
-            self.texts[node] = bare(textwrap.dedent("".join(self.lines[first - 1 : node.end_lineno])))
-        return self.texts[node]
-
 
 file_of = cache(File)
+
+
+@cache  # many benchmarks have statements in common
+def _text(file, node):
+    """The code of a statement of a file, without what the lines before and after it say."""
+    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+    return bare(textwrap.dedent("".join(file.lines[first - 1 : node.end_lineno])))
 
 
 def _defined(node):
@@ -129,7 +128,7 @@ def version_of(func, *more, spoken=()):
         code[path, name] = lines = []
         for node in file.nodes.get(name, ()):
             parts = [*node.bases, *_deciding(node, method, spoken)] if isinstance(node, ast.ClassDef) else [node]
-            lines += map(file.text, parts)
+            lines += [_text(file, part) for part in parts]
             for local, inner in itertools.chain.from_iterable(map(_used, parts)):
                 if local in file.imported:
                     there, defined = file.imported[local]
