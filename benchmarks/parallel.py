@@ -17,7 +17,6 @@ from . import sources as _sources
 section = "More threads"
 place = 9
 about = "torch has its default number of threads; if that is more than 8, 8 threads are measured, too."
-across = "nbytes"
 drawn = False
 noise = "parallel"
 _ONE_THREAD = {"role": "conversion", "called": "one thread"}
