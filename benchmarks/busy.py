@@ -47,7 +47,7 @@ class Call(_Busy, _transfer._Float):
     title = "behind queued work"
     params = (
         [f"{into}.copy_(t{how})" for into in "dh" for how in ("", ", non_blocking=True")],
-        _transfer.HOSTS,
+        _routes.HOSTS,
         SIZES,
     )
     timeit_completion = None

@@ -14,7 +14,6 @@ from . import routes as _routes
 from . import sharing as _sharing
 from . import sources as _sources
 from . import timing as _timing
-from . import transfer as _transfer
 
 needs_device = True
 section = "A training step, a DataLoader"
@@ -40,7 +39,7 @@ class Hidden(_link._Ways):
     """
 
     role = "overlap"
-    params = ([*_link.WAYS.values(), _link.BOTH], _transfer.HOSTS, [16 * 2**20, 64 * 2**20])
+    params = ([*_link.WAYS.values(), _link.BOTH], _routes.HOSTS, [16 * 2**20, 64 * 2**20])
 
     def samples_for(self, direction, memory, nbytes):
         return _timing.SAMPLES

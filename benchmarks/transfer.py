@@ -26,7 +26,6 @@ ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned
 # driver or another user of the link now and then holds up
 LARGE_SAMPLE_SECONDS = 0.01
 READS = 50  # of a result before anybody waited
-HOSTS = list(_routes.HOSTS)
 IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
 
 
@@ -99,12 +98,12 @@ class _Every(_Asynchronous):
 
 class HostToDevice(_Every):
     direction = _routes.HOST_TO_DEVICE
-    params = (_routes.expressions(_routes.TRANSFER, direction), list(_routes.ANY_HOST), _moving.DTYPES, _moving.SIZES)
+    params = (_routes.expressions(_routes.TRANSFER, direction), _routes.ANY_HOST, _moving.DTYPES, _moving.SIZES)
 
 
 class DeviceToHost(_Every):
     direction = _routes.DEVICE_TO_HOST
-    params = (_routes.expressions(_routes.TRANSFER, direction), HOSTS, _moving.DTYPES, _moving.SIZES)
+    params = (_routes.expressions(_routes.TRANSFER, direction), _routes.HOSTS, _moving.DTYPES, _moving.SIZES)
 
 
 class _Float(_Transfer):
@@ -124,7 +123,7 @@ class _ToDevice(_Float, _Asynchronous):
 
 
 def _to_device(family, sizes):
-    return _routes.expressions(family, _routes.HOST_TO_DEVICE), HOSTS, sizes
+    return _routes.expressions(family, _routes.HOST_TO_DEVICE), _routes.HOSTS, sizes
 
 
 class Casting(_ToDevice):
@@ -199,7 +198,7 @@ class ReadTooEarly(_Float):
     role = "read too early"
     title = "garbage, where the result is read before a wait"
     direction = _routes.DEVICE_TO_HOST
-    params = (["h.copy_(t, non_blocking=True)"], HOSTS, [_moving.EACH, 64 * 2**20])
+    params = (["h.copy_(t, non_blocking=True)"], _routes.HOSTS, [_moving.EACH, 64 * 2**20])
 
     def track_garbage(self, route, memory, nbytes):
         """% of READS results whose last number had not arrived."""
