@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import warnings
+from functools import partial
 from multiprocessing import util
 from pathlib import Path
 
@@ -177,8 +178,8 @@ def _twice(convert):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            convert()
-            result = convert()  # a second time, for what warns once a process
+            result = convert()
+            result = convert()  # a second time, for what warns once a process, while the first is there
         except Exception as error:
             return None, type(error).__name__
     return result, [routes.Does.WORKS, routes.Does.WARNS, routes.Does.WARNS_EACH_TIME][len(caught)]
@@ -190,7 +191,8 @@ def outcome(expression, direction, kind):
     Where it converts, followed by the source's dtype and whether the result shares its memory.
     """
     route, source, names = _case(expression, direction, kind)
-    result, warned = _twice(lambda: semantics.result_of(route, names))
+    # no lambda: it would keep the names, and torch 1.13 aborts where a result of DLPack is the last owner of the array
+    result, warned = _twice(partial(semantics.result_of, route, names))
     if result is None or source is None:
         return [warned]
     lost = _lost(route, source, result)
