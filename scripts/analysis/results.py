@@ -256,11 +256,11 @@ def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
     """The results that a machine's pages are about, and the toolchains of the others: pages show the releases along a
     history, the run that was made for its own sake most recently, the one before it, and what has no run record."""
     runs = {path: files.read_records(path) for path in _paths(results, machine)}
-    two = newest(runs)[:2]
+    two, along = newest(runs)[:2], ledger.tagged()
     others = {
         path: records[-1].toolchain.tag
         for path, records in runs.items()
-        if records and path not in two and records[-1].toolchain.tag not in ledger.tagged()
+        if records and path not in two and records[-1].toolchain.tag not in along
     }
     return [path for path in runs if path not in others], list(others.values())
 

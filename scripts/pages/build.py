@@ -70,12 +70,12 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
     histories = {each.machine: each.histories for each in built if each.histories}
     history_page.write_feed(output, [*chain(*histories.values())])
-    changes = history.over_machines(histories)
+    changes, links = history.over_machines(histories), []
     if changes.empty:  # no two have a route in common
         name_histories(output, list(histories))
     else:
         write_into(output / HISTORY, history_page.page_over_machines(list(histories), changes))
-    links = [] if changes.empty else [("Changes by release, all machines", f"{HISTORY}/")]
+        links = [("Changes by release, all machines", f"{HISTORY}/")]
     write_into(output, index_of([each.pages[0][0] for each in built], links))
 
 
