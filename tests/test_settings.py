@@ -9,7 +9,7 @@ from analysis import findings
 from analysis.cells import cells_of
 from analysis.choices import choices, known_of
 from analysis.results import load
-from conftest import run
+from conftest import possible, run
 from pages import advice, families, show, tables
 from resultfiles import KIB, MIB, Bench, around
 from test_report_transfers import lines_of
@@ -25,10 +25,8 @@ SIZE = settings.USUAL
 
 
 def needed(text):
-    try:
+    with possible():
         environment.require(text)
-    except NotImplementedError as reason:
-        pytest.skip(str(reason))
 
 
 # Entries ------------------------------------------------------------------------------------------------------------
