@@ -2,10 +2,12 @@
 
 import itertools
 import random
-from dataclasses import replace
+import shlex
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from urllib.parse import urlencode
 
+import advise
 import made_up
 import pytest
 import resultfiles
@@ -119,11 +121,15 @@ MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
 
 def address(page, case):
     """Where the page has the answer to a case."""
-    options = {"from": case.source, "to": case.target, "nbytes": case.total, "dtype": case.dtype}
+    options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
     options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
     options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
     options |= {name: str(bool(getattr(case, name))).lower() for name in ("grad", "batch", "enqueue")}
     return f"{(page / 'index.html').as_uri()}#{urlencode(options)}"
+
+
+def title(case, known):
+    return words.case_title(case, words.threads_of(case, known))
 
 
 def rows_of(case, known):
@@ -133,7 +139,7 @@ def rows_of(case, known):
 
 
 def test_it_shows_the_rows_that_advise_has(page, known, browser):
-    """A hundred random cases, and every need: route by route, in the same order and words."""
+    """A hundred random cases: route by route, in the same order and words; and with what asks for the same there."""
     asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     asked = random.Random(1).sample(asked, min(100, len(asked)))
     assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
@@ -141,7 +147,9 @@ def test_it_shows_the_rows_that_advise_has(page, known, browser):
         browser.goto(address(page, case))
         lines, first = rows_of(case, known)
         chosen = browser.locator("#choose .chosen")
-        chosen.locator("h3", has_text=show.size(case.total)).wait_for()
+        chosen.locator("h3", has_text=title(case, known)).wait_for()
+        asked = vars(advise.arguments(shlex.split(browser.locator("#choose .command").inner_text())[2:]))
+        assert {**asdict(case), "threads": case.threads.replace("all", "")}.items() <= asked.items()
         assert chosen.locator("ol li").all_inner_texts() == lines, case
         assert chosen.locator("pre").inner_text() == words.snippet(case, first, known)
     assert browser.complaints == []
@@ -152,10 +160,10 @@ def test_between_measured_sizes_it_shows_both(page, known, browser):
     case = Case("numpy", "torch", 3 * 2**20, memory="copy")
     browser.goto(address(page, case))
     shown = browser.locator("#choose .chosen")
-    assert shown.locator("h3").all_inner_texts() == ["1 MiB", "16 MiB"]
-    assert "3 MiB" in shown.inner_text()
-    for place, size in enumerate((2**20, 16 * 2**20)):
-        lines, _ = rows_of(replace(case, nbytes=size), known)
+    assert shown.locator("p").first.inner_text() == "3 MiB was not measured. Shown: 1 MiB and 16 MiB."
+    for place, near in enumerate(replace(case, nbytes=size) for size in (2**20, 16 * 2**20)):
+        assert shown.locator("h3").nth(place).inner_text() == title(near, known)
+        lines, _ = rows_of(near, known)
         assert shown.locator("ol").nth(place).locator("li").all_inner_texts() == lines
 
 
@@ -167,16 +175,18 @@ def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
     made = build(resultfiles.write(tmp_path / "r", [made_up.host(), lists]), tmp_path / "out")
     case = Case("numpy", "torch", 2**14 + 2**4, memory="copy", layout="uneven", batch=64)
     browser.goto(address(made, case))
-    assert browser.locator("#choose .chosen h3").inner_text() == show.size(case.total) == "1.001 MiB"
+    heading = browser.locator("#choose .chosen h3")
+    assert "64 arrays of 16.02 KiB each of uneven float32" in heading.inner_text()
     offered = browser.locator("#sizes option").evaluate_all("options => options.map((option) => option.value)")
-    assert offered == ["1025KiB", "28673KiB"]
+    assert offered == ["16400B", "458768B"]
     browser.locator("#choose input[name=nbytes]").fill(offered[1])
-    assert browser.locator("#choose .chosen h3").inner_text() == "28 MiB"
+    assert "64 arrays of 448 KiB each" in heading.inner_text()
 
 
 def test_by_keyboard_alone(page, browser):
     browser.goto((page / "index.html").as_uri())
-    assert browser.locator("#choose .chosen h3").inner_text() == "1 MiB"
+    heading = browser.locator("#choose .chosen h3")
+    assert heading.inner_text().startswith("From numpy to torch, 1 MiB of float32")
     browser.locator("#choose select[name=from]").focus()
     for wanted in ("from", "to", "nbytes"):
         assert browser.evaluate("document.activeElement.name") == wanted
@@ -184,7 +194,7 @@ def test_by_keyboard_alone(page, browser):
             browser.keyboard.press("Tab")
     browser.keyboard.press("ControlOrMeta+a")
     browser.keyboard.type("16MiB")
-    assert browser.locator("#choose .chosen h3").inner_text() == "16 MiB" and "nbytes=16MiB" in browser.url
+    assert "16 MiB" in heading.inner_text() and "nbytes=16MiB" in browser.url
     browser.locator("#choose input[name=nbytes]").fill("3 bananas")
     assert "3MiB" in browser.locator("#choose .chosen").inner_text()
     browser.locator("#choose input[name=nbytes]").fill("1MiB")
@@ -211,6 +221,33 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path, browser
     browser.goto((host / "index.html").as_uri())
     cuda = browser.locator("#choose select[name=to] option[value=cuda]")
     assert cuda.is_disabled() and cuda.inner_text() == "cuda: not measured"
+
+
+def test_whatever_is_chosen_has_an_answer(pages, browser):
+    """By those who click around; and what follows from the last choice is adapted to it, not what comes before."""
+    browser.goto((pages.rich / "index.html").as_uri())
+    browser.locator("#choose details summary").click()
+    chance = random.Random(1)
+    for _ in range(150):
+        field = chance.choice(browser.locator("#choose :is(select, input[type=checkbox]):visible").all())
+        if field.get_attribute("type") == "checkbox":
+            field.click()
+        else:
+            options = field.locator("option:enabled").evaluate_all("options => options.map((option) => option.value)")
+            chosen = chance.choice(options)
+            field.select_option(chosen)
+            assert field.input_value() == chosen
+        assert browser.locator("#choose .chosen ol li").count() > 0, browser.url
+    assert browser.complaints == []
+
+
+def test_a_link_says_which_dtype(pages, browser):
+    """Also where that was measured with one thread alone, or only as a copy."""
+    for dtype, goal, threads in (("float64", "float32", "1"), ("int64", "same", "1"), ("float32", "same", "all")):
+        options = f"from=numpy&to=torch&nbytes=1MiB&dtype={dtype}&to-dtype={goal}"
+        browser.goto(f"{(pages.rich / 'index.html').as_uri()}#{options}")
+        fields = [browser.locator(f"#choose select[name={name}]") for name in ("dtype", "to-dtype", "threads")]
+        assert [field.input_value() for field in fields] == [dtype, goal, threads]
 
 
 def test_without_javascript_the_page_is_what_it_was(page, opened):

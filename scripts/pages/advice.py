@@ -43,7 +43,7 @@ WIDE = 1.5  # highest / lowest process from which a time comes with its range
 CLEAR = 1.25  # by this one process each is enough: in nine cells of ten two runs differ by 3 % (docs/accuracy.md)
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
 SHOWN = 5  # routes of an answer
-FORM = ("need", "nbytes", "route", "kind", "cost", "code", "notes")  # columns that the form has
+FORM = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")  # columns that the form has
 
 
 @dataclass(frozen=True)
@@ -327,14 +327,22 @@ def about(contract: Route) -> str:
 def embedded(known: Known) -> str:
     """JSON that may stand in a script element: the columns FORM of the rows, each as places in a list of its values.
 
-    code: to paste, of the route to take.
+    nbytes   of the source; of several, of each
+    command  that asks scripts/advise.py for the same with NBYTES
+    title    of the case, and code to paste, where the row is of the route to take
     """
     rows = priced(known.rows)  # who chooses pinned memory has it
     each = list(rows.itertuples())
+    cases = [case_of(row) for row in each]
     contracts = rows.drop_duplicates(["need", "route"]).set_index(["need", "route"])["contract"].map(about)
+    commands = {need: said("case", "command", case=case, known=known) for need, case in zip(rows["need"], cases)}
+    titles = [case_title(case, threads_of(case, known)) for case in cases]
     rows = rows.assign(
+        nbytes=[case.nbytes for case in cases],
+        command=rows["need"].map(commands),
+        title=[title if row.kind == BEST else "" for title, row in zip(titles, each)],
         cost=[said("case", "cost", route=row, count=1) for row in each],
-        code=[snippet(case_of(row), row, known) if row.kind == BEST else "" for row in each],
+        code=[snippet(case, row, known) if row.kind == BEST else "" for case, row in zip(cases, each)],
         notes=list(contracts.loc[[(row.need, row.route) for row in each]]),
     )
     packed = {name: pd.factorize(rows[name]) for name in FORM}

@@ -14,6 +14,23 @@
     memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", grad: false, batch: false, enqueue: false,
   };
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
+  /* Of each field the values with which it asks for a need. A field offers those that go with the fields above it. */
+  const FIELDS = {
+    from: (need) => waysOf(need).map(([source]) => source),
+    to: (need) => waysOf(need).filter(([source]) => source === at("from").value).map(([, target]) => target),
+    dtype: (need) => [need.dtype],
+    "to-dtype": (need) => [need.goal || "same"],
+    layout: (need) => [need.layout],
+    memory: (need) => Object.keys(MEMORIES).filter((name) => MEMORIES[name].includes(need.memory)),
+    batch: (need) => [need.batch],
+    grad: (need) => [need.grad],
+    enqueue: (need) => [need.enqueue],
+    threads: (need) => [need.threads || at("threads").value],
+    source: (need) => [need.host || at("source").value],
+  };
+  const waysOf = (need) =>
+    Object.keys(known.ways).filter((pair) => known.ways[pair][0] === need.direction && known.ways[pair][1] === need.array).map((pair) => pair.split(" "));
+  const UNMEASURED = "not measured";
   const GOOD = ["best", "tie", "slower", "undecided"]; // kinds of rows that may be taken
   const UNITS = { "": 1, k: 1e3, m: 1e6, g: 1e9, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30 };
 
@@ -22,8 +39,7 @@
     node.append(...parts);
     return node;
   };
-  const chosen = () =>
-    Object.fromEntries(Object.entries(USUAL).map(([name, usual]) => [name, typeof usual === "boolean" ? at(name).checked : at(name).value.trim()]));
+  const read = (field) => (field.type === "checkbox" ? field.checked : field.value.trim());
 
   function bytesOf(text) {
     const found = text.match(/^\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*$/i);
@@ -37,76 +53,60 @@
     return `${Number((nbytes / 1024 ** power).toPrecision(exact ? 15 : 4))} ${["B", "KiB", "MiB", "GiB"][power]}`;
   }
 
-  /* The needs that are chosen; ``but`` leaves out a field of the form. */
-  function needed(text, but = "") {
-    const [direction, array] = known.ways[`${text.from} ${text.to}`] ?? [];
-    const { dtype, layout, grad, batch, enqueue } = text;
-    const wanted = { direction, array, dtype, goal: text["to-dtype"].replace("same", ""), layout, grad, batch, enqueue };
-    delete wanted[but];
-    const fits = (need) => ["", text.source].includes(need.host) && ["", text.threads].includes(need.threads) && Object.entries(wanted).every(([name, value]) => need[name] === value);
-    const found = needs.filter(fits);
-    if (but === "memory") return found;
-    const memory = MEMORIES[text.memory].find((each) => found.some((need) => need.memory === each));
-    return found.filter((need) => need.memory === memory);
-  }
-
-  /* Of each field the values that go with the others, so that something can be shown; what was chosen stays where it can. */
-  function adapt() {
-    const offer = (name, values) => {
-      const select = at(name);
-      for (const option of select.options) option.hidden = option.disabled = !values.has(option.value);
-      if (!values.has(select.value) && values.size) [select.value] = values;
-    };
-    const ends = Object.keys(known.ways).filter((pair) => needs.some((need) => need.direction === known.ways[pair][0] && need.array === known.ways[pair][1]));
-    if (!ends.includes(`${at("from").value} ${at("to").value}`)) at("to").value = (ends.find((pair) => pair.startsWith(`${at("from").value} `)) ?? ends[0]).split(" ")[1];
-    for (const option of root.querySelectorAll("option[value=cuda]"))
-      if (!ends.some((pair) => pair.includes("cuda"))) {
-        option.disabled = true;
-        option.textContent = "cuda: not measured";
+  /* The needs that are chosen. What a field has and does not offer becomes the first that it offers. */
+  function needed() {
+    let found = needs;
+    for (const [name, values] of Object.entries(FIELDS)) {
+      const [field, there] = [at(name), new Set(found.flatMap(values))];
+      if (field.type === "checkbox") {
+        if (!there.has(field.checked)) field.checked = !field.checked;
+        field.closest("label").hidden = there.size < 2;
+      } else {
+        for (const option of field.options) {
+          option.disabled = !there.has(option.value);
+          option.hidden = option.disabled && !option.text.includes(UNMEASURED);
+        }
+        if (!there.has(field.value)) field.value = [...field.options].find((option) => !option.disabled).value;
       }
-    for (const [field, name] of [["dtype", "dtype"], ["goal", "to-dtype"], ["layout", "layout"]])
-      offer(name, new Set(needed(chosen(), field).map((need) => need[field] || "same")));
-    const memories = needed(chosen(), "memory").map((need) => need.memory);
-    offer("memory", new Set(Object.keys(MEMORIES).filter((name) => MEMORIES[name].some((memory) => memories.includes(memory)))));
-    for (const name of ["grad", "batch", "enqueue"]) {
-      const may = needed({ ...chosen(), [name]: !at(name).checked }).length > 0;
-      at(name).disabled = !may && !at(name).checked;
-      at(name).closest("label").hidden = at(name).disabled;
+      found = found.filter((need) => values(need).includes(read(field)));
     }
     const device = [at("from").value, at("to").value].includes("cuda");
     at("source").closest("label").hidden = !device;
     at("threads").closest("label").hidden = device;
-    document.getElementById("sizes").replaceChildren(...sizes(needed(chosen())).map((size) => new Option(sizeOf(size, true).replace(" ", ""))));
+    const memory = MEMORIES[at("memory").value].find((each) => found.some((need) => need.memory === each));
+    return found.filter((need) => need.memory === memory);
   }
 
   const sizes = (wanted) =>
     [...new Set(rows.filter((row) => wanted.includes(row.need) && GOOD.includes(row.kind)).map((row) => row.nbytes))].sort((one, other) => one - other);
 
   function update(remember = true) {
-    const text = chosen();
-    const [wanted, nbytes] = [needed(text), bytesOf(text.nbytes)];
+    const [wanted, nbytes] = [needed(), bytesOf(at("nbytes").value)];
     const all = sizes(wanted);
+    document.getElementById("sizes").replaceChildren(...all.map((size) => new Option(sizeOf(size, true).replace(" ", ""))));
     const near = all.includes(nbytes) ? [nbytes] : [all.filter((size) => size < nbytes).at(-1), all.find((size) => size > nbytes)].filter(Boolean);
     const parts = [];
-    if (!all.length) parts.push(fact("p", "Nothing was measured for this choice."));
-    else if (!near.length) parts.push(fact("p", `Write the size in bytes, such as 4096, 3MiB or 3MB.`));
+    if (!near.length) parts.push(fact("p", `Write the size in bytes, such as 4096, 3MiB or 3MB.`));
     else if (near[0] !== nbytes) parts.push(fact("p", `${sizeOf(nbytes)} was not measured. Shown: ${near.map(sizeOf).join(" and ")}.`));
-    for (const size of near) parts.push(...answer(rows.filter((row) => wanted.includes(row.need) && row.nbytes === size), size));
+    for (const size of near) parts.push(...answer(rows.filter((row) => wanted.includes(row.need) && row.nbytes === size)));
     root.querySelector(".chosen").replaceChildren(...parts);
-    const changed = Object.entries(text).filter(([name, value]) => value !== USUAL[name] || ["from", "to", "nbytes"].includes(name));
+    const command = rows.find((row) => wanted.includes(row.need)).command;
+    root.querySelector(".command").replaceChildren(command.replace("NBYTES", sizeOf(nbytes || near[0], true).replace(" ", "")));
+    const changed = Object.keys(USUAL).map((name) => [name, read(at(name))]).filter(([name, value]) => value !== USUAL[name] || ["from", "to", "nbytes"].includes(name));
     if (remember) history.replaceState(null, "", `#${new URLSearchParams(changed)}`);
   }
 
   const line = (row) => [fact("code", row.route), `, ${row.cost}`];
   const notesOf = (row) => row.notes.split("\n").filter(Boolean);
 
-  function answer(here, size) {
+  function answer(here) {
     const good = here.filter((row) => GOOD.includes(row.kind));
     const list = fact("ol", ...good.slice(0, known.shown).map((row) => fact("li", ...line(row))));
     const notes = notesOf(good[0]).map((note) => fact("li", fact("code", good[0].route), `: ${note}`));
     for (const [kind, said] of [["condition", "faster on a condition"], ["unsafe", "faster, but not recommended"]])
       notes.push(...here.filter((row) => row.kind === kind).map((row) => fact("li", `${said}: `, ...line(row), ...notesOf(row).slice(0, 1).map((note) => `: ${note}`))));
-    const code = fact("pre", fact("code", here.find((row) => row.code).code));
+    const best = here.find((row) => row.kind === "best");
+    const code = fact("pre", fact("code", best.code));
     code.tabIndex = 0;
     const copy = fact("button", "Copy");
     copy.type = "button";
@@ -118,7 +118,7 @@
     const block = fact("div", copy, code);
     block.className = "paste";
     const rest = good.length - known.shown;
-    return [fact("h3", sizeOf(size)), list, ...(rest > 0 ? [fact("p", `and ${rest} more`)] : []), block, fact("ul", ...notes)];
+    return [fact("h3", best.title), list, ...(rest > 0 ? [fact("p", `and ${rest} more`)] : []), block, fact("ul", ...notes)];
   }
 
   /* The choice of the address, where it holds one. */
@@ -128,21 +128,19 @@
       if (typeof USUAL[name] === "boolean") at(name).checked = String(usual) === "true";
       else if (name in USUAL) at(name).value = usual;
     }
-    adapt();
     update(false);
   }
 
   const fill = (name, values) => at(name).append(...[...new Set(values)].map((value) => new Option(value, value)));
-  for (const name of ["from", "to"]) fill(name, ["numpy", "torch", "cuda"]);
+  for (const name of ["from", "to"]) fill(name, ["numpy", "torch"]);
+  const crosses = needs.some((need) => waysOf(need).flat().includes("cuda"));
+  for (const name of ["from", "to"]) at(name).append(new Option(crosses ? "cuda" : `cuda: ${UNMEASURED}`, "cuda"));
   at("threads").append(...known.threads.map(([value, text]) => new Option(text, value)));
   fill("dtype", needs.map((need) => need.dtype));
   fill("to-dtype", ["same", ...needs.map((need) => need.goal).filter(Boolean)]);
   fill("layout", ["contiguous", ...needs.map((need) => need.layout)]);
   form.onsubmit = (event) => event.preventDefault();
-  form.oninput = () => {
-    adapt();
-    update();
-  };
+  form.oninput = () => update();
   window.addEventListener("hashchange", linked);
   root.hidden = false;
   linked();
