@@ -241,7 +241,8 @@ def _tile(release: Any, row: Any) -> Tile | None:
     about += f"; {row['verdict']} here ({number(row['ratio'])}×)" if changed else ""
     place = sum(max(row["over"], 1 / row["over"]) >= factor for factor in SHADES)
     shade = f"{'s' if row['over'] > 1 else 'f'}{place}" if place else ""
-    return Tile(number(row["over"]) if shade else "1", about, shade, f"#{release.tag}" if changed else "")
+    text = "1" if row["over"] == 1 else number(row["over"])
+    return Tile(text, about, shade, f"#{release.tag}" if changed else "")
 
 
 # --- panels ----------------------------------------------------------------------------------------------------------
