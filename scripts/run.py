@@ -118,7 +118,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
                 print(f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}", flush=True)
         every = len(loaded.timed)
         if noisy := every - int(loaded.timed["quiet"].sum()):
-            print(f" {show.BUSY} upper bound: {noisy} of {every} results have no quiet sample yet", flush=True)
+            print(f" {show.BUSY} upper bound: {noisy} of {every} results have no quiet process yet", flush=True)
         known.clear()
         known.update((key, take.tied) for key, take in takes.items())
 

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import itertools
 import json
 import os
 import re
@@ -319,13 +320,14 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path):
 
 
 @pytest.mark.slow
-def test_committed_results_name_nobody(committed):
-    """Of the committed ones, too: no path, no name, no field that nothing writes; only cells that are no more."""
+def test_committed_results_are_such_that_they_may_be_published(committed):
+    """But for cells and versions that are no more."""
     results = committed / "reports" / "results"
+    described = files.read_json(results / files.BENCHMARKS)
     for machine in filter(os.path.isdir, results.glob("*")):
-        described = files.read_json(results / "benchmarks.json")
-        found = [*submission._of_directory(machine), *submission._of_files(machine, described)]
-        assert {one.what for one in found} <= {"cell"}
+        steps = submission._of_directory(machine), submission._of_files(machine, described)
+        found = [*itertools.chain(*steps, submission._of_figures(machine, results, described))]
+        assert {one.what for one in found} <= {"cell", "version"}, found
 
 
 NOBODYS = ["Linux 6.18.44-fc-v669", "torch.from_numpy(a) / b", "glibc 2.36", "2.13.0+cpu", "t.to('cpu')", "GB/s", "1/2"]

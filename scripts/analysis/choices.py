@@ -270,7 +270,9 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     early = crosses & (needed["method"] == ENQUEUE)
     heeded = needed["contract"].map(lambda contract: replace(contract, hazard="").safe).astype(bool)
     held = needed.assign(enqueue=True, safe=heeded.where(early, needed["safe"]))
-    return pd.concat([needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True)
+    both = pd.concat([needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True)
+    # with several threads, too, what torch does not spread may have been measured: then one thread does not stand for it
+    return both.drop_duplicates([*NEED, "nbytes", "route"], keep="last", ignore_index=True)
 
 
 def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
@@ -394,7 +396,13 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
 
     def cost(row: Any) -> tuple[float, int, str, float]:
-        bound = links.get(row.direction) if row.need.crosses else memcpy if row.threads in ("", ONE_THREAD) else None
+        bound = (
+            links.get(row.direction)
+            if row.need.crosses
+            else memcpy
+            if row.threads in ("", ONE_THREAD) and not row.goal
+            else None
+        )
         what, clock, nbytes = _paid(row.route, row.nbytes, row.need)
         once = estimate(pinning[pinning["method"] == clock], nbytes) if what else {"seconds": 0.0}
         share = bound.share(row) if bound and row.rate > 0 else None

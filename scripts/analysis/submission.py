@@ -19,7 +19,7 @@ from store import files
 from store.records import Conditions, Record, Settings, Toolchain, name_of
 from toolchains import environments, ledger
 
-from benchmarks.contracts import COPY, INTO, Role
+from benchmarks.contracts import COPY, INTO, ONE_THREAD, Role
 
 from .cells import cells_of, limit_of
 from .results import load_files
@@ -29,7 +29,7 @@ from .transfers import too_fast, transfers_of, worst
 # Files of a machine, bytes of all of them, decompressed, runs of a toolchain, findings that are named
 # 26 toolchains in eight rounds and a standard profile take 47 MiB of text
 MOST_FILES, MOST_BYTES, MOST_RUNS, MOST_FINDINGS = 301, 64 * 2**20, 20, 20
-# Share of the timed cells that may have no quiet sample; times memcpy's bandwidth that a copy may have, for noise may
+# Share of the timed cells that may have no quiet process; times memcpy's bandwidth that a copy may have, for noise may
 # slow memcpy, too, and 1.1 is seen; bytes from which on this is asked: below, the call decides
 BUSY_SHARE, BEYOND, FROM = 0.25, 1.5, 4096
 # In JSON a path of a machine; what names a host, an address, a person; an escape of what no terminal shows. Each begins
@@ -163,7 +163,8 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
         cells = cells_of(part)
         limit, moved = limit_of(cells), transfers_of(part, cells)
         plain = cells[(cells["role"] == Role.CONVERSION) & (cells["nbytes"] >= FROM)]
-        copies = plain[plain["memory"].isin((COPY, INTO))]
+        # what several threads copy may be faster than memcpy, which has one
+        copies = plain[plain["memory"].isin((COPY, INTO)) & (plain["threads"] == ONE_THREAD)]
         shares = [(one, share) for one in copies.itertuples() if (share := limit.share(one)) and share > BEYOND]
         fast = filter(None, (too_fast(moved), worst({"memcpy": shares})))
         yield from (Finding(name, one.than, one.worst.cell, (one.cells, one.reads)) for one in fast)

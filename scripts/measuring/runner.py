@@ -633,7 +633,7 @@ def summary_of(record: Record) -> str:
     if record.quiet is not None:
         words += f"; the machine was quiet {record.quiet:.0%} of the time"
     if record.noisy_cells:
-        words += f"; cells without a quiet sample, which are marked: {len(record.noisy_cells)}"
+        words += f"; cells without a quiet process, which are marked: {len(record.noisy_cells)}"
     return words
 
 

@@ -30,7 +30,7 @@ from . import advice, show
 from .show import code, steady
 
 UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
-BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as none is quiet."
+BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as no process was quiet."
 IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
 WORTH = 0.005  # by which processes differ in a count: said from here on
 

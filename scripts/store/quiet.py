@@ -2,8 +2,9 @@
 
 Beside every sample stand speed probes, constant pieces of work (benchmarks/probes.py). Their baseline is the fastest
 level that the machine *holds*. A sample is quiet if all probes beside it are near the baseline of their kind and its
-process had a processor throughout. Estimates rest on quiet samples; a cell that has none says so everywhere. Near is
-not at: the same probes take out what is left of the clock's changes, process by process (speed correction).
+process had a processor throughout. A process is quiet if LEAST of its samples are. Estimates rest on the quiet samples
+of quiet processes; a cell without such a process says so everywhere. Near is not at: the same probes take out what is
+left of the clock's changes, process by process (speed correction).
 
 Needs numpy alone: it runs beside whatever torch is measured.
 """
