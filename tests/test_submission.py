@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import itertools
 import json
 import os
 import re

@@ -271,7 +271,7 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     heeded = needed["contract"].map(lambda contract: replace(contract, hazard="").safe).astype(bool)
     held = needed.assign(enqueue=True, safe=heeded.where(early, needed["safe"]))
     both = pd.concat([needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True)
-    # with several threads, too, what torch does not spread may have been measured: then one thread does not stand for it
+    # what torch does not spread may have been measured with several threads, too: then one does not stand for them
     return both.drop_duplicates([*NEED, "nbytes", "route"], keep="last", ignore_index=True)
 
 

@@ -104,11 +104,9 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
         alone=_faster_alone(of_one, alone) if alone is not None else {},
         measured=of_one["nbytes"].unique(),
         faster=faster.drop_duplicates("route").sort_index(),
-        # of routes that cost as good as the largest factor the catalogue's first, at its largest size
-        slowest=min(
-            slow[slow["ratio"] * ALIKE >= slow["ratio"].max()].itertuples(),
-            key=lambda row: (row.order, -row.nbytes),
-            default=None,
+        # routes that cost as good as the largest factor: the catalogue's first of them, at its largest size, is named
+        slowest=slow[slow["ratio"] * ALIKE >= slow["ratio"].max()].sort_values(
+            ["order", "nbytes"], ascending=[True, False]
         ),
         why_unsafe=why_unsafe,
     )
