@@ -50,7 +50,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.option("--dtype DTYPE", "dtype of the source, such as bfloat16 or int64", default="float32")
     about = "dtype of the result, such as float32 (default: dtype of the source)"
     parser.option("--to-dtype DTYPE", about, dest="goal", default="")
-    about = "layout of the source: contiguous, strided, transposed, fortran, 'power of two', 0-d or 5-d"
+    about = (
+        "layout of the source: contiguous, strided, transposed, fortran, 'power of two', 0-d or 5-d (docs/glossary.md)"
+    )
     parser.option("--layout LAYOUT", about, default=CONTIGUOUS)
     memory = parser.add_mutually_exclusive_group()
     wanted: dict[str, Any] = {"dest": "memory", "action": "store_const", "default": ""}

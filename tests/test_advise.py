@@ -208,7 +208,7 @@ def test_an_upper_bound_is_marked(known):
 def test_grad_crosses_a_link(known, ends, route):
     """Autograd records a transfer between tensors, by its contract."""
     case = Case(*ends, 64 * MIB, grad=True)
-    with pytest.raises(UserError, match="requires"):
+    with pytest.raises(UserError, match="--grad: every such route .* refuses it; leave it out"):
         answer(case, known)
     promise = {"inputs": {"requires grad": "works, and the result requires grad"}}
     contracts = [replace(c, **promise) if c.expression == route else c for c in known.rows["contract"]]
@@ -269,14 +269,20 @@ def test_code_runs_as_it_is(known, case):
             assert shares == (candidate.memory == "alias")
 
 
-@pytest.mark.parametrize("layout", ["transposed", "power of two"])
-def test_code_has_the_shape_that_was_measured(known, layout):
-    sources = pytest.importorskip("benchmarks.sources")
+@pytest.mark.parametrize("layout", ["strided", "transposed", "fortran", "power of two", "5-d"])
+@pytest.mark.parametrize("ends", [("numpy", "torch"), ("torch", "numpy")])
+def test_code_has_the_layout_that_was_measured(known, ends, layout):
+    torch, sources = pytest.importorskip("torch"), pytest.importorskip("benchmarks.sources")
+    (best,) = answer(Case(*ends, MIB), known).ranked[:1]
     for nbytes in (4 * KIB, MIB, 16 * MIB):
-        case = copy_of(nbytes, layout=layout)
-        code = page.snippet(case, answer(copy_of(nbytes), known).ranked[0], known)
-        shape = sources.laid_out("float32", nbytes, layout).T.shape
-        assert f"a = np.ones({shape}, dtype=np.float32).T  # yours" in code
+        (line,) = (
+            each
+            for each in page.snippet(Case(*ends, nbytes, layout=layout), best, known).split("\n")
+            if "yours" in each
+        )
+        exec(line, names := {"np": pytest.importorskip("numpy"), "torch": torch})
+        made, measured = torch.as_tensor(names[line[0]]), torch.from_numpy(sources.laid_out("float32", nbytes, layout))
+        assert (made.shape, made.stride()) == (measured.shape, measured.stride())
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -292,6 +298,7 @@ ERRORS = [
     ((*USUAL, "--own", "--share"), "not allowed with argument"),
     ((*DEVICE, "--share"), "no route host→device that shares memory was measured"),
     ((*USUAL, "--dtype", "float8_e4m3fn"), "--dtype float8_e4m3fn: not timed numpy→torch; there are float32, float16"),
+    ((*USUAL, "--dtype", "bfloat16"), "NumPy has no such dtype; for such a tensor use --to-dtype bfloat16"),
     (
         (*USUAL, "--dtype", "float64", "--to-dtype", "int8"),
         "--to-dtype int8: not measured numpy→torch; there are float32",

@@ -695,6 +695,8 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
         raise UserError(f"--from {case.source} --to {case.target}: name two different ones")
     if case.grad and case.source == NUMPY:
         raise UserError("--grad: arrays require no grad, leave it out")
+    if (case.source, case.dtype) == (NUMPY, "bfloat16"):
+        raise UserError("--dtype bfloat16: NumPy has no such dtype; for such a tensor use --to-dtype bfloat16")
     if case.goal == case.dtype:
         raise UserError(f"--to-dtype {case.goal}: the source has it, leave it out")
     direction, array = WAYS[case.source, case.target]
@@ -745,6 +747,8 @@ def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
         casts = known.rows[(known.rows["direction"] == direction) & (known.rows["dtype"] == case.dtype)]
         goals = " or ".join(f"--to-dtype {goal}" for goal in sorted({*casts["goal"]} - {""})) or "--to-dtype"
         return f"--dtype {case.dtype}: every route {direction} refuses it; add {goals}"
+    if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
+        return f"--grad: every such route {direction} refuses it; leave it out, and detach first"
     wanted = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}.get(case.memory, "")
     grad = " and takes a tensor that requires grad" if case.grad else ""
     what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"

@@ -225,6 +225,8 @@ def why_unsafe(contract: Route) -> str:
 def promises(contract: Route) -> Iterator[str]:
     """What somebody who takes the route is to know."""
     yield from filter(None, (contract.hazard, contract.caution))
+    if "strided" in contract.copies:
+        yield "shares the memory of a contiguous source"
     if contract.needs:
         yield f"needs {show.join(contract.needs.split())}"
 
