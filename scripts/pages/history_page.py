@@ -291,7 +291,8 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: M
                 ax.set_ylabel("time" if what == TIME else "instr.", fontsize=FONT)
                 ax.tick_params(labelbottom=what == shown[-1])
                 if what == shown[0]:
-                    label = show.short(route["route"].iloc[0], LETTERS)
+                    first = route.iloc[0]
+                    label = show.short(", ".join(filter(None, (first["route"], grad_of(first)))), LETTERS)
                     ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
         span = f"{history.releases[0].name} to {history.releases[-1].version}"
         description = f"{len(routes)} route{'s' * (len(routes) > 1)}, {span}."
