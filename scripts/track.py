@@ -111,8 +111,10 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         raise
     for tag, reason in failed.items():
         print(line(f"{tag} has no results: {reason}"))
-    # a new release that is not for this Python is done with, or every week would try it again
-    lasting = chosen.new and all(reason.startswith(environments.NO_WHEEL) for reason in failed.values())
+    # a new release that is not for this Python is done with, or every week would try it again; not one of which the
+    # reason ends with what is wrong with the index
+    known = (reason.startswith(environments.NO_WHEEL) and not reason.endswith(")") for reason in failed.values())
+    lasting = chosen.new and all(known)
     if failed and not lasting:
         print(f"python scripts/track.py {again} tries those again")
         return 2

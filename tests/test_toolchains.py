@@ -291,6 +291,12 @@ def test_a_lock_that_is_held_for_too_long_is_said(tmp_path):
             "No matching distribution found for torch===2.6.0 (the package index did not answer)",
         ),
         (
+            "ERROR: Could not find a version that satisfies the requirement torch===2.6.0 (from versions: none)\n"
+            "ERROR: No matching distribution found for torch===2.6.0\n",
+            "No matching distribution found for torch===2.6.0 "
+            "(the package index has none for this Python, or did not answer)",
+        ),
+        (
             "INFO: pip is looking at multiple versions\n\nThe conflict is caused by:\n"
             "    The user requested torch===2.15.0\n"
             "    The user requested (constraint) torch<=2.14.1\n\nERROR: Cannot install torch===2.15.0 because these "

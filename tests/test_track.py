@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from unittest.mock import Mock
 
 import pytest
 import report
@@ -139,6 +140,16 @@ def test_failure_stops_no_other_and_buries_no_older_results(project):
     assert "ImportError: libcudart " in said and "torch-2.0.1 failed: " in said
     assert [figures(project, tag) for tag in ("torch-2.1.0", "torch-2.0.1")] == before
     assert rounds(project, "torch-2.0.0") == [0, 0], "those of the last history, and no older ones"
+
+
+@pytest.mark.parametrize(("index", "kept"), [("", False), (" (the package index did not answer)", True)])
+def test_a_new_release_is_done_with_where_the_index_says_that_it_has_no_wheel(monkeypatch, tmp_path, index, kept):
+    failed = {f"torch-{WITHOUT_WHEEL}": f"No matching distribution found for torch==={WITHOUT_WHEEL}{index}"}
+    monkeypatch.setattr(track, "begun", lambda *_, keep: Mock(left=[], measure=lambda: failed))
+    journal, plan = Journal(tmp_path / "new"), runner.Plan("box", "tracking", "", 1)
+    journal.save(plan)
+    assert track.track(Mock(new=True), journal, plan) == 2
+    assert bool(journal.plan()) == kept
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,8 @@ def reason(output: str) -> str:
         text += f" (the package index answered {''.join(answered[0])})"
     elif "Retrying" in output or "Could not fetch URL" in output:
         text += " (the package index did not answer)"
+    elif "(from versions: none)" in output:  # all that pip says of a silent index that it asks only once
+        text += " (the package index has none for this Python, or did not answer)"
     elif text.startswith(NO_WHEEL) and "Fetched page" in output and "Found link" not in output:
         text += " (the package index lists no release: does it ask for a login?)"
     held = dict.fromkeys(re.findall(r"The user requested \(constraint\) (\S+)", output))
