@@ -30,6 +30,7 @@ import cli
 import report
 from cli import RESULTS, ROOT, Parser, UserError, line
 from measuring.engine import check_asv, keep, this_command
+from measuring.machine import check_machine
 from measuring.profiles import add_options, asked_for
 from measuring.runner import Journal, Plan, begun, coarse_to_fine, due_plan, held, plan_of
 from toolchains import environments, ledger, selection
@@ -57,20 +58,24 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     return chosen
 
 
+def update() -> list[ledger.Toolchain]:
+    """Add new releases to releases.json, and say which."""
+    added = selection.update()
+    for toolchain in added:
+        print(f"{toolchain.tag} is new: {toolchain.date}")
+    if not added:
+        print(f"no new releases since the last ones in {ledger.RELEASES.name}")
+    return added
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
-    added = []
-    if chosen.new or chosen.update:
-        added = selection.update()
-        for toolchain in added:
-            print(f"{toolchain.tag} is new: {toolchain.date}")
-        if not added:
-            print(f"no new releases since the last ones in {ledger.RELEASES.name}")
     if chosen.update:
+        update()
         return 0
     check_asv()
     machine = chosen.machine or environments.machine_name()
-    runs, every = ROOT / ".asv" / "runs" / machine, ledger.tagged()
+    runs = ROOT / ".asv" / "runs" / machine
     with held(runs):
         journal = Journal(runs / ("new" if chosen.new else "track"))
         fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
@@ -79,10 +84,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             tags = tuple(tag for _, releases in histories for tag in coarse_to_fine([each.tag for each in releases]))
             fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
             return track(chosen, journal, plan_of(journal, chosen, fresh, RELEASES))
-        plan = journal.plan() or due_plan(fresh, added)
+        check_machine(RESULTS / machine)  # before the index is asked: a release is new only once
+        plan = journal.plan() or due_plan(fresh, update())
         if plan is None:
             print(f"nothing is left to measure on {machine}")
             return 0
+        journal.save(plan)
+        every = ledger.tagged()
         releases = [every[tag] for tag in plan.tags if tag not in plan.beside and tag in every]
         code = track(chosen, journal, plan)
     try:

@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ import time
 import pytest
 import report
 from cli import UserError
+from filelock import FileLock
 from measuring import runner
 from measuring.runner import Plan
 from pages import history_page, show
@@ -66,6 +68,10 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
     torch_wheel(project.wheels, "2.4.0")
     torch_wheel(project.wheels, "2.5.0rc1")
+    (lock,) = (project.root / ".asv" / "runs").glob("*.lock")
+    with FileLock(lock):
+        assert "is being measured already" in project.verb("track", "--new", *ROUNDS, code=2).stderr
+    assert releases(project) == RELEASES, "a release is new only once: not before its plan is kept"
     command = ("scripts/track.py", "--new", *ROUNDS, "--keep", "2")  # none is installed ahead
     running = project.start(sys.executable, *command)
     rest = project.stop(running, lambda: re.match(r"torch-2\.4\.0: .*installed", running.stdout.readline()))
@@ -172,6 +178,15 @@ def test_days_are_those_of_the_index(known, tmp_path, asked, days, yanked, added
     assert dates == {version: "2026-12-01" if seen else days[version] for version in added}
     assert ledger._releases().get("seen", {}).get("torch") == seen
     assert ledger.first_seen("torch", "2.4.0") == bool(seen)
+
+
+def test_no_release_is_noted_where_one_package_cannot_be_asked_for(known, tmp_path, asked):
+    indexed(tmp_path / "index", CAME)
+    shutil.rmtree(tmp_path / "index" / "numpy")
+    asked(functools.partial(Quiet, directory=tmp_path / "index"))
+    with pytest.raises(UserError, match="^pip cannot say which releases of numpy there are"):
+        selection.update()
+    assert "2.4.0" not in ledger._releases()["torch"]
 
 
 @pytest.mark.slow

@@ -146,7 +146,7 @@ def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
 def update(today: str = "") -> list[Toolchain]:
     """Add to releases.json what came since its last releases; those, history by history, in order of release."""
     today = today or datetime.now(timezone.utc).date().isoformat()
-    added: list[str] = []
+    found: dict[str, tuple[dict[str, str], list[str]]] = {}
     for package in ledger.PACKAGES:
         versions, places = offered(package)
         fresh = since([toolchain.version for toolchain in ledger.history(package)], versions)
@@ -156,9 +156,10 @@ def update(today: str = "") -> list[Toolchain]:
         if len(days) > 1 == len(set(days.values())):  # so says an index that does not know them
             days = {}
         dated = {version: days.get(version, today) for version in fresh if listed.get(version) != []}
-        ledger.add(package, dated, seen=[version for version in dated if version not in days])
-        added += [f"{package}-{version}" for version in dated]
-    return [toolchain for tag, toolchain in ledger.tagged().items() if tag in added]
+        found[package] = dated, [version for version in dated if version not in days]
+    for package, (dated, seen) in found.items():  # of none where the index fails for one: they are new only once
+        ledger.add(package, dated, seen)
+    return [toolchain for toolchain in ledger.tagged().values() if toolchain.version in found[toolchain.history][0]]
 
 
 # --- what to measure with --------------------------------------------------------------------------------------------
