@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from itertools import combinations
+from unittest.mock import Mock
 
 import cli
 import fleet
 import pytest
 from cli import UserError, put
-from conftest import until
+from conftest import PATH, until
 from measuring import fleet as campaign
 from resultfiles import record
 from tiny import SLOWER_FROM, WITHOUT_WHEEL
@@ -232,22 +234,40 @@ def failed_at_once(made, host, job, text):
     put(made.logs / f"{job}_0_log.err", text)
 
 
-def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capsys, monkeypatch):
+FULL = """
+import cli, errno, os, sys
+def main(_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/scratch")
+sys.argv = ["fleet.py"]
+cli.run(main)
+"""
+
+
+def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capfd, monkeypatch):
     """No Python, a full disk: it would take all attempts while the other node is idle."""
-    failed_at_once(made, "n2", "7_1", "submitit INFO starting\nfleet.py: No space left on device: /scratch\n")
+    monkeypatch.setenv("PYTHONPATH", PATH)
+    with pytest.raises(RuntimeError, match="^exit status 2; "):  # which submitit files as an error
+        campaign.Command([sys.executable, "-c", FULL])()
+    failed_at_once(made, "n2", "7_1", f"submitit INFO starting\n{capfd.readouterr().err}")
     made.submitted = 1
     assert campaign.step(made) and asked and all(without == {"n2"} for _, without in asked)
-    said = capsys.readouterr().out
+    said = capfd.readouterr().out
     assert ": /scratch (log: " in said and "7_1_0_log.err)" in said
     assert "n2" not in said, "nobody asked for hosts"
     failed_at_once(made, "n1", "8", "/bin/sh: python: not found\n")
     assert campaign.step(made) is None, "no node is left"
     assert campaign.ended(made, lambda machine: None) == 2
-    assert "/bin/sh: python: " in capsys.readouterr().out
+    assert "/bin/sh: python: " in capfd.readouterr().out
     (made.logs / "7_1_0_log.err").write_text("slurmstepd: *** JOB 7 ON n2 CANCELLED AT 2026-11-25 ***\n")
     assert list(campaign.broken_hosts(made)) == ["n1"], "somebody ended that job"
     (made.logs / "8_0_result.pkl").write_bytes(pickle.dumps(("success", 0)))
     assert campaign.broken_hosts(made) == {}
+
+
+def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monkeypatch, tmp_path):
+    monkeypatch.setattr(campaign, "ROOT", tmp_path / "node-a" / "suite")
+    monkeypatch.setattr(campaign, "begun", lambda *_, keep: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
+    assert campaign.on_node({"entered": True, "plan": asdict(made.plan), "keep": 1}) == 0
 
 
 def test_the_code_is_frozen(made, asked, tmp_path):
