@@ -23,6 +23,7 @@ from tiny import SLOWER_FROM, WITHOUT_WHEEL
 from toolchains import ledger
 
 TAGS = [f"torch-{number}" for number in range(25)]
+ASK = campaign.ask
 INSTRUCTIONS = "instructions.NumpyToTorch.track_count('torch.from_numpy(a)', 'float32', 4096)"
 
 
@@ -52,7 +53,7 @@ def cluster(monkeypatch, tmp_path):
     """A cluster that takes every job, for an hour or two days."""
     monkeypatch.setattr(campaign, "FLEET", tmp_path / "fleet")
     monkeypatch.setattr(campaign, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(campaign, "ask", lambda command: "1:00:00\n2-00:00:00\n" if command[0] == "sinfo" else "")
+    monkeypatch.setattr(campaign, "ask", lambda command, *_: "1:00:00\n2-00:00:00\n" if command[0] == "sinfo" else "")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +208,21 @@ def asked(made, monkeypatch):
     monkeypatch.setattr(campaign, "coming", lambda made: [])
     monkeypatch.setattr(campaign, "BACK_OFF", 0.0)
     return wanted
+
+
+def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch, capsys):
+    monkeypatch.setattr(campaign, "ask", ASK)
+    monkeypatch.setattr(campaign, "POLL", 0.0)
+    why = "slurm_load_jobs error: Socket timed out on send/recv operation"
+    answers = iter([(1, "", why), (1, "", why), (0, "RUNNING None\n", ""), (1, "", why)])
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, *next(answers)))
+    assert campaign.coming(made) == ["RUNNING None"]
+    monkeypatch.setattr(campaign, "SILENCE", 0.0)
+    monkeypatch.setattr(campaign.Campaign, "freeze", lambda made: None)
+    with pytest.raises(UserError, match=rf"^squeue .*: {why}$"):
+        campaign.measure(made, None)
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first == second and first.endswith(f"{why}; asking again") and last.endswith("fleet.py --resume")
 
 
 def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked, monkeypatch):

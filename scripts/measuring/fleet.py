@@ -65,6 +65,7 @@ ASKED = (2, 5)  # times of either, before somebody should look why it is still m
 GRACE = 60  # seconds before the end of a job's time in which it may end by itself
 REQUEUES = 5  # times that a job may run out of time, and go on
 POLL = 10.0  # seconds between two looks at what there is
+SILENCE = 600.0  # seconds in which Slurm may fail to say what jobs there are: a controller that is busy, or starts anew
 BACK_OFF = 30.0  # seconds before a job is asked for again whose node failed, twice that the next time, and so on
 INSTALL_MINUTES = 1.5  # of a release, where torch comes with CUDA
 ENVIRONMENT_GB = 5  # of the same
@@ -333,7 +334,8 @@ def coming(campaign: Campaign) -> list[str]:
     """A word on each of the campaign's jobs that Slurm has."""
     if not campaign.slurm:
         return []
-    return ask(["squeue", "--noheader", "--array", f"--name={campaign.id}", "--format=%T %r"]).splitlines()
+    command = ["squeue", "--noheader", "--array", f"--name={campaign.id}", "--format=%T %r"]
+    return ask(command, SILENCE).splitlines()
 
 
 def broken_hosts(campaign: Campaign) -> dict[str, str]:
@@ -353,15 +355,21 @@ def broken_hosts(campaign: Campaign) -> dict[str, str]:
     return broken
 
 
-def ask(command: Sequence[str]) -> str:
-    """What one of Slurm's commands prints; UserError where it does not answer."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise UserError("--engine slurm needs Slurm: run this on a login node, or use --engine debug") from None
-    if done.returncode:
-        raise UserError(f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}")
-    return done.stdout
+def ask(command: Sequence[str], silence: float = 0.0) -> str:
+    """What one of Slurm's commands prints; UserError where it fails for longer than so many seconds."""
+    until = time.monotonic() + silence
+    while True:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise UserError("--engine slurm needs Slurm: run this on a login node, or use --engine debug") from None
+        if not done.returncode:
+            return done.stdout
+        why = f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}"
+        if time.monotonic() >= until:
+            raise UserError(why)
+        print(cli.line(f"{why}; asking again"), flush=True)
+        time.sleep(POLL)
 
 
 def minutes_of(limit: str) -> float:
@@ -444,7 +452,7 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
             if far and far != shown:
                 print(cli.line(f"{campaign.machine}: {(shown := far)}"), flush=True)
             time.sleep(POLL if campaign.slurm else 0)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, UserError):
         print("submitted jobs continue; to gather their results, run python scripts/fleet.py --resume")
         raise
     return ended(campaign, build)
