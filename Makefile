@@ -17,6 +17,8 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
+# Where venv finds no pip to put in, as on Debian without python3-venv, it fails and leaves a Python behind
+.DELETE_ON_ERROR:
 .PHONY: bench bench-here test test-fast test-oldest test-newest lint report site benchmarks.json check clean newest-releases
 
 bench: $(VENV)/installed
@@ -80,7 +82,7 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 
 # Of the suite's own requirements all but what is measured and what lints
 .venv-oldest/installed .venv-newest/installed: .venv-%/installed: tests/%.txt requirements.txt tests/requirements.txt
-	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
 	grep -hvE '^(torch|numpy|-r|ruff|mypy)' requirements.txt tests/requirements.txt > $(@D)/rest.txt
 	$(@D)/bin/python -m pip install $(PIP_FLAGS) --upgrade -r tests/$*.txt -r $(@D)/rest.txt
 	@touch $@

@@ -181,6 +181,17 @@ def test_make_targets_exist():
         assert re.search(rf"^(?:[\w-]+ )*{target}\b.*:", makefile, re.MULTILINE), target
 
 
+def test_make_begins_anew_where_an_environment_could_not_be_made(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$2" != venv ] || { mkdir -p $3/bin; ln -s /bin/sh $3/bin/python; exit 1; }\n')
+    python.chmod(0o755)
+    (tmp_path / "requirements.txt").touch()
+    command = ["make", "-f", ROOT / "Makefile", f"PYTHON={python}", ".venv/installed"]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2 and f"{python} -m venv .venv" in done.stdout, done.stderr
+
+
 def test_what_releases_changed(committed):
     page = (committed / "reports" / "history" / HISTORY / "README.md").read_text(encoding="utf-8")
     told = re.findall(r"^- (\[(?:torch|numpy) \d[^\n]*(?:\n  [^\n]+)*)", README, re.MULTILINE)
