@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from cli import put
 from measuring import engine, machine, profiles
 from measuring.machine import Awake
 from measuring.processes import members
@@ -178,6 +179,25 @@ def test_of_what_is_not_known_nothing_is_to_be_changed():
 def test_what_is_to_be_changed(change, quiet, quota, what, advice):
     found = machine.findings(replace(FINE, **change), quiet, quota)
     assert advice in found.pop(what) and not any(found.values())
+
+
+@pytest.mark.parametrize(
+    "files, quota",
+    [
+        ({}, math.inf),
+        ({"cpu.max": "max 100000", "a/b/cpu.max": "400000 100000", "a/cpu.max": "150000 100000"}, 1.5),
+        ({"other/cpu.max": "50000 100000"}, math.inf),
+        ({"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, math.inf),
+        ({"cpu,cpuacct/c/cpu.cfs_quota_us": "50000", "cpu,cpuacct/c/cpu.cfs_period_us": "100000"}, 0.5),
+    ],
+)
+def test_the_least_quota_of_a_process_s_groups_holds(tmp_path, monkeypatch, files, quota):
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "GROUPS_OF_PROCESS", tmp_path / "self")
+    assert machine.quota() == math.inf
+    for name, text in {"../self": "3:cpu,cpuacct:/c\n1:name=systemd:/\n0::/a/b\n", **files}.items():
+        put(tmp_path / "cgroup" / name, text + "\n")
+    assert machine.quota() == quota
 
 
 def test_quiet_is_near_the_fastest_level_that_probes_hold(monkeypatch):

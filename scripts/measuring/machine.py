@@ -184,6 +184,7 @@ class Awake(contextlib.ExitStack):
 # --- is it fit to measure on? -----------------------------------------------------------------------------------------
 
 QUIET_SHARE = 0.9  # of the time: below it a run takes longer, and some cells may stay noisy
+GROUPS, GROUPS_OF_PROCESS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
@@ -199,9 +200,16 @@ def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
 
 
 def quota() -> float:
-    """Processors' worth of time that a container may take; infinite where nothing limits it."""
-    limit, *period = (read("/sys/fs/cgroup/cpu.max") or "max").split()
-    return int(limit) / int(period[0]) if limit.isdigit() and period else math.inf
+    """Processors' worth of time that this process may take: the least that one of its control groups, or a group above
+    one, allows; infinite where nothing limits it."""
+    quotas = [math.inf]
+    for line in read(GROUPS_OF_PROCESS).splitlines():
+        _, controllers, group = line.split(":", 2)  # version 2 names no controllers
+        for above in (Path(group), *Path(group).parents):
+            place = GROUPS / controllers / str(above).lstrip("/")
+            said = " ".join(read(place / f"cpu.{name}") for name in ("max", "cfs_quota_us", "cfs_period_us")).split()
+            quotas += [int(said[0]) / int(said[1])] if said and said[0].isdigit() else []
+    return min(quotas)
 
 
 def findings(known: Conditions, quiet: float, processors: float) -> dict[str, str]:
