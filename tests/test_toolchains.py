@@ -1,11 +1,13 @@
 """Toolchains as commits: the same hash everywhere, whatever else is in the ledger; what is installed, without torch."""
 
+import errno
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import resultfiles
@@ -261,6 +263,14 @@ def test_nobody_removes_what_another_process_installs_or_uses(tmp_path):
     second.communicate()
     environments.clean_up(tmp_path, 0)
     assert not environment.exists()
+
+
+def test_a_disk_without_locks_is_said(tmp_path, monkeypatch):
+    none = OSError(errno.ENOSYS, "Function not implemented")
+    monkeypatch.setattr(environments.fcntl, "flock", Mock(side_effect=none))
+    line = r"^no file can be locked in \.asv/env \(Function not implemented\): make it a link to a directory of a local"
+    with pytest.raises(environments.InstallError, match=line):
+        environments.prepare(tmp_path, LINE[1], 1)
 
 
 def test_a_lock_that_is_held_for_too_long_is_said(tmp_path):

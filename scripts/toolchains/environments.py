@@ -145,6 +145,10 @@ def _locked(environment: Path, alone: bool) -> int | None:
     except BlockingIOError:
         os.close(lock)
         return None
+    except OSError as error:  # such as Lustre's that is mounted without -o flock
+        os.close(lock)
+        why = f"no file can be locked in .asv/env ({error.strerror})"
+        raise InstallError(f"{why}: make it a link to a directory of a local disk") from None
     return lock
 
 
