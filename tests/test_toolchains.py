@@ -331,6 +331,13 @@ def test_a_broken_file_of_machines_is_one_line(tmp_path, text, monkeypatch):
         engine.register("box")
 
 
+def test_who_has_no_home_is_told_and_gets_none_in_the_current_directory(monkeypatch):
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as Python does without HOME and a passwd entry
+    with pytest.raises(UserError, match="^set HOME: "):
+        engine.register("box")
+    assert not Path("~").exists()
+
+
 @pytest.mark.slow
 def test_machines_that_are_registered_at_once_are_all_known(tmp_path):
     code = "import sys\nfrom measuring import engine\nfor k in range(20): engine.register(f'box-{sys.argv[1]}-{k}')"

@@ -62,6 +62,8 @@ def register(name: str) -> None:
     from filelock import FileLock  # comes with asv, by way of virtualenv
 
     path = Path(MachineCollection.get_machine_file_path())
+    if not path.is_absolute():
+        raise util.UserError(f"set HOME: this user has no home directory, where asv keeps {path.name}")
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with FileLock(path.with_name(path.name + ".lock")):  # or one of two would lose its machine
