@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from cli import put
+from cli import UserError, put
 from measuring import engine, machine, profiles
 from measuring.machine import Awake
 from measuring.processes import members
@@ -113,6 +114,28 @@ def test_processes_are_held_to_the_cores_near_the_device(monkeypatch, cores, sai
     (tmp_path / engine.LOG).touch()
     engine.Suite().measure(["^a$"], "box", tmp_path, lambda: None, cores=cores)
     assert [word for word in apart.call_args.args[0] if re.match(r"--cpu-affinity|\d+,", word)] == said
+
+
+@pytest.mark.parametrize("python, path", [(sys.executable, "x"), ("/another/python", None)])
+def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, tmp_path):
+    """Both sides of compare.py --run would measure the same torch."""
+    found = []
+
+    def apart(command, cwd, environment, *more, **options):
+        found.append(environment.get("PYTHONPATH"))
+        return subprocess.CompletedProcess(command, 2, "", "")
+
+    for module in (engine, machine):
+        monkeypatch.setattr(module, "apart", apart)
+    monkeypatch.setenv("PYTHONPATH", "x")
+    (tmp_path / engine.LOG).touch()
+    suite = engine.Suite(tmp_path, Path(python))
+    for ask in (suite.installed, partial(suite.discover, "box")):
+        with pytest.raises(UserError):
+            ask()
+    suite.measure(["a"], "box", tmp_path, lambda: None)
+    machine.run_in(python, "")
+    assert found == [path] * 4
 
 
 def around(cell, *told):

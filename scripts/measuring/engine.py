@@ -49,6 +49,14 @@ def this_command() -> str:
     return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
+def environment_of(python: Path, **variables: str) -> dict[str, str]:
+    """The environment for programs of that Python: ours, and these variables."""
+    inherited = dict(os.environ)
+    if python != Path(sys.executable):
+        inherited.pop("PYTHONPATH", None)  # what is found there belongs to this Python
+    return {**inherited, **variables}
+
+
 def copy_code(source: Path, root: Path) -> None:
     """What a run needs of the checkout or copy ``source``, into ``root``, which is made anew."""
     shutil.rmtree(root, ignore_errors=True)
@@ -93,7 +101,7 @@ class Suite:
 
     def installed(self) -> ledger.Toolchain:
         """What this Python has; UserError where it lacks torch, numpy or the asv that the timing rests on."""
-        done = apart([self.python, "-c", ASK, self.root / "scripts"], self.root)
+        done = apart([self.python, "-c", ASK, self.root / "scripts"], self.root, environment_of(self.python))
         versions, *has = done.stdout.splitlines() or [""]
         check_asv(dict(zip(environments.PINNED, versions.split())))
         if not has:
@@ -107,7 +115,7 @@ class Suite:
         """
         self.results.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as results:
-            variables = {**os.environ, environments.RESULTS_VARIABLE: results}
+            variables = environment_of(self.python, **{environments.RESULTS_VARIABLE: results})
             done = apart(self.asv(machine, ["just-discover"]), self.root, variables)
             if done.returncode:
                 why = last_line(done.stdout + done.stderr, "it printed nothing")
@@ -141,7 +149,7 @@ class Suite:
             environments.RESULTS_VARIABLE: str(place / FILES),
         }
         earlier = len(logged(place))
-        done = apart(command, self.root, {**os.environ, **variables}, meanwhile=advance)
+        done = apart(command, self.root, environment_of(self.python, **variables), meanwhile=advance)
         said = logged(place)[earlier:]
         if gone := [line["skipped"] for line in said if line.get("skipped", "").startswith(GONE)]:
             print(cli.line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True)

@@ -27,7 +27,7 @@ from toolchains import environments
 
 from benchmarks.probes import probe
 
-from .engine import ROOT
+from .engine import ROOT, environment_of
 from .processes import apart, last_line, read, session
 from .profiles import Cells
 
@@ -115,10 +115,7 @@ def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
 
 def run_in(python: str, code: str, seconds: float = math.inf) -> "subprocess.CompletedProcess[str]":
     """Run code in that Python, with the checkout as its argument; see apart."""
-    environment = dict(os.environ)
-    if python != sys.executable:
-        environment.pop("PYTHONPATH", None)  # what is found there belongs to this Python
-    return apart([python, "-c", code, str(ROOT)], ROOT, environment, seconds)
+    return apart([python, "-c", code, str(ROOT)], ROOT, environment_of(Path(python)), seconds)
 
 
 def conditions() -> Conditions:
