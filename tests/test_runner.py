@@ -403,6 +403,25 @@ def test_the_first_that_can_be_measured_is_the_reference(history):
     assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
 
 
+@pytest.mark.parametrize("now", [{NAME: {**pretended.TOY, "version": "v2"}}, {"toy.New": pretended.TOY}])
+def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, history, toy_asv, monkeypatch):
+    """An edit between an interruption and --resume: two versions would be pooled in one figure."""
+    measure = toy_asv.measure
+
+    def interrupted(*given, **more):
+        if toy_asv.calls:
+            raise KeyboardInterrupt
+        measure(*given, **more)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(toy_asv, "measure", interrupted)
+        history(OLD, NEW, rounds=2)
+    toy_asv.benchmarks = now
+    line = r"^benchmarks/ changed since the interrupted run: begin anew without --resume, or remove \S+/run$"
+    with pytest.raises(UserError, match=line):
+        history(OLD, NEW, rounds=2)
+
+
 def test_of_counts_alone_nothing_is_taken_again(history, tmp_path):
     """They do not drift, and one round is all there is."""
     assert history(OLD, NEW, rounds=2, counted=True) == ({}, [OLD, NEW])

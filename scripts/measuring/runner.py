@@ -74,6 +74,10 @@ MORE = 0.5  # of the time that the rounds took: rounds more of what was not quie
 LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
 
 
+class Changed(UserError):
+    """benchmarks/ is not what the rounds so far were taken with: that is wrong with all toolchains."""
+
+
 # --- the journal ------------------------------------------------------------------------------------------------------
 
 
@@ -315,7 +319,7 @@ class Runner:
                 if is_last or place in ended:
                     print(summary_of(self.file(job)), flush=True)
             except LOST as error:
-                if not tag:
+                if not tag or isinstance(error, Changed):
                     raise
                 print(cli.line(f"{tag} failed: {error}"), flush=True)
                 failed[tag] = str(error)
@@ -417,6 +421,11 @@ class Runner:
         if job.round in self.journal.rounds(job.session):
             return False
         session, plan = self.open(job), self.plan
+        now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items()}
+        before = (line for line in self.journal.lines(job.session) if "version" in line)
+        if any(line["version"] != now.get(line["benchmark"]) for line in before):
+            begin = f"begin anew without --resume, or remove {self.journal.directory}"
+            raise Changed(f"benchmarks/ changed since the interrupted run: {begin}")
         if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
             coming = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
             counts = (len({*self.cells_in(each, session.cells)} - {*session.cells.counted}) for each in coming)
