@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import ONLY, RESULTS, Parser, UserError, check_writable, put, share
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, put, share
 from measuring.profiles import PROFILES
 from toolchains import selection
 
@@ -77,7 +77,8 @@ def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     machine = chosen.machine or environments.machine_name()
     plan = runner.Plan(machine, chosen.profile, chosen.only, runner.ROUNDS, command=chosen.command)
-    first, second = runner.measure_sides(targets, plan, again)
+    with runner.held(ROOT / ".asv" / "runs" / machine):
+        first, second = runner.measure_sides(targets, plan, again)
     return str(first), str(second)
 
 

@@ -297,6 +297,15 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
     return collect
 
 
+def test_sides_beside_a_run_of_a_machine(tmp_path, monkeypatch, called):
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "NAMED", 0.1)
+    monkeypatch.setattr(runner, "measure_sides", lambda *arguments: pytest.fail("two at a time"))
+    with runner.held(tmp_path / ".asv" / "runs" / "box"):
+        code, _, line = called(compare, "--run", "installed", "installed", "--machine", "box")
+    assert code == 2 and line.startswith("compare.py: box is being measured already, by process ")
+
+
 def test_both_sides_are_measured_in_turns(collected, tmp_path):
     """No verdict from two processes, but the collection is whole: same cells, pairs, records that belong together."""
     result = collected(["installed", sys.executable], r"'torch\.from_numpy\(a\)'.*, 4096\)", 2)
