@@ -10,6 +10,7 @@ from cli import UserError
 from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
 from resultfiles import KIB, MIB, SUITE
+from store import files
 from store.files import spelled
 
 from benchmarks import busy, routes, transfer
@@ -186,6 +187,16 @@ def test_everything_is_in_a_profile():
     host = {name: spelled(name, made["params"]) for name, made in SUITE.items() if not made["needs_device"]}
     apart = ("instructions.", "settings.")
     assert chosen["full"] == {name: cells for name, cells in host.items() if not name.startswith(apart)}
+
+
+def test_what_a_profile_measures_can_be_read_again(committed):
+    """With three times the processes, for rounds may be more, and what was noisy is measured anew."""
+    results = committed / "reports" / "results"
+    held = [files.content(path) for path in files.result_files(results, suffix=files.MEASUREMENTS)]
+    largest = max(len(text) / text.count(b"\n") for text in held)
+    for title, profile in PROFILES.items():
+        lines = 3 * profiles.cells_of(profile, SUITE, "", title).total(profile.rounds)
+        assert lines < files.LINES and lines * largest < files.MOST, title
 
 
 def test_a_gate_times_what_moves_bytes_and_counts_calls():

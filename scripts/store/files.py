@@ -48,9 +48,9 @@ TAKEN = frozenset(
 ) | {"figures-columns.csv", BENCHMARKS, "toolchains.jsonl"}
 # Of a result, in a machine's directory, beside machine.json; everything else in it is left alone
 FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
-# Bytes of a file, decompressed, and of one object in it; lists and objects in a line of measurements, for an empty one
-# takes twenty times as much memory as text
-MOST, LONGEST_LINE, BRACKETS = 32 * 2**20, 4 * 2**20, 64
+# Bytes of a file, decompressed, four times what the profile full takes, its lines, and bytes of one object in it; lists
+# and objects in a line of measurements, for an empty one takes twenty times as much memory as text
+MOST, LINES, LONGEST_LINE, BRACKETS = 128 * 2**20, 2**18, 4 * 2**20, 64
 ROUNDS, CALLS = 10**5, 10**15  # fewer of a run, and in a sample
 FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
 # What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
@@ -172,6 +172,8 @@ def content(path: Path) -> bytes:
 def texts(path: Path) -> list[bytes]:
     """The JSON texts that a file holds, one, or one a line; ValueError where one is out of all proportion."""
     held = content(path)
+    if held.count(b"\n") > LINES:
+        raise ValueError(f"it holds more than {LINES:,} lines")
     found = [held] if path.suffix == ".json" else held.splitlines()
     for text in found:
         if len(text) > LONGEST_LINE or (path.suffix == ".gz" and text.count(b"[") + text.count(b"{") > BRACKETS):
