@@ -54,8 +54,8 @@ def test_history(project, tmp_path, all_quiet):
     """Interrupted, and gone on with."""
     command = ("--history", "torch", "--keep", "2", "--rounds", "2")
     first_round = interrupted(project, *command)
-    wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x", code=2)
-    line = "track.py: the interrupted run had other options (--history, --only): use --resume alone"
+    wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x", "--again", code=2)
+    line = "track.py: the interrupted run had other options (--history, --only, --again): use --resume alone"
     assert wrong.stderr.strip() == line
     done = project.verb("track", "--resume", *command, code=2)
     text = done.stdout + done.stderr

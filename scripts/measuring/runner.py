@@ -710,8 +710,9 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     check_machine(RESULTS / fresh.machine)
     plan = journal.plan()
     if plan and chosen.resume:
-        asked = {name: (fresh.tags, plan.tags) for name in choosing if getattr(chosen, name)}
+        asked: dict[str, Any] = {name: (fresh.tags, plan.tags) for name in choosing if getattr(chosen, name)}
         asked |= {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
+        asked["again"] = (bool(fresh.beside) or None, bool(plan.beside))
         changed = [f"--{name}" for name, (now, then) in asked.items() if now is not None and now != then]
         if changed:
             raise UserError(f"the interrupted run had other options ({', '.join(changed)}): use --resume alone")
