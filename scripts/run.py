@@ -76,14 +76,15 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     timed, total = len(cells.timed), cells.total(rounds)
     each = f"x {rounds} processes" if total == rounds * timed else f"in {total} processes, up to {rounds} each"
     size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
-    print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(plan, total)}")
+    print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner, total)}")
     runner.measure()
 
 
-def time_of(plan: Plan, processes: int) -> str:
+def time_of(runner: Runner, processes: int) -> str:
     """How long a run takes here: by its profile's estimate, and longer where the machine is noisy now: it may wait, and
     all takes as many times as long as a speed probe does."""
-    least = 60 * minutes_of(plan.profile, plan.only, plan.rounds)
+    plan = runner.plan
+    least = 60 * minutes_of(plan.profile, plan.only, plan.rounds, runner.benchmarks)
     quiet, slowdown = quiet_now()
     most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))

@@ -139,13 +139,13 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {why: tuple(cells) for why, cells in found.items()}
 
 
-def minutes_of(profile: str, only: str, rounds: int) -> float:
+def minutes_of(profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None) -> float:
     """What a profile takes by its estimate, in so many rounds, of the cells whose name matches ``only``: by their share
-    of its processes, where asv's description of the benchmarks is there."""
+    of its processes, where the benchmarks are ``known``, or asv's description of them is there."""
     whole, described = PROFILES[profile], RESULTS / BENCHMARKS
-    if not only or not described.is_file():
+    if not only or not (known or described.is_file()):
         return whole.minutes * rounds / whole.rounds
-    known = {name: each for name, each in read_json(described).items() if isinstance(each, dict)}
+    known = known or {name: each for name, each in read_json(described).items() if isinstance(each, dict)}
     every, chosen = (cells_of(whole, known, each, profile) for each in ("", only))
     return whole.minutes * chosen.total(rounds) / max(every.total(whole.rounds), 1)
 
