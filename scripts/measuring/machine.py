@@ -32,10 +32,20 @@ from .processes import apart, last_line, read, session
 from .profiles import Cells
 
 AWAKE = "awake"
-# What processes run that ask the suite's own code; the checkout is their argument
-HOLD = f"import sys; sys.path.insert(0, sys.argv[1])\nfrom benchmarks import devices\ndevices.hold({AWAKE!r})"
-SAY_SETTINGS = """
-import json, numpy, platform, sys, torch
+# What processes run that ask the suite's own code; the checkout is their argument. What torch, or a backend that it
+# loads, prints meanwhile is no answer
+ANSWER = """
+import os, sys
+answer, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
+os.dup2(2, 1)
+import numpy, torch
+sys.stdout = answer
+sys.path.insert(0, sys.argv[1])
+"""
+HOLD = f"{ANSWER}from benchmarks import devices\ndevices.hold({AWAKE!r})"
+SAY_SETTINGS = (
+    f"{ANSWER}import json, platform"
+    + """
 says = {"torch": torch.__version__, "numpy": numpy.__version__, "python": platform.python_version()}
 says |= {"cuda": torch.version.cuda, "hip": torch.version.hip, "git": torch.version.git_version}
 print(json.dumps(says | {"torch_threads": torch.get_num_threads()}), flush=True)
@@ -43,6 +53,7 @@ sys.path.insert(0, sys.argv[1])
 from benchmarks import devices
 print(json.dumps(devices.answer()))
 """
+)
 READ_LIBRARIES = """
 import importlib.util, os, pathlib
 for package in ("numpy", "torch"):
