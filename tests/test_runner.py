@@ -334,10 +334,10 @@ def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
 
 
 def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard"])
+    monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard", "\udcfc"])
     monkeypatch.setattr(measuring, "NAMED", 0.5)
     with held(tmp_path / "box"):
-        line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard\) "
+        line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard  \) "
         with pytest.raises(UserError, match=line), held(tmp_path / "box"):
             pytest.fail("two at a time")
         with held(tmp_path / "another"):

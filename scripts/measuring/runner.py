@@ -207,7 +207,7 @@ def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
             who = f"by {read(holder) or 'another process'}: wait for it, or use --machine"
             raise UserError(f"{directory.name} is being measured already, {who}") from None
         stack.callback(holder.unlink, missing_ok=True)
-        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        command = cli.line(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))  # what is no UTF-8 cannot be written
         put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
         yield
 
