@@ -28,7 +28,7 @@ from measuring.profiles import PROFILES, Profile, Rule
 from measuring.runner import AGAIN, PASSES, START, Job, Journal, budget, drift, held, staggered
 from pretended import CELLS, HERE, NAME
 from store import files, quiet
-from store.records import name_of
+from store.records import Record, Toolchain, name_of
 from toolchains import environments, ledger
 
 # Rounds -------------------------------------------------------------------------------------------------------------
@@ -420,6 +420,17 @@ def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, history, toy_asv, 
     line = r"^benchmarks/ changed since the interrupted run: begin anew without --resume, or remove \S+/run$"
     with pytest.raises(UserError, match=line):
         history(OLD, NEW, rounds=2)
+
+
+def test_a_release_that_is_no_more_is_named(toy_asv, tmp_path):
+    """It is gone from releases.json since the run was interrupted; a run that begins anew does without it."""
+    made = pretended.runner(tmp_path, tags=("torch-0.1", NEW))
+    made.journal.begin()
+    made.journal.keep(Job("torch-0.1", 0), Record(Toolchain("torch-0.1"), {}))
+    with pytest.raises(UserError, match=r"^torch-0\.1 of the interrupted run is not in releases\.json: restore "):
+        measuring.begun(made.journal, made.plan)
+    made.file_whole()
+    assert not made.journal.filed()
 
 
 def test_of_counts_alone_nothing_is_taken_again(history, tmp_path):

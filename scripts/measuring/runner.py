@@ -523,10 +523,11 @@ class Runner:
 
     def file_whole(self) -> None:
         """File what an interrupted run has whole: who begins another one does not want to lose it."""
+        known = {"": self.here and self.here.tag, **{tag: tag for tag in ledger.tagged()}}
         for tag in self.left:
             jobs = self.rounds_of(tag)
             record = self.journal.record(jobs[0].session)
-            own = record and (tag or (self.here and self.here.tag)) == record.toolchain.tag
+            own = record and known.get(tag) == record.toolchain.tag
             if own and len(self.journal.rounds(jobs[0].session)) >= len(jobs):
                 print(f"{self.file(jobs[0]).toolchain.tag}: was complete when the run was interrupted; filed now")
 
@@ -726,7 +727,11 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
 
 
 def begun(journal: Journal, plan: Plan, **options: Any) -> Runner:
-    """The runner of a plan, which is kept from now on; UserError where results of that name are another machine's."""
+    """The runner of a plan, which is kept from now on; UserError where results of that name are another machine's, or a
+    toolchain is none of the releases any more."""
+    if gone := sorted({*plan.tags} - {"", *ledger.tagged()}):
+        begin = f"restore it there, begin anew without --resume, or remove {journal.directory}"
+        raise UserError(f"{gone[0]} of the interrupted run is not in {ledger.RELEASES.name}: {begin}")
     check_machine(RESULTS / plan.machine)
     engine.register(plan.machine)
     journal.save(plan)
