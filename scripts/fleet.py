@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with nullcontext() if chosen.dry_run else held(fleet.FLEET / machine):
         campaign = Campaign.load(machine) if chosen.resume else None
         if chosen.resume and not campaign:
-            print(f"{machine}: nothing to resume; starting a new campaign")
+            raise UserError(f"nothing to resume on {machine}: leave out --resume")
         if campaign:
             campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
         else:

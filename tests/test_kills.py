@@ -95,6 +95,11 @@ def wait_for_change(suite, process, rng):
     time.sleep(rng.choice((0, 0, 0.002, 0.01, 0.05)))
 
 
+def go_on(suite):
+    """With the run, if it came so far that there is one."""
+    suite.verb("run", *OPTIONS, *(["--resume"] if journal_of(suite).plan() else []))
+
+
 def check_nothing_runs(suite):
     until(lambda: not suite.left(), ORPHAN, f"something ran on for {ORPHAN:.0f} s")
 
@@ -142,7 +147,7 @@ def test_runs_that_are_ended(tmp_path):
         assert complaint.count("\n") < 2 or code in early, said
         whole = [line for line in with_samples(journal_of(suite).lines("installed")) if "round" in line]
         if code or not list(suite.filed.glob(f"{MACHINE}/*.jsonl")):
-            suite.verb("run", *OPTIONS, "--resume")
+            go_on(suite)
         check_whole(suite.root, whole=whole)
 
 
@@ -173,5 +178,5 @@ def test_a_disk_that_fills_up(small_disk):
         assert code in (0, 2) and len(complaint.splitlines()) <= 2, complaint[-300:]
         filler.unlink()
         if code:
-            suite.verb("run", *OPTIONS, "--resume")
+            go_on(suite)
         check_whole(suite.root)

@@ -193,7 +193,10 @@ def test_what_is_installed_is_measured_without_git(tmp_path):
 
 
 def test_resume_is_of_the_same_run(project):
-    """Rounds of two toolchains would be no run of either."""
+    """Rounds of two toolchains would be no run of either. Where there is none, no history of hours begins."""
+    for name in ("run", "track"):
+        line = f"{name}.py: nothing to resume on {MACHINE}: leave out --resume"
+        assert refused(project, name, "--resume", "--machine", MACHINE) == line
     kept = Journal(project.root / ".asv" / "runs" / MACHINE / "run")
     kept.begin()
     kept.keep(Job("", 0), Record(Toolchain("torch-1-numpy-1"), {}))

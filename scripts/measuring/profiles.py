@@ -185,7 +185,7 @@ def add_options(parser: Parser, default: str) -> None:
     parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
     about = "name in reports/results (default: made from the hardware; with Slurm, the partition)"
     parser.option("--machine NAME", about, type=selection.check_machine)
-    parser.option("--resume", "continue an interrupted run from its finished rounds, or start one if there is none")
+    parser.option("--resume", "continue an interrupted run from its finished rounds")
     parser.option("--no-report", "measure only; scripts/report.py builds the page later")
 
 

@@ -704,7 +704,7 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     """The plan to go on with, where that is asked for; else ``fresh`` begins, and the one before is forgotten, but for
     what it has whole.
 
-    UserError where --resume comes with options that the interrupted run had not; with more or fewer rounds it may.
+    UserError where there is none, or --resume comes with options that it had not; with more or fewer rounds it may.
 
     choosing  the options that choose toolchains
     """
@@ -721,7 +721,7 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     if plan:
         Runner(journal, plan).file_whole()
     elif chosen.resume:
-        print("nothing to resume: starting a new run")
+        raise UserError(f"nothing to resume on {fresh.machine}: leave out --resume")
     journal.forget()
     return fresh
 
