@@ -167,10 +167,11 @@ def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
 SIZES = (4 * KIB, 1024 * KIB, 16 * 1024 * KIB)
 
 
-def sharing(root, logs, lacking=()):
+def sharing(root, logs, lacking=(), slow=()):
     """A history of routes that share memory; logs: (releases, routes and sizes, processes).
 
     lacking  cells without figures in the first three releases, and what stands for them
+    slow     processes during which the machine ran at half its speed in these
     """
     routes = ROUTES[: logs.shape[1] // len(SIZES)]
     for place, toolchain in enumerate(SERIES):
@@ -179,14 +180,17 @@ def sharing(root, logs, lacking=()):
         values |= lacking if place < 3 else ()
         benches = [conversion(values, [contract(route, "alias") for route in routes])]
         records = [record_of(toolchain, benches, 600 * place)]
-        resultfiles.write(root, benches, records=records, commit=toolchain.commit)
+        busy = {"slow": slow if place < 3 else (), "clock": slow and resultfiles.steady}
+        resultfiles.write(root, benches, records=records, commit=toolchain.commit, **busy)
     return history_in(root)
 
 
 def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
     logs = logs_of(10, len(SERIES), 6)
     logs[6:, 3:] += 0.06
-    made = sharing(tmp_path, logs)
+    # one size is quiet in the first half of the rounds alone, the others in the second half: four rounds
+    slow = {((ROUTES[0], "float32", size), k) for k in range(4) for size in (SIZES[1:] if k < 2 else SIZES[:1])}
+    made = sharing(tmp_path, logs, slow=slow)
     assert made.rows["series"].nunique() == 2 and set(made.rows["processes"]) == {4}
     assert set(made.rows["sizes"]) == {SIZES}
     (change,) = made.changes[["release", "verdict", "ratio"]].values.tolist()

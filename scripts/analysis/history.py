@@ -249,8 +249,6 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     """
     runs = every.drop_duplicates(["file", "run"])
     times = results.processes
-    first = times.groupby(["file", "run", "cell"], observed=True)["process"].transform("min")
-    times = times.assign(round=times["process"] - first)
     times = times[times["file"].isin(runs["file"]) & times["quiet"].astype(bool) & (times["seconds"] > 0)]
     times, of_times = _named(times, results)
     taken = times[["cell", "seconds", "baseline", "file", "run", "round"]].merge(runs[OF_SESSION], on=["file", "run"])

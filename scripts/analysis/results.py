@@ -33,7 +33,7 @@ PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statem
 OF_FILE = ("machine", "file", "commit", "toolchain", "torch", "numpy", "python")
 OF_CELL = ("benchmark", "family", "group", "method", "cell")
 NAMES = (*OF_FILE, *OF_CELL)
-OF_PROCESS = ("process", "seconds", "samples", "quiet", "run", "beside", "baseline")
+OF_PROCESS = ("process", "round", "seconds", "samples", "quiet", "run", "beside", "baseline")
 OF_FIGURE = (
     *("direction", "contract", "status", "seconds", "low", "high", "cv", "processes", "quiet"),
     *("value", "unit", "instructions", "reason"),
@@ -149,11 +149,11 @@ class Results:
                variation), processes (how many), quiet (False: no process was, and seconds is an upper bound),
                instructions (of one call of the same route, dtype and size; NaN where they were not counted). Of a
                counted cell value and unit, and low and high over repeats
-    processes  one row per process of a timed cell: the same names, then process (its round: 0, 1, ...), seconds (its
-               figure, a quantile of its quiet samples), samples (how many it was to take), quiet, run (when its run
-               began), beside (part -> seconds of what it timed in turns), baseline (ns of the speed probes that its
-               figure is corrected to; NaN where it is as it was taken). Of a cell with quiet processes the others are
-               left out, of one without all but the fastest sample
+    processes  one row per process of a timed cell: the same names, then process (0, 1, ...: its round, those of later
+               runs numbered on), round (of its run), seconds (its figure, a quantile of its quiet samples), samples
+               (how many it was to take), quiet, run (when its run began), beside (part -> seconds of what it timed in
+               turns), baseline (ns of the speed probes that its figure is corrected to; NaN where it is as it was
+               taken). Of a cell with quiet processes the others are left out, of one without all but the fastest sample
     runs       the run records, oldest first
     benchmarks what benchmarks.json holds of every benchmark
     parameters the columns that are parameters
@@ -358,7 +358,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
         figures |= {cell: name for cell, (name, _) in by_hand.items()}
         own = [(places[cell], name in timing, value) for cell, (name, value) in by_hand.items() if cell in places]
         processes = _with(
-            processes, [(place, 0, value, 1, True, "", {}, math.nan) for place, timed, value in own if timed]
+            processes, [(place, 0, 0, value, 1, True, "", {}, math.nan) for place, timed, value in own if timed]
         )
         counts = _with(counts, [(place, value, math.nan, math.nan) for place, timed, value in own if not timed])
         for record in records:  # the last one that names a cell knows why it has no figure
@@ -398,6 +398,7 @@ def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[R
         frame = {
             "place": cells,
             "process": [ends[cell] + line["round"] for cell, line in zip(cells, of_run)],
+            "round": [line["round"] for line in of_run],
             "seconds": run.figures(),
             "samples": [line["wanted"] for line in of_run],
             "quiet": run.quiet,
