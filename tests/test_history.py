@@ -445,6 +445,15 @@ def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_oth
     assert found.counts[NO_CHANGE] == len(ROUTES) - 1 == len(found.cells) - 2, "their sizes are one row"
 
 
+def test_few_processes_are_enough_where_a_history_decides(tmp_path):
+    logs = planted_in(1, [(2, 5, 1.25)])
+    logs[:, :, 3:] = np.nan
+    names = [toolchain.tag for toolchain in SERIES[4:6]]
+    found = comparison.compare_named(*names, write(tmp_path, logs), "box", Settings(only="route"))
+    assert found.counts[SLOWER] == found.exit_code == 1 and set(found.cells["base_processes"]) == {3}
+    assert not any(found.cells["reason"]) and found.cells["more"].isna().all()
+
+
 LACKING = [0, 1, 2, 3, 7, 8, 9]  # releases of a machine that has measured none around the change
 TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # over both it is slower, which says nothing of either
 

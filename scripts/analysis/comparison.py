@@ -125,9 +125,10 @@ class Comparison:
     @property
     def possible(self) -> bool:
         """Whether any cell could be judged at all."""
-        measured = self.cells[self.cells["verdict"].isin((*DECIDED, INCONCLUSIVE))]
-        enough = measured[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
-        return any(self.counts_decided.values()) or (bool(enough.any()) and not self.withheld)
+        undecided = self.cells[self.cells["verdict"] == INCONCLUSIVE]
+        enough = undecided[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
+        # what a history decides may rest on fewer
+        return any((self.decided, *self.counts_decided.values())) or (bool(enough.any()) and not self.withheld)
 
     @property
     def exit_code(self) -> int:
@@ -261,6 +262,7 @@ def compare(
     if history:
         said = between(*history).set_index(["series", "what"])
         table, counted = (_as_in(said, rows, settings) for rows in (table, counted))
+        table.loc[table["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
     if check.lower > settings.promise:
         table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
     counted["verdict"] = counted["verdict"].replace(verdicts.OF_COUNTS)
