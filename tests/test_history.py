@@ -167,11 +167,12 @@ def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
 SIZES = (4 * KIB, 1024 * KIB, 16 * 1024 * KIB)
 
 
-def sharing(root, logs, lacking=(), slow=()):
+def sharing(root, logs, lacking=(), slow=(), extra=None):
     """A history of routes that share memory; logs: (releases, routes and sizes, processes).
 
     lacking  cells without figures in the first three releases, and what stands for them
     slow     processes during which the machine ran at half its speed in these
+    extra    see ``write``
     """
     routes = ROUTES[: logs.shape[1] // len(SIZES)]
     for place, toolchain in enumerate(SERIES):
@@ -179,6 +180,7 @@ def sharing(root, logs, lacking=(), slow=()):
         values = {cell: list(np.exp(own + 0.1 * (k % 3))) for k, (cell, own) in enumerate(zip(cells, logs[place]))}
         values |= lacking if place < 3 else ()
         benches = [conversion(values, [contract(route, "alias") for route in routes])]
+        benches += extra(place) if extra else []
         records = [record_of(toolchain, benches, 600 * place)]
         busy = {"slow": slow if place < 3 else (), "clock": slow and resultfiles.steady}
         resultfiles.write(root, benches, records=records, commit=toolchain.commit, **busy)
@@ -452,6 +454,16 @@ def test_few_processes_are_enough_where_a_history_decides(tmp_path):
     found = comparison.compare_named(*names, write(tmp_path, logs), "box", Settings(only="route"))
     assert found.counts[SLOWER] == found.exit_code == 1 and set(found.cells["base_processes"]) == {3}
     assert not any(found.cells["reason"]) and found.cells["more"].isna().all()
+
+
+def test_a_row_of_several_sizes_shows_a_quiet_one_and_speaks_for_all_counts(tmp_path):
+    slow = {((ROUTES[0], "float32", SIZES[0]), k) for k in range(4)}
+    logs = planted_in(10, [(slice(None), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
+    sharing(tmp_path, logs, slow=slow, extra=counting(lambda *_: 1))
+    found = comparison.compare_named(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings())
+    assert len(found.cells) == len(ROUTES) and set(found.cells["base_processes"]) == {4}
+    assert list(found.cells["nbytes"]) == [SIZES[1], *[SIZES[0]] * (len(ROUTES) - 1)]
+    assert set(found.counted["time"]) == {SLOWER} and found.counted["contradicts"].all()
 
 
 LACKING = [0, 1, 2, 3, 7, 8, 9]  # releases of a machine that has measured none around the change

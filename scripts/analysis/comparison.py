@@ -268,7 +268,7 @@ def compare(
     counted["verdict"] = counted["verdict"].replace(verdicts.OF_COUNTS)
     return Comparison(
         settings=settings,
-        cells=table.drop(columns=["what", "unit"]).reset_index(),
+        cells=_merged(table).drop(columns=["what", "unit"]).reset_index(),
         check=check,
         base=sides[0],
         new=sides[1],
@@ -535,7 +535,7 @@ def _belong_together(base: Results, new: Results, fresh_base: Results, fresh_new
 
 def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """The rows of times, or of counts, with what their history says of the same routes (see history.between): the cells
-    of a series as one row, the first, with the parameter ``sizes`` (its ends, in bytes) for nbytes."""
+    of a series with the parameter ``sizes`` (its ends, in bytes) for nbytes."""
     series, same = series_of(rows), 1 + settings.equivalence
     own = said.reindex(pd.MultiIndex.from_arrays([series, rows["what"]])).set_axis(rows.index)
     judged = rows["verdict"].isin((*DECIDED, INCONCLUSIVE)) & own["ratio"].notna()
@@ -551,4 +551,14 @@ def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.Dat
     for cell, sizes in own.loc[several, "sizes"].items():
         names = {name: value for name, value in rows.at[cell, "parameters"].items() if name != "nbytes"}
         rows.at[cell, "parameters"] = names | {"sizes": (sizes[0], sizes[-1])}
-    return rows[~(several & series.where(several).duplicated())]
+    return rows
+
+
+def _merged(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows, of ``sizes`` that are one series in their history one: the first of those that were quiet and have the
+    most processes."""
+    several = table["parameters"].map(lambda given: "sizes" in given).astype(bool)
+    fewest = table[["base_processes", "new_processes"]].min(axis=1)
+    best = table.assign(series=series_of(table), fewest=fewest)[several]
+    best = best.sort_values(["base_quiet", "new_quiet", "fewest"], ascending=False, kind="stable")
+    return table[~several | table.index.isin(best.drop_duplicates("series").index)]
