@@ -62,7 +62,6 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
     parser.option("--wheelhouse DIR", "download wheels here, and install from here")
-    parser.option("--dry-run", "print the plan and exit")
     chosen = parser.parse_args(argv)
     chosen.options = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
     if chosen.engine == DEBUG and chosen.options:

@@ -5,6 +5,7 @@
     python scripts/track.py --history numpy --since 2.0
     python scripts/track.py --history torch --releases 2.6.0,2.13.0
     python scripts/track.py --again                      times once more, beside those that are there: smaller intervals
+    python scripts/track.py --dry-run                    how many releases, minutes of each, disk space; no measurement
     python scripts/track.py --resume                     continue an interrupted run
     python scripts/track.py --new                        new releases: measure each and compare it with the one before
     python scripts/track.py --update                     only add new releases to releases.json
@@ -20,6 +21,7 @@ The page of the histories is built, too.
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -30,9 +32,10 @@ import cli
 import report
 from cli import RESULTS, ROOT, Parser, UserError, line
 from measuring.engine import check_asv, keep, this_command
+from measuring.fleet import ENVIRONMENT_GB
 from measuring.machine import check_machine
-from measuring.profiles import add_options, asked_for
-from measuring.runner import Journal, Plan, begun, coarse_to_fine, due_plan, held, plan_of
+from measuring.profiles import add_options, asked_for, minutes_of
+from measuring.runner import Journal, Plan, Runner, begun, coarse_to_fine, due_plan, held, plan_of
 from toolchains import environments, ledger, selection
 
 DEFAULT = "tracking"  # profile
@@ -49,9 +52,9 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
     chosen = parser.parse_args(argv)
     watching = chosen.new or chosen.update
-    barred = [name for name in (*RELEASES, "only", "resume", "again") if watching and getattr(chosen, name)]
+    barred = [name for name in (*RELEASES, "only", "resume", "again", "dry_run") if watching and getattr(chosen, name)]
     if barred:
-        raise UserError(f"--new and --update take no --{barred[0]}")
+        raise UserError(f"--new and --update take no --{barred[0].replace('_', '-')}")
     if chosen.verdicts and not chosen.new:
         raise UserError("--verdicts goes with --new")
     chosen.toolchains = selection.chosen_releases(chosen)
@@ -76,14 +79,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_asv()
     machine = chosen.machine or environments.machine_name()
     runs = ROOT / ".asv" / "runs" / machine
-    with held(runs):
+    with nullcontext() if chosen.dry_run else held(runs):
         journal = Journal(runs / ("new" if chosen.new else "track"))
         fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
         if not chosen.new:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
             tags = tuple(tag for _, releases in histories for tag in coarse_to_fine([each.tag for each in releases]))
             fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
-            return track(chosen, journal, plan_of(journal, chosen, fresh, RELEASES))
+            begins = chosen.dry_run and not chosen.resume  # what is kept of another run stays
+            return track(chosen, journal, fresh if begins else plan_of(journal, chosen, fresh, RELEASES))
         check_machine(RESULTS / machine)  # before the index is asked: a release is new only once
         plan = journal.plan() or due_plan(fresh, update())
         if plan is None:
@@ -104,11 +108,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, say what came of it, and build the page; the exit code."""
     number = keep(chosen.keep)
-    runner = begun(journal, plan, keep=number)
+    left = Runner(journal, plan).left if chosen.resume or not chosen.dry_run else plan.tags
+    takes = "" if plan.only else f", about {minutes_of(plan.profile, '', plan.rounds):.0f} min each"
     print(
-        f"{len(runner.left)} of {len(plan.tags)} toolchains on {plan.machine}, "
-        f"profile {plan.profile}, {plan.rounds} processes per result, at most {number} environments on disk"
+        f"{len(left)} of {len(plan.tags)} toolchains on {plan.machine}{takes}, "
+        f"profile {plan.profile}, {plan.rounds} processes per result, at most {number} environments on disk "
+        f"({number * ENVIRONMENT_GB} GB if torch includes CUDA)"
     )
+    if chosen.dry_run:
+        return 0
+    runner = begun(journal, plan, keep=number)
     again = "--new" if chosen.new else "--resume"
     try:
         failed = runner.measure()

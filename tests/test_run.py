@@ -56,6 +56,7 @@ MISTAKES = {
         ("--verdicts x", "--verdicts goes with --new"),
         *((f"--new {given}", "--new and --update take no --") for given in ("--history=torch", "--releases=2.6.0")),
         *((f"--new {given}", "--new and --update take no --") for given in ("--since=2", "--only=x", "--resume")),
+        ("--update --dry-run", "--new and --update take no --dry-run"),
     ],
 }
 

@@ -1,6 +1,7 @@
 """scripts/track.py: a history from the first installation to the drift at the end, and what may go wrong on the way."""
 
 import os
+import re
 import shutil
 import sys
 from unittest.mock import Mock
@@ -54,6 +55,10 @@ def test_history(project, tmp_path, all_quiet):
     """Interrupted, and gone on with."""
     command = ("--history", "torch", "--keep", "2", "--rounds", "2")
     first_round = interrupted(project, *command)
+    for left, more in ((5, ()), (3, ("--resume",))):
+        planned = project.verb("track", *command, "--dry-run", *more).stdout
+        assert re.match(rf"{left} of 5 toolchains on [\w-]+, about 2 min each, profile tracking, ", planned)
+        assert planned.endswith(", at most 2 environments on disk (10 GB if torch includes CUDA)\n")
     wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x", "--again", code=2)
     line = "track.py: the interrupted run had other options (--history, --only, --again): use --resume alone"
     assert wrong.stderr.strip() == line

@@ -50,11 +50,12 @@ def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain |
 
 
 def add_releases(parser: Parser) -> None:
-    """The options that choose releases, see ``chosen_releases``, and how many of them stay installed."""
+    """Options that choose releases, see ``chosen_releases``, how many stay installed, and to print the plan only."""
     parser.option("--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES)
     parser.option("--releases 2.6.0,2.13.0", "these (default: the last patch of every minor one)")
     parser.option("--since 2.0", "this release and later ones")
     parser.option("--keep N", "maximum number of environments on disk (default: see asv.conf.json)")
+    parser.option("--dry-run", "print the plan and exit")
 
 
 def packages(chosen: argparse.Namespace) -> Sequence[str]:
