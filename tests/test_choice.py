@@ -38,7 +38,7 @@ def test_two_cells_alone_are_welchs():
     logs = np.random.default_rng(0).normal([[0.0], [0.3]], 0.05, (2, 5))
     found = statistics.levels(logs, np.full(2, "x"))
     one, other = (statistics.Levels(*(values[[k]] for values in vars(found).values())) for k in (0, 1))
-    estimated = statistics.between(one, other, np.array([True]))
+    estimated = statistics.between(one, other, np.array([True]), np.zeros(1))
     known = stats.ttest_ind(logs[1], logs[0], equal_var=False)
     assert statistics.p_different(estimated, 0.0)[0] == pytest.approx(known.pvalue, rel=1e-6)
 
@@ -60,6 +60,34 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     assert choice.decided(*cells[:2]) == watched
     assert not choice.decided(*cells[1:3])
     assert not choice.decided(*cells[3:5])
+
+
+@pytest.mark.parametrize(
+    ("clock", "nbytes", "ratio", "known"),
+    [
+        (None, 64 * KIB, 1.08, True),
+        (1.12, 64 * KIB, 1.0, False),
+        (1.12, 64 * KIB, 1.08, False),
+        (1.12, 64 * KIB, 1.2, True),
+        (1.12, 16 * MIB, 1.2, False),
+    ],
+)
+def test_cells_of_two_runs_did_not_run_side_by_side(tmp_path, clock, nbytes, ratio, known):
+    """Half of the routes take longer by ``ratio``; a second run measured them, on a machine slower by ``clock``."""
+    rng, routes = np.random.default_rng(3), [f"torch.r{k}(a)" for k in range(24)]
+    late, by = routes[12:], ratio * (clock or 1)
+    times = {(route, nbytes): list(1e-6 * rng.normal(by if route in late else 1, 0.003, 4)) for route in routes}
+    bench = conversion(times, [contract(route, "copy") for route in routes])
+    resultfiles.write(tmp_path, [bench], clock=resultfiles.steady)
+
+    def second(line):
+        probes = [round(probe * clock) for probe in line["probes"]["processor"]]
+        return {**line, "run": "2026-01-03T03:04:05+00:00", "probes": {"processor": probes}}
+
+    if clock:
+        resultfiles.mend(tmp_path, lambda line: second(line) if line["params"][0].strip("'") in late else line)
+    cells = cells_of(load(tmp_path))
+    assert set(choice.slower(cells[12:], cells[:12])) == {known}
 
 
 @pytest.mark.parametrize("families", [1, 2])

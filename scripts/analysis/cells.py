@@ -5,7 +5,8 @@ comparison's promise (see verdicts.Settings and statistics.p_different). Anythin
 the margin changes nobody's choice, and one that the processes do not show would be another in the next run. Variances
 of processes are moderated within the families of alike noise. What the cells of a family share in a round, such as the
 clock of the machine then, cancels in the rounds of which both have a process, and is added as a variance of its own for
-the others, or where the families differ.
+the others, or where the families differ. Cells of two runs, as ``run.py --only`` leaves them, are compared at one speed
+of the machine, by the baselines of both, and with the variance of what sessions differ by beside it.
 
 With fewer than MIN_PROCESSES processes a cell in a family large enough to moderate has the variance and the degrees of
 freedom of that; elsewhere one cannot tell noise from nothing, so a process is taken to vary by FEW_SD at least: what
@@ -37,8 +38,10 @@ from benchmarks.contracts import (
     TORCH_TO_NUMPY,
     Role,
 )
+from benchmarks.probes import MEMORY
 
 from . import statistics
+from .history import SESSION_SD
 from .results import Results, contract_of, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
@@ -222,9 +225,15 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     """What the processes of the cells, those of ``timed``, say. A noisy cell is as one process at best, see above. Of a
     steady machine a prediction takes one process as it is: 90 % of the results of two runs differ by 3 % at most there
     (docs/accuracy.md)."""
-    wide = results.processes.pivot(index=["file", "cell"], columns="process", values="seconds")
-    logs = np.log(wide.reindex(pd.MultiIndex.from_frame(timed[["file", "cell"]])).to_numpy(dtype=float))
-    found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)))
+    names = pd.MultiIndex.from_frame(timed[["file", "cell"]])
+    wide = [
+        results.processes.pivot(index=["file", "cell"], columns=["run", "process"], values=name).reindex(names)
+        for name in ("seconds", "baseline")
+    ]
+    logs, baselines = (np.log(table.to_numpy(dtype=float)) for table in wide)
+    logs -= statistics.correction(baselines, baselines)
+    runs = wide[0].columns.get_level_values("run")
+    found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)), runs)
     quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == ONE_THREAD) & ~cells["device"]).to_numpy()
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
     known = quiet & ~(found["guessed"] & is_steady(results.last))
@@ -232,16 +241,20 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     return found.assign(variance=variance, df=found["df"].where(quiet, math.inf), within=within)
 
 
-def weigh(logs: statistics.Floats, noise: Any) -> pd.DataFrame:
+def weigh(logs: statistics.Floats, noise: Any, runs: Any = "") -> pd.DataFrame:
     """Of each cell its noise (the family whose noise it has) and its values of statistics.Levels, a row each; guessed:
-    whether its variance is known from nothing but its own processes, and those are few.
+    whether its variance is known from nothing but its own processes, and those are few; shares: that each run has of
+    its processes.
 
-    logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels.
+    logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels. runs: the run of
+    each round, or of all.
     """
     levels = vars(statistics.levels(logs, noise))
     n, df = levels["n"], levels["df"]
     guessed = (n < MIN_PROCESSES) & (df < np.maximum(n, 1.5))
     levels["variance"] = np.where(guessed, np.fmax(levels["variance"], FEW_SD**2), levels["variance"])
+    of_run = (np.broadcast_to(runs, logs.shape[1:]) == np.unique(runs)[:, np.newaxis]).astype(float)
+    levels["shares"] = [*(levels["present"] @ of_run.T / n[:, np.newaxis])]
     levels |= {"df": np.where(guessed, np.inf, df), "present": [*levels["present"]], "guessed": guessed}
     return pd.DataFrame({"noise": noise, **levels})
 
@@ -258,7 +271,10 @@ def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Boo
         return np.zeros(0, dtype=bool)
     levels, base = (Levels(*(np.array([*each[name]]) for name in LEVELS)) for each in (cells, others))
     noise, against = (each["noise"].to_numpy() for each in (cells, others))
-    estimated = statistics.between(base, levels, noise == against)
+    apart = np.subtract(*(np.array([*each["shares"]]) for each in (cells, others)))  # of two runs: 1 and -1
+    through_memory = (noise == MEMORY) | (against == MEMORY)
+    variance = np.where(through_memory, 2 * SESSION_SD[MEMORY] ** 2, statistics.SESSION_SD**2)
+    estimated = statistics.between(base, levels, noise == against, variance * (apart**2).sum(axis=1) / 2)
     p = statistics.p_different(estimated, math.log1p(by))
     decided: Bools = (estimated.effect > 0) & (p <= PROMISE)
     return decided

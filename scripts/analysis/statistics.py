@@ -249,21 +249,23 @@ def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
     return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values))
 
 
-def between(base: Levels, other: Levels, together: Bools) -> Estimate:
-    """The effect ``other`` - ``base`` of cells of one run, for arrays over cells of shapes that broadcast.
+def between(base: Levels, other: Levels, together: Bools, sessions: Floats) -> Estimate:
+    """The effect ``other`` - ``base`` of cells, for arrays over cells of shapes that broadcast.
 
     together  both cells are of one family: what that shares cancels in the rounds of which both have a process
+    sessions  variance of the effect by what their runs differ by
     """
     both = np.where(together, (base.present & other.present).sum(axis=-1), 0) / (base.n * other.n)
     terms = [(side.variance / side.n, side.df) for side in (base, other)]
     # of a round that has weight 1/n in both means, what it shares with weight 0 is left
     terms += [(side.shared * np.maximum(1 / side.n - both, 0.0), side.shared_df) for side in (base, other)]
+    terms.append((sessions, np.array(np.inf)))
     squared = np.sum(np.broadcast_arrays(*(term for term, _ in terms)), axis=0)
     known = (base.df > 0) & (other.df > 0)
     # Welch and Satterthwaite's degrees of freedom reach the sum of both. Of moderated variances, whose errors are not
     # those of a chi-squared variable, these are too many: of pairs that differ by the margin 1.2 % were decided, not
     # 0.5. So they are between those of both, by their shares of the error
-    moderated = [side.df > side.n - 1 for side in (base, other)] + [False, False]
+    moderated = [side.df > side.n - 1 for side in (base, other)] + [False] * 3
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = [np.where(each, squared, term) for (term, _), each in zip(terms, moderated)]
         parts = [np.where(term > 0, term * own / term_df, 0.0) for (term, term_df), own in zip(terms, shares)]
