@@ -113,7 +113,7 @@ def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
     """Its next session may be at another clock."""
     case = copy_of(3 * MIB)
     for quiet, session in ((None, AS_GOOD), (0.5, AS_GOOD), (0.16, UNSTEADY)):
-        found = answer(case, replace(known, run=replace(known.run, quiet=quiet)))
+        found = answer(case, replace(known, quiet=quiet))
         (low, seconds, high), noisy = found.routes[["low", "seconds", "high"]].iloc[0], session == UNSTEADY
         assert low <= seconds / (1 + session) and high >= seconds * (1 + session)
         assert {*found.routes["is_range"]} == {noisy}
@@ -198,7 +198,7 @@ def test_an_upper_bound_is_marked(known):
     found = answer(copy_of(MIB, layout="fortran"), replace(known, rows=rows))
     assert routes(found) == ["torch.tensor(a)", CLONED]
     assert any(note.startswith("~") for note in page.notes(found))
-    between = answer(copy_of(3 * MIB), replace(known, rows=rows, run=replace(known.run, quiet=0.16)))
+    between = answer(copy_of(3 * MIB), replace(known, rows=rows, quiet=0.16))
     lines = {each.route: (page.line_of(each, between.case), show.seconds(each.high)) for each in between.ranked}
     for route, (line, high) in lines.items():
         assert (f", up to {high} ~, " in line) == (route == CLONED) and high in line

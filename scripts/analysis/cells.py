@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from store.records import Record
 
 from benchmarks.contracts import (
     ALIAS,
@@ -236,7 +235,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)), runs)
     quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == ONE_THREAD) & ~cells["device"]).to_numpy()
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
-    known = quiet & ~(found["guessed"] & is_steady(results.last))
+    known = quiet & ~(found["guessed"] & is_steady(results.quiet))
     within = np.where(known, statistics.within(found, EXPECTED), 0.0)
     return found.assign(variance=variance, df=found["df"].where(quiet, math.inf), within=within)
 
@@ -259,9 +258,9 @@ def weigh(logs: statistics.Floats, noise: Any, runs: Any = "") -> pd.DataFrame:
     return pd.DataFrame({"noise": noise, **levels})
 
 
-def is_steady(run: Record) -> bool:
+def is_steady(quiet: float | None) -> bool:
     """Whether the machine was quiet so much that another session will find the same times, as far as that is known."""
-    return run.quiet is None or run.quiet >= STEADY
+    return quiet is None or quiet >= STEADY
 
 
 def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Bools:

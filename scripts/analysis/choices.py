@@ -317,7 +317,8 @@ class Effect(NamedTuple):
 class Known:
     """What is known of one machine and one toolchain.
 
-    run      the record of the run that measured it
+    run      the record of the run that measured it, the last of several
+    quiet    see ``Results.quiet``
     rows     the choices that somebody may take, with what they cost: see ``costs``
     limit    seconds per byte of memcpy, by size
     dtypes   direction -> dtypes that can be asked for, each with why it has no figure
@@ -325,6 +326,7 @@ class Known:
 
     machine: str
     run: Record
+    quiet: float | None
     rows: pd.DataFrame
     limit: "pd.Series[float]"
     effects: Sequence[Effect]
@@ -343,7 +345,7 @@ class Known:
     @property
     def steady(self) -> bool:
         """See ``is_steady``."""
-        return is_steady(self.run)
+        return is_steady(self.quiet)
 
     def breaks(self, need: Need) -> list[int]:
         """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, NumPy to
@@ -379,7 +381,8 @@ def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.Data
     """Of results, their cells but for those that no memory could move so fast, and the choices."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
     limit = SAME if memcpy.empty else memcpy / memcpy.index
-    return Known(machine, results.last, costs(cells, table), limit, _effects(results, cells), _dtypes(results))
+    effects, dtypes = _effects(results, cells), _dtypes(results)
+    return Known(machine, results.last, results.quiet, costs(cells, table), limit, effects, dtypes)
 
 
 def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

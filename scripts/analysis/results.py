@@ -224,6 +224,13 @@ class Results:
         return [self.benchmarks[name].version != version for name, version in versions]
 
     @property
+    def quiet(self) -> float | None:
+        """The least share of the time in which the machine was quiet, of the runs that took times; None: not known."""
+        timed = set(self.processes["run"])
+        shares = [run.quiet for run in self.runs if run.started in timed and run.quiet is not None]
+        return min(shares, default=None)
+
+    @property
     def last(self) -> Record:
         """The record of the last run; UNKNOWN where there is none."""
         return self.runs[-1] if self.runs else UNKNOWN
