@@ -405,10 +405,9 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
 # --- histories -----------------------------------------------------------------------------------------------------
 
 
-def partition_cost(values: Floats, noise: Floats, starts: Sequence[int], penalty: float) -> float:
-    """What ``optimal_partition`` minimises: squared residuals in units of the noise, plus the penalty per break."""
-    edges = [*starts, len(values)]
-    total = penalty * (len(starts) - 1)
+def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> float:
+    """What ``optimal_partition`` minimises, but for the penalty per break: squared residuals in units of the noise."""
+    edges, total = [*starts, len(values)], 0.0
     for first, last in zip(edges, edges[1:]):
         part, weight = values[first:last], noise[first:last] ** -2.0
         total += float(np.sum(weight * (part - np.sum(weight * part) / np.sum(weight)) ** 2))
@@ -425,7 +424,7 @@ def break_range(values: Floats, noise: Floats, starts: Sequence[int], number: in
     """
     first, end = starts[number - 1], [*starts, len(values)][number + 1]
     own = values[first:end], noise[first:end]  # what lies beyond costs the same wherever this break is
-    costs = {place: partition_cost(*own, [0, place - first], 0.0) for place in range(first + 1, end)}
+    costs = {place: partition_cost(*own, [0, place - first]) for place in range(first + 1, end)}
     most = costs[starts[number]] + 2.0 * float(np.log(2.0 / (1.0 - CONFIDENCE)))
     held = [place for place, cost in costs.items() if cost <= most]
     return min(held), max(held)
