@@ -193,6 +193,17 @@ def test_sizes_beyond_what_was_measured_and_results_of_another_size_than_the_sou
     assert known.breaks(cast) == [16 * MIB] and known.breaks(replace(cast, goal="")) == [32 * MIB]
 
 
+def test_a_cast_moves_other_bytes_than_memcpy(tmp_path):
+    cast, sizes = [contract("torch.from_numpy(a).float()", "copy", casts_to="float32")], [4 * KIB, MIB]
+    times = {"dtype": ["float64"], "nbytes": sizes}
+    casts = every("casting.NumpyToFloat32.timeit_convert", lambda *at: at[-1] / 1e10, cast, **times)
+    known = known_in(
+        resultfiles.write(tmp_path, [casts, resultfiles.memcpy({n: around(n / 1e10) for n in sizes})]), "box"
+    )
+    (large,) = known.rows[known.rows["nbytes"] == MIB].itertuples()
+    assert large.goal == "float32" and large.rate > 0 and not large.share > 0
+
+
 def test_what_is_not_decided_at_the_sizes_around_is_not_between_them(tmp_path):
     times = {(route, n): around(t * n / KIB) for route, t in ((FIRST, 1e-6), (SECOND, 2e-6)) for n in (KIB, MIB)}
     results = loaded(tmp_path, times, busy={(SECOND, KIB)})

@@ -399,13 +399,8 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
 
     def cost(row: Any) -> tuple[float, int, str, float]:
-        bound = (
-            links.get(row.direction)
-            if row.need.crosses
-            else memcpy
-            if row.threads in ("", ONE_THREAD) and not row.goal
-            else None
-        )
+        copies = memcpy if row.threads in ("", ONE_THREAD) and not row.goal else None  # a cast moves other bytes
+        bound = links.get(row.direction) if row.need.crosses else copies
         what, clock, nbytes = _paid(row.route, row.nbytes, row.need)
         once = estimate(pinning[pinning["method"] == clock], nbytes) if what else {"seconds": 0.0}
         share = bound.share(row) if bound and row.rate > 0 else None
