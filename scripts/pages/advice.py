@@ -335,12 +335,13 @@ def embedded(known: Known) -> str:
     each = list(rows.itertuples())
     cases = [case_of(row) for row in each]
     contracts = rows.drop_duplicates(["need", "route"]).set_index(["need", "route"])["contract"].map(about)
-    commands = {need: said("case", "command", case=case, known=known) for need, case in zip(rows["need"], cases)}
-    titles = [case_title(case, threads_of(case, known)) for case in cases]
+    commands = {
+        need: said("case", "command", case=case, known=known) for need, case in dict(zip(rows["need"], cases)).items()
+    }
     rows = rows.assign(
         nbytes=[case.nbytes for case in cases],
         command=rows["need"].map(commands),
-        title=[title if row.kind == BEST else "" for title, row in zip(titles, each)],
+        title=[case_title(c, threads_of(c, known)) if row.kind == BEST else "" for c, row in zip(cases, each)],
         cost=[said("case", "cost", route=row, count=1) for row in each],
         code=[snippet(case, row, known) if row.kind == BEST else "" for case, row in zip(cases, each)],
         notes=list(contracts.loc[[(row.need, row.route) for row in each]]),

@@ -132,9 +132,11 @@
   }
 
   const fill = (name, values) => at(name).append(...[...new Set(values)].map((value) => new Option(value, value)));
-  for (const name of ["from", "to"]) fill(name, ["numpy", "torch"]);
   const crosses = needs.some((need) => waysOf(need).flat().includes("cuda"));
-  for (const name of ["from", "to"]) at(name).append(new Option(crosses ? "cuda" : `cuda: ${UNMEASURED}`, "cuda"));
+  for (const name of ["from", "to"]) {
+    fill(name, ["numpy", "torch"]);
+    at(name).append(new Option(crosses ? "cuda" : `cuda: ${UNMEASURED}`, "cuda"));
+  }
   at("threads").append(...known.threads.map(([value, text]) => new Option(text, value)));
   fill("dtype", needs.map((need) => need.dtype));
   fill("to-dtype", ["same", ...needs.map((need) => need.goal).filter(Boolean)]);
