@@ -5,10 +5,12 @@ For tests of what reads results, never for a page: the figures are those of a fo
 
 import ast
 import itertools
+from collections import Counter
 
 import resultfiles
 from measuring.profiles import PROFILES, select
 from resultfiles import SKIPPED, SUITE, Bench, around
+from store.files import spelled
 
 from benchmarks import link, many, overlap, routes, staging, transfer
 
@@ -123,24 +125,33 @@ TIMES = {
 PINS = ("staging.", "busy.WorkBehind", "firsts.PinnedMemory", "link.Limit", "link.Hardware")
 
 
-def bench(name, seconds, skipped=()):
-    """A benchmark of the suite with all its cells."""
-    made = SUITE[name]
-    params = {each: [*map(ast.literal_eval, values)] for each, values in zip(made["param_names"], made["params"])}
-    cells = {}
-    for key in itertools.product(*params.values()):
-        barred = set(key) & set(skipped) or (routes.PINNED in skipped and name.startswith(PINS))
-        found = None if barred else seconds(*key)
-        cells[key] = SKIPPED if found is None else around(found) if made["type"] == "time" else found
-    return Bench(name, params, cells, [*made.get("contracts", {}).values()], made["unit"])
+def in_profile(times, profile, skipped=(), chosen=lambda cell: True):
+    """The benchmarks of the suite that ``times`` names, at the cells of the profile, each with as many processes as a
+    run really takes of it; see ``transfers``."""
+    described, taken = {name: SUITE[name] for name in times}, PROFILES[profile]
+    rounds = (select(taken, described, number).values() for number in range(taken.rounds))
+    counts = Counter(cell for cells in rounds for names in cells for cell in names if chosen(cell))
+    benches = []
+    for name, made in described.items():
+        params, timed = [[*map(ast.literal_eval, values)] for values in made["params"]], made["type"] == "time"
+        cells = {}
+        for key, cell in zip(itertools.product(*params), spelled(name, made["params"])):
+            if cell in counts:
+                barred = set(key) & set(skipped) or (routes.PINNED in skipped and name.startswith(PINS))
+                found = None if barred else times[name](*key)
+                cells[key] = SKIPPED if found is None else around(found)[: counts[cell]] if timed else found
+        if cells:
+            contracts = [*made.get("contracts", {}).values()]
+            benches.append(Bench(name, dict(zip(made["param_names"], params)), cells, contracts, made["unit"]))
+    return benches
 
 
 def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full"):
     """The benchmarks of an accelerator at the cells of a profile; ``skipped`` names host memory that it has not."""
-    benches = [bench(name, seconds, skipped) for name, seconds in TIMES.items()]
+    benches = in_profile(TIMES, profile, skipped, chosen)
     for each in (each for each in benches if each.name == HIDDEN):
         each.parts = {key: {part: around(s) for part, s in beside(*key).items()} for key in each.cells}
-    return _in_profile(benches, profile, chosen)
+    return benches
 
 
 def conversions():
@@ -155,24 +166,7 @@ def conversions():
         return lambda *key: 1e-6 * (1 + SUITE[name]["params"][0].index(repr(key[0]))) + key[-1] / 1e10
 
     timed = [f"{name}.timeit_convert" for name in names]
-    return _in_profile([bench(name, seconds(name)) for name in timed], "transfers")
-
-
-def _in_profile(benches, profile, chosen=lambda cell: True):
-    """The cells of the profile, each with as many processes as a run really takes of it."""
-    described, taken = {bench.name: bench.description() for bench in benches}, PROFILES[profile]
-    rounds = [select(taken, described, number) for number in range(taken.rounds)]
-    for bench in benches:
-        kept = {}
-        for key, value in bench.cells.items():
-            cell = bench.spelled(key)
-            count = sum(cell in cells.get(bench.name, ()) for cells in rounds)
-            if count and chosen(cell):
-                kept[key] = value[:count] if isinstance(value, list) else value
-                if key in (bench.parts or {}):
-                    bench.parts[key] = {part: seconds[:count] for part, seconds in bench.parts[key].items()}
-        bench.cells = kept
-    return [bench for bench in benches if bench.cells]
+    return in_profile({name: seconds(name) for name in timed}, "transfers")
 
 
 def write(root, benches, **changes):
