@@ -35,7 +35,7 @@ AWAKE = "awake"
 # What processes run that ask the suite's own code; the checkout is their argument. What torch, or a backend that it
 # loads, prints meanwhile is no answer
 ANSWER = """
-import os, sys
+import json, os, platform, sys
 answer, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
 os.dup2(2, 1)
 import numpy, torch
@@ -43,17 +43,13 @@ sys.stdout = answer
 sys.path.insert(0, sys.argv[1])
 """
 HOLD = f"{ANSWER}from benchmarks import devices\ndevices.hold({AWAKE!r})"
-SAY_SETTINGS = (
-    f"{ANSWER}import json, platform"
-    + """
-says = {"torch": torch.__version__, "numpy": numpy.__version__, "python": platform.python_version()}
-says |= {"cuda": torch.version.cuda, "hip": torch.version.hip, "git": torch.version.git_version}
-print(json.dumps(says | {"torch_threads": torch.get_num_threads()}), flush=True)
-sys.path.insert(0, sys.argv[1])
+SAY_SETTINGS = f"""{ANSWER}
+says = dict(torch=torch.__version__, numpy=numpy.__version__, python=platform.python_version())
+says.update(cuda=torch.version.cuda, hip=torch.version.hip, git=torch.version.git_version)
+print(json.dumps(dict(says, torch_threads=torch.get_num_threads())), flush=True)
 from benchmarks import devices
 print(json.dumps(devices.answer()))
 """
-)
 READ_LIBRARIES = """
 import importlib.util, os, pathlib
 for package in ("numpy", "torch"):
