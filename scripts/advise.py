@@ -10,7 +10,6 @@ Exit status: 0 an answer, 2 no answer is possible.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -22,11 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 from analysis.choices import ENDS, Case, answer, closest, known_in, latest
 from cli import RESULTS, Parser, UserError, bytes_of, whole
-from measuring.machine import caches
+from measuring.machine import conditions
 from pages.advice import as_json, words
 from store import files
-from store.records import Conditions
-from toolchains import environments, selection
+from toolchains import selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
@@ -82,8 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.machine not in (None, *there):
         raise UserError(f"--machine {chosen.machine}: no results of it, there are those of {', '.join(there)}")
     records = {name: latest(chosen.results, name)[0] for name in there if chosen.machine in (None, name)}
-    here = Conditions(cpu=environments.cpu_model(), cores=os.cpu_count(), caches=caches())
-    nearest, differs = closest(records, here, case.device)
+    nearest, differs = closest(records, conditions(), case.device)
     found = answer(case, known_in(chosen.results, nearest))
     if chosen.json:
         sys.stdout.write(as_json(found, differs))
