@@ -19,7 +19,7 @@ from analysis.results import load
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex, size
 from measuring.engine import copy_code, new_id
-from measuring.processes import own_home, session
+from measuring.processes import session
 from pages import show
 
 MACHINE = "checked"  # the name that results are filed under, in copies of the checkout
@@ -37,11 +37,15 @@ _SIDE = _pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]
 
 
 def call(root: Path, *arguments: str) -> str:
-    """What this Python printed, run in ``root`` with a home of its own; UserError if it failed, and has said why."""
+    """What this Python printed, run in ``root``; UserError if it failed, and has said why.
+
+    It has a home of its own, where asv keeps its machines and git its settings, and none of our settings of those.
+    """
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
     command = [sys.executable, *arguments, "--machine", MACHINE]
-    with session(command, root, own_home(home), stdout=subprocess.PIPE, text=True) as process:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
+    with session(command, root, {**kept, "HOME": str(home)}, stdout=subprocess.PIPE, text=True) as process:
         printed, _ = process.communicate()
     if process.returncode not in (0, 1, 2) or not printed:
         raise UserError(f"{arguments[0]} in {root.name} ended with exit status {process.returncode}")

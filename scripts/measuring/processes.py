@@ -30,24 +30,21 @@ def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Itera
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True) as watcher:
-        process = None
+        with _later_interrupted():  # by one that comes here the watcher loses its input, and ends what was started
+            process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+            print(process.pid, file=watcher.stdin, flush=True)
         try:
-            with _later_interrupted():
-                process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
-                print(process.pid, file=watcher.stdin, flush=True)
             yield process
         except BaseException:
-            if process:
-                process.send_signal(signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
             raise
         finally:
             with _later_interrupted():
-                if process:
-                    end(process.pid)
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(GRACE)  # what hangs inside a driver outlives even a kill
+                end(process.pid)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE)  # what hangs inside a driver outlives even a kill
                 watcher.kill()
 
 
@@ -72,12 +69,6 @@ def apart(
         return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
 
-def own_home(home: Path) -> dict[str, str]:
-    """The environment with a home of its own, where asv keeps its machines and git its settings, and none of ours."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
-    return {**kept, "HOME": str(home)}
-
-
 def last_line(text: str, otherwise: str = "stopped without a word") -> str:
     """The last line that a program printed, or ``otherwise`` where it printed none."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), otherwise)
@@ -94,13 +85,10 @@ def read(path: Path | str) -> str:
 def end(number: int) -> None:
     """Kill the processes of a session, and those that they start meanwhile."""
     until = time.monotonic() + GRACE
-    while time.monotonic() < until:
-        processes = members(number)
+    while (processes := members(number)) and time.monotonic() < until:
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 psutil.Process(process).kill()
-        if not processes:
-            return
         time.sleep(0.01)
 
 
