@@ -291,10 +291,10 @@ def timing(argv: Sequence[str]) -> int:
     formats = {"size": show.size, "suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
     print(shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–"))
     off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
-    print(f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided", end="")
+    found = f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided"
     if len(off):
-        print(f"; median deviation {show.percent(off.median(), 1)}, maximum {show.percent(off.max(), 1)}", end="")
-    print()
+        found += f"; median deviation {show.percent(off.median(), 1)}, maximum {show.percent(off.max(), 1)}"
+    print(found)
     if bias:
         print(f"bias: {'; '.join(bias)}")
     elif noisy:
