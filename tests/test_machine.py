@@ -1,7 +1,6 @@
 """What of a machine bears on a run: what is to be changed, a device that is kept awake, cores near it, how it ran."""
 
 import ast
-import contextlib
 import itertools
 import math
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import psutil
 import pytest
 from cli import UserError, put
 from measuring import engine, machine, profiles
@@ -27,49 +27,43 @@ from store.records import Conditions, Record, Toolchain
 from tiny import torch_wheel
 
 HOLDS = f"import sys; print({machine.AWAKE!r}, flush=True); sys.stdin.read()"
+MADE_NONE = "the process that was to hold a context made none"
 
 
 @pytest.fixture
 def held(monkeypatch):
-    """Have another program hold the device, and a second process find it as said; the sessions that were started."""
-    started, session = [], machine.session
-
-    @contextlib.contextmanager
-    def watched(*arguments, **options):
-        with session(*arguments, **options) as process:
-            started.append(process)
-            yield process
+    """Have another program hold the device, and a second process find it as said; a function: who holds it."""
 
     def hold(code=HOLDS, second=""):
         monkeypatch.setattr(machine, "HOLD", code)
-        monkeypatch.setattr(machine, "session", watched)
         monkeypatch.setattr(machine, "settings", lambda *asked: SimpleNamespace(no_device=second))
-        return started
+        return lambda: [child for child in psutil.Process().children() if code in child.cmdline()]
 
     return hold
 
 
 def test_a_context_is_held_beside_the_block_and_no_longer(held):
-    started = held()
+    holding = held()
     with Awake() as device:
         assert device.hold() == ""
-        (process,) = started
-        assert members(process.pid) == [process.pid]
-    assert members(process.pid) == []
+        (process,) = holding()
+        assert members(process.pid) == [process.pid], "a session of its own, which ends with us"
+    assert not holding()
 
 
-def test_a_device_for_one_process_alone_is_let_go_again(held):
-    started = held(second="cuda:0 cannot be used: busy")
+@pytest.mark.parametrize(
+    "code, second, why",
+    [
+        (HOLDS, "cuda:0 cannot be used: busy", "cuda:0 cannot be used: busy"),  # it is for one process alone
+        ("raise SystemExit(1)", "", MADE_NONE),
+        ("print('other')", "", MADE_NONE),
+        pytest.param("import time; time.sleep(60)", "", MADE_NONE, marks=pytest.mark.slow),
+    ],
+)
+def test_a_device_that_cannot_be_held_is_let_go_again(held, code, second, why):
+    holding = held(code, second)
     with Awake() as device:
-        assert device.hold() == "cuda:0 cannot be used: busy" and members(started[0].pid) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", ["raise SystemExit(1)", "import time; time.sleep(60)", "print('other')"])
-def test_a_device_that_cannot_be_held_is_none_to_wait_for(held, code):
-    started = held(code)
-    with Awake() as device:
-        assert "made none" in device.hold(seconds=2) and members(started[0].pid) == []
+        assert device.hold(seconds=2 if "sleep" in code else 60) == why and not holding()
 
 
 def test_what_torch_prints_when_it_is_imported_is_no_answer(held, tmp_path, monkeypatch):
