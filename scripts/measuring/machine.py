@@ -87,20 +87,20 @@ def caches() -> dict[str, str]:
     return {f"L{read(cache / 'level')}": read(cache / "size") for cache in data}
 
 
-def settings(python: str = sys.executable, seconds: float = DEVICE_SECONDS) -> Settings:
+def settings(python: str = sys.executable) -> Settings:
     """The toolchain really imported, its thread settings, and the device's name and model, or why there is none: by a
-    process like those timed, in so many seconds at most.
+    process like those timed, in DEVICE_SECONDS at most.
 
     Making a context may abort, crash or hang in the driver. That says that no device works, and ends no run.
     """
-    done = run_in(python, SAY_SETTINGS, seconds)
+    done = run_in(python, SAY_SETTINGS, DEVICE_SECONDS)
     (imported, *device), code = done.stdout.splitlines() or [""], done.returncode
     with contextlib.suppress(IndexError, ValueError):
         if code == 0:
             return made_of(Settings, json.loads(imported) | json.loads(device[-1]))
     why = last_line(done.stderr, f"ended with code {code}")
     if code is None:
-        why = f"did not answer in {seconds:g} s"
+        why = f"did not answer in {DEVICE_SECONDS:g} s"
     elif code < 0:
         why = f"died with signal {-code} ({signal.strsignal(-code)})"
     if not imported:
@@ -151,17 +151,17 @@ class Awake(contextlib.ExitStack):
 
     why_not: str | None = None  # it is not awake; None: nobody has tried
 
-    def hold(self, seconds: float = DEVICE_SECONDS) -> str:
+    def hold(self) -> str:
         """Keep the device awake from now on; why it is not, "" where it is. One that takes one process alone is let go
         again."""
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
         beside = session([sys.executable, "-c", HOLD, str(ROOT)], ROOT, stdin=pipe, stdout=pipe, stderr=none, text=True)
         process = self.enter_context(beside)
         assert process.stdout
-        readable, _, _ = select.select([process.stdout], [], [], seconds)
+        readable, _, _ = select.select([process.stdout], [], [], DEVICE_SECONDS)
         why = "the process that was to hold a context made none"
         if readable and process.stdout.readline().strip() == AWAKE:
-            why = settings(sys.executable, seconds).no_device
+            why = settings().no_device
         if why:
             self.close()
         return why
