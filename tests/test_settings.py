@@ -72,53 +72,53 @@ def test_where_it_can_do_nothing_it_is_skipped(monkeypatch, tmp_path):
 # Processes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(log):  # noqa: F811
-    needed(KEEPING)
-    allowed = os.sched_getaffinity(0)
-    made = benchmark(settings.Copies, CLONE, KEEPING, SIZE)
-    assert not made.do_setup()
-    elsewhere = made.instance.timed_by
-    try:
-        result = made.run(CLONE, KEEPING, SIZE)
-        faults, kept = (elsewhere.ask(what) for what in ("page_faults", "kept"))
-        elsewhere.process.kill()
-        with pytest.raises(RuntimeError, match="-9"):
-            elsewhere.timeit(1)
-    finally:
+@pytest.fixture
+def copies(log):  # noqa: F811
+    """A function: the benchmark of copies with a setting, set up, until the test has ended."""
+    allowed, every = os.sched_getaffinity(0), []
+
+    def of(text):
+        needed(text)
+        every.append(benchmark(settings.Copies, CLONE, text, SIZE))
+        assert not every[-1].do_setup()
+        return every[-1]
+
+    yield of
+    for made in every:
         made.do_teardown()
+    assert os.sched_getaffinity(0) == allowed and "torch" in sys.modules
+
+
+@pytest.mark.slow
+def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(copies, log):  # noqa: F811
+    made = copies(KEEPING)
+    elsewhere, result = made.instance.timed_by, made.run(CLONE, KEEPING, SIZE)
+    faults, kept = (elsewhere.ask(what) for what in ("page_faults", "kept"))
+    elsewhere.process.kill()
+    with pytest.raises(RuntimeError, match="-9"):
+        elsewhere.timeit(1)
     assert len(result["samples"]) == timing.SAMPLES_LARGE and min(result["samples"]) > 1e-4
     (line,) = log()
     assert line["params"] == [repr(CLONE), repr(KEEPING), repr(SIZE)]
     assert all(len(line["probes"][kind]) > timing.SAMPLES_LARGE for kind in ("processor", "memory"))
     assert faults < environment.FEW, "the heap has the pages"
     assert 0.9 * SIZE < kept < 16 * SIZE
-    assert os.sched_getaffinity(0) == allowed and "torch" in sys.modules
 
 
 @pytest.mark.slow
-def test_without_a_setting_pages_are_faulted_in_and_given_back():
-    needed(NONE)
-    made = settings.Copies()
-    made.setup(CLONE, NONE, SIZE)
-    try:
-        assert made.track_page_faults(CLONE, NONE, SIZE) >= environment.FEW
-        assert made.track_kept(CLONE, NONE, SIZE) < SIZE / 8
-        assert 0 <= made.track_huge_pages(CLONE, NONE, SIZE) <= 100
-    finally:
-        made.teardown(CLONE, NONE, SIZE)
+def test_without_a_setting_pages_are_faulted_in_and_given_back(copies):
+    made = copies(NONE).instance
+    assert made.track_page_faults(CLONE, NONE, SIZE) >= environment.FEW
+    assert made.track_kept(CLONE, NONE, SIZE) < SIZE / 8
+    assert 0 <= made.track_huge_pages(CLONE, NONE, SIZE) <= 100
 
 
 @pytest.mark.slow
-def test_one_that_is_not_in_force_is_a_failure_and_no_figure(log, monkeypatch):  # noqa: F811
-    needed(KEEPING)
+def test_one_that_is_not_in_force_is_a_failure_and_no_figure(copies, log, monkeypatch):  # noqa: F811
     started_with = environment.started_with
     monkeypatch.setattr(environment, "started_with", lambda text: started_with(NONE))
-    made = benchmark(settings.Copies, CLONE, KEEPING, SIZE)
-    made.do_setup()
     with pytest.raises(RuntimeError, match="64 MiB"):
-        made.run(CLONE, KEEPING, SIZE)
-    made.do_teardown()
+        copies(KEEPING).run(CLONE, KEEPING, SIZE)
     assert KEEPING in log()[0]["failed"]
 
 
