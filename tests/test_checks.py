@@ -225,10 +225,9 @@ def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
 
 
-def test_what_cannot_be_measured_says_so(monkeypatch, called):
-    monkeypatch.setattr(checking, "in_turns", lambda *_: {"cells": [{"ratio": None, "route": "x"}]})
-    code, _, complaint = called(check, "timing")
-    assert code == 2 and "no cell was timed on both sides" in complaint
+def test_what_cannot_be_measured_says_so():
+    with pytest.raises(cli.UserError, match="no cell was timed on both sides"):
+        checking.judged({"cells": [{"ratio": None, "route": "x"}]})
 
 
 # Advice: regret, predictions, and what noise may not be blamed for --------------------------------------------------
@@ -324,14 +323,14 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     taken = {cell for chosen in select(PROFILES["quick"], SUITE).values() for cell in chosen}
     every, known = (known_of(results, machine, own, choices(own)) for own in (cells, cells[cells["cell"].isin(taken)]))
     moved = every.rows[(every.rows["memory"] != ALIAS) & every.rows["kind"].isin(GOOD) & every.rows["quiet"]]
-    asked, took = [], []
+    asked = []
     for row in moved[moved["nbytes"].between(2**12, 2**28)].itertuples():
         with contextlib.suppress(cli.UserError):  # quick measures no such need
-            found = next((each for each in answer(case_of(row), known).ranked if each.route == row.route), None)
-            if found is not None and found.how != MEASURED:
-                asked.append((case_of(row), row.route, *advice.ends(found)))
-                took.append([math.log(row.seconds)] * 2)
-    _, routes = advice.judged(pd.DataFrame(asked, columns=["case", "route", "least", "most"]), np.array(took))
+            found = [each for each in answer(case_of(row), known).ranked if each.route == row.route]
+            predicted = (each for each in found if each.how != MEASURED)
+            asked += [(case_of(row), row.route, *advice.ends(each), row.seconds) for each in predicted]
+    asked = pd.DataFrame(asked, columns=["case", "route", "least", "most", "seconds"])
+    _, routes = advice.judged(asked, np.log(asked[["seconds", "seconds"]].to_numpy()))
     times, ranges, *bounds = advice.right(routes).values()
     shares = [f"{show.percent(each.mean())} of {len(each)}" for each in (times, ranges, *bounds)]
     assert f"| {title} | {' | '.join([*shares, 'none'][:3])} |" in ACCURACY
