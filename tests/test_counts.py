@@ -1,6 +1,7 @@
 """Counts that are repeated: their verdicts, beside those of the times of the same calls."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,28 +14,22 @@ from cli import UserError
 from pages import comparison_words, show, tables
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
 
-VIEW, MAYBE, COPY = (promise["expression"] for promise in (FROM_NUMPY, AS_TENSOR, TENSOR))
-ROUTES = [VIEW, MAYBE, COPY]
+CONTRACTS = [FROM_NUMPY, AS_TENSOR, TENSOR]
+VIEW, MAYBE, COPY = ROUTES = [promise["expression"] for promise in CONTRACTS]
 DTYPES = ["float32", "float64", "float16", "complex64", "int32", "int64", "uint8", "bool"]
 NAME = "instructions.NumpyToTorch.track_instructions"
 
 
-def instructions(counts):
-    """counts: (route, nbytes) or (route, nbytes, dtype) -> those of the processes."""
-    cells = {(route, *(dtype or ["float32"]), nbytes): value for (route, nbytes, *dtype), value in counts.items()}
-    params = {"route": ROUTES, "dtype": DTYPES, "nbytes": sorted({nbytes for _, nbytes, *_ in counts})}
-    return Bench(NAME, params, cells, unit="instructions")
-
-
-def side(root, counts, times=None, **record):
-    benches = [instructions(counts)]
-    if times:
-        benches.append(conversion(times, [FROM_NUMPY, AS_TENSOR, TENSOR]))
+def side(root, counts, *more, **record):
+    """Results that are loaded. counts: (route, nbytes) or (route, dtype, nbytes) -> those of the processes; more
+    benchmarks."""
+    counted = replace(conversion(counts, CONTRACTS, dtypes=DTYPES), name=NAME, unit="instructions")
+    benches = [counted, *more]
     return load(resultfiles.write(root, benches, records=[resultfiles.record(benches, **record)]))
 
 
-def compared(tmp_path, base, new, times=(None, None), **settings):
-    one, other = side(tmp_path / "base", base, times[0]), side(tmp_path / "new", new, times[1])
+def compared(tmp_path, base, new, more=((), ()), **settings):
+    one, other = side(tmp_path / "base", base, *more[0]), side(tmp_path / "new", new, *more[1])
     return comparison.compare(one, other, Settings(**settings))
 
 
@@ -58,8 +53,8 @@ RANGES = [
     ([0, 0, 1], [5, 5, 6], 1.0, "inconclusive"),  # nothing is said of a count of nothing
 ]
 # All processes of one side may happen to be in one of two states: then another dtype decides
-STATES = {(VIEW, 8): LOW, (VIEW, 8, "int32"): [*LOW[:2], *HIGH[2:]]}
-OTHERS = {(VIEW, 8): HIGH, (VIEW, 8, "int32"): [*LOW[:3], *HIGH[3:]]}
+STATES = {(VIEW, 8): LOW, (VIEW, "int32", 8): [*LOW[:2], *HIGH[2:]]}
+OTHERS = {(VIEW, 8): HIGH, (VIEW, "int32", 8): [*LOW[:3], *HIGH[3:]]}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +79,7 @@ def test_the_range_over_processes_decides(tmp_path, base, new, verdicts, code):
 def test_memory_layout_looks_like_no_change(tmp_path, factor):
     """400 cells, whose processes differ by 3 % in the mean: 50 calls in eight dtypes."""
     logs = np.random.default_rng(5).normal(0, 0.03 / 2.06, (2, 400, 4))
-    keys = [(VIEW, 8 * size, dtype) for size in range(1, 51) for dtype in DTYPES]
+    keys = [(VIEW, dtype, 8 * size) for size in range(1, 51) for dtype in DTYPES]
     sides = [{key: list(5700 * np.exp(own)) for key, own in zip(keys, side)} for side in logs]
     sides[1] = {key: [factor * count for count in counts] for key, counts in sides[1].items()}
     changed = compared(tmp_path, *sides).counted["verdict"].isin(("more", "fewer")).mean()
@@ -123,9 +118,9 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
     base = {(VIEW, n): [5700, 5705] for n in sizes}
     slower = base | {(VIEW, n): [6900, 6905] for n in (8, 64, 128)} | {(VIEW, 256): [5700, 6905]}
     before = {(route, n): around(1e-6) for route in ROUTES for n in sizes}
-    seconds = {(VIEW, 16): 1.2e-6, (VIEW, 64): 1.2e-6, (VIEW, 128): 0.8e-6, (VIEW, 256): 1.2e-6}
-    after = {key: around(seconds.get(key, 1e-6)) for key in before}
-    found = compared(tmp_path, base, slower, (before, after), min_decided=0)
+    after = before | {(VIEW, n): around(1.2e-6) for n in (16, 64, 256)} | {(VIEW, 128): around(0.8e-6)}
+    times = [[conversion(seconds, CONTRACTS)] for seconds in (before, after)]
+    found = compared(tmp_path, base, slower, times, min_decided=0)
     wanted = {
         8: ("more", "no change", True),
         16: ("as many", "slower", True),
@@ -143,11 +138,7 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
 
 def test_what_is_counted_once_is_not_compared(tmp_path):
     bench = Bench("footprint.NumpyToTorch.track_bytes", {"route": [VIEW], "nbytes": [8]}, {(VIEW, 8): 64}, unit="bytes")
-    for place in ("base", "new"):
-        benches = [instructions(BASE), bench]
-        resultfiles.write(tmp_path / place, benches)
-    found = comparison.compare(load(tmp_path / "base"), load(tmp_path / "new"))
-    assert found.looked_at == 1
+    assert compared(tmp_path, BASE, BASE, [[bench], [bench]]).looked_at == 1
 
 
 def test_only_means_cells_of_counts_too(tmp_path):
@@ -159,7 +150,8 @@ def test_only_means_cells_of_counts_too(tmp_path):
 
 def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):
     times = {(route, n): around(1e-6) for route in ROUTES for n in (8, 4 * KIB, 64 * KIB)}
-    loaded = side(tmp_path, {(VIEW, 8): [5700, 5705, 5707], (COPY, 4 * KIB): [21000, 21500, 21800]}, times)
+    counts = {(VIEW, 8): [5700, 5705, 5707], (COPY, 4 * KIB): [21000, 21500, 21800]}
+    loaded = side(tmp_path, counts, conversion(times, CONTRACTS))
     cells = [*conversions(cells_of(loaded)).itertuples()]
     made = tables.curves(cells, tables.missing_in(loaded), None, of_calls(loaded))
     assert made.columns[-2:] == ("instructions, 8 B", "instructions, 4 KiB")
