@@ -106,15 +106,12 @@ def members(number: int) -> list[int]:
 def _later_interrupted() -> Iterator[None]:
     """A signal that comes within the block is heeded behind it: half of it would leave a process unwatched."""
     came: list[int] = []
-    before = {}
-    for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            before[number] = signal.signal(number, lambda number, frame: came.append(number))
-    try:
+    with contextlib.ExitStack() as back:
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before = signal.signal(number, lambda number, frame: came.append(number))
+                back.callback(signal.signal, number, before)
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if came:
         signal.raise_signal(came[0])
 
