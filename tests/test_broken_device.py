@@ -61,14 +61,17 @@ cuda = SimpleNamespace(
 
 @pytest.fixture
 def settings(monkeypatch, tmp_path):
-    """A function: device, model, and why there is none, by the record of a run in which ``context`` makes a context."""
+    """A function: device, model, and why there is none, by the record of a run in which ``context`` makes a context.
+
+    first  what happens when torch is imported
+    """
 
     def whole(kind, found):
         assert set(found) <= {each.name for each in fields(kind)}, "what Settings does not name is lost"
         return made_of(kind, found)
 
-    def asked(context):
-        (tmp_path / "torch.py").write_text(TORCH.format(context=context), encoding="utf-8")
+    def asked(context, first=""):
+        (tmp_path / "torch.py").write_text(first + TORCH.format(context=context), encoding="utf-8")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         monkeypatch.setattr(machine, "made_of", whole)
         found = machine.settings()
@@ -85,6 +88,13 @@ def settings(monkeypatch, tmp_path):
 
 def test_a_device_that_works_is_found(settings):
     assert settings("pass") == ("cuda:0", "An Accelerator", "")
+
+
+def test_what_torch_prints_when_it_is_imported_is_no_answer(settings):
+    first = "import os\nprint('[backend] loaded')\nos.write(1, b'[backend] of C++\\n')\n"
+    assert settings("pass", first) == ("cuda:0", "An Accelerator", "")
+    with machine.Awake() as device:
+        assert device.hold() == ""
 
 
 def test_a_device_that_was_named_and_cannot_be_used_is_named(settings, monkeypatch):

@@ -5,7 +5,6 @@ import itertools
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,7 +23,6 @@ from measuring.profiles import Cells, Profile, Rule
 from measuring.runner import around_samples
 from resultfiles import SUITE
 from store.records import Conditions, Record, Toolchain
-from tiny import torch_wheel
 
 HOLDS = f"import sys; print({machine.AWAKE!r}, flush=True); sys.stdin.read()"
 MADE_NONE = "the process that was to hold a context made none"
@@ -66,19 +64,6 @@ def test_a_device_that_cannot_be_held_is_let_go_again(held, monkeypatch, code, s
         monkeypatch.setattr(machine, "DEVICE_SECONDS", 2)
     with Awake() as device:
         assert device.hold() == why and not holding()
-
-
-def test_what_torch_prints_when_it_is_imported_is_no_answer(held, tmp_path, monkeypatch):
-    shutil.unpack_archive(torch_wheel(tmp_path, "2.9.0"), tmp_path, "zip")
-    loaded = tmp_path / "torch" / "__init__.py"
-    loaded.write_text(
-        "import os\nprint('[backend] loaded')\nos.write(1, b'[backend] of C++\\n')\n" + loaded.read_text()
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert machine.settings().torch == "2.9.0+cu126"
-    held(machine.HOLD.partition("from benchmarks")[0] + HOLDS)
-    with Awake() as device:
-        assert device.hold() == ""
 
 
 def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatch):
