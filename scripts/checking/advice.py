@@ -141,12 +141,9 @@ def _process(case: Case, route: str, name: str, params: tuple[Any, ...]) -> Line
     benchmark_of(name)  # once, for all processes: each starts from the same state, as asv's do
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as child:
-            line = child.submit(_line, name, (route, *params)).result()
+            return child.submit(_line, case, name, (route, *params)).result()
     except BrokenProcessPool:
         raise UserError("a measuring process died: see its message above") from None
-    if line is None:
-        raise UserError(f"{route} is skipped for {case}, and the results have it")
-    return line
 
 
 @functools.cache
@@ -159,9 +156,9 @@ def benchmark_of(name: str) -> Any:
     return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
 
 
-def _line(name: str, params: tuple[Any, ...]) -> Line | None:
-    """What the suite logs of a cell when it sets it up and measures it as it always does; None where it skips it. Its
-    size is none of the benchmark's parameters: so that is to know of no other cell."""
+def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
+    """What the suite logs of a cell when it sets it up and measures it as it always does; UserError where it skips it.
+    Its size is none of the benchmark's parameters: so that is to know of no other cell."""
     benchmark = benchmark_of(name)
     benchmark._params, benchmark._current_params = [[value] for value in params], params
     benchmark.samples_per_process = [samples_per_process(params[-1])]
@@ -171,7 +168,7 @@ def _line(name: str, params: tuple[Any, ...]) -> Line | None:
             if not benchmark.do_setup():
                 benchmark.run(*params)
                 return json.loads(file.readlines()[-1])
-    return None
+    raise UserError(f"{params[0]} is skipped for {case}, and the results have it")
 
 
 def regrets(readings: Floats) -> list[float]:
