@@ -103,35 +103,33 @@ def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_w
     assert chosen(r"limits\..*") == chosen(r"limits\..*", r"firsts\..*", no_device="none") == (False, [])
 
 
-@pytest.mark.parametrize("cores, said", [((), []), ((0, 2, 3), ["--cpu-affinity", "0,2,3"])])
-def test_processes_are_held_to_the_cores_near_the_device(monkeypatch, cores, said, tmp_path):
-    apart = Mock(return_value=subprocess.CompletedProcess([], 0, "", ""))
-    monkeypatch.setattr(engine, "apart", apart)
+@pytest.fixture
+def apart(monkeypatch, tmp_path):
+    """Stands for programs in sessions of their own, which fail; asv's has measured nothing in ``tmp_path``."""
+    made = Mock(return_value=subprocess.CompletedProcess([], 2, "", ""))
+    for module in (engine, machine):
+        monkeypatch.setattr(module, "apart", made)
     (tmp_path / engine.LOG).touch()
+    return made
+
+
+@pytest.mark.parametrize("cores, said", [((), []), ((0, 2, 3), ["--cpu-affinity", "0,2,3"])])
+def test_processes_are_held_to_the_cores_near_the_device(apart, cores, said, tmp_path):
     engine.Suite().measure(["^a$"], "box", tmp_path, lambda: None, cores=cores)
     assert [word for word in apart.call_args.args[0] if re.match(r"--cpu-affinity|\d+,", word)] == said
 
 
 @pytest.mark.parametrize("python, path", [(sys.executable, "x"), ("/another/python", None)])
-def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, tmp_path):
+def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, tmp_path, apart):
     """Both sides of compare.py --run would measure the same torch."""
-    found = []
-
-    def apart(command, cwd, environment, *more, **options):
-        found.append(environment.get("PYTHONPATH"))
-        return subprocess.CompletedProcess(command, 2, "", "")
-
-    for module in (engine, machine):
-        monkeypatch.setattr(module, "apart", apart)
     monkeypatch.setenv("PYTHONPATH", "x")
-    (tmp_path / engine.LOG).touch()
     suite = engine.Suite(tmp_path, Path(python))
     for ask in (suite.installed, partial(suite.discover, "box")):
         with pytest.raises(UserError):
             ask()
     suite.measure(["a"], "box", tmp_path, lambda: None)
     machine.run_in(python, "")
-    assert found == [path] * 4
+    assert [environment.get("PYTHONPATH") for (_, _, environment, *_), _ in apart.call_args_list] == [path] * 4
 
 
 def around(cell, *told):
