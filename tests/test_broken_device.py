@@ -86,11 +86,7 @@ def settings(monkeypatch, tmp_path):
 # The run record -----------------------------------------------------------------------------------------------------
 
 
-def test_a_device_that_works_is_found(settings):
-    assert settings("pass") == ("cuda:0", "An Accelerator", "")
-
-
-def test_what_torch_prints_when_it_is_imported_is_no_answer(settings):
+def test_a_device_that_works_is_found_whatever_torch_prints_when_it_is_imported(settings):
     first = "import os\nprint('[backend] loaded')\nos.write(1, b'[backend] of C++\\n')\n"
     assert settings("pass", first) == ("cuda:0", "An Accelerator", "")
     with machine.Awake() as device:
