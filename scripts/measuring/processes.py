@@ -30,21 +30,24 @@ def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Itera
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True) as watcher:
-        with _later_interrupted():  # by one that comes here the watcher loses its input, and ends what was started
-            process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
-            print(process.pid, file=watcher.stdin, flush=True)
+        process = None
         try:
+            with _later_interrupted():
+                process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+                print(process.pid, file=watcher.stdin, flush=True)
             yield process
         except BaseException:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
+            if process:
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE)
             raise
         finally:
             with _later_interrupted():
-                end(process.pid)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)  # what hangs inside a driver outlives even a kill
+                if process:
+                    end(process.pid)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(GRACE)  # what hangs inside a driver outlives even a kill
                 watcher.kill()
 
 
