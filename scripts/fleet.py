@@ -12,7 +12,6 @@ You can stop this program at any time: jobs continue, and --resume gathers their
 Jobs are submitted with submitit.
 """
 
-import json
 import re
 import shlex
 import sys
@@ -124,7 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_asv()
     program, *job = (sys.argv[1:] if argv is None else argv) or [""]
     if program == fleet.ON_NODE:
-        return fleet.on_node(json.loads(*job))
+        directory, node, *tags = job
+        return fleet.on_node(Path(directory), node, tags)
     chosen = arguments(argv)
     machine = machine_of(chosen)
     with nullcontext() if chosen.dry_run else held(fleet.FLEET / machine):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from itertools import combinations
 from unittest.mock import Mock
 
@@ -135,7 +134,7 @@ def test_a_host_has_one_name(tmp_path):
 def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    variables = campaign.variables_of({"keep": 2, "wheelhouse": "/wheels"}, tmp_path / "node-a")
+    variables = campaign.variables_of(planned("--wheelhouse", "/wheels"), tmp_path / "node-a")
     assert variables["HOME"] == str(tmp_path / "node-a" / campaign.HOME)
     assert (variables["PIP_NO_INDEX"], variables["PIP_FIND_LINKS"]) == ("1", "/wheels")
     own = tmp_path / ".config" / "pip" / "pip.conf"
@@ -283,16 +282,17 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capfd, mon
 def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "ROOT", tmp_path / "node-a" / "suite")
     monkeypatch.setattr(campaign, "begun", lambda *_, keep: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
-    assert campaign.on_node({"entered": True, "plan": asdict(made.plan), "keep": 1}) == 0
+    made.save()
+    assert campaign.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
 
 
 def test_the_code_is_frozen(made, asked, tmp_path):
     """An edit of the checkout during a campaign changes nothing; one of the copy is said."""
     made.freeze()
     code, kept = made.code, made.place / campaign.CODE
-    verb, option, job = campaign.program(made, ["torch-2.1.2"])[1:]
+    verb, *job = campaign.program(made, ["torch-2.1.2"])[1:]
     assert verb.startswith(str(kept)) and (kept / "benchmarks").is_dir() and code
-    assert option == campaign.ON_NODE and json.loads(job)["plan"]["tags"] == ["torch-2.1.2"]
+    assert job == [campaign.ON_NODE, str(made.directory), "", "torch-2.1.2"]
     made.freeze()
     assert made.code == code == campaign.Campaign.load("cpu").code
     (kept / "requirements.txt").write_text("changed")

@@ -55,8 +55,7 @@ from .runner import Journal, Plan, begun, coarse_to_fine, held, restored
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
 CODE, SUITE, HOME = "code", "suite", "home"  # of a campaign, of its nodes
-VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program on a node, with a job as JSON
-RUN = Path(".asv/runs")
+VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program on a node
 # Of a node's disk, which several users, machine types and Pythons may share
 WHOSE = f"{getattr(os, 'getuid', int)()} {platform.machine()} {platform.libc_ver()} {sys.base_prefix}"
 SCRATCH = f"numpy-torch-{sha256(WHOSE.encode()).hexdigest()[:12]}"
@@ -210,57 +209,58 @@ def names() -> Iterator[str]:
 def name_of(directory: Path, host: str) -> str:
     """The anonymous name of a host in the directory of a machine type, given once."""
     hosts = directory / HOSTS
-    hosts.mkdir(parents=True, exist_ok=True)
     with held(hosts, seconds=60.0):
-        known = {path.read_text(encoding="utf-8"): path.name for path in hosts.iterdir()}
+        known = {path.read_text(encoding="utf-8"): path.name for path in hosts.glob(f"{NODE}*")}
         if host not in known:
             known[host] = next(name for name in names() if name not in known.values())
             put(hosts / known[host], host)
     return known[host]
 
 
-def variables_of(job: Mapping[str, Any], place: Path) -> dict[str, str]:
+def variables_of(campaign: Campaign, place: Path) -> dict[str, str]:
     """The environment to measure in: a home of the node's own, for asv; pip's settings and cache stay the user's."""
-    own = {"HOME": str(place / HOME), environments.KEEP_VARIABLE: str(job["keep"])}
-    if job["wheelhouse"]:
-        own |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": job["wheelhouse"]}
+    own = {"HOME": str(place / HOME), environments.KEEP_VARIABLE: str(campaign.keep)}
+    if campaign.wheelhouse:
+        own |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": campaign.wheelhouse}
     users = {f"XDG_{what.upper()}_HOME": str(Path.home() / f".{what}") for what in ("config", "cache")}
     return {**users, **os.environ, **own}
 
 
-def enter(job: Mapping[str, Any]) -> None:
+def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -> None:
     """Make this node's suite if it has none, and go on in it: this program is that of the frozen code."""
-    campaign, machine = ROOT.parent, job["plan"]["machine"]
-    node = job["node"] or name_of(campaign.parent, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
-    place = campaign / node
+    node = node or name_of(directory, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+    place = ROOT.parent / node
     suite = place / SUITE
     with held(place):
         if not suite.is_dir():
             fresh = place / f"{SUITE}.new"
             copy_code(ROOT, fresh)
             # what the node's earlier campaigns have measured stays beside what is measured now
-            earlier = Path(job["results"]) / machine / node
+            earlier = Suite(directory.parents[2]).results / campaign.machine / node
             if earlier.is_dir():
-                shutil.copytree(earlier, Suite(fresh).results / machine)
+                shutil.copytree(earlier, Suite(fresh).results / campaign.machine)
             fresh.rename(suite)
         (place / HOME).mkdir(exist_ok=True)
-        link_environments(suite, Path(job["scratch"]) / SCRATCH)
-    job = {**job, "plan": {**job["plan"], "fleet": {**job["plan"]["fleet"], "node": node}}, "entered": True}
+        link_environments(suite, Path(campaign.scratch) / SCRATCH)
     os.chdir(suite)
-    command = [sys.executable, str(suite / VERB), ON_NODE, json.dumps(job)]
-    os.execve(sys.executable, command, variables_of(job, place))
+    command = [sys.executable, str(suite / VERB), ON_NODE, str(directory), node, *tags]
+    os.execve(sys.executable, command, variables_of(campaign, place))
 
 
-def on_node(job: Mapping[str, Any]) -> int:
-    """What a job does on its node; the exit code, 0 where a release could not be measured, too: records say why."""
-    if not job["entered"]:
-        enter(job)  # and come back in the node's suite
-    asked = made_of(Plan, job["plan"])
+def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
+    """What a job does on its node; the exit code, 0 where a release could not be measured, too: records say why.
+
+    directory  of the machine type: what all jobs of a campaign have in common is in its file there
+    """
+    campaign = made_of(Campaign, json.loads((directory / PLAN).read_text(encoding="utf-8")))
+    if ROOT.name == CODE:
+        enter(campaign, directory, node, tags)  # and come back in the node's suite
     with held(ROOT.parent):
-        journal = Journal(ROOT / RUN / asked.machine / "track")
+        journal = Journal(ROOT / ".asv" / "runs" / campaign.machine / "track")
         before = journal.plan()
-        tags = dict.fromkeys([asked.reference, *(before.tags if before else ()), *asked.tags])
-        begun(journal, replace(asked, tags=tuple(tags)), keep=job["keep"]).measure()
+        asked = dict.fromkeys([campaign.plan.reference, *(before.tags if before else ()), *coarse_to_fine(tags)])
+        fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG, "node": node}
+        begun(journal, replace(campaign.plan, tags=tuple(asked), fleet=fleet), keep=campaign.keep).measure()
     return 0
 
 
@@ -269,11 +269,7 @@ def on_node(job: Mapping[str, Any]) -> int:
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
     """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
-    common = {name: getattr(campaign, name) for name in ("keep", "scratch", "wheelhouse")}
-    fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG}
-    plan = asdict(replace(campaign.plan, tags=tuple(coarse_to_fine(tags)), fleet=fleet))
-    job = {**common, "plan": plan, "node": node, "results": str(RESULTS), "entered": False}
-    return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, json.dumps(job)]
+    return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, str(campaign.directory), node, *tags]
 
 
 @dataclass
