@@ -1,7 +1,7 @@
 """A Slurm of two nodes on this machine, for tests: real daemons that start in a second, nodes that can be killed.
 
 A node is a slurmd in a process namespace of its own, under a host name of its own: to kill it is to lose all it runs.
-Needs `apt-get install --no-install-recommends slurm-wlm munge`, and root.
+Needs `apt-get install --no-install-recommends slurm-wlm`, and root.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from conftest import until
 from filelock import FileLock  # comes with asv, by way of virtualenv
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare")
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "unshare")
 NODES = ("n1", "n2")
 # Held while there is a cluster: the nodes of another one on this machine would have the cores that its nodes have
 ALONE = FileLock(Path(tempfile.gettempdir()) / "slurm-of-tests.lock")
@@ -25,8 +25,8 @@ SlurmctldHost={host}
 SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={root}/munge.socket,cred_expire=5
+AuthType=auth/none
+CredType=cred/none
 StateSaveLocation={root}/state
 SlurmdSpoolDir={root}/%n
 SlurmctldPidFile={root}/slurmctld.pid
@@ -53,7 +53,7 @@ def lacking() -> str:
     """Why no cluster can be started here; "" where one can."""
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing:
-        return f"needs {', '.join(missing)}: apt-get install --no-install-recommends slurm-wlm munge"
+        return f"needs {', '.join(missing)}: apt-get install --no-install-recommends slurm-wlm"
     if os.geteuid() != 0:
         return "needs root, to give nodes names and processes of their own"
     box = subprocess.run([*_box("true")], capture_output=True)
@@ -78,21 +78,14 @@ class Cluster:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.daemons: list[subprocess.Popen] = []
         self.nodes: dict[str, subprocess.Popen] = {}
         for name in ("state", *NODES):
             (root / name).mkdir(parents=True)
         host = socket.gethostname()
         text = CONFIGURATION.format(root=root, host=host, ports=_free_ports(3), cores=os.cpu_count())
         (root / "slurm.conf").write_text(text)
-        (root / "munge.key").write_bytes(os.urandom(1024))
-        (root / "munge.key").chmod(0o600)
         self.environment = {"SLURM_CONF": str(root / "slurm.conf")}
-        munge = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "seed"}
-        options = [f"--{name}={root / file}" for name, file in munge.items()]
-        self.daemons.append(self._start("munged", "-F", "--force", *options, f"--log-file={root / 'munged.log'}"))
-        until(lambda: (root / "munge.socket").exists(), 30, self.said)
-        self.daemons.append(self._start("slurmctld", "-D"))
+        self.controller = self._start("slurmctld", "-D")
         for name in NODES:
             self.start(name)
         until(lambda: self.ask("sinfo", "-h", "-o", "%D", "-t", "idle", "-p", "both") == "2", 30, self.said)
@@ -122,7 +115,6 @@ class Cluster:
         self.ask("scancel", "--user=root")
         for process in self.nodes.values():
             process.kill()
-        for process in reversed(self.daemons):
-            process.terminate()
-        for process in [*self.nodes.values(), *self.daemons]:
+        self.controller.terminate()
+        for process in [*self.nodes.values(), self.controller]:
             process.wait(20)
