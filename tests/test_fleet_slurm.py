@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(slurm.lacking()), reason
 
 REFERENCE = "torch-2.3.0"
 TAGS = {"torch-1.13.1", "torch-2.1.0", REFERENCE}
-PLAN = ("--history", "torch", "--releases", "1.13.1,2.1.0,2.3.0", "--nodes", "2", "--copies", "2")
 
 
 @pytest.fixture
@@ -45,7 +44,8 @@ def scratch(tmp_path_factory):
 @pytest.fixture
 def project(tmp_path, cluster, scratch):
     project = prepared(Project(tmp_path), cluster)
-    project.options = ("--partition", "both", "--rounds", "2", "--time", "15", "--no-report", *scratch)
+    of_two = "--history torch --releases 1.13.1,2.1.0,2.3.0 --nodes 2 --copies 2 --partition both --rounds 2 --time 15"
+    project.plan = (*of_two.split(), "--no-report", *scratch)
     return project
 
 
@@ -98,7 +98,7 @@ def check_complete(project):
 
 
 def test_finishes_though_a_node_dies_a_job_is_preempted_and_we_are_killed(project, cluster):
-    ours = start(project, *PLAN, *project.options)
+    ours = start(project, *project.plan)
     first_filed(project, ours)
     os.kill(ours.pid, signal.SIGKILL)
     ours.wait()
@@ -129,8 +129,7 @@ def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of
     held.touch()
     with (project.root / "benchmarks" / "conversion.py").open("a") as file:
         file.write(HELD.format(path=str(held)))
-    options = [option if option != "15" else "2" for option in project.options]
-    ours = start(project, *PLAN, *options)
+    ours = start(project, *project.plan, "--time", "2")
     first_filed(project, ours)
     cluster.ask("scancel", "--name", cluster.ask("squeue", "-h", "-o", "%j").split()[0])
     suites = str(project.root / ".asv" / "fleet")
@@ -155,8 +154,7 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
     """It would take all attempts while the other node is idle. An edit of the checkout meanwhile reaches no node."""
     broken = "import socket, sys\nif socket.gethostname() == 'n2':\n    sys.exit('no Python is here')\n"
     (project.here / "sitecustomize.py").write_text(broken)
-    plan = [*PLAN[:-1], "1"]  # each release once
-    ours = start(project, *plan, *project.options)
+    ours = start(project, *project.plan, "--copies", "1")
     first_filed(project, ours)
     with (project.root / "benchmarks" / "conversion.py").open("a") as file:
         file.write("\nraise SystemExit('edited')\n")
@@ -177,7 +175,7 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
         ("--time", "90"): "the partition allows 60 minutes per job, but 90 are needed: with --time 60 a second job",
     }
     for options, why in cases.items():
-        done = project.verb("fleet", *PLAN, *project.options, *options, "--dry-run", code=2)
+        done = project.verb("fleet", *project.plan, *options, "--dry-run", code=2)
         assert why in done.stderr and done.stderr.count("\n") == 1, (options, done.stderr)
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
@@ -191,18 +189,17 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
         campaign.submit(made, ["torch-2.5.1"], slurm.NODES)
 
 
-TYPES = {"plain": ("--partition", "n1"), "quick": ("--constraint", "n2")}  # how each is chosen, and its one node
+TYPES = {"plain": ("n1", "--partition", "plain"), "both-quick": ("n2", "--constraint", "quick")}
 
 
-def test_types_of_nodes_are_measured_at_once(project, scratch):
+def test_types_of_nodes_are_measured_at_once(project):
     """Each has results and names of its own."""
-    plan = (*PLAN[:4], "--nodes", "1", "--rounds", "2", "--time", "15", "--no-report", *scratch)
-    both = [start(project, *plan, how, kind) for kind, (how, _) in TYPES.items()]
+    both = [start(project, *project.plan, "--nodes", "1", "--copies", "1", *how) for _, *how in TYPES.values()]
     until(lambda: project.records("plain") or both[0].poll() is not None, 240)
     assert both[0].poll() is None, "results are gathered as they come: " + said(project)
     for ours in both:
         finish(project, ours)
-    for kind, (_, host) in TYPES.items():
+    for kind, (host, *_) in TYPES.items():
         assert (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() == host
         ((node, found),) = project.records(kind).items()
         assert node == "node-a" and {record.machine for records in found.values() for record in records} == {kind}
