@@ -249,13 +249,7 @@ def failed_at_once(made, host, job, text):
     put(made.logs / f"{job}_0_log.err", text)
 
 
-FULL = """
-import cli, errno, os, sys
-def main(_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/scratch")
-sys.argv = ["fleet.py"]
-cli.run(main)
-"""
+FULL = "import cli, sys; sys.argv = ['fleet.py']; sys.exit(cli.ended(OSError(28, 'No space left', '/scratch')))"
 
 
 def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capfd, monkeypatch):
