@@ -407,23 +407,21 @@ def step(campaign: Campaign) -> str | None:
         return None
     if campaign.submitted:
         print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
-    if campaign.slurm:
-        broken = broken_hosts(campaign)
-        for why in broken.values():
-            print(cli.line(f"{campaign.machine}: leaving out a node: {why}"), flush=True)
-        had = {tag: {read(campaign.directory / HOSTS / node) for node in nodes} for tag, nodes in short.items()}
-        wanted = top_up(had, campaign.copies, campaign.nodes, broken)
-        if broken:
-            time.sleep(BACK_OFF * 2 ** (campaign.submitted - 1))
     campaign.submitted += 1
     campaign.save()
-    if campaign.slurm:
-        return far if any([submit(campaign, tags, without) for tags, without in wanted]) else None
-    # this machine: no two may time at once, and each goes on
-    for tags, node in zip(deal(campaign.plan.tags, campaign.nodes, campaign.copies), names()):
-        with session(program(campaign, tags, node), ROOT) as process:
-            process.wait()
-    return ""
+    if not campaign.slurm:  # this machine: no two may time at once, and each goes on
+        for tags, node in zip(deal(campaign.plan.tags, campaign.nodes, campaign.copies), names()):
+            with session(program(campaign, tags, node), ROOT) as process:
+                process.wait()
+        return ""
+    broken = broken_hosts(campaign)
+    for why in broken.values():
+        print(cli.line(f"{campaign.machine}: leaving out a node: {why}"), flush=True)
+    if broken:
+        time.sleep(BACK_OFF * 2 ** (campaign.submitted - 2))
+    had = {tag: {read(campaign.directory / HOSTS / node) for node in nodes} for tag, nodes in short.items()}
+    wanted = top_up(had, campaign.copies, campaign.nodes, broken)
+    return far if any([submit(campaign, tags, without) for tags, without in wanted]) else None
 
 
 def give_up(machine: str) -> None:
