@@ -180,8 +180,8 @@ def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
     options = ["--history", "torch", "--releases", "2.5.1,2.13.0", "--partition", "both", "--nodes", "2"]
-    made = fleet.campaign_of(fleet.arguments(options), "both")
     monkeypatch.setattr(campaign, "FLEET", project.root / "fleet")
+    made = fleet.campaign_of(fleet.arguments(options), "both")
     made.submitted = 2
     assert not campaign.submit(made, ["torch-2.5.1"], slurm.NODES), "no other node is left"
     made.submitted = 1
