@@ -105,18 +105,12 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
     root.mkdir(parents=True, exist_ok=True)
     while _occupied:
         os.close(_occupied.pop())
-    while True:
-        ready = is_ready(environment)
-        lock = _locked(environment, alone=not ready)
-        if lock is not None and is_ready(environment) == ready:
-            break
-        if lock is not None:
-            os.close(lock)
+    while (lock := _locked(environment, alone=not is_ready(environment))) is None:
         if time.monotonic() > until:
             raise InstallError(f"another process has been installing it for {seconds:.0f} s")
         time.sleep(0.1)
     _occupied.append(lock)
-    if not ready:
+    if not is_ready(environment):
         clean_up(root, limit - 1)
         shutil.rmtree(environment, ignore_errors=True)
         try:
@@ -136,20 +130,23 @@ _occupied: list[int] = []  # by this process: the lock of one environment, or no
 
 def _locked(environment: Path, alone: bool) -> int | None:
     """A lock of an environment: shared by all that use it, or of one that installs or removes it; None where it is
-    another's. It ends with the process, however that ends, and is seen where its number says nothing: on another
-    machine of the same disk, in another container. Windows has none, but files in use stay there anyway."""
+    another's, or there is none to share. It ends with the process, however that ends, and is seen where its number says
+    nothing: on another machine of the same disk, in another container. Windows has none, but files in use stay there
+    anyway."""
     lock = os.open(environment.with_name(environment.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if fcntl:
             fcntl.flock(lock, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        if alone or is_ready(environment):
+            return lock
     except BlockingIOError:
-        os.close(lock)
-        return None
+        pass
     except OSError as error:  # such as Lustre's that is mounted without -o flock
         os.close(lock)
         why = f"no file can be locked in .asv/env ({error.strerror})"
         raise InstallError(f"{why}: make it a link to a directory of a local disk") from None
-    return lock
+    os.close(lock)
+    return None
 
 
 def used(environment: Path) -> None:
