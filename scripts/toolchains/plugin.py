@@ -67,11 +67,10 @@ def register(name: str) -> None:
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with FileLock(path.with_name(path.name + ".lock")):  # or one of two would lose its machine
-            try:
-                MachineCollection.load(name)
-            except util.UserError:
+            known = util.load_json(path) if path.is_file() else {}
+            if name not in known:
                 if path.is_file():
-                    shutil.copy(path, fresh)
+                    shutil.copy(path, fresh)  # it keeps its mode
                 info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
                 MachineCollection.save(name, info, _path=str(fresh))
                 fresh.replace(path)
