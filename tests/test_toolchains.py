@@ -129,7 +129,7 @@ def test_what_is_here_is_a_name_of_its_own(known):
     """It may be on any of the three branches, or nothing."""
     for here in (Toolchain("2.6.0+cu124", "1.26.4", "torch"), LINE[0]):
         made = known([LINE[1]], here)
-        assert made.get_hash_from_name("here") == made.get_hash_from_name(None) == here.commit
+        assert made.get_hash_from_name("here") == made.get_hash_from_name("HEAD") == here.commit
         assert LINE[1].commit in made.get_branch_commits(ledger.OUTSIDE)
     with pytest.raises(RuntimeError, match="installed"):
         known().get_hash_from_name("here")

@@ -16,7 +16,8 @@ from pathlib import Path
 from asv import environment, util
 from asv.console import log
 from asv.machine import Machine, MachineCollection
-from asv.repo import NoRepository, NoSuchNameError, Repo
+from asv.plugins.git import Git
+from asv.repo import NoSuchNameError
 
 from . import environments, ledger
 
@@ -90,13 +91,14 @@ def setup() -> None:
     register(Machine.hardcoded_machine_name)
 
 
-class Ledger(NoRepository):
-    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git."""
+class Ledger(Git):
+    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git, of which
+    there is none: what asv's class would ask git, this one knows."""
 
     dvcs = "ledger"
+    _pulled = True  # there is nothing to fetch
 
     def __init__(self, url=None, path=None):
-        super().__init__()
         here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
         outside = [toolchain for toolchain in recorded() if toolchain != here]
         outside += [here] if here and not here.history else []
@@ -108,7 +110,7 @@ class Ledger(NoRepository):
         self._lines = {branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()}
         self._names = self.get_tags()
         self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
-        self._names |= {HERE: here.commit} if here else {}
+        self._names |= dict.fromkeys((HERE, "HEAD"), here.commit) if here else {}
 
     def _up_to(self, commit):
         """A commit and what came before it in its line, the newest first."""
@@ -116,18 +118,16 @@ class Ledger(NoRepository):
         return line[line.index(commit) :: -1]
 
     def get_hash_from_name(self, name):
-        name = HERE if name in (None, "HEAD") else name
-        if name == HERE and HERE not in self._names:
+        base = name.rstrip("^")
+        if base in (HERE, "HEAD") and base not in self._names:
             # asv says: Unknown branch ... in configuration
             raise NoSuchNameError(
                 "here, since torch and numpy are not installed in this Python (a release is installed apart: "
                 "asv run torch-2.6.0^!), but named"
             )
-        base = name.rstrip("^")
-        begins = [commit for commit in self._known if len(base) > 3 and commit.startswith(base)]
-        if base not in self._names and len(begins) != 1:
-            raise NoSuchNameError(name)
-        before = self._up_to(self._names.get(base) or begins[0])[len(name) - len(base) :]
+        begins = base if len(base) > 3 else "no commit"
+        found = {commit for known, commit in self._names.items() if known == base or commit.startswith(begins)}
+        before = self._up_to(found.pop())[len(name) - len(base) :] if len(found) == 1 else []
         if not before:
             raise NoSuchNameError(name)
         return before[0]
@@ -145,9 +145,6 @@ class Ledger(NoRepository):
                 f"after the first, up to the second); {ledger.RELEASES.name} lists the releases"
             ) from None
 
-    def get_hash_from_parent(self, name):
-        return self.get_hash_from_name(f"{name}^")
-
     def get_name_from_hash(self, commit):
         return self._known[commit].tag if commit in self._known else None
 
@@ -157,13 +154,7 @@ class Ledger(NoRepository):
     def get_date(self, commit):
         return 1000 * int(self._known[commit].author.split()[2])  # in milliseconds, as asv has it
 
-    def get_date_from_name(self, name):
-        return self.get_date(self.get_hash_from_name(name))
-
-    def get_range_spec(self, first, last):
-        return f"{first}..{last}"
-
-    get_new_range_spec = get_range_spec  # up to a branch
+    get_date_from_name = get_date  # asv names commits alone
 
     def get_branch_commits(self, branch):
         """None for the branch of other toolchains as long as there are none."""
@@ -171,7 +162,7 @@ class Ledger(NoRepository):
 
     def get_new_branch_commits(self, branches, existing):
         """``asv run NEW`` and ``ALL`` are about the histories: what is not one's own installed toolchain is gone."""
-        return Repo.get_new_branch_commits(self, ledger.PACKAGES, existing)
+        return super().get_new_branch_commits(ledger.PACKAGES, existing)
 
     def get_revisions(self, commits):
         """The place of each in order of time; in a line that of the releases, whose days go back and forth."""
