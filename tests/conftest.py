@@ -280,15 +280,11 @@ def ledger_of(tmp_path, monkeypatch):
     def read(text):
         monkeypatch.setattr(ledger, "RELEASES", tmp_path / "releases.json")
         ledger.RELEASES.write_text(text, encoding="utf-8")
-        forget()
-
-    def forget():
-        for cached in (ledger._releases, ledger.history, ledger.commits):
-            cached.cache_clear()
+        ledger.forget()
 
     yield read
     monkeypatch.undo()
-    forget()
+    ledger.forget()
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ so it depends on that toolchain alone. It is the same on every machine, whatever
 import errno
 import json
 import re
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
@@ -130,18 +129,8 @@ def series(package: str) -> list[Toolchain]:
     return [list(patches)[-1] for _, patches in minors]
 
 
-def add(package: str, days: Mapping[str, str], seen: Collection[str] = ()) -> None:
-    """Write releases of a package with their days into releases.json; ``seen`` are those whose day is the one on which
-    they were first seen."""
-    from cli import put  # which asv, whose plugin imports this, does not find
-
-    if not days:
-        return
-    releases = json.loads(RELEASES.read_text(encoding="utf-8"))
-    releases[package] = dict(sorted({**days, **releases[package]}.items(), key=lambda item: Version(item[0])))
-    if seen:
-        releases.setdefault("seen", {}).setdefault(package, []).extend(seen)
-    put(RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
+def forget() -> None:
+    """Read releases.json anew when it is asked for next."""
     for known in (_releases, history, commits):
         known.cache_clear()
 

@@ -15,11 +15,11 @@ import shutil
 import sys
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cli import Parser, UserError
+from cli import Parser, UserError, put
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from store import files
@@ -118,15 +118,15 @@ def wheels(listed: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
         with contextlib.suppress(InvalidWheelFilename):  # a source, or nothing that pip would take
             _, version, _, _ = parse_wheel_filename(str(file.get("filename")))
             days = by_version.setdefault(str(version), [])
-            days += [] if file.get("yanked") else [str(file.get("upload-time") or "")[:10]]
+            days += [] if file.get("yanked") else [day_of(file)]
     return by_version
 
 
-def is_day(text: str) -> bool:
-    """Whether it is a day of the calendar, as releases.json has them."""
+def day_of(file: Mapping[str, Any]) -> str:
+    """The day on which a file came, as releases.json has it; "" where the index does not know."""
     with contextlib.suppress(ValueError):
-        return bool(datetime.strptime(text, "%Y-%m-%d"))
-    return False
+        return date.fromisoformat(str(file.get("upload-time"))[:10]).isoformat()
+    return ""
 
 
 def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
@@ -147,20 +147,25 @@ def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
 def update(today: str = "") -> list[Toolchain]:
     """Add to releases.json what came since its last releases; those, history by history, in order of release."""
     today = today or datetime.now(timezone.utc).date().isoformat()
-    found: dict[str, tuple[dict[str, str], list[str]]] = {}
+    before, text = ledger.commits(), ledger.RELEASES.read_text(encoding="utf-8")
+    releases = json.loads(text)
     for package in ledger.PACKAGES:
         versions, places = offered(package)
-        fresh = since([toolchain.version for toolchain in ledger.history(package)], versions)
+        fresh = since(releases[package], versions)
         listed = wheels(file for place in places for file in files_at(place)) if fresh else {}
-        known = {version: [day for day in days if is_day(day)] for version, days in listed.items()}
-        days = {version: min(dates) for version, dates in known.items() if dates}
+        days = {version: min(filter(None, known)) for version, known in listed.items() if any(known)}
         if len(days) > 1 == len(set(days.values())):  # so says an index that does not know them
             days = {}
-        dated = {version: days.get(version, today) for version in fresh if listed.get(version) != []}
-        found[package] = dated, [version for version in dated if version not in days]
-    for package, (dated, seen) in found.items():  # of none where the index fails for one: they are new only once
-        ledger.add(package, dated, seen)
-    return [toolchain for toolchain in ledger.tagged().values() if toolchain.version in found[toolchain.history][0]]
+        for version in fresh:
+            if listed.get(version) != []:
+                releases[package][version] = days.get(version, today)
+                if version not in days:
+                    releases.setdefault("seen", {}).setdefault(package, []).append(version)
+        releases[package] = dict(sorted(releases[package].items(), key=lambda release: Version(release[0])))
+    if releases != json.loads(text):  # not before both are asked: they are new only once
+        put(ledger.RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
+        ledger.forget()
+    return [toolchain for commit, toolchain in ledger.commits().items() if commit not in before]
 
 
 # --- what to measure with --------------------------------------------------------------------------------------------
