@@ -9,7 +9,7 @@ from benchmarks import routes, sources
 DLPACK, TO_DLPACK = BOTH = ("torch.from_dlpack(a)", "np.from_dlpack(t)")
 ASARRAY = ("torch.asarray(a)", "torch.asarray(a, copy=False)")
 
-# Beginning of torch's version -> route -> what happens -> with which kinds of source, or dtypes
+# torch's minor version -> route -> what happens -> with which kinds of source, or dtypes
 OUTCOMES = {
     "1.13": {
         DLPACK: {
@@ -32,7 +32,7 @@ OUTCOMES = {
     },
 }
 
-# Beginning of torch's version -> why -> what else of tests/test_contracts.py does not hold there
+# torch's minor version -> why -> what else of tests/test_contracts.py does not hold there
 NOT_SO = {
     "1.13": {
         "DLPack had no bool": [
@@ -51,21 +51,15 @@ NOT_SO = {
 }
 
 
-def _here(known):
-    """What is known of the torch that runs."""
-    return next((found for version, found in known.items() if sources.VERSIONS["torch"].startswith(f"{version}.")), {})
-
-
-def _listed(known, wanted):
-    """What it is listed under; "" where it is not."""
-    return next((heading for heading, listed in known.items() if wanted in listed), "")
+HERE = ".".join(sources.VERSIONS["torch"].split(".")[:2])
 
 
 def promised(route, kind, pinned):
     """What a route does with a kind of source, or raises for a dtype, on this toolchain; ``pinned``: on the other."""
-    return _listed(_here(OUTCOMES).get(route.expression, {}), kind) or pinned
+    listed = OUTCOMES.get(HERE, {}).get(route.expression, {})
+    return next((does for does, kinds in listed.items() if kind in kinds), pinned)
 
 
 def not_so(test):
     """Why a test of the contracts does not hold on this toolchain; "" where it does."""
-    return _listed(_here(NOT_SO), test)
+    return next((why for why, tests in NOT_SO.get(HERE, {}).items() if test in tests), "")
