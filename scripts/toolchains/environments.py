@@ -172,9 +172,9 @@ def clean_up(root: Path, limit: int) -> None:
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
     run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
-    pip = [str(python(environment)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     # A release without a wheel for this Python is to fail, not to compile for an hour
-    run([*pip, "--progress-bar=off", "--only-binary=torch,numpy", *requirements(toolchain)], seconds)
+    pip = [str(python(environment)), "-m", "pip", "install", "--progress-bar=off", "--only-binary=torch,numpy"]
+    run([*pip, *requirements(toolchain)], seconds)
     try:
         really = installed_in(environment, toolchain)
     except ModuleNotFoundError as missing:
@@ -185,7 +185,9 @@ def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
 
 def run(command: Sequence[str], seconds: float | None = None) -> str:
     """What a program such as pip printed; InstallError says why it failed, or that it took longer."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PIP_USER": "false"}
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # What pip says of itself is no reason: it asks the index for its own newest version, too
+    env |= {"PIP_USER": "false", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     none, both = subprocess.DEVNULL, subprocess.STDOUT
     try:
         return subprocess.check_output(command, env=env, stdin=none, stderr=both, errors="replace", timeout=seconds)
