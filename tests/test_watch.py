@@ -1,12 +1,9 @@
 """track.py --new: a release comes to an index made of local files, is measured, judged and told."""
 
-import contextlib
-import functools
 import http.server
 import json
 import os
 import re
-import shutil
 import sys
 import threading
 import time
@@ -111,47 +108,48 @@ def test_a_release_comes(project, known, tmp_path, capsys):
     assert project.sessions() == both, "there was nothing left to measure, and --update measures nothing"
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A directory as an index that speaks JSON."""
-
-    def send_head(self):
-        if selection.JSON in self.headers.get("Accept", "") and "html" not in self.headers["Accept"]:
-            self.path = self.path.rstrip("/") + "/index.json"
-        return super().send_head()
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
-def asked(monkeypatch):
-    """A function: pip asks a server of this handler, or nobody, and has no other settings."""
-    with contextlib.ExitStack() as running:
-        for name in [name for name in os.environ if name.startswith("PIP_")]:
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+def index(monkeypatch):
+    """What the only index that pip asks answers, by path: a dictionary, to be filled. JSON has a path of its own."""
+    answers = {}
 
-        def ask(handler):
-            server = running.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler or Quiet))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            running.callback(server.shutdown)
-            monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port if handler else 1}/")
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            accepted = self.headers["Accept"]
+            only_json = selection.JSON in accepted and "html" not in accepted
+            status, text = answers.get(self.path + ("json" if only_json else ""), (404, ""))
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(text.encode())
 
-        yield ask
+        def log_message(self, *_):
+            pass
+
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/")
+        yield answers
+        server.shutdown()
 
 
-def indexed(folder, days, yanked=()):
-    """Write an index of torch and numpy with these days of torch's releases."""
+def fill(index, days, yanked=()):
+    """Have an index hold torch and numpy, with these days of torch's releases."""
     for package, found in (("torch", days), ("numpy", {"2.0.0": "2024-06-16"})):
         files = [
-            {"filename": f"{package}-{version}-py3-none-any.whl", "upload-time": f"{day}T10:00:00Z"}
-            | ({"yanked": "broken"} if version in yanked else {})
+            {
+                "filename": f"{package}-{version}-py3-none-any.whl",
+                "upload-time": f"{day}T10:00:00Z",
+                "yanked": version in yanked and "broken",
+            }
             for version, day in found.items()
         ]
-        (folder / package).mkdir(parents=True)
-        (folder / package / "index.json").write_text(json.dumps({"meta": {"api-version": "1.1"}, "files": files}))
         links = "".join(f'<a href="{file["filename"]}">{file["filename"]}</a>\n' for file in files)
-        (folder / package / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
+        index[f"/{package}/"] = 200, f"<!DOCTYPE html><html><body>{links}</body></html>"
+        index[f"/{package}/json"] = 200, json.dumps({"meta": {"api-version": "1.1"}, "files": files})
 
 
 CAME = {"2.3.0": "2024-04-24", "2.3.1": "2024-06-05", "2.4.0": "2024-07-24"}
@@ -169,9 +167,8 @@ NO_DAY = {"2.3.0": "2024-04-24", "2.4.0": "2026-13-45"}  # written down, it woul
         ({"2.3.0": "2024-04-24"}, (), [], None),
     ],
 )
-def test_days_are_those_of_the_index(known, tmp_path, asked, days, yanked, added, seen):
-    indexed(tmp_path / "index", days, yanked)
-    asked(functools.partial(Quiet, directory=tmp_path / "index"))
+def test_days_are_those_of_the_index(known, index, days, yanked, added, seen):
+    fill(index, days, yanked)
     found = selection.update(today="2026-12-01")
     assert [one.version for one in found] == added
     dates = {one.version: one.date for one in found}
@@ -180,10 +177,9 @@ def test_days_are_those_of_the_index(known, tmp_path, asked, days, yanked, added
     assert ledger.first_seen("torch", "2.4.0") == bool(seen)
 
 
-def test_no_release_is_noted_where_one_package_cannot_be_asked_for(known, tmp_path, asked):
-    indexed(tmp_path / "index", CAME)
-    shutil.rmtree(tmp_path / "index" / "numpy")
-    asked(functools.partial(Quiet, directory=tmp_path / "index"))
+def test_no_release_is_noted_where_one_package_cannot_be_asked_for(known, index):
+    fill(index, CAME)
+    del index["/numpy/"]
     with pytest.raises(UserError, match="^pip cannot say which releases of numpy there are"):
         selection.update()
     assert "2.4.0" not in ledger._releases()["torch"]
@@ -191,28 +187,19 @@ def test_no_release_is_noted_where_one_package_cannot_be_asked_for(known, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "answer, says",
+    ("answer", "settings", "says"),
     [
-        (500, "the package index answered 500"),
-        ("<html><form>log in</form></html>", "the package index lists no release: does it ask for a login?"),
-        (None, "the package index did not answer"),
-        ("no index", "No matching distribution"),
+        ((500, ""), {"PIP_RETRIES": "0"}, "the package index answered 500"),
+        ((200, "<form>log in</form>"), {}, "the package index lists no release: does it ask for a login?"),
+        (None, {"PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "1"}, "the package index did not answer"),
+        (None, {"PIP_NO_INDEX": "1"}, "No matching distribution"),
     ],
 )
-def test_what_is_wrong_with_an_index_is_said(monkeypatch, asked, answer, says):
+def test_what_is_wrong_with_an_index_is_said(index, monkeypatch, answer, settings, says):
     """All of them read "No matching distribution" to pip."""
-
-    class Handler(Quiet):
-        def do_GET(self):
-            self.send_response(answer if isinstance(answer, int) else 200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(b"" if isinstance(answer, int) else answer.encode())
-
-    asked(Handler if answer else None)
-    monkeypatch.setenv("PIP_RETRIES", "0" if answer else "1")
-    if answer == "no index":
-        monkeypatch.setenv("PIP_NO_INDEX", "1")
+    index["/torch/"] = answer
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=f"pip cannot say which releases of torch there are: .*{re.escape(says)}"):
         selection.offered("torch")
 
