@@ -135,6 +135,12 @@ def test_what_is_here_is_a_name_of_its_own(known):
         known().get_hash_from_name("here")
 
 
+def test_asv_says_that_releases_json_is_broken(ledger_of):
+    ledger_of("{")
+    with pytest.raises(util.UserError, match=r"^\S+ is broken, restore it from git$"):
+        plugin.setup()
+
+
 # What is installed --------------------------------------------------------------------------------------------------
 
 

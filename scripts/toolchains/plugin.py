@@ -83,6 +83,10 @@ def register(name: str) -> None:
 
 def setup() -> None:
     """Called by asv once the plugin is loaded."""
+    try:
+        ledger.commits()
+    except OSError as error:
+        raise util.UserError(f"{error.filename} {error.strerror}") from None
     if environments.RESULTS_VARIABLE in os.environ:
         # asv saves what it knows of the machine before it makes an environment, which is where results_dir changes
         save = Machine.save
@@ -102,10 +106,7 @@ class Ledger(Git):
         here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
         outside = [toolchain for toolchain in recorded() if toolchain != here]
         outside += [here] if here and not here.history else []
-        try:
-            lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
-        except OSError as error:
-            raise util.UserError(f"{error.filename} {error.strerror}") from None
+        lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
         self._known = {toolchain.commit: toolchain for line in lines.values() for toolchain in line}
         self._lines = {branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()}
         self._names = self.get_tags()
