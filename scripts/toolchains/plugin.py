@@ -44,7 +44,7 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
     return sorted(toolchains, key=lambda toolchain: (toolchain.date, toolchain.tag))
 
 
-def remember(toolchain: ledger.Toolchain, results: Path = RESULTS) -> None:
+def remember(toolchain: ledger.Toolchain, results: Path) -> None:
     """Keep a toolchain outside the histories in the ledger for good: asv cannot publish a commit that is gone."""
     if toolchain.history or toolchain in recorded(results):
         return
@@ -109,14 +109,11 @@ class Ledger(Git):
         lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
         self._known = {toolchain.commit: toolchain for line in lines.values() for toolchain in line}
         self._lines = {branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()}
+        # A commit -> it and those before it in its line, the newest first
+        self._up_to = {each: line[place::-1] for line in self._lines.values() for place, each in enumerate(line)}
         self._names = self.get_tags()
         self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
         self._names |= dict.fromkeys((HERE, "HEAD"), here.commit) if here else {}
-
-    def _up_to(self, commit):
-        """A commit and what came before it in its line, the newest first."""
-        line = next(line for line in self._lines.values() if commit in line)
-        return line[line.index(commit) :: -1]
 
     def get_hash_from_name(self, name):
         base = name.rstrip("^")
@@ -128,7 +125,7 @@ class Ledger(Git):
             )
         begins = base if len(base) > 3 else "no commit"
         found = {commit for known, commit in self._names.items() if known == base or commit.startswith(begins)}
-        before = self._up_to(found.pop())[len(name) - len(base) :] if len(found) == 1 else []
+        before = self._up_to[found.pop()][len(name) - len(base) :] if len(found) == 1 else []
         if not before:
             raise NoSuchNameError(name)
         return before[0]
@@ -138,8 +135,8 @@ class Ledger(Git):
             first, dots, last = range_spec.rpartition("..")
             if last.endswith("^!"):
                 return [self.get_hash_from_name(last.removesuffix("^!"))]
-            left_out = self._up_to(self.get_hash_from_name(first)) if dots else []
-            return [commit for commit in self._up_to(self.get_hash_from_name(last)) if commit not in left_out]
+            left_out = self._up_to[self.get_hash_from_name(first)] if dots else []
+            return [commit for commit in self._up_to[self.get_hash_from_name(last)] if commit not in left_out]
         except NoSuchNameError:
             raise util.UserError(
                 f"{range_spec!r} is no range of toolchains, such as torch-2.6.0^! or torch-2.0.1..torch-2.6.0 (those "
@@ -186,8 +183,7 @@ class ToolchainEnvironment(environment.Environment):
     def __init__(self, conf, python, requirements, tagged_env_vars):
         if python != platform.python_version().rpartition(".")[0]:
             raise environment.EnvironmentUnavailable(f"Python {python}: start asv with that Python")
-        # asv's constructor uses these before it sets them
-        self._python, self._requirements = python, requirements
+        self._requirements = requirements  # asv's constructor uses them before it sets them
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [HERE]
         conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
