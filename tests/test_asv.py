@@ -4,7 +4,6 @@ A new route is one entry of the catalogue, a new family one file: what it declar
 """
 
 import csv
-import itertools
 import json
 import math
 import re
@@ -21,7 +20,6 @@ from asv.results import Results
 from asv.runner import BenchmarkResult
 from conftest import ROOT, Checkout, export, run
 from store import files
-from store.records import name_of
 from tiny import Project
 from toolchains.selection import release
 
@@ -191,10 +189,9 @@ def with_samples(path):
     used = files.used_samples(files.read_measurements(Path(path)))
     for name in results.get_all_result_keys():
         params = results.get_result_params(name)
-        cells = [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)]
-        samples, number = zip(*(used.get(cell, (None, None)) for cell in cells))
+        samples, number = zip(*(used.get(cell, (None, None)) for cell in files.spelled(name, params)))
         timed = {place for place, calls in enumerate(number) if calls is not None}
-        value = [statistics.median(samples[place]) if place in timed else None for place in range(len(cells))]
+        value = [statistics.median(taken) if place in timed else None for place, taken in enumerate(samples)]
         results.add_result(
             {"name": name, "version": results.benchmark_version[name], "params": params},
             BenchmarkResult(value, list(samples), list(number), 0, "", None),
