@@ -2,6 +2,7 @@
 
 import errno
 import json
+import multiprocessing
 import os
 import re
 import subprocess
@@ -226,47 +227,51 @@ def test_least_recently_used_environments_go_first(tmp_path):
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"py3-torch-c", "py3-torch-a", "another"}
 
 
-OTHER = """
-import sys, time
-from pathlib import Path
-from toolchains import environments
-from toolchains.ledger import Toolchain
+def use(root, pipe):
+    """Install torch 2.0.0 if it is not there, until something is sent, and then use it, until something is sent."""
 
-def install(environment, toolchain, seconds):
-    environment.mkdir()
-    print("installing", flush=True)
-    time.sleep(float(sys.argv[2]))
-    (environments.python(environment).parent).mkdir()
-    environments.python(environment).touch()
+    def install(environment, toolchain, seconds):
+        environments.python(environment).parent.mkdir(parents=True)
+        pipe.send("installing")
+        pipe.recv()
+        environments.python(environment).touch()
 
-environments._install = install
-environments.prepare(Path(sys.argv[1]), Toolchain("2.0.0+cpu", "1.26.4"), 1, 30)
-print("ready", flush=True)
-sys.stdin.read()
-"""
+    environments._install = install
+    pipe.send("begun")
+    environments.prepare(root, LINE[1], 1, 30)
+    pipe.send("ready")
+    pipe.recv()
 
 
-def other(root, seconds=0.0):
-    """Another process, which installs torch 2.0.0 if it is not there, and uses it until its input ends."""
-    command, pipe = [sys.executable, "-c", OTHER, str(root), str(seconds)], subprocess.PIPE
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PATH}, stdin=pipe, stdout=pipe, text=True)
+def other(root):
+    """Another process that does so, and a pipe to it."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=use, args=(root, theirs), daemon=True)
+    process.start()
+    assert ours.recv() == "begun"
+    return process, ours
 
 
 @pytest.mark.slow
 def test_nobody_removes_what_another_process_installs_or_uses(tmp_path):
+    """Who needs it waits, but not for ever."""
     environment = environments.directory(tmp_path, LINE[1])
-    first = other(tmp_path, seconds=1.0)
-    assert first.stdout.readline() == "installing\n"
+    first, said = other(tmp_path)
+    assert said.recv() == "installing"
     environments.clean_up(tmp_path, 0)
     assert environment.is_dir(), "half made, but not a wreck"
-    second = other(tmp_path)
-    assert second.stdout.readline() == "ready\n", "it waited, and did not install once more"
-    assert first.stdout.readline() == "ready\n"
-    first.communicate("")
+    second, also_said = other(tmp_path)
+    with pytest.raises(environments.InstallError, match="^another process has been installing it for 0 s$"):
+        environments.prepare(tmp_path, LINE[1], 1, 0.1)
+    said.send("enough")
+    assert said.recv() == "ready"
+    assert also_said.recv() == "ready", "it waited, and did not install once more"
+    said.send("enough")
+    first.join()
     environments.clean_up(tmp_path, 0)
     assert environments.is_ready(environment)
     second.kill()
-    second.communicate()
+    second.join()
     environments.clean_up(tmp_path, 0)
     assert not environment.exists()
 
@@ -277,15 +282,6 @@ def test_a_disk_without_locks_is_said(tmp_path, monkeypatch):
     line = r"^no file can be locked in \.asv/env \(Function not implemented\): make it a link to a directory of a local"
     with pytest.raises(environments.InstallError, match=line):
         environments.prepare(tmp_path, LINE[1], 1)
-
-
-def test_a_lock_that_is_held_for_too_long_is_said(tmp_path):
-    process = other(tmp_path, seconds=20.0)
-    assert process.stdout.readline() == "installing\n"
-    with pytest.raises(environments.InstallError, match="^another process has been installing it for 0 s$"):
-        environments.prepare(tmp_path, LINE[1], 1, 0.1)
-    process.kill()
-    process.communicate()
 
 
 @pytest.mark.parametrize(
