@@ -160,12 +160,10 @@ def clean_up(root: Path, limit: int) -> None:
 
     What another process installs or uses stays.
     """
-    made = [path for path in root.glob("py*-torch-*") if path.is_dir()]
-    whole = [path for path in made if (path / READY).is_file()]
-    whole.sort(key=lambda path: (path / READY).stat().st_mtime_ns)
-    for path in [path for path in made if path not in whole] + whole[: max(0, len(whole) - max(0, limit))]:
-        lock = _locked(path, alone=True)
-        if lock is not None:
+    whole = sorted(root.glob(f"py*-torch-*/{READY}"), key=lambda ready: ready.stat().st_mtime_ns, reverse=True)
+    staying = {ready.parent for ready in whole[: max(0, limit)]}
+    for path in list(root.glob("py*-torch-*")):
+        if path.is_dir() and path not in staying and (lock := _locked(path, alone=True)) is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
