@@ -152,7 +152,7 @@ def commits() -> dict[str, Toolchain]:
 def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
     """The toolchain that a run record names. ValueError or TypeError where asv cannot have it: that would keep asv from
     all the others."""
-    if tag is not None and tag in tagged():
+    if tag in tagged():
         return tagged()[tag]
     for version in (torch, numpy):
         if not version.isascii() or len(version) > LONGEST_VERSION:

@@ -35,13 +35,11 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
             try:
                 record = json.loads(line)
                 made = record.get("toolchain", record)
-                toolchain = ledger.recorded(made["torch"], made["numpy"], made.get("tag"))
+                toolchains.add(ledger.recorded(made["torch"], made["numpy"], made.get("tag")))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 log.warning(f"{path}: left out a toolchain that asv cannot have: {str(error)[:200]!a}")
-                continue
-            if not toolchain.history:
-                toolchains.add(toolchain)
-    return sorted(toolchains, key=lambda toolchain: (toolchain.date, toolchain.tag))
+    outside = [toolchain for toolchain in toolchains if not toolchain.history]
+    return sorted(outside, key=lambda toolchain: (toolchain.date, toolchain.tag))
 
 
 def remember(toolchain: ledger.Toolchain, results: Path) -> None:
