@@ -65,7 +65,7 @@ def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
     base = {"base": str(environment), "platbase": str(environment)}
     scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # Python 3.10 has no name for it
     path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
-    return dataclasses.replace(toolchain(list(dict.fromkeys(path))), history=wanted.history)
+    return dataclasses.replace(toolchain(path), history=wanted.history)
 
 
 def requirements(toolchain: Toolchain) -> list[str]:
