@@ -62,9 +62,10 @@ def test_commits_are_those_that_git_makes_dated_and_for_ever(tmp_path, known):
     subprocess.run([*git, "init", "--quiet", "--object-format=sha1"], check=True, env=env)
     for each in every:
         assert re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", each.tag), "it can be typed"
-        stream = f"commit refs/heads/x\nauthor {each.author}\ncommitter {each.author}\n"
-        stream += f"data {len(each.message)}\n{each.message}\n"
-        stream += f"M 100644 inline toolchain.json\ndata {len(each.tree)}\n{each.tree}"
+        author = f"ledger <ledger@localhost> {each.made} +0000"
+        stream = f"commit refs/heads/x\nauthor {author}\ncommitter {author}\n"
+        message, held = str(each), json.dumps({"numpy": each.numpy, "torch": each.torch}) + "\n"
+        stream += f"data {len(message)}\n{message}\nM 100644 inline toolchain.json\ndata {len(held)}\n{held}"
         subprocess.run([*git, "fast-import", "--quiet", "--force"], input=stream.encode(), check=True, env=env)
         asked = subprocess.run([*git, "rev-parse", "x"], capture_output=True, text=True, check=True, env=env)
         assert asked.stdout.strip() == each.commit and ledger.find(each.commit) is None

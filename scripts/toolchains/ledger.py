@@ -82,29 +82,19 @@ class Toolchain:
         return _releases()[self.history or "torch"].get(self.version, UNKNOWN_DATE)
 
     @property
-    def tree(self) -> str:
-        """What the commit holds, as the text of its only file."""
-        pins = {"torch": self.release, "numpy": self.numpy, "history": self.history}
-        outside = {"torch": self.torch, "numpy": self.numpy}
-        return json.dumps(pins if self.history else outside, sort_keys=True) + "\n"
-
-    @property
-    def message(self) -> str:
-        """What the commit says."""
-        return f"torch {self.release if self.history else self.torch} with numpy {self.numpy}"
-
-    @property
-    def author(self) -> str:
-        """Who made the commit, and when: as much part of its hash as what it holds."""
-        noon = datetime.strptime(self.date, "%Y-%m-%d").replace(hour=12, tzinfo=timezone.utc)
-        return f"ledger <ledger@localhost> {int(noon.timestamp())} +0000"
+    def made(self) -> int:
+        """When the commit was made, in seconds since 1970: at noon of that day. It is part of its hash."""
+        return int(datetime.strptime(self.date, "%Y-%m-%d").replace(hour=12, tzinfo=timezone.utc).timestamp())
 
     @property
     def commit(self) -> str:
-        """The commit's hash, as git would make it."""
-        blob = _git_hash("blob", self.tree.encode())
+        """The commit's hash, as git would make it: it holds one file, and has no parents."""
+        torch = self.release if self.history else self.torch
+        held = {"torch": torch, "numpy": self.numpy} | ({"history": self.history} if self.history else {})
+        blob = _git_hash("blob", json.dumps(held, sort_keys=True).encode() + b"\n")
         tree = _git_hash("tree", b"100644 toolchain.json\0" + bytes.fromhex(blob))
-        text = f"tree {tree}\nauthor {self.author}\ncommitter {self.author}\n\n{self.message}"
+        author = f"ledger <ledger@localhost> {self.made} +0000"
+        text = f"tree {tree}\nauthor {author}\ncommitter {author}\n\ntorch {torch} with numpy {self.numpy}"
         return _git_hash("commit", text.encode())
 
     def __str__(self) -> str:

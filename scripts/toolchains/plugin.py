@@ -148,7 +148,7 @@ class Ledger(Git):
         return {toolchain.tag: commit for commit, toolchain in self._known.items()}
 
     def get_date(self, commit):
-        return 1000 * int(self._known[commit].author.split()[2])  # in milliseconds, as asv has it
+        return 1000 * self._known[commit].made  # in milliseconds, as asv has it
 
     get_date_from_name = get_date  # asv names commits alone
 
