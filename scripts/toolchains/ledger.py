@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from hashlib import sha1
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,6 @@ def _git_hash(of: str, content: bytes) -> str:
     return sha1(f"{of} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
 
 
-@cache
 def history(package: str) -> tuple[Toolchain, ...]:
     """The releases of one package, in order of version, the other one held."""
     versions = sorted(_releases()[package], key=Version)
@@ -115,14 +114,14 @@ def history(package: str) -> tuple[Toolchain, ...]:
 
 def series(package: str) -> list[Toolchain]:
     """The last patch release of every minor release: what a history is measured at unless one asks for more."""
-    minors = groupby(history(package), key=lambda toolchain: Version(toolchain.version).release[:2])
-    return [list(patches)[-1] for _, patches in minors]
+    last = {Version(toolchain.version).release[:2]: toolchain for toolchain in history(package)}
+    return list(last.values())
 
 
 def forget() -> None:
     """Read releases.json anew when it is asked for next."""
-    for known in (_releases, history, commits):
-        known.cache_clear()
+    _releases.cache_clear()
+    commits.cache_clear()
 
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
