@@ -21,15 +21,13 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any
 
 from .ledger import Toolchain, identify
 
-fcntl: Any
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
 RESULTS_VARIABLE = "CONVERSION_RESULTS"  # names the results directory of a run that is not whole yet, for the plugin
