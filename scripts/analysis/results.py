@@ -43,6 +43,8 @@ COLUMNS = frozenset((*NAMES, "version", *OF_PROCESS, *OF_FIGURE)) - {"direction"
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"
 MOST_CELLS = 100_000  # of a benchmark; ours have at most 2592
 TYPES = {"result": int, "place": int, "seconds": float, "value": float, "low": float, "high": float}  # of tables
+# A line of measurements of a figure that nobody knows more of
+BY_HAND = {"run": "", "round": 0, "wanted": 1, "waits": [], "probes": {}, "disturbed": []}
 TOGETHER = 8  # files from which on two processes read them: starting one takes as long as four files
 
 
@@ -347,8 +349,7 @@ class _Part:
 def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Part:
     """UserError where a file of the result is broken. places: of the suite's cells; timing: benchmarks that time."""
     records, lines, asv = files.read_records(path), files.read_measurements(path), files.read_json(path)
-    with files.reading(files.beside(path, files.MEASUREMENTS)):
-        processes, counts = _timed(lines, places, records), _counted(lines, places)
+    figures = {name_of(line): line["benchmark"] for line in lines}
     try:
         if asv["version"] != ASV_RESULT_VERSION:
             raise UserError(f"{path} is of asv's format {asv['version']}, this reads {ASV_RESULT_VERSION}: asv update")
@@ -360,28 +361,25 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
                 raise TypeError(f"it holds {text!r}")
         made = records[-1].toolchain if records else _of_history(commit)
         labels = [machine, files.file_of(path), commit, made.tag, made.torch, made.numpy, python]
-        figures = {name_of(line): line["benchmark"] for line in lines}
-        by_hand, absent = _by_hand(rows, figures)
-        figures |= {cell: name for cell, (name, _) in by_hand.items()}
-        own = [(places[cell], name in timing, value) for cell, (name, value) in by_hand.items() if cell in places]
-        processes = _with(
-            processes, [(place, 0, 0, value, 1, True, "", {}, math.nan) for place, timed, value in own if timed]
-        )
-        counts = _with(counts, [(place, value, math.nan, math.nan) for place, timed, value in own if not timed])
+        by_hand, absent = _by_hand(rows, figures, timing)
         for record in records:  # the last one that names a cell knows why it has no figure
             for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
                 absent |= {cell: (status, reason) for reason, cells in reasons.items() for cell in cells}
-        without = [
-            (places[cell], *why)
-            for cell, why in absent.items()
-            if cell in places and cell not in figures and cell.partition("(")[0] in rows
-        ]
-        missing = pd.DataFrame(without, columns=["place", "status", "reason"])
         versions |= {line["benchmark"]: line["version"] for line in lines}
-        unknown = Counter(name for cell, name in figures.items() if cell not in places)
     except BROKEN as error:
         raise BrokenFile(path, f"is not a result of this suite ({type(error).__name__}: {error})") from None
-    return _Part(dict(zip(OF_FILE, labels)), records, versions, (processes, counts, missing), unknown)
+    figures |= {name_of(line): line["benchmark"] for line in by_hand}
+    without = [
+        (places[cell], *why)
+        for cell, why in absent.items()
+        if cell in places and cell not in figures and cell.partition("(")[0] in rows
+    ]
+    missing = pd.DataFrame(without, columns=["place", "status", "reason"])
+    unknown = Counter(name for cell, name in figures.items() if cell not in places)
+    with files.reading(files.beside(path, files.MEASUREMENTS)):
+        every = [*lines, *by_hand]
+        tables = _timed(every, places, records), _counted(every, places), missing
+    return _Part(dict(zip(OF_FILE, labels)), records, versions, tables, unknown)
 
 
 def _of_history(commit: str) -> Toolchain:
@@ -443,32 +441,28 @@ def _counted(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
 
 
 def _by_hand(
-    rows: Mapping[str, Any], known: Collection[str]
-) -> tuple[dict[str, tuple[str, float]], dict[str, tuple[str, str]]]:
-    """The cells that asv's file has a figure of and no run measured, for asv was run by hand -> their benchmark and
-    that figure; the cells that failed there."""
-    by_hand: dict[str, tuple[str, float]] = {}
-    failed: dict[str, tuple[str, str]] = {}
+    rows: Mapping[str, Any], known: Collection[str], timing: Collection[str]
+) -> tuple[list[Line], dict[str, tuple[str, str]]]:
+    """The cells that asv's file has a figure of and no run measured, for asv was run by hand: as a line of measurements
+    each, of one sample or count; and why the others have none, for they failed there."""
+    lines, failed = list[Line](), dict[str, tuple[str, str]]()
     for name, row in rows.items():
-        params, results = row["params"] or [], row["result"] or []
+        params, results, timed = row["params"] or [], row["result"] or [], name in timing
         count = math.prod(map(len, params))  # before they are spelled: a short file can name billions
         if count > MOST_CELLS or len(results) not in (0, count):
             raise ValueError(f"{name} has {len(results)} results, and {count} cells")
-        for cell, value in zip(files.spelled(name, params), results or [None] * count):
+        for words, value in zip(itertools.product(*params), results or [None] * count):
+            line = {"benchmark": name, "params": words, **BY_HAND}
+            cell = name_of(line)
             if cell in known:
                 continue
-            if not isinstance(value, (int, float, type(None))) or abs(value or 0) > sys.float_info.max:
-                raise TypeError(f"{cell} is {value!r}")
             if value is None:
                 failed[cell] = FAILED, ""
+            elif not isinstance(value, (int, float)) or abs(value) > sys.float_info.max or (timed and value <= 0):
+                raise TypeError(f"{cell} is {value!r}")
             elif value == value:  # NaN: it was skipped, or not asked for
-                by_hand[cell] = name, value
-    return by_hand, failed
-
-
-def _with(table: pd.DataFrame, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    more = pd.DataFrame(rows, columns=table.columns)
-    return more if table.empty else pd.concat([table, more], ignore_index=True) if rows else table
+                lines.append(line | {"seconds" if timed else "values": [value]})
+    return lines, failed
 
 
 # --- frames ----------------------------------------------------------------------------------------------------------
