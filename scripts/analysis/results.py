@@ -202,21 +202,18 @@ class Results:
             self,
             cells=self.cells[self.cells["file"] == file],
             processes=self.processes[self.processes["file"] == file],
-            runs=self.runs_of(file),
+            runs=[record for record in self.runs if record.file == file],
             unknown={key: figures for key, figures in self.unknown.items() if key[0] == file},
         )
 
-    def runs_of(self, file: str) -> list[Record]:
-        """The run records of a result, oldest first."""
-        return [record for record in self.runs if record.file == file]
-
     def sessions_of(self, file: str) -> list[Record]:
-        """Of these, the runs that a result holds timed processes of, and later ones that only counted."""
-        timed = set(self.processes.loc[self.processes["file"] == file, "run"])
+        """The runs that a result holds timed processes of, and later ones that only counted, oldest first."""
+        own = self.of_file(file)
+        timed = set(own.processes["run"])
         since = max(timed, default="")
         return [
             record
-            for record in self.runs_of(file)
+            for record in own.runs
             if record.started in timed or (record.started > since and not (record.samples or record.failed))
         ]
 
@@ -248,10 +245,9 @@ def load(results: Path, machine: str | None = None) -> Results:
 
 def _paths(results: Path, machine: str | None) -> list[Path]:
     known = files.machines(results)
-    if machine is not None and machine not in known:
+    if machine not in (None, *known):
         raise UserError(f"{results} holds no results of {machine}; it knows {', '.join(known)}")
-    chosen = known if machine is None else [machine]
-    return [path for name in chosen for path in files.result_files(results, name)]
+    return files.result_files(results, machine)
 
 
 def newest(runs: Mapping[Path, Sequence[Record]]) -> list[Path]:
