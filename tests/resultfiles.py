@@ -70,7 +70,6 @@ class Bench:
             "version": "v1",
             "param_names": list(self.params),
             "params": [[repr(value) for value in values] for values in self.params.values()],
-            "samples_per_process": [SAMPLES] * len(self.keys()),
             "contracts": {promise["expression"]: promise for promise in self.contracts},
             **DECLARED.get(self.name, {}),
             **self.declared,

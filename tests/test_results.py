@@ -133,7 +133,6 @@ SPOILED = {
     "benchmarks of another kind": (BENCHMARKS, text("[]"), "is not asv's"),
     "contracts of another kind": (BENCHMARKS, text('{"a.B.c": {"contracts": {"x": 1}}}'), UNREAD),
     "refuses": (BENCHMARKS, promises(refuses=[]), UNREAD),
-    "samples_per_process": (BENCHMARKS, says(samples_per_process=[0]), r"samples_per_process holds 0"),
     "a dict of parameters": (BENCHMARKS, says(params={}), OTHERS),
     "more parameters": (BENCHMARKS, says(params=[["1"], ["2"]]), OTHERS),
     "names of parameters": (BENCHMARKS, says(param_names=[None]), OTHERS),

@@ -55,9 +55,8 @@ TOGETHER = 8  # files from which on two processes read them: starting one takes 
 class Declared(Family):
     """A benchmark. name, type, unit, param_names, params, version, sample_time [s]: asv's, values in its spelling.
 
-    samples_per_process  how many a process takes of each cell; none where nobody says
-    contracts            route -> what it promises
-    question             the first paragraph of its file's docstring
+    contracts  route -> what it promises
+    question   the first paragraph of its file's docstring
     """
 
     name: str
@@ -67,7 +66,6 @@ class Declared(Family):
     params: tuple[tuple[str, ...], ...]
     version: str = ""
     sample_time: float = 0.0
-    samples_per_process: tuple[int, ...] = ()
     contracts: Mapping[str, Route] = field(default_factory=dict)
     question: str = ""
 
@@ -107,8 +105,6 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
             raise ValueError(f"its name is {declared.name}")
         if len(declared.params) != len(declared.param_names):
             raise ValueError(f"{len(declared.param_names)} names of {len(declared.params)} parameters")
-        if min(declared.samples_per_process, default=1) < 1:
-            raise ValueError(f"samples_per_process holds {min(declared.samples_per_process)}")
     except (TypeError, ValueError) as error:
         raise UserError(
             f"benchmarks.json says of {name} what this cannot read ({error}): remove it or restore it from git"
