@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import advise
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 from analysis import choices as cases
 from analysis.cells import AS_GOOD
 from analysis.choices import GOOD, UNSTEADY, Case, answer, known_in
+from analysis.findings import Gain
 from cli import UserError
 from made_up import FAST, LATENCY, SIZES, copied, glibc, host
 from pages import advice as page
@@ -231,7 +233,10 @@ def test_pinning_that_nobody_measured(known):
 
 def test_a_setting_that_helps(known):
     """By how much was measured at a size; it is said of sizes on the same side of the break."""
-    helped = replace(known, effects=(cases.Effect(CLONED, 64 * MIB, 4.5, (CLONED,), "MALLOC_X=1", "keeps memory"),))
+    family = SimpleNamespace(speaks_for="", settings={"MALLOC_X=1": "keeps memory"})
+    slow = SimpleNamespace(route=CLONED, nbytes=64 * MIB, seconds=4.5, declared=family)
+    fast = SimpleNamespace(seconds=1.0, declared=family, parameters={"setting": "MALLOC_X=1"})
+    helped = replace(known, effects=[Gain(slow, fast)])
     said = {n: " ".join(page.notes(answer(copy_of(n), helped))) for n in (MIB, 128 * MIB)}
     assert "MALLOC_X" not in said[MIB] and "4.50× " in said[128 * MIB]
 

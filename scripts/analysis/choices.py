@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -298,21 +298,6 @@ def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
 # --- what is known of a machine ---------------------------------------------------------------------------------------
 
 
-class Effect(NamedTuple):
-    """What changes a route's time by ``factor`` at a size; said of ``routes``.
-
-    setting  of the environment, with which it is so many times as fast; "": it takes so many times as long, where its
-             arrays lie as neighbours do
-    """
-
-    route: str
-    nbytes: int
-    factor: float
-    routes: tuple[str, ...]
-    setting: str
-    caution: str
-
-
 @dataclass(frozen=True)
 class Known:
     """What is known of one machine and one toolchain.
@@ -321,6 +306,7 @@ class Known:
     quiet    see ``Results.quiet``
     rows     the choices that somebody may take, with what they cost: see ``costs``
     limit    seconds per byte of memcpy, by size
+    effects  what placement costs and settings gain
     dtypes   direction -> dtypes that can be asked for, each with why it has no figure
     """
 
@@ -329,7 +315,7 @@ class Known:
     quiet: float | None
     rows: pd.DataFrame
     limit: "pd.Series[float]"
-    effects: Sequence[Effect]
+    effects: Sequence[Gain]
     dtypes: Mapping[str, Mapping[str, str]]
 
     @property
@@ -381,8 +367,8 @@ def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.Data
     """Of results, their cells but for those that no memory could move so fast, and the choices."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
     limit = SAME if memcpy.empty else memcpy / memcpy.index
-    effects, dtypes = _effects(results, cells), _dtypes(results)
-    return Known(machine, results.last, results.quiet, costs(cells, table), limit, effects, dtypes)
+    effects = [*between_neighbours(cells), *(gain for each in advised(results, cells) for gain in each.gains)]
+    return Known(machine, results.last, results.quiet, costs(cells, table), limit, effects, _dtypes(results))
 
 
 def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
@@ -427,19 +413,6 @@ def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFr
     free = (rows["host"] == PINNED) & pinned
     rows = rows.assign(paid=rows["paid"].mask(free, ""), once=rows["once"].mask(free, 0.0))
     return rows.assign(total=rows["seconds"] + rows["once"].fillna(0.0) / count)
-
-
-def _effects(results: Results, cells: pd.DataFrame) -> list[Effect]:
-    """What settings gain, and what placement costs; said of the routes, too, that make the promise which the family
-    declares."""
-    found: list[tuple[Gain, str, str]] = [(each, "", "") for each in between_neighbours(cells)]
-    found += [(gain, each.setting, each.caution) for each in advised(results, cells) for gain in each.gains]
-    effects = []
-    for each, *setting in found:
-        cell, promise = each.slow, each.slow.declared.speaks_for
-        alike = [one.expression for one in results.contracts.values() if promise and getattr(one, promise)]
-        effects.append(Effect(cell.route, cell.nbytes, each.factor, (cell.route, *alike), *setting))
-    return effects
 
 
 def _dtypes(results: Results) -> dict[str, dict[str, str]]:
@@ -594,19 +567,19 @@ def _in_order(good: pd.DataFrame) -> pd.DataFrame:
     return good.drop(columns=["first", "unknown"]).assign(kind=[BEST, *kinds[1:]])
 
 
-def effects_on(best: Any, case: Case, known: Known) -> list[Effect]:
+def effects_on(best: Any, case: Case, known: Known) -> list[Gain]:
     """What would change the time of a route that moves bytes: the settings that were measured on the case's side of all
     sizes at which times leap; and arrays that lie as neighbours do, at the nearest of the sizes around it.
 
     A contiguous source alone is copied in one piece.
     """
-    found = [each for each in known.effects if best.route in each.routes and best.memory != ALIAS]
+    found = [each for each in known.effects if each.is_about(best.contract) and best.memory != ALIAS]
     leaps = known.breaks(best.need)
-    settings = [e for e in found if e.setting and all((at <= e.nbytes) == (at <= case.total) for at in leaps)]
+    settings = [e for e in found if e.setting and all((at <= e.slow.nbytes) == (at <= case.total) for at in leaps)]
     near = [e for e in found if not e.setting and case.layout == CONTIGUOUS]
-    sizes = [each.nbytes for each in near]
+    sizes = [each.slow.nbytes for each in near]
     if near and min(sizes) <= case.nbytes <= max(sizes):
-        settings.append(min(near, key=lambda each: abs(math.log(each.nbytes / case.nbytes))))
+        settings.append(min(near, key=lambda each: abs(math.log(each.slow.nbytes / case.nbytes))))
     return settings
 
 

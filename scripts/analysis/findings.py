@@ -183,13 +183,27 @@ class Gain:
     def factor(self) -> float:
         return float(self.slow.seconds / self.fast.seconds)
 
+    @property
+    def setting(self) -> str:
+        """Of the environment; "" between neighbours."""
+        return str(self.fast.parameters.get("setting", ""))
+
+    @property
+    def caution(self) -> str:
+        """What else the setting does."""
+        return str(self.fast.declared.settings.get(self.setting, ""))
+
+    def is_about(self, contract: Route) -> bool:
+        """Whether it is this route, or one that makes the promise which the family declares."""
+        promise = self.slow.declared.speaks_for
+        return bool(contract.expression == self.slow.route or (promise and getattr(contract, promise)))
+
 
 @dataclass(frozen=True)
 class Advised:
     """A setting for some routes. ties: as good for all of them. busy: nothing is decided about some of the others."""
 
     setting: str
-    caution: str
     gains: tuple[Gain, ...]
     ties: tuple[str, ...]
     busy: bool
@@ -210,9 +224,7 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
             groups.append((list(gaining), [gaining], busy))
     advice = []
     for (setting, *ties), each, busy in groups:
-        gains = tuple(gaining[setting] for gaining in each)
-        caution = gains[0].fast.declared.settings[setting]
-        advice.append(Advised(setting, caution, gains, tuple(ties), busy))
+        advice.append(Advised(setting, tuple(gaining[setting] for gaining in each), tuple(ties), busy))
     return advice
 
 
@@ -230,7 +242,7 @@ def _gaining(cells: pd.DataFrame, kept: Mapping[str, float]) -> dict[str, Gain]:
     good = good[slower(pd.DataFrame([without]), good, GAIN - 1)]
     counts = [kept.get(name.replace(without.benchmark, f"{declared.group}.track_kept")) for name in good["cell"]]
     gains = (Gain(without, *each) for each in zip(good.itertuples(), counts))
-    return {gain.fast.parameters["setting"]: gain for gain in gains}
+    return {gain.setting: gain for gain in gains}
 
 
 # --- neighbours in memory ---------------------------------------------------------------------------------------------
