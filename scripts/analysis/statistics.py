@@ -150,10 +150,10 @@ def estimate(
             if not mask.any():
                 continue
             if pairs:
-                parts = [_Part.of(new[mask] - base[mask])]
+                parts = [_of_family(new[mask] - base[mask])]
                 effect[mask] = parts[0].mean
             else:
-                parts = [_Part.of(base[mask]), _Part.of(new[mask])]
+                parts = [_of_family(base[mask]), _of_family(new[mask])]
                 effect[mask] = parts[1].mean - parts[0].mean
             squared[mask], df[mask], sd[mask] = _moderated(parts)
     if session:
@@ -168,61 +168,12 @@ def estimate(
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The processes of a side, or the differences of pairs, of one family.
-
-    n, mean, variance (of a process, without what its round shares) are (cells,). shared is the variance of what a
-    round shares, known with shared_df degrees of freedom; 0 and 0 where the family is too small to tell.
-    """
-
-    n: Floats
-    mean: Floats
-    variance: Floats
-    shared: float = 0.0
-    shared_df: float = 0.0
-
-    @classmethod
-    def of(cls, values: Floats) -> "_Part":
-        n, mean, variance = _moments(values)
-        enough = np.isfinite(values).sum(axis=0) >= MIN_FAMILY  # (rounds,)
-        if enough.sum() < 2:
-            return cls(n, mean, variance)
-        common = np.zeros(values.shape[1])
-        common[enough] = np.nanmedian(values[:, enough] - mean[:, None], axis=0)
-        common[enough] -= common[enough].mean()
-        df = float(enough.sum() - 1)
-        return cls(n, mean, _moments(values - common)[2], float(np.sum(common**2) / df), df)
-
-
-def _moderated(parts: Sequence[_Part]) -> tuple[Floats, Floats, Floats]:
-    """Of one family's cells: the effect's squared error and degrees of freedom, and a process's contribution (sd)."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if len(parts) == 1:
-            variance, own_df, weight = parts[0].variance, parts[0].n - 1, 1.0 / parts[0].n
-        else:
-            # Welch's error, written as a common variance: with as many processes on both sides it is the pooled one,
-            # and with few against many the few count, in the degrees of freedom, too
-            (n0, v0), (n1, v1) = ((part.n, part.variance) for part in parts)
-            weight = 1.0 / n0 + 1.0 / n1
-            variance = (np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1) / weight
-            own_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
-        variance, own_df = np.maximum(variance, LEAST_VARIANCE), np.maximum(np.nan_to_num(own_df), 0.0)
-        prior = fit_prior(variance, own_df) if len(variance) >= MIN_FAMILY else NO_PRIOR
-        posterior, known = squeeze(variance, own_df, prior)
-        terms = [(posterior * weight, known)]
-        terms += [(part.shared / part.n, np.full(len(known), part.shared_df)) for part in parts if part.shared_df]
-        squared = np.sum([term for term, _ in terms], axis=0)
-        uncertainty = np.sum([term**2 / term_df for term, term_df in terms if np.any(term_df)], axis=0)
-        return squared, np.where((squared > 0) & (known > 0), squared**2 / uncertainty, 0.0), np.sqrt(squared / weight)
-
-
-@dataclass(frozen=True)
 class Levels:
     """What cells of one run take, in log seconds; the arrays are over cells, present is (cells, rounds).
 
-    mean of the processes, how many there are (n), and the moderated variance of one with its degrees of freedom (df, 0
-    where nothing is known), without what a family's cells share in a round. shared is the variance of that, with
-    shared_df degrees of freedom; present says of which rounds the processes are.
+    mean of the processes, how many there are (n), and the variance of one with its degrees of freedom (df, 0 where
+    nothing is known), without what a family's cells share in a round. shared is the variance of that, with shared_df
+    degrees of freedom, 0 and 0 where the family is too small to tell; present says of which rounds the processes are.
     """
 
     mean: Floats
@@ -234,6 +185,43 @@ class Levels:
     present: Bools
 
 
+def _of_family(values: Floats) -> Levels:
+    """Levels of the cells of one family, or of the differences of pairs, whose variances are not moderated."""
+    n, mean, variance = _moments(values)
+    shared, shared_df = np.zeros(len(n)), np.zeros(len(n))
+    enough = np.isfinite(values).sum(axis=0) >= MIN_FAMILY  # (rounds,)
+    if enough.sum() > 1:
+        common = np.zeros(values.shape[1])
+        common[enough] = np.nanmedian(values[:, enough] - mean[:, None], axis=0)
+        common[enough] -= common[enough].mean()
+        variance = _moments(values - common)[2]
+        shared_df += enough.sum() - 1
+        shared += np.sum(common**2) / shared_df
+    return Levels(mean, n, variance, np.maximum(n - 1, 0.0), shared, shared_df, np.isfinite(values))
+
+
+def _moderated(parts: Sequence[Levels]) -> tuple[Floats, Floats, Floats]:
+    """Of one family's cells: the effect's squared error and degrees of freedom, and a process's contribution (sd)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if len(parts) == 1:
+            variance, own_df, weight = parts[0].variance, parts[0].df, 1.0 / parts[0].n
+        else:
+            # Welch's error, written as a common variance: with as many processes on both sides it is the pooled one,
+            # and with few against many the few count, in the degrees of freedom, too
+            (n0, v0), (n1, v1) = ((part.n, part.variance) for part in parts)
+            weight = 1.0 / n0 + 1.0 / n1
+            variance = (np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1) / weight
+            own_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
+        variance, own_df = np.maximum(variance, LEAST_VARIANCE), np.maximum(own_df, 0.0)
+        prior = fit_prior(variance, own_df) if len(variance) >= MIN_FAMILY else NO_PRIOR
+        posterior, known = squeeze(variance, own_df, prior)
+        terms = [(posterior * weight, known)]
+        terms += [(part.shared / part.n, part.shared_df) for part in parts if part.shared_df.any()]
+        squared = np.sum([term for term, _ in terms], axis=0)
+        uncertainty = np.sum([term**2 / term_df for term, term_df in terms if np.any(term_df)], axis=0)
+        return squared, np.where((squared > 0) & (known > 0), squared**2 / uncertainty, 0.0), np.sqrt(squared / weight)
+
+
 def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
     """Levels of cells from their processes' log seconds (cells, rounds), variances moderated within each family."""
     n, mean, variance = _moments(values)
@@ -243,9 +231,9 @@ def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
         members = families == family
         if members.sum() < MIN_FAMILY:
             continue
-        part = _Part.of(values[members])
+        part = _of_family(values[members])
         shared[members], shared_df[members] = part.shared, part.shared_df
-        variance[members], df[members] = squeeze(part.variance, df[members], fit_prior(part.variance, df[members]))
+        variance[members], df[members] = squeeze(part.variance, part.df, fit_prior(part.variance, part.df))
     return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values))
 
 
