@@ -410,14 +410,10 @@ def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[R
         return pd.DataFrame(columns=["place", *OF_PROCESS])
     table = pd.concat(frames, ignore_index=True)
     table = table[table["place"] >= 0]
-    # the first quiet process of a round, or else the one with its fastest sample
-    table["rank"] = np.where(table["quiet"], table.index.astype(float), table["fastest"])
-    table = table.sort_values(["quiet", "rank"], ascending=[False, True], kind="stable")
-    table = table.drop_duplicates(["place", "process"])
-    some = table["place"].isin(table["place"][table["quiet"]])
-    noisy = table[~some].drop_duplicates("place")  # fastest first
+    good = table[table["quiet"]].drop_duplicates(["place", "process"])
+    noisy = table[~table["place"].isin(good["place"])].sort_values("fastest", kind="stable").drop_duplicates("place")
     noisy = noisy.assign(seconds=noisy["fastest"], baseline=math.nan)
-    return pd.concat([table[some & table["quiet"]], noisy])[["place", *OF_PROCESS]].reset_index(drop=True)
+    return pd.concat([good, noisy])[["place", *OF_PROCESS]].reset_index(drop=True)
 
 
 def _beside(line: Line) -> dict[str, float]:
