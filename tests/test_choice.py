@@ -13,7 +13,7 @@ import resultfiles
 from analysis import cells as choice
 from analysis import statistics
 from analysis.cells import cells_of
-from analysis.choices import BEST, SLOWER, UNDECIDED, Case, Need, answer, choices, known_in, known_of, rank
+from analysis.choices import BEST, SLOWER, TIE, UNDECIDED, Case, Need, answer, choices, known_in, known_of, rank
 from analysis.results import load
 from cli import UserError
 from noise import processes
@@ -191,6 +191,8 @@ def test_sizes_beyond_what_was_measured_and_results_of_another_size_than_the_sou
     assert shared[0].ranked[0].seconds == shared[1].ranked[0].seconds
     cast = Need(contracts.NUMPY_TO_TORCH, "copy", "bfloat16", "float32", threads="1")
     assert known.breaks(cast) == [16 * MIB] and known.breaks(replace(cast, goal="")) == [32 * MIB]
+    lists = replace(cast, dtype="float32", goal="", batch=True)
+    assert known.breaks(lists) == [64 * 501 * 4, 32 * MIB], "from 501 elements of each array on NumPy releases the GIL"
 
 
 def test_a_cast_moves_other_bytes_than_memcpy(tmp_path):
@@ -204,15 +206,24 @@ def test_a_cast_moves_other_bytes_than_memcpy(tmp_path):
     assert large.goal == "float32" and large.rate > 0 and not large.share > 0
 
 
-def test_what_is_not_decided_at_the_sizes_around_is_not_between_them(tmp_path):
-    times = {(route, n): around(t * n / KIB) for route, t in ((FIRST, 1e-6), (SECOND, 2e-6)) for n in (KIB, MIB)}
-    results = loaded(tmp_path, times, busy={(SECOND, KIB)})
+@pytest.mark.parametrize(
+    "ratios, busy, kinds",
+    [
+        ([1.0, 1.0], [], [TIE, TIE, TIE]),
+        ([1.0, 1.5], [], [TIE, SLOWER, SLOWER]),
+        ([2.0, 2.0], [(SECOND, KIB)], [UNDECIDED, UNDECIDED, SLOWER]),
+    ],
+)
+def test_between_two_sizes_a_route_is_what_promises_least(tmp_path, ratios, busy, kinds):
+    """No tie where it is slower at one of them, and not known to be slower where that is not decided at one."""
+    times = {(FIRST, n): around(1e-6 * n / KIB, 0.02) for n in (KIB, MIB)}
+    times |= {(SECOND, n): around(ratio * 1e-6 * n / KIB, 0.02) for n, ratio in zip((KIB, MIB), ratios)}
+    results = loaded(tmp_path, times, busy=busy)
     cells = cells_of(results)
     known = known_of(results, "box", cells, choices(cells))
-    asked = [answer(Case("numpy", "torch", n, memory="copy"), known) for n in (KIB, 8 * KIB, MIB)]
-    assert [[row.kind for row in each.ranked] for each in asked] == [
-        [BEST, kind] for kind in (UNDECIDED, UNDECIDED, SLOWER)
-    ]
+    for n, kind in zip((KIB, 8 * KIB, MIB), kinds):
+        best, other = answer(Case("numpy", "torch", n, memory="copy"), known).ranked
+        assert (best.route, best.kind, other.kind) == (FIRST, BEST, kind)
 
 
 # The same run twice --------------------------------------------------------------------------------------------------
