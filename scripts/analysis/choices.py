@@ -105,8 +105,7 @@ MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolate
 # faster for whoever heeds its condition; faster and not safe; nothing that anybody would take
 GOOD = BEST, TIE, SLOWER, UNDECIDED = "best", "tie", "slower", "undecided"
 KINDS = (*GOOD, CONDITION := "condition", UNSAFE := "unsafe", OTHER := "other")
-FIGURES = ["seconds", "low", "high"]
-OF_CELL = ["nbytes", "route", *FIGURES, "within", "quiet", "contract"]
+OF_CELL = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
 AT = ["number", "nbytes"]  # the need, by its number, and the size
 SAME: "pd.Series[float]" = pd.Series([1.0])  # seconds per byte that are the same at any size
 
@@ -154,8 +153,11 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
 
 def _taken(cells: pd.DataFrame) -> pd.DataFrame:
     """The route to take (``taken``) for each need and size: of the fewest runs of neighbouring sizes that have a good
-    route in common. One without a quiet process is an upper bound, and as good as that says."""
-    good = _good(cells)
+    route in common: which none is decided to be faster than, and which takes at most AS_GOOD longer than the fastest.
+    One without a quiet process is an upper bound, and as good as that says."""
+    good = unbeaten(cells, AT)
+    ratio = good["seconds"] / good.groupby(AT)["seconds"].transform("min")
+    good = good.assign(behind=np.log(ratio))[ratio <= 1 + AS_GOOD]
     routes = good.groupby(AT)["route"].agg(set)
     run = _runs(routes.index.get_level_values("number"), routes)
     often = good.groupby(["number", "route"])["nbytes"].transform("size")
@@ -165,14 +167,6 @@ def _taken(cells: pd.DataFrame) -> pd.DataFrame:
     # what the sizes of a run have in common is good at most of them: all
     each = each.sort_values([*added], ascending=[False, False, True, True]).drop_duplicates("run")
     return good[[*AT, "run"]].drop_duplicates().merge(each.rename(columns={"route": "taken"})[["run", "taken"]])
-
-
-def _good(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells of a need and size that none is decided to be faster than and that take at most AS_GOOD longer than the
-    fastest; each with the log seconds that it is ``behind``."""
-    good = unbeaten(cells, AT)
-    ratio = good["seconds"] / good.groupby(AT)["seconds"].transform("min")
-    return good.assign(behind=np.log(ratio))[ratio <= 1 + AS_GOOD]
 
 
 def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
@@ -643,7 +637,7 @@ def estimate(
 
 
 def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
-    """FIGURES on lines between those of two sizes, the likely one last: at the bandwidth of either, if its bytes are
+    """Figures on lines between those of two sizes, the likely one last: at the bandwidth of either, if its bytes are
     FELT; straight in time against size; and, where the bytes take most of the smaller one's time, in log time on top of
     the call against log size. So latency and bandwidth give their own line back in all of them; where a cache ends
     between the sizes, times lie between the lines of the two bandwidths."""
