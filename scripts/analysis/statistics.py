@@ -144,18 +144,11 @@ def estimate(
     rounds (those of the sum by Welch and Satterthwaite).
     """
     effect, squared, df, sd = (np.full(len(base), np.nan) for _ in range(4))
-    for family in np.unique(families):
-        for pairs in (False, True):
-            mask = (families == family) & (paired == pairs)
-            if not mask.any():
-                continue
-            if pairs:
-                parts = [_of_family(new[mask] - base[mask])]
-                effect[mask] = parts[0].mean
-            else:
-                parts = [_of_family(base[mask]), _of_family(new[mask])]
-                effect[mask] = parts[1].mean - parts[0].mean
-            squared[mask], df[mask], sd[mask] = _moderated(parts)
+    for family, pairs in set(zip(families, paired)):
+        mask = (families == family) & (paired == pairs)
+        parts = [_of_family(new[mask] - base[mask])] if pairs else [_of_family(side[mask]) for side in (base, new)]
+        effect[mask] = parts[0].mean if pairs else parts[1].mean - parts[0].mean
+        squared[mask], df[mask], sd[mask] = _moderated(parts)
     if session:
         if isinstance(session, Mapping):
             extra = np.array([session.get(family, max(session.values())) for family in families], dtype=float)
