@@ -73,19 +73,12 @@ def unpinned():
                 yield pytest.param(route, dtype, id=f"{route.direction} {route.expression} {dtype}")
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """Copies of 1 MiB say as soon as those of 64 MiB that Python queues nothing; and what a test has taken of the
-    device's memory is given back."""
+@pytest.mark.parametrize("route, dtype", list(unpinned()))
+def test_the_bytes_arrive(device, monkeypatch, route, dtype):
+    # copies of 1 MiB say as soon as those of 64 MiB that Python queues nothing
     monkeypatch.setattr(devices, "BLOCK", devices.CROSSING)
     monkeypatch.setattr(devices, "SEEN", 1e-6)
-    yield
-    MEMORY.clear()
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("route, dtype", list(unpinned()))
-def test_the_bytes_arrive(device, route, dtype):
+    MEMORY.clear()  # what the test before has taken
     move = moving.Move(route, routes.PAGEABLE, dtype, 4096, device)
     COPIES.clear()
     move.run()
