@@ -65,7 +65,7 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     before = journal.record(Job("", 0).session)
     if before and before.toolchain.tag != toolchain.tag:
         raise UserError(f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew")
-    runner = begun(journal, plan, between=answers(quiet=chosen.no_report))
+    runner = begun(journal, plan)
     if not runner.left:
         print("the run was complete: its results are filed")
         return
@@ -77,7 +77,7 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     each = f"x {rounds} processes" if total == rounds * timed else f"in {total} processes, up to {rounds} each"
     size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
     print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner, total)}")
-    runner.measure()
+    runner.measure(between=answers(quiet=chosen.no_report))
 
 
 def time_of(runner: Runner, processes: int) -> str:

@@ -117,7 +117,7 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     )
     if chosen.dry_run:
         return 0
-    runner = begun(journal, plan, keep=number)
+    runner = begun(journal, plan)
     again = "--new" if chosen.new else "--resume"
     try:
         failed = runner.measure()

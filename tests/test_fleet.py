@@ -19,7 +19,7 @@ from conftest import PATH, until
 from measuring import fleet as campaign
 from resultfiles import record
 from tiny import SLOWER_FROM, WITHOUT_WHEEL
-from toolchains import ledger
+from toolchains import environments, ledger
 
 TAGS = [f"torch-{number}" for number in range(25)]
 ASK = campaign.ask
@@ -134,9 +134,10 @@ def test_a_host_has_one_name(tmp_path):
 def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    variables = campaign.variables_of(planned("--wheelhouse", "/wheels"), tmp_path / "node-a")
+    variables = campaign.variables_of(planned("--wheelhouse", "/wheels", "--keep", "2"), tmp_path / "node-a")
     assert variables["HOME"] == str(tmp_path / "node-a" / campaign.HOME)
     assert (variables["PIP_NO_INDEX"], variables["PIP_FIND_LINKS"]) == ("1", "/wheels")
+    assert variables[environments.KEEP_VARIABLE] == "2"
     own = tmp_path / ".config" / "pip" / "pip.conf"
     put(own, "[global]\nretries = 7\n")
     asked = [sys.executable, "-m", "pip", "config", "get", "global.retries"]
@@ -275,7 +276,7 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capfd, mon
 
 def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "ROOT", tmp_path / "node-a" / "suite")
-    monkeypatch.setattr(campaign, "begun", lambda *_, keep: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
+    monkeypatch.setattr(campaign, "begun", lambda *_: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
     made.save()
     assert campaign.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
 

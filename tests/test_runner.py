@@ -147,7 +147,7 @@ def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkey
     toy_asv.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}, "toy.Counts": counts}
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
     made = pretended.runner(tmp_path, 3)
-    made.planned = made.rounds_of("")
+    made.planned = [Job("", number) for number in range(3)]
     shown = [(made.take(job), made.progress.done)[1] for job in made.planned]
     assert [count for count, _ in toy_asv.calls if count] == [2, 1, 1]
     assert shown == [2, 3, 4] and made.progress.total == 4
@@ -172,7 +172,7 @@ def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv,
         yield
         installing.clear()
 
-    for job in (*made.rounds_of(""), Job("", 0, AGAIN)):
+    for job in (Job("", 0), Job("", 1), Job("", 0, AGAIN)):
         made.sides[job.side] = made.sides[""]
         made.take(job, meanwhile())
     assert during == [True, False, False, False]
@@ -278,7 +278,7 @@ def filed_in(place):
 def test_filing_twice_changes_nothing(toy_asv, tmp_path):
     for day in (25, 26):
         made = pretended.runner(tmp_path, 2, day)
-        for job in made.rounds_of(""):
+        for job in (Job("", 0), Job("", 1)):
             made.take(job)
         made.file(job, whole=False)
         pretended.runner(tmp_path, 2, day).file(job)
@@ -465,7 +465,8 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
     """Two may stay: the toolchain that is measured, and the reference."""
     monkeypatch.setattr(measuring, "session", None)
     coming = ledger.tagged()[MIDDLE]
-    for arguments in ((None, 3, None), (coming, 2, None), (coming, 3, coming)):
+    for keep, arguments in (("3", (None, None)), ("2", (coming, None)), ("3", (coming, coming))):
+        monkeypatch.setenv(environments.KEEP_VARIABLE, keep)
         with measuring.installing(*arguments):
             pass
 

@@ -121,7 +121,7 @@ runner.ROOT = Path({str(project.root)!r})
 from toolchains import ledger
 ledger.RELEASES = runner.ROOT / "scripts/toolchains/releases.json"
 for tag in ("torch-2.1.0", "torch-{WITHOUT_WHEEL}"):
-    with runner.installing(ledger.tagged()[tag], 3, None):
+    with runner.installing(ledger.tagged()[tag], None):
         pass
 """
     done = project.run(sys.executable, "-c", code, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
@@ -150,7 +150,7 @@ def test_failure_stops_no_other_and_buries_no_older_results(project):
 @pytest.mark.parametrize(("index", "kept"), [("", False), (" (the package index did not answer)", True)])
 def test_a_new_release_is_done_with_where_the_index_says_that_it_has_no_wheel(monkeypatch, tmp_path, index, kept):
     failed = {f"torch-{WITHOUT_WHEEL}": f"No matching distribution found for torch==={WITHOUT_WHEEL}{index}"}
-    monkeypatch.setattr(track, "begun", lambda *_, keep: Mock(left=[], measure=lambda: failed))
+    monkeypatch.setattr(track, "begun", lambda *_: Mock(left=[], measure=lambda: failed))
     journal, plan = Journal(tmp_path / "new"), runner.Plan("box", "tracking", "", 1)
     journal.save(plan)
     monkeypatch.setattr(track, "keep", lambda asked: 1)  # or it would be so for all tests that follow

@@ -260,7 +260,7 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
         before = journal.plan()
         asked = dict.fromkeys([campaign.plan.reference, *(before.tags if before else ()), *coarse_to_fine(tags)])
         fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG, "node": node}
-        begun(journal, replace(campaign.plan, tags=tuple(asked), fleet=fleet), keep=campaign.keep).measure()
+        begun(journal, replace(campaign.plan, tags=tuple(asked), fleet=fleet)).measure()
     return 0
 
 

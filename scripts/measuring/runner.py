@@ -237,29 +237,21 @@ class Session:
 class Runner:
     """Takes the jobs of a plan, within a block of its ``device``.
 
-    keep        environments on disk at most
     sides       side -> what is measured there, where that is not the job's toolchain, in this checkout
     collection  that the sides are of, as the records say it
-    between     is called with a job that is whole, and whose session has more
-    planned     for the time that is left
+    planned     jobs, in order; with them the time that is left is told
     """
 
     journal: Journal
     plan: Plan
-    keep: int = environments.KEEP
     sides: Mapping[str, Suite] = field(default_factory=dict)
     collection: Mapping[str, Any] = field(default_factory=dict)
-    between: Callable[["Runner", Job], None] = lambda runner, job: None
     planned: list[Job] = field(default_factory=list)
     benchmarks: dict[str, Any] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.here, self.progress, self.device = environments.here(), Progress("measuring"), Awake()
-
-    def rounds_of(self, tag: str, side: str = "") -> list[Job]:
-        """The jobs of a session."""
-        return [Job(tag, number, side) for number in range(self.plan.rounds)]
 
     @property
     def reference(self) -> str:
@@ -279,53 +271,49 @@ class Runner:
         was = self.journal.filed()[-1:] == [Job(self.reference, 0, AGAIN).session]
         return len(self.plan.tags) > 1 and (bool(tags) or not was)
 
-    def measure(self) -> dict[str, str]:
-        """Take what is left of the plan, and of several toolchains the reference again; tag -> why it could not be
-        measured.
+    def measure(self, between: Callable[["Runner", Job], None] = lambda runner, job: None) -> dict[str, str]:
+        """Take what is left of the plan, and of several toolchains the reference again behind them, in staggered order;
+        file each session after its last round; tag -> why it could not be measured.
 
         What failed before is tried again: perhaps it was the network.
+
+        between  is called with a job that is whole, and whose session has more
         """
-        tags = self.left
-        self.planned = [job for tag in tags for job in self.rounds_of(tag)]
+        tags, failed, ended = self.left, dict[str, str](), set[str]()
+        first = [Job(tag, 0) for tag in tags]
         if self.owes_reference(tags):
-            self.planned += self.rounds_of(self.reference or tags[0], AGAIN)
+            first.append(Job(self.reference or tags[0], 0, AGAIN))
+        order = staggered(len(first), self.plan.rounds, environments.keep() - SPARE)
+        self.planned = [replace(first[place], round=number) for place, number in order]
+        coming = {tag: ledger.tagged()[following] for tag, following in itertools.pairwise(tags)}
         with self.device:
-            failed = self.carry_out(tags)
+            for job in self.planned:
+                if job.side == AGAIN:  # of the first that could be measured
+                    job = replace(job, tag=self.reference)
+                    if not job.tag or not self.owes_reference([tag for tag in tags if tag not in failed]):
+                        continue
+                if job.session in ended:
+                    continue
+                is_last = job.round + 1 == self.plan.rounds
+                try:
+                    if job.side == AGAIN and not self.open(job).cells.timed:
+                        continue  # what is counted does not drift
+                    if self.overdue(job):
+                        ended.add(job.session)
+                    elif self.take(job, installing(coming.get(job.tag), self.here)) and not is_last:
+                        between(self, job)
+                    if is_last or job.session in ended:
+                        print(summary_of(self.file(job)), flush=True)
+                except LOST as error:
+                    if not job.tag or isinstance(error, Changed):
+                        raise
+                    print(cli.line(f"{job.tag} failed: {error}"), flush=True)
+                    failed[job.tag] = str(error)
+                    ended.add(job.session)
+                if self.reference:  # it is needed again: its environment is to be the last to go
+                    environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
         for tag, reason in failed.items():
             self.file_failure(tag, reason)
-        return failed
-
-    def carry_out(self, tags: Sequence[str]) -> dict[str, str]:
-        """Take the rounds of these toolchains, and of several the reference again behind them, in staggered order; file
-        each after its last; tag -> why it could not be measured."""
-        failed: dict[str, str] = {}
-        ended = set()
-        for place, number in staggered(len(tags) + 1, self.plan.rounds, self.keep - SPARE):
-            tag, side = (tags[place], "") if place < len(tags) else (self.reference, AGAIN)
-            owed = self.reference and self.owes_reference([each for each in tags if each not in failed])
-            if place in ended or (side == AGAIN and not owed):
-                continue
-            job = Job(tag, number, side)
-            is_last = number + 1 == self.plan.rounds
-            ahead = ledger.tagged()[tags[place + 1]] if place + 1 < len(tags) else None
-            try:
-                if side == AGAIN and not self.open(job).cells.timed:  # what is counted does not drift
-                    ended.add(place)
-                    continue
-                if self.overdue(job):
-                    ended.add(place)
-                elif self.take(job, installing(ahead, self.keep, self.here)) and not is_last:
-                    self.between(self, job)
-                if is_last or place in ended:
-                    print(summary_of(self.file(job)), flush=True)
-            except LOST as error:
-                if not tag or isinstance(error, Changed):
-                    raise
-                print(cli.line(f"{tag} failed: {error}"), flush=True)
-                failed[tag] = str(error)
-                ended.add(place)
-            if self.reference:  # it is needed again: its environment is to be the last to go
-                environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
         return failed
 
     def open(self, job: Job) -> Session:
@@ -353,7 +341,7 @@ class Runner:
             return Path(sys.executable), self.here
         root, started = suite.root / ENVIRONMENTS, time.monotonic()
         ready = environments.is_ready(environments.directory(root, toolchain))
-        environment = environments.prepare(root, toolchain, self.keep)
+        environment = environments.prepare(root, toolchain, environments.keep())
         build = environments.installed_in(environment, toolchain)
         if not ready:
             print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
@@ -401,14 +389,13 @@ class Runner:
     def overdue(self, job: Job) -> bool:
         """Whether it would end too late with this round; says so."""
         record = self.journal.record(job.session)
-        taken = record.rounds if record else 0  # none where nothing was timed
-        late = record and taken and record.seconds * (1 + 1 / taken) > PROFILES[self.plan.profile].longest
-        if not late or not self.hopeless(job):
+        if record is None or not self.hopeless(job):
             return False
-        print(
-            f"ended after {job.round} of {self.plan.rounds} rounds: on so noisy a machine more tell little", flush=True
-        )
-        return True
+        late = record.seconds * (1 + 1 / record.rounds) > PROFILES[self.plan.profile].longest
+        if late:
+            so_far = f"ended after {record.rounds} of {self.plan.rounds} rounds"
+            print(f"{so_far}: on so noisy a machine more tell little", flush=True)
+        return late
 
     def take(self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
@@ -430,17 +417,17 @@ class Runner:
             coming = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
             counts = (len({*self.cells_in(each, session.cells)} - {*session.cells.counted}) for each in coming)
             self.progress.total = sum(counts)
-        timed, cells = job.cells or session.cells.round(job.round), self.cells_in(job, session.cells)
+        cells = self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
         self.journal.begin()
-        record = session.record
+        record, timed = session.record, job.cells or session.cells.round(job.round)
         total, done = session.cells.total(plan.rounds), session.cells.total(job.round)
         patience = record.patience + budget(len(timed), plan.profile, total)
         if done:  # a profile that is to end in time leaves a slow machine less to wait for, at the pace so far
-            spare = PROFILES[plan.profile].longest - (record.seconds - record.waited) * total / done
+            takes = (record.seconds - record.waited) * total / done
+            spare = 0.0 if self.hopeless(job) else PROFILES[plan.profile].longest - takes
             patience = min(patience, max(record.waited, spare))
-        patience = record.waited if self.hopeless(job) else patience
         started, left = time.monotonic(), patience - record.waited
         work, lacking = self.journal.work, dict[str, list[int]]()
         log = work / LOG
@@ -473,7 +460,9 @@ class Runner:
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(with_samples([*self.journal.lines(job.session), *logged(work)]))
             lacking = run.lacking(range(job.round + 1))
-            retaken = affordable(lacking, {name_of(line): line["took"] for line in run.lines}, left)
+            took = {name_of(line): line["took"] for line in run.lines}
+            spent = itertools.accumulate(took[cell] for cell in lacking)
+            retaken = [cell for cell, so_far in zip(lacking, spent) if so_far <= left - START]
             if not retaken:
                 break
             begun = time.monotonic()
@@ -525,11 +514,11 @@ class Runner:
         """File what an interrupted run has whole: who begins another one does not want to lose it."""
         known = {"": self.here and self.here.tag, **{tag: tag for tag in ledger.tagged()}}
         for tag in self.left:
-            jobs = self.rounds_of(tag)
-            record = self.journal.record(jobs[0].session)
+            job = Job(tag, 0)
+            record = self.journal.record(job.session)
             own = record and known.get(tag) == record.toolchain.tag
-            if own and len(self.journal.rounds(jobs[0].session)) >= len(jobs):
-                print(f"{self.file(jobs[0]).toolchain.tag}: was complete when the run was interrupted; filed now")
+            if own and len(self.journal.rounds(job.session)) >= self.plan.rounds:
+                print(f"{self.file(job).toolchain.tag}: was complete when the run was interrupted; filed now")
 
     def file_failure(self, tag: str, reason: str) -> None:
         """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
@@ -563,22 +552,16 @@ def suite_of(tag: str) -> Suite:
     return Suite(commit=ledger.tagged()[tag].commit if tag else "")
 
 
-def affordable(cells: Iterable[str], took: Mapping[str, float], seconds: float) -> list[str]:
-    """The first of these cells, as many as one process each of takes so many seconds."""
-    spent = itertools.accumulate(map(took.__getitem__, cells := list(cells)))
-    return [cell for cell, so_far in zip(cells, spent) if so_far <= seconds - START]
-
-
 INSTALL = """
 import sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from toolchains import environments, ledger
-environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], int(sys.argv[4]))
+environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], environments.keep())
 """
 
 
 @contextlib.contextmanager
-def installing(coming: ledger.Toolchain | None, keep: int, here: ledger.Toolchain | None) -> Iterator[None]:
+def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -> Iterator[None]:
     """The toolchain to come is installed while the block runs, and is when it is left; where it cannot be, who needs it
     learns why. Nothing is done where fewer than three may stay: it, the one that is measured, and the reference.
 
@@ -586,12 +569,12 @@ def installing(coming: ledger.Toolchain | None, keep: int, here: ledger.Toolchai
     leaves the cores to the counts. Where Linux has autogroups, it is these that are weighed (sched(7)).
     """
     root = ROOT / ENVIRONMENTS
-    there = coming is None or (here and environments.same(coming, here))
-    if coming is None or there or keep < 3 or environments.is_ready(environments.directory(root, coming)):
+    needless = coming is None or environments.keep() < 3 or (here and environments.same(coming, here))
+    if coming is None or needless or environments.is_ready(environments.directory(root, coming)):
         yield
         return
     silent, started = subprocess.DEVNULL, time.monotonic()
-    command = [sys.executable, "-c", INSTALL, str(ROOT / "scripts"), str(root), coming.tag, str(keep)]
+    command = [sys.executable, "-c", INSTALL, str(ROOT / "scripts"), str(root), coming.tag]
     with session(command, ROOT, stdin=silent, stdout=silent, stderr=silent) as process:
         with contextlib.suppress(OSError, psutil.Error):
             psutil.Process(process.pid).nice(BEHIND)
@@ -726,7 +709,7 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     return fresh
 
 
-def begun(journal: Journal, plan: Plan, **options: Any) -> Runner:
+def begun(journal: Journal, plan: Plan) -> Runner:
     """The runner of a plan, which is kept from now on; UserError where results of that name are another machine's, or a
     toolchain is none of the releases any more."""
     if gone := sorted({*plan.tags} - {"", *ledger.tagged()}):
@@ -735,7 +718,7 @@ def begun(journal: Journal, plan: Plan, **options: Any) -> Runner:
     check_machine(RESULTS / plan.machine)
     engine.register(plan.machine)
     journal.save(plan)
-    return Runner(journal, plan, **options)
+    return Runner(journal, plan)
 
 
 # --- what came since --------------------------------------------------------------------------------------------------
@@ -842,7 +825,7 @@ def measure_sides(
     def runner_of(stage: int, rounds: int, suffix: str = "") -> Runner:
         sides, journal = prepare(directory, targets, suffix), Journal(directory / f"stage-{stage}")
         collection = {"id": directory.name, "stage": stage}
-        return Runner(journal, replace(plan, rounds=rounds), environments.keep(), sides, collection)
+        return Runner(journal, replace(plan, rounds=rounds), sides, collection)
 
     runner = runner_of(1, ROUNDS)
     for side in SIDES:
