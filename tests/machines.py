@@ -16,8 +16,8 @@ OVERHEAD = 1e-7  # seconds that reading the clock takes
 class Machine:
     """``slow(t)``: how many times longer work takes at t seconds. ``away(t)``: the processor is taken away then."""
 
-    def __init__(self, slow, away=None, hidden=False):
-        self.slow, self.away, self.hidden = slow, away or (lambda t: False), hidden
+    def __init__(self, slow=lambda t: 1.0, away=lambda t: False, hidden=False):
+        self.slow, self.away, self.hidden = slow, away, hidden
         self.now = self.used = 0.0
         self.random = random.Random(0)
 
@@ -51,10 +51,6 @@ class Machine:
         return self.work(PROBE)
 
 
-def quiet_throughout(t):
-    return 1.0
-
-
 def bursts(share, slow=1.9, mean=0.05, until=400.0):
     """A neighbour on the core: slow phases of some milliseconds to seconds, ``share`` of the time."""
     rng = np.random.default_rng(1)
@@ -65,26 +61,11 @@ def bursts(share, slow=1.9, mean=0.05, until=400.0):
     return lambda t: slow if bisect(ends, t) % 2 == 0 else 1.0
 
 
-def turbo(gain, seconds, every):
-    """Faster for some seconds after each rest, never after."""
-    return lambda t: gain if t < seconds or t % every < seconds / 6 else 1.0
+def quota(t):
+    """A cgroup's: full speed, then nothing until the tenth of a second ends."""
+    return t % 0.1 > 0.05
 
 
-def throttling(slow, period, hot):
-    """Too hot for part of each period."""
-    return lambda t: slow if t % period > period - hot else 1.0
-
-
-def phase(slow, end):
-    """A long slow phase to begin with."""
-    return lambda t: slow if t < end else 1.0
-
-
-def quota(share=0.5, period=0.1):
-    """A cgroup's quota: full speed, then nothing until the period ends."""
-    return lambda t: t % period > share * period
-
-
-def steal(every=0.011, length=0.002):
+def steal(t):
     """A hypervisor that takes the processor for two milliseconds every eleven."""
-    return lambda t: t % every < length
+    return t % 0.011 < 0.002

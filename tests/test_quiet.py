@@ -202,22 +202,22 @@ def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
 # A machine -> how far its baseline may be from the truth, the share of its cells that have quiet processes at least,
 # how far the figures of those may be off, and the share of the time that may be waited
 WHOLE = {
-    "quiet throughout": (Machine(machines.quiet_throughout), 0.01, 1.0, 0.01, 0.01),
+    "quiet throughout": (Machine(), 0.01, 1.0, 0.01, 0.01),
     # in phases of milliseconds to seconds: kept is what a quiet machine reads
     "a neighbour, slow half of the time": (Machine(machines.bursts(0.5)), 0.02, 0.97, 0.06, 1.0),
     "a neighbour, slow most of the time": (Machine(machines.bursts(0.85)), 0.02, 0.97, 0.06, 1.0),
     # The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the baseline. What
     # was learnt in the turbo is forgotten: the machine does not wait for it for ever
-    "a turbo that decays": (Machine(machines.turbo(gain=0.75, seconds=4.0, every=14.0)), 0.02, 0.9, 0.02, 0.35),
+    "a turbo that decays": (Machine(lambda t: 0.75 if t < 4 or t % 14 < 2 / 3 else 1.0), 0.02, 0.9, 0.02, 0.35),
     # the baseline is the speed that comes back
-    "throttled": (Machine(machines.throttling(slow=1.5, period=5.0, hot=2.0)), 0.02, 0.9, 0.02, 1.0),
+    "throttled": (Machine(lambda t: 1.5 if t % 5 > 3 else 1.0), 0.02, 0.9, 0.02, 1.0),
     # never fast again: the level that is held is the slow one
-    "fast at first": (Machine(machines.phase(slow=1 / 1.5, end=3.0)), 0.02, 0.9, 0.02, 1.0),
+    "fast at first": (Machine(lambda t: 1 / 1.5 if t < 3 else 1.0), 0.02, 0.9, 0.02, 1.0),
     # a container's quota takes the processor away for half of each tenth of a second; the clock is as it was
-    "a quota": (Machine(machines.quiet_throughout, away=machines.quota()), 0.02, 1.0, 0.01, 1.0),
+    "a quota": (Machine(away=machines.quota), 0.02, 1.0, 0.01, 1.0),
     # a hypervisor takes the processor for 2 ms of 11, whether or not the guest's accounting of CPU time sees it
-    "steal": (Machine(machines.quiet_throughout, away=machines.steal()), 0.02, 0.0, 0.02, 1.0),
-    "hidden steal": (Machine(machines.quiet_throughout, away=machines.steal(), hidden=True), 0.02, 0.0, 0.02, 1.0),
+    "steal": (Machine(away=machines.steal), 0.02, 0.0, 0.02, 1.0),
+    "hidden steal": (Machine(away=machines.steal, hidden=True), 0.02, 0.0, 0.02, 1.0),
 }
 
 
@@ -241,13 +241,13 @@ def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
 
 def test_quota_and_calls_longer_than_it(simulated):
     """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
-    lines = simulated(Machine(machines.quiet_throughout, away=machines.quota()), call=0.08, processes=16)
+    lines = simulated(Machine(away=machines.quota), call=0.08, processes=16)
     assert not figures(lines)["quiet"].any()
 
 
 def test_run_that_begins_in_a_slow_phase(simulated):
     """What was kept while nothing better was known is dropped when the whole run is in sight."""
-    lines = simulated(Machine(machines.phase(slow=1.4, end=4.0)), rest=0.0)
+    lines = simulated(Machine(lambda t: 1.4 if t < 4 else 1.0), rest=0.0)
     baselines, found = quiet.Run(lines).baselines, figures(lines)
     early = [line for line in lines if line["at"] < 3.5]
     assert early and not any(alone(line, baselines).quiet for line in early)
