@@ -16,6 +16,7 @@ from toolchains import environments, ledger
 
 BENCH = Bench("toy.Toy.timeit_call", {"number": range(60)}, {})
 NAME, TOY = BENCH.name, BENCH.description()
+COUNTS = {"toy.Counts": {**TOY, "name": "toy.Counts", "type": "track", "repeated": True}}
 CELLS = [*map(BENCH.spelled, BENCH.keys())]
 HERE = ledger.Toolchain("2.13.0+cpu", "2.4.6")
 
@@ -79,16 +80,20 @@ def plan(rounds=1, **more):
 
 
 def runner(place, rounds=1, day=25, **more):
-    """A runner that keeps its journal in ``place`` and files in a suite there; a session begins on that day."""
-    made = measuring.Runner(Journal(place / "run"), plan(rounds, **more), sides={"": Suite(place / "suite")})
+    """A runner that keeps its journal in ``place`` and files in a suite there; a session begins on that day.
+
+    What is installed is measured, unless there are ``tags``.
+    """
+    sides = {} if "tags" in more else {"": Suite(place / "suite")}
+    made = measuring.Runner(Journal(place / "run"), plan(rounds, **more), sides)
     begin = made.new_record
     made.new_record = lambda *given: replace(begin(*given), started=f"2026-11-{day}T00:00:00+00:00")
     return made
 
 
-def run(place, rounds=1, day=25):
-    """A run as run.py has it, or goes on with; its runner."""
-    made = runner(place, rounds, day)
+def run(place, rounds=1, day=25, **more):
+    """A run as run.py and track.py have it, or go on with; its runner."""
+    made = runner(place, rounds, day, **more)
     made.journal.save(made.plan)
     made.measure()
     return made

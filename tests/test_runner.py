@@ -88,6 +88,7 @@ def test_what_was_noisy_gets_another_process_as_long_as_the_budget_allows(taken,
     record = runner.journal.record("installed")
     assert record.rounds == how.get("rounds", 1)
     assert {each["round"] for each in lines(runner)} == set(range(record.rounds))
+    assert ran.read == [Path(sys.executable)] * record.rounds, "libraries are read anew before each round"
 
 
 def test_another_process_is_of_the_round_that_was_noisy(taken):
@@ -143,8 +144,7 @@ def test_cells_that_never_were_quiet_come_first(taken):
 
 def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkeypatch):
     rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", rounds=1, number=[9])
-    counts = {**pretended.TOY, "name": "toy.Counts", "type": "track", "repeated": True}  # at another speed
-    toy_asv.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}, "toy.Counts": counts}
+    toy_asv.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}, **pretended.COUNTS}  # at another speed
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
     made = pretended.runner(tmp_path, 3)
     made.planned = [Job("", number) for number in range(3)]
@@ -153,15 +153,10 @@ def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkey
     assert shown == [2, 3, 4] and made.progress.total == 4
 
 
-def test_libraries_are_read_anew_before_each_round(taken):
-    ran, _ = taken(rounds=3)
-    assert ran.read == [Path(sys.executable)] * 3
-
-
 def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv, tmp_path):
     """An installation, say: it would disturb what is timed. Beside an earlier session nothing is counted."""
     ran, installing, during = toy_asv, [], []
-    ran.benchmarks["toy.Counts"] = {**pretended.TOY, "name": "toy.Counts", "type": "track", "repeated": True}
+    ran.benchmarks |= pretended.COUNTS
     made = pretended.runner(tmp_path, 2)
     measure = ran.measure
     ran.measure = lambda *given, **more: (during.append(bool(installing)), measure(*given, **more))
@@ -365,26 +360,15 @@ def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
 def history(toy_asv, tmp_path, monkeypatch):
     """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
     monkeypatch.setattr(measuring, "ROOT", tmp_path)
-    monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
-    monkeypatch.setattr(measuring.Runner, "file_failure", lambda *arguments: None)
-
-    def measure(*tags, fails=(), rounds=1, counted=False, **more):
-        if counted:
-            toy_asv.benchmarks = {pretended.NAME: {**pretended.TOY, "type": "track", "repeated": True}}
-
-        def prepare(root, toolchain, keep):
-            if toolchain.tag in fails:
-                raise environments.InstallError("no wheel")
-            return root
-
-        monkeypatch.setattr(environments, "prepare", prepare)
-        made = pretended.runner(tmp_path, rounds, tags=tags, **more)
-        made.sides = {}
-        made.journal.save(made.plan)
-        failed = made.measure()
-        return failed, made.journal.filed()
-
     monkeypatch.setattr(Suite, "results", property(lambda suite: tmp_path / "suite" / "reports" / "results"))
+    monkeypatch.setattr(environments, "prepare", lambda *arguments: tmp_path)
+    monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
+
+    def measure(*tags, **more):
+        failed = []
+        monkeypatch.setattr(measuring.Runner, "file_failure", lambda runner, tag, reason: failed.append(tag))
+        return failed, pretended.run(tmp_path, tags=tags, **more).journal.filed()
+
     return measure
 
 
@@ -392,30 +376,22 @@ OLD, MIDDLE, NEW = "torch-2.0.1", "torch-2.6.0", "torch-2.13.0"
 
 
 def test_the_reference_is_measured_first_and_last(history):
-    assert history(OLD, NEW, MIDDLE) == ({}, [OLD, NEW, MIDDLE, f"{OLD}-{AGAIN}"])
+    assert history(OLD, NEW, MIDDLE) == ([], [OLD, NEW, MIDDLE, f"{OLD}-{AGAIN}"])
     assert history(OLD, NEW, MIDDLE)[1][3:] == [f"{OLD}-{AGAIN}"], "killed while the page is built: not a third time"
 
 
-def test_the_first_that_can_be_measured_is_the_reference(history):
-    failed, filed = history(OLD, NEW, MIDDLE, fails=[OLD])
-    assert list(failed) == [OLD] and filed == [NEW, MIDDLE, f"{NEW}-{AGAIN}"]
+def test_the_first_that_can_be_measured_is_the_reference(history, monkeypatch, tmp_path):
+    installed = itertools.chain([environments.InstallError("no wheel")], itertools.repeat(tmp_path))
+    monkeypatch.setattr(environments, "prepare", Mock(side_effect=installed))
+    assert history(OLD, NEW, MIDDLE) == ([OLD], [NEW, MIDDLE, f"{NEW}-{AGAIN}"])
     failed, filed = history(OLD, NEW, MIDDLE)
     assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
 
 
 @pytest.mark.parametrize("now", [{NAME: {**pretended.TOY, "version": "v2"}}, {"toy.New": pretended.TOY}])
-def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, history, toy_asv, monkeypatch):
+def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, history, toy_asv, tmp_path):
     """An edit between an interruption and --resume: two versions would be pooled in one figure."""
-    measure = toy_asv.measure
-
-    def interrupted(*given, **more):
-        if toy_asv.calls:
-            raise KeyboardInterrupt
-        measure(*given, **more)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(toy_asv, "measure", interrupted)
-        history(OLD, NEW, rounds=2)
+    pretended.runner(tmp_path, tags=(OLD, NEW)).take(Job(OLD, 0))
     toy_asv.benchmarks = now
     line = r"^benchmarks/ changed since the interrupted run: begin anew without --resume, or remove \S+/run$"
     with pytest.raises(UserError, match=line):
@@ -433,19 +409,20 @@ def test_a_release_that_is_no_more_is_named(toy_asv, tmp_path):
     assert not made.journal.filed()
 
 
-def test_of_counts_alone_nothing_is_taken_again(history, tmp_path):
+def test_of_counts_alone_nothing_is_taken_again(history, toy_asv, tmp_path):
     """They do not drift, and one round is all there is."""
-    assert history(OLD, NEW, rounds=2, counted=True) == ({}, [OLD, NEW])
+    toy_asv.benchmarks = pretended.COUNTS
+    assert history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
     records = [json.loads(path.read_text()) for path in tmp_path.rglob("box/*.jsonl")]
     assert [(record["rounds"], record["planned"]) for record in records] == [(1, 1), (1, 1)]
     shutil.rmtree(tmp_path / "run")
-    assert history(OLD, rounds=2, counted=True, beside=(OLD,)) == ({}, [OLD]), "nor beside an earlier session"
+    assert history(OLD, rounds=2, beside=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
 
 
 def test_sessions_stand_beside_those_that_are_there_if_asked_for(history, tmp_path):
-    assert history(NEW) == ({}, [NEW]), "one release has no reference"
+    assert history(NEW) == ([], [NEW]), "one release has no reference"
     shutil.rmtree(tmp_path / "run")
-    assert history(NEW, beside=(NEW,), day=26) == ({}, [NEW])
+    assert history(NEW, beside=(NEW,), day=26) == ([], [NEW])
     (path,) = tmp_path.rglob(f"*{files.MEASUREMENTS}")
     assert len({line["run"] for line in files.read_measurements(path)}) == 2
 
@@ -486,10 +463,13 @@ def test_drift_is_later_over_sooner():
 
 @pytest.fixture
 def sides(tmp_path, monkeypatch):
-    """A function: measure both sides, whose cells are noisy as it is said; the jobs in order: side, round and cells."""
+    """A function: measure both sides, whose cells are noisy as it is said; the jobs in order: side, round and cells.
+
+    Each takes as long as the others.
+    """
 
     def collect(noisy=lambda cell, attempt: False):
-        monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: float(len(order))))
         pretended.Asv(monkeypatch, noisy)
         made_of = {side: Suite(tmp_path / side) for side in measuring.SIDES}
         made = measuring.Runner(Journal(tmp_path / "journal"), pretended.plan(4), sides=made_of)
@@ -524,18 +504,10 @@ def test_cells_that_never_were_quiet_on_a_side_are_not_waited_for(sides):
     assert len(order) == 8
 
 
-def test_more_rounds_end_in_time(monkeypatch):
+def test_more_rounds_end_in_time(sides):
     """What finds no pair takes half as long again as the rounds did, and a round at most."""
-    clock = iter([0, 100, 110, 140, 160])  # begun, after the rounds, before each of the others
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    noisy = CELLS[0]
-    monkeypatch.setattr(measuring, "quiet_rounds", lambda journal, side: {noisy: {0} if side == "base" else {1}})
-    monkeypatch.setattr(measuring.Runner, "take", lambda runner, job, *more: runner.taken.append(job))
-    monkeypatch.setattr(measuring.Runner, "file", lambda runner, job: None)
-    made = pretended.runner(Path("/nonexistent"), 4)
-    made.taken = []
-    measuring.collect(made, [noisy])
-    assert len(made.taken) == 2 * 6
+    order = sides(lambda cell, attempt: cell == CELLS[1] and attempt % 2)  # of base in a round, of new in the next
+    assert len(order) == 2 * 7
 
 
 def test_counts_are_taken_once_on_each_side():
