@@ -12,10 +12,6 @@ from tiny import SLOWER_FROM, WITHOUT_WHEEL, Project, torch_wheel
 COST, REPEATED = "conversion.Figures.track_cost", "conversion.Figures.track_repeated"
 
 
-def said(done):
-    return done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """The tiny suite, in which asv has run what is installed and a range of releases, one of which has no wheel."""
@@ -24,14 +20,14 @@ def project(tmp_path_factory):
     conf.write_text(re.sub(r"(keep_environments.: )\d+", r"\g<1>3", conf.read_text()))  # fewer than the releases
     project.asv("run")
     project.before = project.results()
-    project.ranged = said(project.asv("run", "torch-1.13.1..torch-2.3.0", code=2))
+    project.ranged = project.asv("run", "torch-1.13.1..torch-2.3.0", code=2)
     project.kept = project.environments
     project.variables["CONVERSION_KEEP_ENVIRONMENTS"] = "9"  # no test makes again what one before it has made
     return project
 
 
 def costs(results):
-    return {tag: result["results"][COST][0] for tag, result in results.items()}
+    return {tag: result["results"][COST]["result"] for tag, result in results.items()}
 
 
 INSTALLED = {"torch-2.9.0+cpu-numpy-2.0.0": [2]}
@@ -64,7 +60,7 @@ def test_history_is_of_one_build(project):
 
 
 def test_compare(project):
-    text = said(project.asv("compare", "torch-2.0.1", "torch-2.1.0"))
+    text = project.asv("compare", "torch-2.0.1", "torch-2.1.0")
     rows = [line for line in text.splitlines() if "timeit_convert" in line]
     assert len(rows) == 4
     assert all(line.startswith("| +") for line in rows), text
@@ -72,10 +68,10 @@ def test_compare(project):
 
 
 def test_continuous(project):
-    done = project.asv("continuous", "torch-2.0.1", "torch-2.1.0", "--bench", "timeit_convert", code=1)
-    assert "PERFORMANCE DECREASED" in said(done)
-    done = project.asv("continuous", "torch-2.1.0", "torch-2.0.1", "--bench", "timeit_convert")
-    assert "PERFORMANCE INCREASED" in said(done)
+    slower = project.asv("continuous", "torch-2.0.1", "torch-2.1.0", "--bench", "timeit_convert", code=1)
+    assert "PERFORMANCE DECREASED" in slower
+    faster = project.asv("continuous", "torch-2.1.0", "torch-2.0.1", "--bench", "timeit_convert")
+    assert "PERFORMANCE INCREASED" in faster
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +83,14 @@ def published(project):
 
 
 def test_repeats_of_a_count_are_filed(project, published):
-    result = project.results()[f"torch-{SLOWER_FROM}"]
-    row = dict(zip(result["result_columns"], result["results"][REPEATED]))
+    row = project.results()[f"torch-{SLOWER_FROM}"]["results"][REPEATED]
     assert row["result"] == [202] and row["samples"] == [[200, 202, 218]]
-    assert "track_repeated" in said(project.asv("compare", "torch-2.0.1", "torch-2.1.0"))
+    assert "track_repeated" in project.asv("compare", "torch-2.0.1", "torch-2.1.0")
 
 
 def test_a_search_finds_the_release(project, published):
     """Of repeats asv takes the median, as of any other count."""
-    text = said(project.asv("find", "torch-1.13.1..torch-2.3.0", "track_repeated"))
+    text = project.asv("find", "torch-1.13.1..torch-2.3.0", "track_repeated")
     commit = project.results()[f"torch-{SLOWER_FROM}"]["commit_hash"]
     assert f"{commit[:8]} <torch-{SLOWER_FROM}>" in text
 
@@ -109,8 +104,8 @@ def test_published_graphs_have_every_release(published):
 
 
 def test_show(project):
-    assert COST in said(project.asv("show", "torch-2.1.0"))
-    assert COST in said(project.asv("show", "here"))
+    assert COST in project.asv("show", "torch-2.1.0")
+    assert COST in project.asv("show", "here")
 
 
 def test_the_index_has_both_histories(published):
@@ -140,13 +135,13 @@ def test_numpy_s_history_holds_torch(project):
 
 def test_wrong_names_are_one_line(project):
     for name in ("torch-9.9.9^!", "torch-9.9.9..torch-2.0.1"):
-        (line,) = said(project.asv("run", name, code=1)).splitlines()
+        (line,) = project.asv("run", name, code=1).splitlines()
         assert repr(name) in line
 
 
 def test_another_python_than_asv_s_is_refused(project):
     """Results would be filed under its version, and be of this one."""
-    assert "start asv with that Python" in said(project.asv("run", "--python", "3.9", code=1))
+    assert "start asv with that Python" in project.asv("run", "--python", "3.9", code=1)
 
 
 def test_tags_are_refused(project):
@@ -157,8 +152,7 @@ def test_tags_are_refused(project):
 
 
 def test_all_is_every_release_and_new_what_came_after(project):
-    done = project.asv("run", "ALL", "--bench", "track_cost", "--dry-run", code=2)
-    assert "8 commits" in said(done)
+    assert "8 commits" in project.asv("run", "ALL", "--bench", "track_cost", "--dry-run", code=2)
     project.asv("run", "NEW", "--bench", "track_cost", code=None)  # whatever the tests before have left
     project.asv("run", "NEW", "--bench", "track_cost", code=1)
 
@@ -168,8 +162,8 @@ def test_releases_need_no_torch_here(project):
     code = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n: None if n == 'torch' else f(n)"
     (project.here / "sitecustomize.py").write_text(code, encoding="utf-8")
     try:
-        assert "2\n" in said(project.asv("run", "torch-2.1.0^!", "--bench", "track_cost"))
-        assert "numpy" in said(project.asv("run", code=1))
+        assert "2\n" in project.asv("run", "torch-2.1.0^!", "--bench", "track_cost")
+        assert "numpy" in project.asv("run", code=1)
         project.asv("publish")
     finally:
         (project.here / "sitecustomize.py").unlink()

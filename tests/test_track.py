@@ -23,8 +23,7 @@ THREE = ("--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0")
 
 def figures(project, tag):
     """asv's figure of each cell of a toolchain."""
-    file = project.results()[tag]
-    return dict(zip(file["result_columns"], file["results"][CONVERT]))["result"]
+    return project.results()[tag]["results"][CONVERT]["result"]
 
 
 def measurements(project, tag):

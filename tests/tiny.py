@@ -228,7 +228,9 @@ class Project:
         return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
 
     def asv(self, *arguments, **more):
-        return self.run(sys.executable, "-m", "asv", *arguments, **more)
+        """Run a command of asv; what it says."""
+        done = self.run(sys.executable, "-m", "asv", *arguments, **more)
+        return done.stdout + done.stderr
 
     def verb(self, name, *arguments, **more):
         return self.run(sys.executable, f"scripts/{name}.py", *arguments, **more)
@@ -264,7 +266,9 @@ class Project:
         return {tag: len(records) for tag, records in self.records().get("", {}).items()}
 
     def results(self):
-        """asv's result files by tag."""
+        """asv's result files by tag, in which what there is of a benchmark has the columns' names."""
         known = self.toolchains
         found = [json.loads(path.read_text()) for path in self.filed.glob("*/*-toolchain-*.json")]
+        for file in found:
+            file["results"] = {name: dict(zip(file["result_columns"], row)) for name, row in file["results"].items()}
         return {known[result["commit_hash"]][0]: result for result in found}
