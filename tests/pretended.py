@@ -75,17 +75,14 @@ def file_by_asv(results, machine, cells):
     (results / machine / MACHINE).write_text(json.dumps({"machine": machine}))
 
 
-def plan(rounds=1, **more):
-    return Plan("box", "toy", "", rounds, command="a test", **more)
-
-
 def runner(place, rounds=1, day=25, **more):
     """A runner that keeps its journal in ``place`` and files in a suite there; a session begins on that day.
 
     What is installed is measured, unless there are ``tags``.
     """
     sides = {} if "tags" in more else {"": Suite(place / "suite")}
-    made = measuring.Runner(Journal(place / "run"), plan(rounds, **more), sides)
+    plan = Plan("box", "toy", "", rounds, command="a test", **more)
+    made = measuring.Runner(Journal(place / "run"), plan, sides)
     begin = made.new_record
     made.new_record = lambda *given: replace(begin(*given), started=f"2026-11-{day}T00:00:00+00:00")
     return made

@@ -266,30 +266,27 @@ def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
 
 
 def filed_in(place):
+    """The day of each record that is filed; day and round of the measurements."""
     (path,) = (place / "suite" / "reports" / "results" / "box").glob("*.jsonl")
-    return files.read_records(path), {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
-
-
-def test_filing_twice_changes_nothing(toy_asv, tmp_path):
-    for day in (25, 26):
-        made = pretended.runner(tmp_path, 2, day)
-        for job in (Job("", 0), Job("", 1)):
-            made.take(job)
-        made.file(job, whole=False)
-        pretended.runner(tmp_path, 2, day).file(job)
-        made.journal.forget()
-    records, rounds = filed_in(tmp_path)
-    assert len(records) == 1 and rounds == {("26", 0), ("26", 1)}, "of what is replaced the record goes, too"
+    taken = {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
+    return [record.started[8:10] for record in files.read_records(path)], taken
 
 
 def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
-    """It has fewer processes a cell, so it replaces none; as many of them do."""
+    """It has fewer processes a cell, so it replaces none; as many of them do, and the record goes, too.
+
+    Each is filed after every round.
+    """
     found = []
     for day, rounds in ((23, 2), (24, 1), (25, 3)):
-        pretended.run(tmp_path, rounds, day).journal.forget()
-        found.append(filed_in(tmp_path)[1])
-    assert found[0] == {("23", 0), ("23", 1)} and found[1] == {*found[0], ("24", 0)}
-    assert found[2] == {("25", number) for number in range(3)}
+        made = pretended.runner(tmp_path, rounds, day)
+        made.measure(between=lambda runner, job: runner.file(job, whole=False))
+        made.journal.forget()
+        found.append(filed_in(tmp_path))
+    runs, taken = zip(*found)
+    assert runs == (["23"], ["23", "24"], ["25"])
+    assert taken[0] == {("23", 0), ("23", 1)} and taken[1] == {*taken[0], ("24", 0)}
+    assert taken[2] == {("25", number) for number in range(3)}
 
 
 def test_what_there_is_can_be_filed(toy_asv, tmp_path):
@@ -471,8 +468,8 @@ def sides(tmp_path, monkeypatch):
     def collect(noisy=lambda cell, attempt: False):
         monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: float(len(order))))
         pretended.Asv(monkeypatch, noisy)
-        made_of = {side: Suite(tmp_path / side) for side in measuring.SIDES}
-        made = measuring.Runner(Journal(tmp_path / "journal"), pretended.plan(4), sides=made_of)
+        made = pretended.runner(tmp_path, 4)
+        made.sides = {side: Suite(tmp_path / side) for side in measuring.SIDES}
         order, take = [], made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
         for side in measuring.SIDES:  # as measure_sides does, before anything is planned
