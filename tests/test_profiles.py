@@ -9,7 +9,7 @@ import yaml
 from cli import UserError
 from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
-from resultfiles import KIB, MIB, SUITE
+from resultfiles import KIB, MIB, SUITE, Bench
 from store import files
 from store.files import spelled
 
@@ -19,13 +19,9 @@ SHARED = yaml.safe_load(Path(profiles.__file__).with_suffix(".yaml").read_text(e
 CHOSEN, INTO = (profiles.plain(SHARED[name]) for name in ("chosen", "into"))
 COUNT = "instructions.NumpyToTorch.track_instructions"
 CONVERSION = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
-TOY = {
-    "name": "toy.Toy.timeit_it",
-    "param_names": ["route", "nbytes"],
-    "params": [["'f(a, b)'", "'g(a)'", "\"h('x')\""], ["8", "80", "268435456"]],
-}
-# As asv writes them, which tests/test_checkout.py holds it to
-WITHOUT = {"name": "toy.timeit_one", "param_names": [], "params": []}
+PARAMS = {"route": ["f(a, b)", "g(a)", "h('x')"], "nbytes": [8, 80, 256 * MIB]}
+TOY = Bench("toy.Toy.timeit_it", PARAMS, {}).description()
+WITHOUT = Bench("toy.timeit_one", {}, {}).description()
 
 
 def tuples(cells, benchmark):
@@ -66,7 +62,7 @@ def test_a_rule_selects_the_values_that_it_names():
 
 def test_where_nothing_is_left_the_reasons_are_said():
     """A laptop without an accelerator is asked for transfers alone."""
-    away = {TOY["name"]: {**TOY, "type": "time", "needs_device": True}}
+    away = {TOY["name"]: {**TOY, "needs_device": True}}
     profile = Profile(1, 1.0, (Rule(r"toy\.Toy\..*"),))
     assert profiles.cells_of(profile, away, "", "toy").total(1) == 9
     with pytest.raises(UserError, match="^nothing that was asked for can be measured here: no device$"):

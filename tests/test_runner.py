@@ -446,12 +446,11 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
 
 
 def test_drift_is_later_over_sooner():
-    def taken(day, **cells):
-        logged = [pretended.line(f"{NAME}({name})") for name in cells]
-        times = [{"seconds": [seconds] * 4, "run": day, "round": 0} for seconds in cells.values()]
-        return [line | more for line, more in zip(logged, times)]
+    def taken(**cells):
+        about = {"run": "1", "round": 0}
+        return [pretended.line(f"{NAME}({name})") | about | {"seconds": [took] * 4} for name, took in cells.items()]
 
-    before, after = taken("1", a=1.0, b=2.0, gone=2.0), taken("2", a=2.0, b=2.0, new=1.0)
+    before, after = taken(a=1.0, b=2.0, gone=2.0), taken(a=2.0, b=2.0, new=1.0)
     assert drift(before, after) == {"cells": 2, "median": 1.5} and drift([], []) == {"cells": 0}
 
 
