@@ -1,13 +1,13 @@
 """Speed probes: a machine's baseline, and which samples are quiet, on machines that are busy in known ways."""
 
 import math
+import random
+from bisect import bisect
 from types import SimpleNamespace
 
-import machines
 import numpy as np
 import pytest
 from analysis import results
-from machines import Machine
 from store import quiet
 from store.records import name_of
 from test_statement import benchmark
@@ -18,6 +18,74 @@ pytestmark = pytest.mark.slow  # simulates machines for minutes of theirs
 
 CALL = 500e-9  # seconds of the call that is timed, at full speed
 ROUNDS = 4
+PROBE, PAUSE = 25e-6, 30e-3  # seconds of a probe on the quiet machine; of a process's start
+OVERHEAD = 1e-7  # seconds that reading the clock takes
+
+
+class Machine:
+    """A machine that is busy in a known way: a clock that runs, and how much slower than its best it is by then.
+
+    It stands in for ``time`` and ``probe`` in benchmarks/probes.py, so that what takes samples runs on it as it does on
+    a real one, thousands of times faster.
+
+    slow(t)  how many times longer work takes at t seconds
+    away(t)  whether the processor is taken away then
+    hidden   the guest's accounting of CPU time does not see that
+    """
+
+    def __init__(self, slow=lambda t: 1.0, away=lambda t: False, hidden=False):
+        self.slow, self.away, self.hidden = slow, away, hidden
+        self.now = self.used = 0.0
+        self.random = random.Random(0)
+
+    def perf_counter(self):
+        self.now += OVERHEAD
+        return self.now
+
+    def process_time(self):
+        return self.used
+
+    def time(self):
+        return self.now
+
+    def work(self, seconds):
+        """Do so much of work at full speed: small steps, each at the speed of its time."""
+        begun, left = self.now, seconds
+        step = max(1e-4, seconds / 50)
+        while left > 0:
+            if self.away(self.now):
+                self.now += 1e-3
+                self.used += 1e-3 if self.hidden else 0.0
+                continue
+            part = min(step, left)
+            took = part * self.slow(self.now) * (1 + 0.002 * abs(self.random.gauss(0, 1)))
+            self.now += took
+            self.used += took
+            left -= part
+        return self.now - begun
+
+    def probe(self):
+        return self.work(PROBE)
+
+
+def bursts(share, slow=1.9, mean=0.05, until=400.0):
+    """A neighbour on the core: slow phases of some milliseconds to seconds, ``share`` of the time."""
+    rng = np.random.default_rng(1)
+    count = int(until / mean)
+    lengths = rng.exponential(mean, count) * rng.choice([0.05, 0.3, 3.0], count)
+    lengths[::2] *= share / (1 - share)
+    ends = np.cumsum(lengths).tolist()
+    return lambda t: slow if bisect(ends, t) % 2 == 0 else 1.0
+
+
+def quota(t):
+    """A cgroup's: full speed, then nothing until the tenth of a second ends."""
+    return t % 0.1 > 0.05
+
+
+def steal(t):
+    """A hypervisor that takes the processor for two milliseconds every eleven."""
+    return t % 0.011 < 0.002
 
 
 @pytest.fixture
@@ -35,7 +103,7 @@ def simulated(monkeypatch):
         for number in range(ROUNDS):
             machine.now += rest
             for cell in range(processes // ROUNDS):
-                machine.work(machines.PAUSE)
+                machine.work(PAUSE)
                 made.do_setup()
                 made.run()
                 lines[-1] |= {"run": "one", "round": number, "params": [repr(cell)]}
@@ -204,8 +272,8 @@ def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
 WHOLE = {
     "quiet throughout": (Machine(), 0.01, 1.0, 0.01, 0.01),
     # in phases of milliseconds to seconds: kept is what a quiet machine reads
-    "a neighbour, slow half of the time": (Machine(machines.bursts(0.5)), 0.02, 0.97, 0.06, 1.0),
-    "a neighbour, slow most of the time": (Machine(machines.bursts(0.85)), 0.02, 0.97, 0.06, 1.0),
+    "a neighbour, slow half of the time": (Machine(bursts(0.5)), 0.02, 0.97, 0.06, 1.0),
+    "a neighbour, slow most of the time": (Machine(bursts(0.85)), 0.02, 0.97, 0.06, 1.0),
     # The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the baseline. What
     # was learnt in the turbo is forgotten: the machine does not wait for it for ever
     "a turbo that decays": (Machine(lambda t: 0.75 if t < 4 or t % 14 < 2 / 3 else 1.0), 0.02, 0.9, 0.02, 0.35),
@@ -214,10 +282,10 @@ WHOLE = {
     # never fast again: the level that is held is the slow one
     "fast at first": (Machine(lambda t: 1 / 1.5 if t < 3 else 1.0), 0.02, 0.9, 0.02, 1.0),
     # a container's quota takes the processor away for half of each tenth of a second; the clock is as it was
-    "a quota": (Machine(away=machines.quota), 0.02, 1.0, 0.01, 1.0),
+    "a quota": (Machine(away=quota), 0.02, 1.0, 0.01, 1.0),
     # a hypervisor takes the processor for 2 ms of 11, whether or not the guest's accounting of CPU time sees it
-    "steal": (Machine(away=machines.steal), 0.02, 0.0, 0.02, 1.0),
-    "hidden steal": (Machine(away=machines.steal, hidden=True), 0.02, 0.0, 0.02, 1.0),
+    "steal": (Machine(away=steal), 0.02, 0.0, 0.02, 1.0),
+    "hidden steal": (Machine(away=steal, hidden=True), 0.02, 0.0, 0.02, 1.0),
 }
 
 
@@ -226,7 +294,7 @@ def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
     machine, near, share, off, waited = WHOLE[name]
     lines = simulated(machine, rest=0.0 if name == "fast at first" else 2.0)
     run, found = quiet.Run(lines), figures(lines)
-    assert run.baselines["processor"] * 1e-9 == pytest.approx(machines.PROBE, rel=near)
+    assert run.baselines["processor"] * 1e-9 == pytest.approx(PROBE, rel=near)
     assert found["quiet"].mean() >= share
     errors = np.log(found["seconds"] / CALL).abs()[found["quiet"] | (share == 0)]
     assert errors.max() < off and errors.median() < 0.01
@@ -241,7 +309,7 @@ def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
 
 def test_quota_and_calls_longer_than_it(simulated):
     """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
-    lines = simulated(Machine(away=machines.quota), call=0.08, processes=16)
+    lines = simulated(Machine(away=quota), call=0.08, processes=16)
     assert not figures(lines)["quiet"].any()
 
 
