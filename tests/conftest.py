@@ -288,14 +288,6 @@ def ledger_of(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def toy_asv(monkeypatch):
-    """Have asv be one of ours, see pretended.py, none of whose processes is noisy."""
-    import pretended
-
-    return pretended.Asv(monkeypatch)
-
-
-@pytest.fixture
 def rich_results(tmp_path):
     """Results with something for every section of a machine's page."""
     import made_up

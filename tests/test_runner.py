@@ -12,24 +12,116 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import pretended
 import pytest
 import test_kills
+from asv.results import Results
+from asv.runner import BenchmarkResult
 from cli import UserError
 from filelock import FileLock
 from measuring import runner as measuring
-from measuring.engine import ENVIRONMENTS, Suite
+from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
 from measuring.processes import Progress
 from measuring.profiles import PROFILES, Profile, Rule
-from measuring.runner import AGAIN, PASSES, START, Job, Journal, budget, drift, held, staggered
-from pretended import CELLS, HERE, NAME
+from measuring.runner import AGAIN, PASSES, START, Job, Journal, Plan, budget, drift, held, staggered
+from resultfiles import SAMPLES, TAKEN, Bench
 from store import files, quiet
-from store.records import Record, Toolchain, name_of
+from store.records import Conditions, Record, Settings, Toolchain, name_of
 from toolchains import environments, ledger
+
+# A suite of sixty cells whose asv only logs what a test decides: journal, files and filing are real -------------------
+
+BENCH = Bench("toy.Toy.timeit_call", {"number": range(60)}, {})
+NAME, TOY = BENCH.name, BENCH.description()
+COUNTS = {"toy.Counts": {**TOY, "name": "toy.Counts", "type": "track", "repeated": True}}
+CELLS = [*map(BENCH.spelled, BENCH.keys())]
+HERE = ledger.Toolchain("2.13.0+cpu", "2.4.6")
+
+
+def line_of(cell, slow=False, took=0.1):
+    """What a process logs of a cell."""
+    name, _, params = cell.rstrip(")").partition("(")
+    about = {"benchmark": name, "params": [params], "version": "v1", "at": 0.0}
+    probes = {"processor": [50_000 if slow else 25_000] * (SAMPLES + 1)}
+    return about | TAKEN | {"seconds": [1e-6] * SAMPLES, "probes": probes, "took": took}
+
+
+class Asv:
+    """What asv measures: ``slow(cell, attempt)`` says whether a process is noisy. calls: cells and patience of each."""
+
+    def __init__(self, monkeypatch, slow=lambda cell, attempt: False, took=0.1):
+        self.slow, self.took, self.calls, self.cells, self.attempts, self.read = slow, took, [], [], {}, []
+        monkeypatch.delenv("CONVERSION_RESULTS", raising=False)
+        monkeypatch.setattr(measuring.platform, "python_version", lambda: "3.11.7")
+        monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(suite, *arguments, **more))
+        self.benchmarks = {NAME: TOY}
+        monkeypatch.setattr(Suite, "discover", lambda suite, machine: self.benchmarks)
+        monkeypatch.setattr(Suite, "installed", lambda suite: HERE)
+        monkeypatch.setattr(environments, "here", lambda: HERE)
+        monkeypatch.setattr(measuring, "settings", lambda python: Settings())
+        monkeypatch.setattr(measuring, "conditions", Conditions)
+        monkeypatch.setattr(measuring, "read_libraries", self.read.append)
+        monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
+
+    def measure(self, suite, cells, machine, place, advance, patience=(0.0, 0), cores=()):
+        self.cells.append(list(cells))
+        chosen = [cell for cell in CELLS if cell in cells]
+        self.calls.append((len(chosen), patience[0]))
+        with (place / LOG).open("a", encoding="utf-8") as log:
+            for cell in chosen:
+                self.attempts[cell] = self.attempts.get(cell, 0) + 1
+                log.write(json.dumps(line_of(cell, self.slow(cell, self.attempts[cell]), took=self.took)) + "\n")
+                log.flush()
+                advance()
+        file_by_asv(place / FILES, machine, dict.fromkeys(chosen, 1e-6))
+
+
+def file_by_asv(results, machine, cells):
+    """asv's own file of a result with these figures, and what it files beside it."""
+    made = Results({"machine": machine}, {}, HERE.commit, 0, "3.11", "toolchain-py3.11", {})
+    path = results / machine / f"{HERE.commit[:8]}-toolchain-py3.11.json"
+    if path.is_file():
+        made = Results.load(str(path))
+    values = [cells.get(cell, float("nan")) for cell in CELLS]
+    which = {place for place, cell in enumerate(CELLS) if cell in cells}
+    made.add_result(
+        TOY, BenchmarkResult(values, [None] * 60, [None] * 60, 0, "", None), duration=1.0, selected_idx=which
+    )
+    made.save(str(results))
+    (results / files.BENCHMARKS).write_text(json.dumps({NAME: TOY}))
+    (results / machine / files.MACHINE).write_text(json.dumps({"machine": machine}))
+
+
+def runner_in(place, rounds=1, day=25, **more):
+    """A runner that keeps its journal in ``place`` and files in a suite there; a session begins on that day.
+
+    What is installed is measured, unless there are ``tags``.
+    """
+    sides = {} if "tags" in more else {"": Suite(place / "suite")}
+    plan = Plan("box", "toy", "", rounds, command="a test", **more)
+    made = measuring.Runner(Journal(place / "run"), plan, sides)
+    begin = made.new_record
+    made.new_record = lambda *given: replace(begin(*given), started=f"2026-11-{day}T00:00:00+00:00")
+    return made
+
+
+def run_in(place, rounds=1, day=25, **more):
+    """A run as run.py and track.py have it, or go on with; its runner."""
+    made = runner_in(place, rounds, day, **more)
+    made.journal.save(made.plan)
+    made.measure()
+    return made
+
+
+@pytest.fixture
+def toy_asv(monkeypatch):
+    """Have asv be one of ours, none of whose processes is noisy."""
+    return Asv(monkeypatch)
+
 
 # Rounds -------------------------------------------------------------------------------------------------------------
 
@@ -41,7 +133,7 @@ def taken(tmp_path, monkeypatch):
     def take(slow=lambda cell, attempt: False, rounds=1, took=0.1, seconds=1000.0, named=()):
         shutil.rmtree(tmp_path, ignore_errors=True)
         monkeypatch.setattr(measuring, "PATIENCE", seconds / len(CELLS) / rounds)
-        ran, made = pretended.Asv(monkeypatch, slow, took), pretended.runner(tmp_path, rounds)
+        ran, made = Asv(monkeypatch, slow, took), runner_in(tmp_path, rounds)
         made.planned = [Job("", number, cells=tuple(named)) for number in range(rounds)]
         for job in made.planned:
             made.take(job)
@@ -130,7 +222,7 @@ def test_a_quick_run_waits_for_what_its_time_leaves_and_ends_early_where_the_mac
     """One cell in five is quiet, or a level that all have would be the machine's."""
     toy_asv.slow = lambda cell, attempt: noisy(cell, attempt) and CELLS.index(cell) % 5 > 0
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, (Rule(r"toy\..*"),), longest=longest))
-    made = pretended.run(tmp_path, 3)
+    made = run_in(tmp_path, 3)
     assert [round(each) for count, each in toy_asv.calls if count == len(CELLS)] == patience
     assert made.journal.filed() == ["installed"]
 
@@ -144,9 +236,9 @@ def test_cells_that_never_were_quiet_come_first(taken):
 
 def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkeypatch):
     rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", rounds=1, number=[9])
-    toy_asv.benchmarks = {NAME: {**pretended.TOY, "params": [["8", "9"]]}, **pretended.COUNTS}  # at another speed
+    toy_asv.benchmarks = {NAME: {**TOY, "params": [["8", "9"]]}, **COUNTS}  # at another speed
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
-    made = pretended.runner(tmp_path, 3)
+    made = runner_in(tmp_path, 3)
     made.planned = [Job("", number) for number in range(3)]
     shown = [(made.take(job), made.progress.done)[1] for job in made.planned]
     assert [count for count, _ in toy_asv.calls if count] == [2, 1, 1]
@@ -156,8 +248,8 @@ def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkey
 def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv, tmp_path):
     """An installation, say: it would disturb what is timed. Beside an earlier session nothing is counted."""
     ran, installing, during = toy_asv, [], []
-    ran.benchmarks |= pretended.COUNTS
-    made = pretended.runner(tmp_path, 2)
+    ran.benchmarks |= COUNTS
+    made = runner_in(tmp_path, 2)
     measure = ran.measure
     ran.measure = lambda *given, **more: (during.append(bool(installing)), measure(*given, **more))
 
@@ -203,7 +295,7 @@ def stopped_at(event, place):
                 os._exit(9)
 
         sys.addaudithook(watch)
-        pretended.run(place, 2)
+        run_in(place, 2)
 
     child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
@@ -219,13 +311,13 @@ def check_whole(place, rounds=2):
 
 def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
     """Killed after its last round, before that was filed; then begun anew."""
-    made = pretended.runner(tmp_path, 2)
+    made = runner_in(tmp_path, 2)
     made.journal.save(made.plan)
     made.take(Job("", 0))
-    pretended.runner(tmp_path, 2).file_whole()
+    runner_in(tmp_path, 2).file_whole()
     assert not made.journal.filed(), "half of a run is none"
     made.take(Job("", 1))
-    pretended.runner(tmp_path, 2).file_whole()
+    runner_in(tmp_path, 2).file_whole()
     assert made.journal.filed() == ["installed"]
     check_whole(tmp_path)
 
@@ -247,7 +339,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, disk):
             left = Journal(place / "run")
             assert left.plan() is not None or event < 10
             assert list(left.rounds("installed")) in ([], [0], [0, 1])
-            pretended.run(place, 2)
+            run_in(place, 2)
             check_whole(place)
             shutil.rmtree(place)
     assert event > 40
@@ -255,9 +347,9 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, disk):
 
 def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
     """`asv run` during a run: its cells are merged with what is filed now, not with what was when the run began."""
-    made = pretended.runner(tmp_path)
+    made = runner_in(tmp_path)
     made.take(Job("", 0, cells=tuple(CELLS[:30])))
-    pretended.file_by_asv(made.sides[""].results, "box", {CELLS[40]: 5.0})
+    file_by_asv(made.sides[""].results, "box", {CELLS[40]: 5.0})
     made.file(Job("", 0))
     (path,) = (tmp_path / "suite" / "reports" / "results" / "box").glob("*toolchain-*.json")
     file = json.loads(path.read_text())
@@ -279,7 +371,7 @@ def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
     """
     found = []
     for day, rounds in ((23, 2), (24, 1), (25, 3)):
-        made = pretended.runner(tmp_path, rounds, day)
+        made = runner_in(tmp_path, rounds, day)
         made.measure(between=lambda runner, job: runner.file(job, whole=False))
         made.journal.forget()
         found.append(filed_in(tmp_path))
@@ -291,22 +383,22 @@ def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
 
 def test_what_there_is_can_be_filed(toy_asv, tmp_path):
     """--resume with as many rounds as are whole."""
-    made = pretended.runner(tmp_path, 4)
+    made = runner_in(tmp_path, 4)
     with pytest.raises(UserError, match="^nothing was measured of installed so far$"):
         made.file(Job("", 0))
     made.take(Job("", 0))
-    pretended.run(tmp_path, 1)
+    run_in(tmp_path, 1)
     check_whole(tmp_path, rounds=1)
 
 
 def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
-    made = pretended.runner(tmp_path, 2)
+    made = runner_in(tmp_path, 2)
     made.take(Job("", 0))
     with monkeypatch.context() as patched, pytest.raises(OSError, match="space"):
         patched.setattr(Path, "write_text", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
         made.take(Job("", 1))
     assert list(made.journal.rounds("installed")) == [0]
-    pretended.run(tmp_path, 2)
+    run_in(tmp_path, 2)
     check_whole(tmp_path)
 
 
@@ -316,7 +408,7 @@ def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
 @pytest.mark.parametrize("file", ["run.json", "plan.json"])
 def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
     """Not taken for a new run, which would measure all of it again without a word."""
-    made = pretended.runner(tmp_path)
+    made = runner_in(tmp_path)
     made.journal.save(made.plan)
     made.take(Job("", 0))
     (path,) = made.journal.directory.rglob(file)
@@ -364,7 +456,7 @@ def history(toy_asv, tmp_path, monkeypatch):
     def measure(*tags, **more):
         failed = []
         monkeypatch.setattr(measuring.Runner, "file_failure", lambda runner, tag, reason: failed.append(tag))
-        return failed, pretended.run(tmp_path, tags=tags, **more).journal.filed()
+        return failed, run_in(tmp_path, tags=tags, **more).journal.filed()
 
     return measure
 
@@ -385,10 +477,10 @@ def test_the_first_that_can_be_measured_is_the_reference(history, monkeypatch, t
     assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
 
 
-@pytest.mark.parametrize("now", [{NAME: {**pretended.TOY, "version": "v2"}}, {"toy.New": pretended.TOY}])
+@pytest.mark.parametrize("now", [{NAME: {**TOY, "version": "v2"}}, {"toy.New": TOY}])
 def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, history, toy_asv, tmp_path):
     """An edit between an interruption and --resume: two versions would be pooled in one figure."""
-    pretended.runner(tmp_path, tags=(OLD, NEW)).take(Job(OLD, 0))
+    runner_in(tmp_path, tags=(OLD, NEW)).take(Job(OLD, 0))
     toy_asv.benchmarks = now
     line = r"^benchmarks/ changed since the interrupted run: begin anew without --resume, or remove \S+/run$"
     with pytest.raises(UserError, match=line):
@@ -397,7 +489,7 @@ def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, history, toy_asv, 
 
 def test_a_release_that_is_no_more_is_named(toy_asv, tmp_path):
     """It is gone from releases.json since the run was interrupted; a run that begins anew does without it."""
-    made = pretended.runner(tmp_path, tags=("torch-0.1", NEW))
+    made = runner_in(tmp_path, tags=("torch-0.1", NEW))
     made.journal.begin()
     made.journal.keep(Job("torch-0.1", 0), Record(Toolchain("torch-0.1"), {}))
     with pytest.raises(UserError, match=r"^torch-0\.1 of the interrupted run is not in releases\.json: restore "):
@@ -408,7 +500,7 @@ def test_a_release_that_is_no_more_is_named(toy_asv, tmp_path):
 
 def test_of_counts_alone_nothing_is_taken_again(history, toy_asv, tmp_path):
     """They do not drift, and one round is all there is."""
-    toy_asv.benchmarks = pretended.COUNTS
+    toy_asv.benchmarks = COUNTS
     assert history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
     records = [json.loads(path.read_text()) for path in tmp_path.rglob("box/*.jsonl")]
     assert [(record["rounds"], record["planned"]) for record in records] == [(1, 1), (1, 1)]
@@ -448,7 +540,7 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
 def test_drift_is_later_over_sooner():
     def taken(**cells):
         about = {"run": "1", "round": 0}
-        return [pretended.line(f"{NAME}({name})") | about | {"seconds": [took] * 4} for name, took in cells.items()]
+        return [line_of(f"{NAME}({name})") | about | {"seconds": [took] * 4} for name, took in cells.items()]
 
     before, after = taken(a=1.0, b=2.0, gone=2.0), taken(a=2.0, b=2.0, new=1.0)
     assert drift(before, after) == {"cells": 2, "median": 1.5} and drift([], []) == {"cells": 0}
@@ -466,8 +558,8 @@ def sides(tmp_path, monkeypatch):
 
     def collect(noisy=lambda cell, attempt: False):
         monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: float(len(order))))
-        pretended.Asv(monkeypatch, noisy)
-        made = pretended.runner(tmp_path, 4)
+        Asv(monkeypatch, noisy)
+        made = runner_in(tmp_path, 4)
         made.sides = {side: Suite(tmp_path / side) for side in measuring.SIDES}
         order, take = [], made.take
         made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
