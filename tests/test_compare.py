@@ -286,7 +286,6 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
             monkeypatch.setattr(module, "ROOT", project.root)
         for name, value in project.environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(runner, "ROUNDS", rounds)
         monkeypatch.setattr(engine, "new_id", lambda: str(tmp_path / "run"))
         engine.register("tester")
         chosen = [selection.target(str(target)) for target in targets]

@@ -606,6 +606,6 @@ def test_counts_are_taken_once_on_each_side():
 
 def test_the_environments_of_sides_are_the_checkouts(tmp_path):
     python = Path(sys.executable)
-    made = measuring.prepare(tmp_path, [(python, ""), (python, HERE.commit)], "-fresh")
+    made = measuring.runner_of(2, tmp_path, [(python, ""), (python, HERE.commit)], Plan("box", "toy", "", 8)).sides
     assert made["new"].commit == HERE.commit and made["new"].root == tmp_path / "new-fresh"
     assert (tmp_path / "base-fresh" / ENVIRONMENTS).is_symlink()

@@ -762,14 +762,15 @@ def dealt_with(machine: str | None) -> dict[str, bool]:
 # --- two sides --------------------------------------------------------------------------------------------------------
 
 
-def prepare(directory: Path, targets: Sequence[Target], suffix: str = "") -> dict[str, Suite]:
-    """Two sides with a copy of the code each; the environments that releases are installed in are the checkout's."""
-    sides = {}
+def runner_of(stage: int, directory: Path, targets: Sequence[Target], plan: Plan) -> Runner:
+    """What measures both sides, each of which has a copy of the code; the environments that releases are installed in
+    are the checkout's."""
+    sides, suffix = {}, files.FRESH if stage == 2 else ""
     for name, (python, commit) in zip(SIDES, targets):
         sides[name] = suite = Suite(directory / (name + suffix), python, commit)
         engine.copy_code(ROOT, suite.root)
         engine.link_environments(suite.root, ROOT / ENVIRONMENTS)
-    return sides
+    return Runner(Journal(directory / f"stage-{stage}"), plan, sides, {"id": directory.name, "stage": stage})
 
 
 def in_turns(numbers: Iterable[int], cells: Sequence[str], counted: Sequence[str] = ()) -> Iterator[Job]:
@@ -821,13 +822,7 @@ def measure_sides(
     """
     directory = ROOT / ".asv" / "compare" / engine.new_id()
     engine.register(plan.machine)
-
-    def runner_of(stage: int, rounds: int, suffix: str = "") -> Runner:
-        sides, journal = prepare(directory, targets, suffix), Journal(directory / f"stage-{stage}")
-        collection = {"id": directory.name, "stage": stage}
-        return Runner(journal, replace(plan, rounds=rounds), sides, collection)
-
-    runner = runner_of(1, ROUNDS)
+    runner = runner_of(1, directory, targets, plan)
     for side in SIDES:
         try:
             cells = runner.open(Job("", 0, side)).cells
@@ -835,7 +830,8 @@ def measure_sides(
             raise UserError(f"{side}: {error}") from None
     if not cells.timed and not cells.counted:
         raise UserError(f"--only {plan.only!r} matches no cell of the profile {plan.profile} that can be compared")
-    print(f"{len(cells.timed)} cells x {ROUNDS} processes on both sides, in turns; {len(cells.counted)} counted once")
+    once = f"{len(cells.counted)} counted once"
+    print(f"{len(cells.timed)} cells x {plan.rounds} processes on both sides, in turns; {once}")
     collect(runner, cells.timed, cells.counted)
     base, new = (runner.sides[name].root for name in SIDES)
     more, close = again(base, new)
@@ -844,6 +840,6 @@ def measure_sides(
             f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close}"
             f" ({len(more) - close} more are measured with them, to know the noise)"
         )
-        collect(runner_of(2, FRESH_ROUNDS, files.FRESH), more)
+        collect(runner_of(2, directory, targets, replace(plan, rounds=FRESH_ROUNDS)), more)
     print(f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again")
     return base, new
