@@ -351,17 +351,9 @@ def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
     made.take(Job("", 0, cells=tuple(CELLS[:30])))
     file_by_asv(made.sides[""].results, "box", {CELLS[40]: 5.0})
     made.file(Job("", 0))
-    (path,) = (tmp_path / "suite" / "reports" / "results" / "box").glob("*toolchain-*.json")
-    file = json.loads(path.read_text())
-    result = dict(zip(file["result_columns"], file["results"][NAME]))["result"]
+    (path,) = made.sides[""].results.glob("box/*-toolchain-*.json")
+    result = Results.load(str(path)).get_result_value(NAME, TOY["params"])
     assert result[40] == 5.0 and result[0] == pytest.approx(1e-6)
-
-
-def filed_in(place):
-    """The day of each record that is filed; day and round of the measurements."""
-    (path,) = (place / "suite" / "reports" / "results" / "box").glob("*.jsonl")
-    taken = {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
-    return [record.started[8:10] for record in files.read_records(path)], taken
 
 
 def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
@@ -369,16 +361,15 @@ def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
 
     Each is filed after every round.
     """
-    found = []
-    for day, rounds in ((23, 2), (24, 1), (25, 3)):
+    # day of a run, and its rounds; the days that are filed then, and the rounds of each
+    for day, rounds, filed in (("23", 2, {"23": 2}), ("24", 1, {"23": 2, "24": 1}), ("25", 3, {"25": 3})):
         made = runner_in(tmp_path, rounds, day)
         made.measure(between=lambda runner, job: runner.file(job, whole=False))
         made.journal.forget()
-        found.append(filed_in(tmp_path))
-    runs, taken = zip(*found)
-    assert runs == (["23"], ["23", "24"], ["25"])
-    assert taken[0] == {("23", 0), ("23", 1)} and taken[1] == {*taken[0], ("24", 0)}
-    assert taken[2] == {("25", number) for number in range(3)}
+        (path,) = tmp_path.rglob("box/*.jsonl")
+        assert [record.started[8:10] for record in files.read_records(path)] == [*filed]
+        taken = {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
+        assert taken == {(each, number) for each in filed for number in range(filed[each])}
 
 
 def test_what_there_is_can_be_filed(toy_asv, tmp_path):
