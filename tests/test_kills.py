@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -113,10 +114,8 @@ def check_whole(root, rounds=ROUNDS, whole=()):
     taken = [{name: line[name] for name in line if name != "run"} for line in lines]
     assert all(line in taken for line in whole), "a finished round was measured again"
     cells = {name_of(line) for line in lines}
-    for cell in cells:
-        of_cell = [line for line in lines if name_of(line) == cell]
-        assert {line["round"] for line in of_cell} == set(range(rounds)), cell
-        assert len({line["run"] for line in of_cell}) == 1, cell
+    assert {(name_of(line), line["round"]) for line in lines} == set(product(cells, range(rounds)))
+    assert len({line["run"] for line in lines}) == 1
     assert set(load(record_file.parents[1]).processes["cell"]) == cells, "asv's file has other cells than the samples"
     assert not [*root.rglob("*.new"), *root.rglob("installed/[0-9]*")], "something half done is left"
     return lines
