@@ -265,12 +265,6 @@ class Runner:
         filed = self.journal.filed()
         return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
 
-    def owes_reference(self, tags: Sequence[str]) -> bool:
-        """Whether the reference of several toolchains is to be measured again: behind those of them, or behind what is
-        filed, unless it was."""
-        was = self.journal.filed()[-1:] == [Job(self.reference, 0, AGAIN).session]
-        return len(self.plan.tags) > 1 and (bool(tags) or not was)
-
     def measure(self, between: Callable[["Runner", Job], None] = lambda runner, job: None) -> dict[str, str]:
         """Take what is left of the plan, and of several toolchains the reference again behind them, in staggered order;
         file each session after its last round; tag -> why it could not be measured.
@@ -281,16 +275,17 @@ class Runner:
         """
         tags, failed, ended = self.left, dict[str, str](), set[str]()
         first = [Job(tag, 0) for tag in tags]
-        if self.owes_reference(tags):
+        if len(self.plan.tags) > 1:
             first.append(Job(self.reference or tags[0], 0, AGAIN))
         order = staggered(len(first), self.plan.rounds, environments.keep() - SPARE)
         self.planned = [replace(first[place], round=number) for place, number in order]
         coming = {tag: ledger.tagged()[following] for tag, following in itertools.pairwise(tags)}
         with self.device:
             for job in self.planned:
-                if job.side == AGAIN:  # of the first that could be measured
+                if job.side == AGAIN:  # of the first that could be measured, unless nothing was since it last was
                     job = replace(job, tag=self.reference)
-                    if not job.tag or not self.owes_reference([tag for tag in tags if tag not in failed]):
+                    since = {*tags} - {*failed} or self.journal.filed()[-1:] != [job.session]
+                    if not job.tag or not since:
                         continue
                 if job.session in ended:
                     continue
