@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from analysis import results
+from resultfiles import TAKEN
 from store import quiet
 from store.records import name_of
 from test_statement import benchmark
@@ -125,9 +126,19 @@ def figures(lines):
     return by_cell.agg(seconds=("seconds", "median"), quiet=("quiet", "all"), count=("quiet", "size"))
 
 
-def alone(line, baselines):
+BASELINES = {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0}
+
+
+def line(seconds, processor=(), **more):
+    """A process that took such samples, with so long a probe before the first and behind each."""
+    about = {"benchmark": "toy.Toy.timeit_call", "params": [], "run": "one", "round": 0, "at": 0.0}
+    probes = {"processor": processor} if processor else {}
+    return {**about, **TAKEN, "wanted": len(seconds), "seconds": seconds, "probes": probes, **more}
+
+
+def alone(line, baselines=BASELINES):
     """A process by itself: whether it is quiet, its used samples after speed correction, its figure."""
-    run = quiet.Run([{"disturbed": [], "waits": [], "wanted": 1, "number": 1, "at": 0.0, **line}])
+    run = quiet.Run([line])
     run.baselines = baselines
     samples = run.seconds[run.used].tolist()
     return SimpleNamespace(
@@ -139,36 +150,25 @@ def test_a_figure_is_the_lower_end_of_the_quiet_samples():
     """As numpy interpolates it; two quiet probes do not see a burst between them."""
     samples = [3.0, 1.0, 1.1, 9.0, 1.2, 1.3, 1.4]
     for count in range(1, len(samples) + 1):
-        process = alone({"seconds": samples[:count], "probes": {}}, {})
+        process = alone(line(samples[:count]))
         assert process.quiet and process.seconds == pytest.approx(np.quantile(samples[:count], quiet.QUANTILE))
     groups = np.array([0, 0, 2, 2, 2])
     found = quiet._quantile(np.array([4.0, 2.0, 1.0, 3.0, 2.0]), groups, 4, 0.5)
     assert found.tolist()[::2] == [3.0, 2.0] and np.isnan(found[1::2]).all(), "a group without values has none"
 
 
-def line_of(number, slow, *seconds, cell="toy.Toy.timeit_call"):
-    probes = {"processor": [50_000 if slow else 25_000] * (len(seconds) + 1)}
-    about = {"benchmark": cell, "params": [], "run": "one", "at": 0.0, "took": 0.1, "waits": [], "waiting": []}
-    return about | {"round": number, "wanted": 2, "number": 7, "seconds": seconds, "disturbed": [], "probes": probes}
-
-
 def test_a_noisy_cell_takes_at_most_its_fastest_sample():
     """Of every process of the cell, those taken again included; one quiet process is worth more than all of them."""
-    others = [line_of(number, False, 1.0, 1.0, cell=f"toy.Toy.timeit_{number}") for number in range(20)]
-    busy = [line_of(0, True, 4.0, 3.0), line_of(0, True, 2.0, 2.5), line_of(1, True, 5.0, 6.0)]
+    fast, slow = [25_000] * 3, [50_000] * 3
+    others = [line([1.0, 1.0], fast, benchmark=f"toy.Toy.timeit_{number}") for number in range(20)]
+    busy = [line([4.0, 3.0], slow), line([2.0, 2.5], slow), line([5.0, 6.0], slow, round=1)]
     found = processes([*others, *busy])
     (row,) = found[found["cell"] == "toy.Toy.timeit_call"].to_dict("records")
     assert (row["process"], row["seconds"], row["quiet"]) == (0, 2.0, False)
     assert math.isnan(row["baseline"])
-    found = processes([*others, *busy, line_of(1, False, 7.0, 7.0), line_of(1, False, 6.0, 6.0)])
+    found = processes([*others, *busy, line([7.0, 7.0], fast, round=1), line([6.0, 6.0], fast, round=1)])
     (row,) = found[found["cell"] == "toy.Toy.timeit_call"].to_dict("records")
     assert (row["process"], row["seconds"], row["quiet"]) == (1, 7.0, True), "the first quiet process of its round"
-
-
-def paced(seconds, processor, **more):
-    """A process that took such samples, with so long a probe before the first and behind each."""
-    line = {"seconds": seconds, "wanted": len(seconds), "probes": {"processor": processor}}
-    return alone(line | more, {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0})
 
 
 def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
@@ -177,7 +177,7 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
 
     def judged_of(processor, waits=(), probes=memory):
         seconds = [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)]
-        return paced(seconds, processor, wanted=1, waits=list(waits), probes={"processor": processor} | probes)
+        return alone(line(seconds, wanted=1, waits=list(waits), probes={"processor": processor} | probes))
 
     high = int(25_000 * 1.1)
     behind = high + quiet.COLD
@@ -188,9 +188,8 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
     assert judged_of(waited, waits=[1]).samples == [1.0]
     assert judged_of([25_000, behind, 25_000, behind], waits=[1]).samples == [1.0, 1.1]
     assert not judged_of([25_000, behind, behind, behind], probes={"cache": [200_000] * 4}).quiet
-    lines = [{"at": 0, "seconds": [1.0] * 3, "waits": [], "probes": {"processor": [25_000, *[behind] * 3]}}]
-    lines[0]["probes"]["memory"] = [300_000, 200_000, 200_000, 200_000]
-    lines += [{"at": 1, "seconds": [1.0] * 200, "waits": [], "probes": {"processor": [25_000] * 201}}]
+    moving = {"processor": [25_000, *[behind] * 3], "memory": [300_000, 200_000, 200_000, 200_000]}
+    lines = [line([1.0] * 3, probes=moving), line([1.0] * 200, [25_000] * 201, at=1)]
     assert quiet.Run(lines).baselines == pytest.approx({"processor": 25_000, "memory": 200_000}), (
         "found behind samples, too"
     )
@@ -198,12 +197,11 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
 
 def test_what_a_clock_does_within_quiet_is_taken_out():
     """Probes and samples take 6 % longer alike; a probe that something else lengthens does not shorten a figure."""
-    process = paced([1.06, 1.07, 1.08], [26_500] * 4)
+    process = alone(line([1.06, 1.07, 1.08], [26_500] * 4))
     assert process.quiet and process.samples == pytest.approx([1.0, 1.07 / 1.06, 1.08 / 1.06], rel=1e-5)
-    assert paced([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000]).seconds == pytest.approx(1.0)
-    assert paced([1.0] * 3, [24_000] * 4).seconds == pytest.approx(25 / 24, rel=1e-5), (
-        "faster than the level that is held"
-    )
+    assert alone(line([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000])).seconds == pytest.approx(1.0)
+    faster = alone(line([1.0] * 3, [24_000] * 4))  # than the level that is held
+    assert faster.seconds == pytest.approx(25 / 24, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -218,19 +216,18 @@ def test_what_a_clock_does_within_quiet_is_taken_out():
     ids=str,
 )
 def test_what_goes_by_another_clock_stays_as_it_was_taken(more):
-    process = paced([1.06, 1.07], [26_500] * 3, **more)
+    process = alone(line([1.06, 1.07], [26_500] * 3, **more))
     assert process.samples == [1.06, 1.07] and not process.corrected
 
 
 def test_what_waits_for_a_device_alone_is_judged_by_its_own_spread():
     """A noisy host marked pinned copies that read the truth to 0.4 %: no probe of it says anything of a copy engine."""
-    own = {"probes": {}, "on_device": True, "number": 1, "wanted": 5}
     held_up, steady = [1e-3, 1.5e-3, 2e-3, 2.5e-3, 3e-3], [1e-3, 1.004e-3, 1.008e-3, 1e-3, 4e-3]
-    run = quiet.Run([line_of(0, False, *taken) | own for taken in (held_up, steady)])
+    run = quiet.Run([line(taken, on_device=True, number=1) for taken in (held_up, steady)])
     assert list(run.quiet) == [False, True]
     assert max(run.used_of(1)) < 1.05e-3 and run.figures()[1] == pytest.approx(1e-3, rel=1e-3)
-    calls = line_of(0, False, *(second / 100 for second in held_up)) | own  # too short for a spread to say anything
-    assert list(quiet.Run([calls]).quiet) == [True]
+    calls = [second / 100 for second in held_up]  # too short for a spread to say anything
+    assert list(quiet.Run([line(calls, on_device=True, number=1)]).quiet) == [True]
 
 
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
@@ -242,12 +239,11 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
         own = np.where(slow, 50_000, 25_000)
         moved = 30_000 * np.where(slow, 1.1 + rng.random(21), 1 + 0.06 * rng.random(21))
         taken = {"processor": own.tolist(), "cache": moved.round().tolist()}
-        lines.append({"at": at, "seconds": [1.0] * 20, "waits": [], "probes": taken})
+        lines.append(line([1.0] * 20, at=at, probes=taken))
     assert quiet.baseline(np.concatenate([line["probes"]["cache"] for line in lines])) > 31_000, "by themselves"
     found = quiet.Run(lines).baselines
     assert found == {"processor": pytest.approx(25_000), "cache": pytest.approx(30_400, rel=0.015)}
-    nothing = {"at": 0, "seconds": [1.0], "waits": [], "probes": {}}
-    assert quiet.Run([]).baselines == {} == quiet.Run([nothing]).baselines
+    assert quiet.Run([]).baselines == {} == quiet.Run([line([1.0])]).baselines
 
 
 def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
