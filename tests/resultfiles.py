@@ -1,5 +1,6 @@
 """Writes small results directories as the suite does, for the tests of what reads them."""
 
+import contextlib
 import itertools
 import json
 from dataclasses import dataclass, field
@@ -159,10 +160,20 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
     return root
 
 
+@contextlib.contextmanager
+def edited(path):
+    """What a file of results holds, a list of its JSON texts; the file then holds what the block made of them."""
+    held = [json.loads(text) for text in files.texts(path)]
+    yield held
+    lines = "".join(json.dumps(value) + "\n" for value in held).encode()
+    path.write_bytes(files.measurements_text(held) if path.suffix == ".gz" else lines)
+
+
 def mend(root, change, commit=""):
     """Rewrite the measurements in a results directory, or those of a commit, each line as ``change`` gives it."""
     for path in Path(root).rglob(f"{commit[:8]}*{files.MEASUREMENTS}"):
-        path.write_bytes(files.measurements_text(map(change, files.read_measurements(path))))
+        with edited(path) as lines:
+            lines[:] = map(change, lines)
 
 
 def _of_run(line, records):

@@ -4,7 +4,6 @@ FUZZ_EXAMPLES says how many examples all properties take together; with it they 
 """
 
 import contextlib
-import gzip
 import io
 import json
 import os
@@ -33,6 +32,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from measuring import fleet as campaign
 from pages import build, show
+from resultfiles import edited
 from store import files
 from test_hostile import WORDS, shown
 from test_submission import submitted
@@ -83,23 +83,19 @@ def places(value, path=()):
         yield from places(inner, (*path, key))
 
 
-def changed(value, path, action, nasty):
-    """The value with something else in one place, or without it, or with it twice."""
-    if not path:
-        return nasty
-    copy = json.loads(json.dumps(value))
-    holder = copy
-    for key in path[:-1]:
+def change(holder, path, action, nasty):
+    """Put something else in one place of a JSON value, or have it there twice, or not at all."""
+    *above, last = path
+    for key in above:
         holder = holder[key]
     if action == "put":
-        holder[path[-1]] = nasty
+        holder[last] = nasty
     elif action == "remove":
-        del holder[path[-1]]
+        del holder[last]
     elif isinstance(holder, list):
-        holder.insert(path[-1], holder[path[-1]])
+        holder.insert(last, holder[last])
     else:
-        holder[f"{path[-1]}2"] = holder[path[-1]]
-    return copy
+        holder[f"{last}2"] = holder[last]
 
 
 def small(root):
@@ -127,49 +123,38 @@ def whole(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def with_bytes(path, changed):
-    """A file has other content; then it is as before."""
+def restored(root, kind):
+    """The file of a kind, which is as before when the block has changed it."""
+    (path,) = root.rglob(kind)
     held = path.read_bytes()
     try:
-        path.write_bytes(changed)
-        yield
+        yield path
     finally:
         path.write_bytes(held)
 
 
-def with_another_value(root, kind, choose):
-    """A file of this kind, or a line of it where it has lines, is another: ``choose`` says which, and what it is."""
-    (path,) = root.rglob(kind)
-    text = files.content(path).decode()
-    lines = [text] if path.suffix == ".json" else text.splitlines()
-    number, value = choose(lines)
-    lines[number] = json.dumps(value)
-    text = "\n".join(lines).encode() + b"\n"
-    return with_bytes(path, gzip.compress(text) if path.suffix == ".gz" else text)
-
-
-def drawn(data, action):
-    """Draws a line, and something else in one place of it."""
-
-    def choose(lines):
+def with_another_value(path, data, action):
+    """Draws a line of a file, and something else in one place of it."""
+    with edited(path) as lines:
         number = data.draw(st.integers(0, len(lines) - 1))
-        value = json.loads(lines[number])
-        return number, changed(value, data.draw(st.sampled_from(list(places(value)))), action, data.draw(NASTY))
-
-    return choose
+        place = data.draw(st.sampled_from(list(places(lines[number]))))
+        change(lines, (number, *place), action, data.draw(NASTY))
 
 
 @examples(0.2)
 @given(data=st.data(), kind=st.sampled_from(KINDS), action=ACTIONS)
 def test_one_value_is_another(whole, data, kind, action):
-    with with_another_value(whole, kind, drawn(data, action)):
+    with restored(whole, kind) as path:
+        with_another_value(path, data, action)
         page = data.draw(st.integers(1, PAGES)) == PAGES
         read_or_refused(whole, whole.parent / "out" if page else None)
 
 
 @pytest.mark.parametrize("place", [("wanted",), ("probes", "processor", 0), ("number",), ("round",)], ids=str)
 def test_numbers_that_no_float_holds(whole, place):
-    with with_another_value(whole, SAMPLES, lambda lines: (0, changed(json.loads(lines[0]), place, "put", 10**400))):
+    with restored(whole, SAMPLES) as path:
+        with edited(path) as lines:
+            change(lines, (0, *place), "put", 10**400)
         read_or_refused(whole)
 
 
@@ -177,11 +162,11 @@ def test_numbers_that_no_float_holds(whole, place):
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_bytes_are_others(whole, data, kind):
     """Cut off, or with bytes in between that are no text."""
-    (path,) = whole.rglob(kind)
-    held = path.read_bytes()
-    at = data.draw(st.integers(0, len(held)))
-    between = data.draw(st.binary(max_size=8))
-    with with_bytes(path, held[:at] + between + (held[at:] if data.draw(st.booleans()) else b"")):
+    with restored(whole, kind) as path:
+        held = path.read_bytes()
+        at = data.draw(st.integers(0, len(held)))
+        between = data.draw(st.binary(max_size=8))
+        path.write_bytes(held[:at] + between + (held[at:] if data.draw(st.booleans()) else b""))
         read_or_refused(whole)
 
 
@@ -200,7 +185,8 @@ def offered(tmp_path_factory):
 @given(data=st.data(), kind=st.sampled_from(KINDS[:-1]), action=ACTIONS)
 def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
     """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
-    with with_another_value(offered, kind, drawn(data, action)):
+    with restored(offered, kind) as path:
+        with_another_value(path, data, action)
         try:
             sentences = build.submission(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
             assert all(map(shown, map(show.to_plain, sentences))) and len(build.comment(sentences)) < 65_536

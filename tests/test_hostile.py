@@ -4,7 +4,6 @@ terminal. Whoever sends results for a page, or an error message that torch print
 import csv
 import io
 import itertools
-import json
 import re
 import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
@@ -13,12 +12,13 @@ import compare
 import pandas
 import pytest
 import resultfiles
+import sides
 import test_history
 from cli import harmless
 from conftest import build
 from markdown_it import MarkdownIt
 from pages import show, tables
-from resultfiles import SKIPPED, around, contract, conversion, every, memcpy
+from resultfiles import SKIPPED, around, contract, conversion, edited, every, memcpy
 
 PLAIN = "word"
 WORDS = [
@@ -106,10 +106,8 @@ def write(root, word, slower=1.0):
     """Two runs, and results of benchmarks that nothing describes any more."""
     found = benches(word, slower)
     resultfiles.write(root, found, records=[record(found, word), record(found, word, started="2026-03-04")])
-    (path,) = (path for path in root.glob("*/*.json") if path.name != "machine.json")
-    file = json.loads(path.read_text())
-    file["results"][f"gone.{word}"] = file["results"]["limits.Floor.timeit_floor"]
-    path.write_text(json.dumps(file))
+    with edited(root / sides.RESULT) as (file,):
+        file["results"][f"gone.{word}"] = file["results"]["limits.Floor.timeit_floor"]
     return root
 
 

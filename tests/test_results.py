@@ -9,7 +9,7 @@ import pytest
 import resultfiles
 from analysis.results import load
 from cli import UserError, put
-from resultfiles import SKIPPED, Bench, contract, conversion, every, memcpy, mend
+from resultfiles import SKIPPED, Bench, contract, conversion, edited, every, memcpy, mend
 from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
 from store.records import plain, record_of
 
@@ -71,41 +71,24 @@ RESULT = "box/c0ffee00-toolchain-py3.11.json"
 SAMPLES = f"box/c0ffee00-toolchain-py3.11{MEASUREMENTS}"
 
 
+def bytes_are(change):
+    """A file of other bytes, made of those that it holds."""
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
 def text(said):
-    return lambda _: said if isinstance(said, bytes) else said.encode()
+    return bytes_are(lambda _: said.encode())
 
 
-def edited(change):
-    """A file of JSON as a function changes it, in place."""
+def other(value, *place):
+    """A file with another value in one place of its only JSON text, or of its first."""
 
-    def spoil(held):
-        loaded = json.loads(held)
-        change(loaded)
-        return json.dumps(loaded).encode()
-
-    return spoil
-
-
-def says(**changed):
-    """benchmarks.json, in which memcpy is described otherwise."""
-    return edited(lambda every: every[MEMCPY].update(changed))
-
-
-def promises(**changed):
-    return edited(lambda every: every[CONVERSION]["contracts"]["torch.tensor(a)"].update(changed))
-
-
-def entry(value):
-    """asv's file, with this as the figure of a cell that no run measured."""
-    return edited(lambda file: file["results"][CONVERSION][0].__setitem__(2, value))
-
-
-def first(**changed):
-    """The measurements, the first with other values."""
-
-    def spoil(held):
-        line, *others = map(json.loads, gzip.decompress(held).splitlines())
-        return measurements_text([line | changed, *others])
+    def spoil(path):
+        with edited(path) as held:
+            holder = held[0]
+            for key in place[:-1]:
+                holder = holder[key]
+            holder[place[-1]] = value
 
     return spoil
 
@@ -122,49 +105,49 @@ SPOILED = {
     "null": (RESULT, text("null"), FOREIGN),
     "another version": (RESULT, text('{"version": 1}'), "is of asv's format 1, this reads 2"),
     "no results": (RESULT, text('{"version": 2, "params": {"machine": "box"}}'), FOREIGN),
-    "commit": (RESULT, edited(lambda file: file.update(commit_hash=[])), FOREIGN),
-    "python": (RESULT, edited(lambda file: file.update(python=None)), FOREIGN),
-    "params": (RESULT, edited(lambda file: file.update(params=[])), FOREIGN),
-    "results": (RESULT, edited(lambda file: file.update(results=[])), FOREIGN),
-    "infinite": (RESULT, entry(float("inf")), FOREIGN),
-    "a word": (RESULT, entry("x"), FOREIGN),
-    "version of a benchmark": (RESULT, edited(lambda file: file["results"][MEMCPY].__setitem__(2, None)), FOREIGN),
+    "commit": (RESULT, other([], "commit_hash"), FOREIGN),
+    "python": (RESULT, other(None, "python"), FOREIGN),
+    "params": (RESULT, other([], "params"), FOREIGN),
+    "results": (RESULT, other([], "results"), FOREIGN),
+    # of a cell that no run measured
+    "infinite": (RESULT, other(float("inf"), "results", CONVERSION, 0, 2), FOREIGN),
+    "a word": (RESULT, other("x", "results", CONVERSION, 0, 2), FOREIGN),
+    "version of a benchmark": (RESULT, other(None, "results", MEMCPY, 2), FOREIGN),
     "broken benchmarks": (BENCHMARKS, text("{"), "is broken"),
     "benchmarks of another kind": (BENCHMARKS, text("[]"), "is not asv's"),
     "contracts of another kind": (BENCHMARKS, text('{"a.B.c": {"contracts": {"x": 1}}}'), UNREAD),
-    "refuses": (BENCHMARKS, promises(refuses=[]), UNREAD),
-    "a dict of parameters": (BENCHMARKS, says(params={}), OTHERS),
-    "more parameters": (BENCHMARKS, says(params=[["1"], ["2"]]), OTHERS),
-    "names of parameters": (BENCHMARKS, says(param_names=[None]), OTHERS),
-    "values of parameters": (BENCHMARKS, says(params=[["f(x)"]]), f"has other parameters of {MEMCPY} than this reads"),
-    "billions of cells": (BENCHMARKS, says(params=[["1"] * 100_001]), "more than 100000 cells"),
+    "refuses": (BENCHMARKS, other([], CONVERSION, "contracts", COPY, "refuses"), UNREAD),
+    "a dict of parameters": (BENCHMARKS, other({}, MEMCPY, "params"), OTHERS),
+    "more parameters": (BENCHMARKS, other([["1"], ["2"]], MEMCPY, "params"), OTHERS),
+    "names of parameters": (BENCHMARKS, other([None], MEMCPY, "param_names"), OTHERS),
+    "values": (BENCHMARKS, other([["f(x)"]], MEMCPY, "params"), f"has other parameters of {MEMCPY} than this reads"),
+    "billions of cells": (BENCHMARKS, other([["1"] * 100_001], MEMCPY, "params"), "more than 100000 cells"),
     "broken record": (RECORDS, text("{"), "is broken"),
     "record of another kind": (RECORDS, text("[]\n"), "is broken"),
-    "two probes": (SAMPLES, first(probes={"processor": [1, 2]}), SPOILT),
-    "probes of no time": (SAMPLES, first(probes={"processor": [0] * PROBES}), SPOILT),
-    "negative": (SAMPLES, first(seconds=[-1.0] * resultfiles.SAMPLES), SPOILT),
-    "no samples": (SAMPLES, first(seconds=[]), SPOILT),
-    "a sample that is none": (SAMPLES, first(disturbed=[99]), SPOILT),
-    **{f"no {name}": (SAMPLES, first(**{name: None}), SPOILT) for name in ("disturbed", "run", "version", "waits")},
-    "no probes": (SAMPLES, first(probes=None), SPOILT),
-    "a run that no terminal can show": (SAMPLES, first(run="\x1b[31m"), "run is "),
-    "round": (SAMPLES, first(round="one"), SPOILT),
-    "a round before the first": (SAMPLES, first(round=-1), SPOILT),
-    "a round that no memory holds": (SAMPLES, first(round=10**9), SPOILT),
-    "number": (SAMPLES, first(number=0), SPOILT),
-    "truncated gzip": (SAMPLES, lambda held: held[:-20], SPOILT),
-    "no gzip": (SAMPLES, gzip.decompress, SPOILT),
+    "two probes": (SAMPLES, other({"processor": [1, 2]}, "probes"), SPOILT),
+    "probes of no time": (SAMPLES, other({"processor": [0] * PROBES}, "probes"), SPOILT),
+    "negative": (SAMPLES, other([-1.0] * resultfiles.SAMPLES, "seconds"), SPOILT),
+    "no samples": (SAMPLES, other([], "seconds"), SPOILT),
+    "a sample that is none": (SAMPLES, other([99], "disturbed"), SPOILT),
+    **{f"no {name}": (SAMPLES, other(None, name), SPOILT) for name in ("disturbed", "run", "version", "waits")},
+    "no probes": (SAMPLES, other(None, "probes"), SPOILT),
+    "a run that no terminal can show": (SAMPLES, other("\x1b[31m", "run"), "run is "),
+    "round": (SAMPLES, other("one", "round"), SPOILT),
+    "a round before the first": (SAMPLES, other(-1, "round"), SPOILT),
+    "a round that no memory holds": (SAMPLES, other(10**9, "round"), SPOILT),
+    "number": (SAMPLES, other(0, "number"), SPOILT),
+    "truncated gzip": (SAMPLES, bytes_are(lambda held: held[:-20]), SPOILT),
+    "no gzip": (SAMPLES, bytes_are(gzip.decompress), SPOILT),
     "empty gzip": (SAMPLES, text(""), SPOILT),
-    "no text in it": (SAMPLES, text(gzip.compress(b"\xff")), SPOILT),
-    "spoilt": (SAMPLES, lambda held: held[:40] + b"x" * 40 + held[80:], SPOILT),
+    "no text in it": (SAMPLES, bytes_are(lambda _: gzip.compress(b"\xff")), SPOILT),
+    "spoilt": (SAMPLES, bytes_are(lambda held: held[:40] + b"x" * 40 + held[80:]), SPOILT),
 }
 
 
 @pytest.mark.parametrize("what", SPOILED)
 def test_what_is_broken_is_one_clear_line(results, what):
     name, spoil, said = SPOILED[what]
-    path = results / name
-    path.write_bytes(spoil(path.read_bytes()))
+    spoil(results / name)
     with pytest.raises(UserError, match=said) as caught:
         load(results)
     assert "\n" not in str(caught.value)
@@ -193,10 +176,8 @@ def test_machine_file_is_not_needed(results):
 
 
 def test_figures_of_cells_that_are_no_more_are_counted(results):
-    path = results / "benchmarks.json"
-    described = json.loads(path.read_text())
-    del described[CONVERSION]
-    path.write_text(json.dumps(described))
+    with edited(results / BENCHMARKS) as (described,):
+        del described[CONVERSION]
     mend(results, lambda line: {**line, "params": ["16"]} if line["benchmark"] == MEMCPY else line)
     loaded = load(results)
     assert loaded.unknown == {("c0ffee00-toolchain-py3.11", CONVERSION): 2, ("c0ffee00-toolchain-py3.11", MEMCPY): 1}
@@ -251,8 +232,9 @@ def test_what_later_runs_leave_of_a_run_is_judged_with_all_of_it_in_sight(busy):
     (path, records), lines = (root / SAMPLES, (root / RESULT).with_suffix(".jsonl")), read_measurements(root / SAMPLES)
     later = [{**line, "run": "later"} for line in lines if line["params"][2] != "8"]
     path.write_bytes(measurements_text(merged(lines, later)))
-    first = json.loads(records.read_text()) | {"baselines": {"processor": 25_000.0}}
-    records.write_text("".join(json.dumps(first | more) + "\n" for more in ({}, {"started": "later"})))
+    with edited(records) as runs:
+        runs[0]["baselines"] = {"processor": 25_000.0}
+        runs.append(runs[0] | {"started": "later"})
     assert list(of(load(root), 8)["quiet"]) == [False] and all(of(load(root), 9)["quiet"])
     assert len(used_samples(read_measurements(path), read_records(records))[of(load(root), 8)["cell"].item()][0]) == 1
 
@@ -261,11 +243,9 @@ def test_a_run_by_hand_is_shown_where_nothing_else_was_measured(busy, tmp_path):
     """`asv run` alone leaves its figure in asv's file. It has no samples, so it is one process."""
     root = busy()
     mend(root, lambda line: {**line, "params": [*line["params"][:2], "4096"]} if line["params"][2] == "8" else line)
-    path = root / RESULT
-    file = json.loads(path.read_text())
-    (entry,) = file["results"].values()
-    entry[0][:2] = [3e-6, 5e-6]  # of 8 and of 9 bytes; 9 bytes were measured
-    path.write_text(json.dumps(file))
+    with edited(root / RESULT) as (file,):
+        (entry,) = file["results"].values()
+        entry[0][:2] = [3e-6, 5e-6]  # of 8 and of 9 bytes; 9 bytes were measured
     loaded = load(tmp_path)
     assert list(of(loaded, 8)["seconds"]) == [3e-6] and list(of(loaded, 8)["run"]) == [""]
     assert list(of(loaded, 9)["seconds"]) == [1e-6] * 4
@@ -279,9 +259,8 @@ def test_figures_are_corrected_for_speed(tmp_path):
 
 
 def test_second_session_goes_on_counting(busy, tmp_path):
-    path = busy() / SAMPLES
-    lines = read_measurements(path)
-    path.write_bytes(measurements_text([*lines, *({**line, "run": "again"} for line in lines)]))
+    with edited(busy() / SAMPLES) as lines:
+        lines += [{**line, "run": "again"} for line in lines]
     assert list(of(load(tmp_path), 8)["process"]) == list(range(8))
 
 
