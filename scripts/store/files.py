@@ -147,16 +147,11 @@ def fresh_results(results: Path) -> Path | None:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def only_file(path: Path) -> bool:
-    """Whether there is such a file; UserError where something else has its name: a pipe, a link to anywhere."""
-    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
-        raise BrokenFile(path, "is no file")
-    return path.is_file()
-
-
 def content(path: Path) -> bytes:
-    """The bytes of a file of results, decompressed; ValueError above MOST, or where compressed ones are cut off, and
-    zlib.error where they are no such."""
+    """The bytes of a file of results, decompressed; UserError where something else has its name, a pipe or a link to
+    anywhere, ValueError above MOST, or where compressed ones are cut off, and zlib.error where they are no such."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise BrokenFile(path, "is no file")
     with path.open("rb") as file:
         held = file.read(MOST + 1)
     packed = zlib.decompressobj(wbits=31) if path.name.endswith(MEASUREMENTS) else None
@@ -196,7 +191,6 @@ def reading(path: Path) -> Iterator[None]:
 
 def read_json(path: Path) -> Any:
     """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
-    only_file(path)
     with reading(path):
         return harmless(json.loads(texts(path)[0].decode()))
 
@@ -204,7 +198,7 @@ def read_json(path: Path) -> Any:
 def read_records(path: Path) -> list[Record]:
     """The run records of a result, oldest first; none where asv was run by hand. UserError where they are broken."""
     path = beside(path, RECORDS)
-    if not only_file(path):
+    if not os.path.lexists(path):
         return []
     with reading(path):
         return [record_of(harmless(json.loads(line.decode())), file_of(path)) for line in texts(path)]
@@ -214,7 +208,7 @@ def read_measurements(path: Path) -> list[Line]:
     """The measurements beside a result, a line per process; none where asv was run by hand. UserError where the file is
     broken, truncated, or no gzip."""
     path = beside(path, MEASUREMENTS)
-    if not only_file(path):
+    if not os.path.lexists(path):
         return []
     with reading(path):
         lines = [_loaded(line) for line in texts(path)]

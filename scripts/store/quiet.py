@@ -96,10 +96,8 @@ class Run:
 
     def __init__(self, lines: Sequence[Line], whole: Mapping[str, float] | None = None) -> None:
         self.lines = lines
-        sizes = np.array([len(line["seconds"]) for line in lines], dtype=np.intp)
+        self.taken, sizes, self._first = _joined([line["seconds"] for line in lines])
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
-        self.taken = _flat((line["seconds"] for line in lines), int(sizes.sum()))
-        self._first = np.cumsum(sizes) - sizes
         # One probe lies between two samples, and two where the process waited in between
         behind = [
             first + sample
@@ -264,11 +262,9 @@ class _Probes:
     """All probes of one kind in a run. has: whether each process took some; first: where its own begin in ``taken``."""
 
     def __init__(self, lines: Sequence[Line], kind: str) -> None:
-        sizes = np.array([len(line["probes"].get(kind, ())) for line in lines], dtype=np.intp)
-        self.has: Bools = sizes > 0
-        self.first: Ints = np.cumsum(sizes) - sizes
-        self.taken = _flat((line["probes"].get(kind, ()) for line in lines), int(sizes.sum()))
-        self._sizes, self._at = sizes, np.array([line["at"] for line in lines])
+        self.taken, self._sizes, self.first = _joined([line["probes"].get(kind, ()) for line in lines])
+        self.has: Bools = self._sizes > 0
+        self._at = np.array([line["at"] for line in lines])
 
     def in_order(self, processes: Bools) -> Ints:
         """The places in ``taken`` of the probes of these processes, in order of time."""
@@ -281,11 +277,13 @@ def _by_processor(line: Line) -> bool:
     return PROCESSOR in line["probes"] and not (MEMORY in line["probes"] or "device" in line or "on_device" in line)
 
 
-def _flat(lists: Iterable[Sequence[float]], count: int) -> Floats:
-    values = np.fromiter(itertools.chain.from_iterable(lists), dtype=np.float64, count=count)
+def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
+    """The numbers of all lists in one array, how many are of each list, and where those begin."""
+    sizes = np.array([len(each) for each in lists], dtype=np.intp)
+    values = np.fromiter(itertools.chain.from_iterable(lists), dtype=np.float64, count=int(sizes.sum()))
     if not np.all((values > 0) & (values < math.inf)):
         raise ValueError("a sample or a probe is no positive number")
-    return values
+    return values, sizes, np.cumsum(sizes) - sizes
 
 
 def _rounded(values: Floats) -> Floats:
