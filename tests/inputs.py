@@ -312,11 +312,10 @@ def _answer(case):
     with os.fdopen(reader) as pipe:
         answer = pipe.read()
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        ended = os.WTERMSIG(status)
-        name = signal.Signals(ended).name
-        return json.dumps([routes.Does.ABORTS if ended == signal.SIGABRT else f"kills the process ({name})"])
-    return answer
+    if not os.WIFSIGNALED(status):
+        return answer
+    ended = signal.Signals(os.WTERMSIG(status))
+    return json.dumps([routes.Does.ABORTS if ended == signal.SIGABRT else f"kills the process ({ended.name})"])
 
 
 if __name__ == "__main__":

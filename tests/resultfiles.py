@@ -152,7 +152,8 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
     stem = f"{commit[:8]}-toolchain-py3.11"
     (directory / f"{stem}.json").write_text(json.dumps(file))
     lines = [record(benches, machine=machine)] if records is None else records
-    measured = [_of_run(line, lines) for bench in benches for line in bench.lines(slow, clock)]
+    rounds = _taken_by(lines)
+    measured = [line | rounds[line["round"]] for bench in benches for line in bench.lines(slow, clock)]
     if measured:
         (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
     if lines:
@@ -176,15 +177,12 @@ def mend(root, change, commit=""):
             lines[:] = map(change, lines)
 
 
-def _of_run(line, records):
-    """A measurement as of the run that took it: of several records each has taken its rounds, the last the rest."""
-    done = [each for each in records if not each.get("failed")]
-    number = line["round"]
-    for place, each in enumerate(done):
-        if number < each["rounds"] or place == len(done) - 1:
-            return {**line, "run": each["started"], "round": number}
-        number -= each["rounds"]
-    return line
+def _taken_by(records):
+    """Of each round the run that took it, and which of its rounds: of several each has taken its own, the last the
+    rest."""
+    *earlier, last = [each for each in records if not each.get("failed")] or [{"started": RUN}]
+    rounds = [{"run": each["started"], "round": number} for each in earlier for number in range(each["rounds"])]
+    return rounds + [{"run": last["started"], "round": number} for number in range(100)]
 
 
 def every(name, value, contracts=(), unit="seconds", declared=None, **params):

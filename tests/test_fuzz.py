@@ -29,12 +29,11 @@ from checking import advice, history, planted
 from cli import LONGEST, UserError, harmless, line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 from measuring import fleet as campaign
 from pages import build, show
 from resultfiles import edited
 from store import files
-from test_hostile import WORDS, shown
+from test_hostile import MARKDOWN, WORDS, shown
 from test_submission import submitted
 from toolchains import plugin, selection
 
@@ -213,7 +212,6 @@ def test_a_name_of_a_machine_is_one_everywhere(name):
 
 # Text ---------------------------------------------------------------------------------------------------------------
 
-MARKDOWN = MarkdownIt("commonmark").enable("table")
 TEXT = st.one_of(SIGNS, st.text(max_size=30), st.sampled_from([*WORDS, "", " ", "a\\|b", "-", "# x", "f(a)", "``"]))
 
 

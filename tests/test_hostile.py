@@ -62,6 +62,7 @@ CONTROL = "".join(word for word in WORDS if not word.isprintable())
 # A page takes a second: one with all words at once, and those alone that mean most at the end of a text
 PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
 SIZES = (8, 2**20, 2**24)
+MARKDOWN = MarkdownIt("commonmark").enable("table")
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
 
 
@@ -131,19 +132,12 @@ class Tags(HTMLParser):
 
 def parsed(text):
     """Of Markdown: the kinds of its blocks in order, where its links lead, and the tags of its HTML."""
-    blocks, links, tags = [], [], set()
-
-    def see(tokens):
-        for token in tokens:
-            if token.type.startswith("html"):
-                tags.update(re.findall(r"</?([\w!-]+)", token.content))
-            links.extend(value for name, value in token.attrs.items() if name in ("href", "src"))
-            see(token.children or [])
-
-    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    tokens = MARKDOWN.parse(text)
+    every = [*tokens, *(child for token in tokens for child in token.children or ())]
+    links = [value for token in every for name, value in token.attrs.items() if name in ("href", "src")]
+    html = "".join(token.content for token in every if token.type.startswith("html"))
     blocks = [token.type for token in tokens if token.type != "html_block"]
-    see(tokens)
-    return blocks, links, tags
+    return blocks, links, {*re.findall(r"</?([\w!-]+)", html)}
 
 
 def harmless_markdown(text, plain, alike=True):

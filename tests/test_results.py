@@ -9,7 +9,7 @@ import pytest
 import resultfiles
 from analysis.results import load
 from cli import UserError, put
-from resultfiles import SKIPPED, Bench, contract, conversion, edited, every, memcpy, mend
+from resultfiles import SKIPPED, Bench, contract, conversion, edited, memcpy, mend
 from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
 from store.records import plain, record_of
 
@@ -114,11 +114,13 @@ SPOILED = {
     "a word": (RESULT, other("x", "results", CONVERSION, 0, 2), FOREIGN),
     "version of a benchmark": (RESULT, other(None, "results", MEMCPY, 2), FOREIGN),
     "broken benchmarks": (BENCHMARKS, text("{"), "is broken"),
+    "no benchmarks": (BENCHMARKS, os.unlink, r"benchmarks\.json: no such file"),
     "benchmarks of another kind": (BENCHMARKS, text("[]"), "is not asv's"),
     "contracts of another kind": (BENCHMARKS, text('{"a.B.c": {"contracts": {"x": 1}}}'), UNREAD),
     "refuses": (BENCHMARKS, other([], CONVERSION, "contracts", COPY, "refuses"), UNREAD),
     "a dict of parameters": (BENCHMARKS, other({}, MEMCPY, "params"), OTHERS),
     "more parameters": (BENCHMARKS, other([["1"], ["2"]], MEMCPY, "params"), OTHERS),
+    "name of a column": (BENCHMARKS, other(["process"], MEMCPY, "param_names"), "has a parameter called process"),
     "names of parameters": (BENCHMARKS, other([None], MEMCPY, "param_names"), OTHERS),
     "values": (BENCHMARKS, other([["f(x)"]], MEMCPY, "params"), f"has other parameters of {MEMCPY} than this reads"),
     "billions of cells": (BENCHMARKS, other([["1"] * 100_001], MEMCPY, "params"), "more than 100000 cells"),
@@ -157,17 +159,6 @@ def test_a_directory_without_results(tmp_path):
     put(tmp_path / "box" / "machine.json", "{}")
     with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load(tmp_path)
-
-
-def test_a_parameter_cannot_be_called_as_a_column_is(tmp_path):
-    with pytest.raises(UserError, match="process"):
-        load(resultfiles.write(tmp_path, [every("novel.Family.timeit_anything", lambda _: 1e-6, process=[1])]))
-
-
-def test_missing_benchmarks_file(results):
-    (results / "benchmarks.json").unlink()
-    with pytest.raises(UserError, match=r"benchmarks\.json"):
-        load(results)
 
 
 def test_machine_file_is_not_needed(results):
