@@ -211,11 +211,9 @@ def read_measurements(path: Path) -> list[Line]:
     if not os.path.lexists(path):
         return []
     with reading(path):
-        lines = [_loaded(line) for line in texts(path)]
+        lines = [_checked(_loaded(text)) for text in texts(path)]
         if not lines:
             raise ValueError("it is empty")
-        for line in lines:
-            check_line(line)
         return lines
 
 
@@ -231,15 +229,15 @@ def _loaded(text: bytes) -> Any:
     return line
 
 
-def check_line(line: Line) -> None:
-    """ValueError, TypeError or KeyError where a line of measurements holds something else; what samples and probes are
-    is checked where they are arrays, by quiet.Run."""
+def _checked(line: Line) -> Line:
+    """The line; ValueError, TypeError or KeyError where it is none of measurements. What samples and probes are is
+    checked where they are arrays, by quiet.Run."""
     if not line["run"].isprintable():
         raise ValueError(f"run is {line['run']!a}")
     if "values" in line:
         if not line["values"] or not all(math.isfinite(value) for value in line["values"]):
             raise ValueError(f"{name_of(line)} counted {line['values']}")
-        return
+        return line
     lists = (line["seconds"], line["disturbed"], line["waits"], line["waiting"], *line["probes"].values())
     if not set(map(type, itertools.chain(*lists))) <= {int, float}:
         raise TypeError(f"{name_of(line)} has other samples or probes than numbers")
@@ -262,6 +260,7 @@ def check_line(line: Line) -> None:
     if not (0 <= line["round"] < ROUNDS and 1 <= line["number"] < CALLS and line["wanted"] >= 1):
         said = f"{line['number']} calls in {line['wanted']} samples of round {line['round']}"
         raise ValueError(f"{name_of(line)} made {said}")
+    return line
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -284,15 +283,16 @@ def merged(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -
     """
     versions = {line["benchmark"]: line["version"] for line in fresh}
     earlier = [line for line in earlier if versions.get(line["benchmark"], line["version"]) == line["version"]]
-    counts = [_processes(lines) for lines in (earlier, fresh)]
-    most = {cell: count for (cell, _), count in sorted(counts[0].items(), key=lambda each: each[1])}
-    replaced = {cell for (cell, _), count in counts[1].items() if most.get(cell, 0) <= count}
+    before, now = _processes(earlier), _processes(fresh)
+    replaced = {cell for cell in now if now[cell] >= before[cell]}
     return [*(line for line in earlier if keep or name_of(line) not in replaced), *fresh]
 
 
-def _processes(lines: Iterable[Line]) -> Counter[tuple[str, str]]:
-    """How many rounds each run had of a cell, by (cell, run)."""
-    return Counter((cell, run) for cell, run, _ in {(name_of(one), one["run"], one.get("round", 0)) for one in lines})
+def _processes(lines: Iterable[Line]) -> Counter[str]:
+    """Cell -> its rounds in the run that had most of them."""
+    rounds = {(name_of(line), line["run"], line.get("round", 0)) for line in lines}
+    of_run = Counter((cell, run) for cell, run, _ in rounds)
+    return Counter({cell: count for (cell, _), count in reversed(of_run.most_common())})
 
 
 def record_text(record: Record) -> str:
@@ -339,26 +339,23 @@ def export(
     both = Results.load(str(filed if filed.is_file() else ran[0]))
     known = used_samples(lines, records)
     for run in runs:
-        for name in list(run.get_all_result_keys()):
-            params = run.get_result_params(name)
-            cells = spelled(name, params)
-            value = list(run.get_result_value(name, params))
-            taken = [known.get(cell, (None, None)) for cell in cells]  # None: asv leaves their statistics as they are
-            for place, cell in enumerate(cells):
+        for name, params, figures in _figures_in(run):
+            for cell in figures:
                 if cell in known:
-                    value[place] = statistics.median(known[cell][0])
+                    figures[cell] = statistics.median(known[cell][0])
                 elif cell in skipped:
-                    value[place] = math.nan
+                    figures[cell] = math.nan
+            # None: asv leaves their statistics as they are
+            samples, numbers = zip(*(known.get(cell, (None, None)) for cell in figures))
             # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
             filed_cells = spelled(name, both.get_result_params(name)) if name in both.get_all_result_keys() else []
             stay = set(filed_cells).difference(known, tried)
-            of_run = {place for place, cell in enumerate(cells) if cell not in stay or value[place] is None}
+            of_run = {place for place, cell in enumerate(figures) if cell not in stay or figures[cell] is None}
             both.add_result(
                 {"name": name, "version": run.benchmark_version[name], "params": params},
-                BenchmarkResult(value, [own for own, _ in taken], [number for _, number in taken], 0, "", None),
+                BenchmarkResult([*figures.values()], samples, numbers, 0, "", None),
                 started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
                 duration=run.duration.get(name),
-                record_samples=False,
                 selected_idx=of_run,
             )
     with tempfile.TemporaryDirectory() as whole:  # asv writes in place
@@ -371,12 +368,17 @@ def without_figure(ran: Sequence[Path]) -> list[str]:
     from asv.results import Results
 
     failed: dict[str, bool] = {}
-    for results in (Results.load(str(path)) for path in ran):
-        for name in results.get_all_result_keys():
-            params = results.get_result_params(name)
-            known = zip(spelled(name, params), results.get_result_value(name, params))
-            failed |= {cell: value is None for cell, value in known if value is None or value == value}
+    for path in ran:
+        for _, _, figures in _figures_in(Results.load(str(path))):
+            failed |= {cell: value is None for cell, value in figures.items() if value is None or value == value}
     return [cell for cell, lost in failed.items() if lost]
+
+
+def _figures_in(results: Any) -> Iterator[tuple[str, Sequence[Sequence[str]], dict[str, float | None]]]:
+    """The benchmarks in asv's results, with their parameters and the figure of each cell; None of one that failed."""
+    for name in results.get_all_result_keys():
+        params = results.get_result_params(name)
+        yield name, params, dict(zip(spelled(name, params), results.get_result_value(name, params)))
 
 
 def spelled(name: str, params: Sequence[Sequence[str]]) -> list[str]:
