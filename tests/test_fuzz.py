@@ -4,11 +4,9 @@ FUZZ_EXAMPLES says how many examples all properties take together; with it they 
 """
 
 import contextlib
-import io
 import json
 import os
 import re
-import sys
 import unittest.mock
 import warnings
 from pathlib import Path
@@ -269,49 +267,41 @@ WORK = {compare: "measure", run: "check_asv", selection: "update", campaign: "as
 WORK |= {planted: "copy_code", advice: "measure", history: "main"}
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """Where verbs run that measure nothing, with results to load and to compare."""
-    root = tmp_path_factory.mktemp("verbs")
+@pytest.fixture
+def nothing_begins(tmp_path, monkeypatch):
+    """Verbs measure nothing, where there are results to load and to compare."""
     for side in ("base", "new"):
-        small(root / side)
+        small(tmp_path / side)
 
     begin = unittest.mock.Mock(side_effect=UserError("it would begin"))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(root)
-        for module in (advise, compare, report):
-            patched.setattr(module, "RESULTS", root / "base")
-        for module in (track, fleet):
-            patched.setattr(module, "held", contextlib.nullcontext)
-            patched.setattr(module, "check_asv", lambda: None)
-        for module, name in WORK.items():
-            patched.setattr(module, name, begin)
-        patched.setattr(report, "REPORTS", root / "out")
-        patched.setattr(build, "build", lambda found, name, _: results.load(found, name) and build.Built(name, []))
-        patched.setattr(build, "over_machines", lambda built, output: None)
-        patched.setattr(track, "track", lambda *_: 0)
-        patched.setattr(track, "ROOT", root)
-        patched.setattr(campaign, "measure", lambda *_: 0)
-        yield patched
+    for module in (advise, compare, report):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "base")
+    for module in (track, fleet):
+        monkeypatch.setattr(module, "held", contextlib.nullcontext)
+        monkeypatch.setattr(module, "check_asv", lambda: None)
+    for module, name in WORK.items():
+        monkeypatch.setattr(module, name, begin)
+    monkeypatch.setattr(report, "REPORTS", tmp_path / "out")
+    monkeypatch.setattr(build, "build", lambda found, name, _: results.load(found, name) and build.Built(name, []))
+    monkeypatch.setattr(build, "over_machines", lambda built, output: None)
+    monkeypatch.setattr(track, "track", lambda *_: 0)
+    monkeypatch.setattr(track, "ROOT", tmp_path)
+    monkeypatch.setattr(campaign, "measure", lambda *_: 0)
 
 
 @examples(0.15)
 @given(data=st.data(), verb=st.sampled_from(sorted(VERBS)))
-def test_command_lines(place, data, verb):
+def test_command_lines(nothing_begins, called, data, verb):
     """An exit code that means what it says, and one line where it is 2, whatever was typed."""
     token = st.one_of(st.sampled_from(OPTIONS[verb]), VALUES)
     given = data.draw(st.lists(token, max_size=6))
     if verb == "compare" and data.draw(st.booleans()):
         given = ["base", "new", *given]
-    place.setattr(sys, "argv", [f"{verb}.py", *given])
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("error")  # it would be more lines
-        with pytest.raises(SystemExit) as ended:
-            cli.run(VERBS[verb].main)
-    said = err.getvalue()
-    assert ended.value.code in (0, 1, 2)
+        code, printed, said = called(VERBS[verb], *given)
+    assert code in (0, 1, 2)
     assert "defect" not in said, said
-    assert shown(out.getvalue()) and shown(said)
-    if ended.value.code == 2 and "no figure" not in said:
+    assert shown(printed) and shown(said)
+    if code == 2 and "no figure" not in said:
         assert re.fullmatch(r".+\n", said) and len(said) < LONGEST + 100
