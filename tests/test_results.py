@@ -138,6 +138,8 @@ SPOILED = {
     "a round before the first": (SAMPLES, other(-1, "round"), SPOILT),
     "a round that no memory holds": (SAMPLES, other(10**9, "round"), SPOILT),
     "number": (SAMPLES, other(0, "number"), SPOILT),
+    **{f"{name} beyond floats": (SAMPLES, other(10**400, name), SPOILT) for name in ("wanted", "number", "round")},
+    "probes beyond floats": (SAMPLES, other({"processor": [10**400] * PROBES}, "probes"), SPOILT),
     "truncated gzip": (SAMPLES, bytes_are(lambda held: held[:-20]), SPOILT),
     "no gzip": (SAMPLES, bytes_are(gzip.decompress), SPOILT),
     "empty gzip": (SAMPLES, text(""), SPOILT),
