@@ -545,7 +545,7 @@ def between(history: History, base: str, new: str) -> pd.DataFrame:
     change that row itself. Without, it is the ratio of the two points.
     """
     pairs = history.rows[OF_MACHINE].drop_duplicates().assign(base=base, new=new)
-    return _ratios(_placed(history.rows), pairs)
+    return pairs.join(_ratios(_placed(history.rows), pairs)).dropna(subset="ratio")
 
 
 def _placed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -555,31 +555,30 @@ def _placed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """``between`` of pairs of releases of a series, of those that it has; pairs: OF_MACHINE, base and new."""
-    points = rows[[*OF_MACHINE, "release", "place", "sizes"]]
-    points = points.join(np.log(rows[["value", "low", "high", "level"]].astype(float)))
-    old, new = (points.rename(columns={"release": end}) for end in ("base", "new"))
-    both = pairs[[*OF_MACHINE, "base", "new"]].reset_index().merge(old)
-    both = both.merge(new, on=[*OF_MACHINE, "new"], suffixes=("_old", "_new"))
-    found = both[[*OF_MACHINE, "index", "place_old", "place_new"]]
-    found = found.merge(rows.loc[rows["verdict"] != "", [*OF_MACHINE, "place", "q", "ratio_low", "ratio_high"]])
-    ends = found[["place_old", "place_new"]]
-    found = found[found["place"].gt(ends.min(axis=1)) & found["place"].le(ends.max(axis=1))]
+    """``between`` of pairs of releases of a series, NaN where it lacks one, indexed as ``pairs`` (OF_MACHINE, base and
+    new) and with the number of reported ``changes`` between them."""
+    logs = np.log(rows[["value", "low", "high", "level"]].astype(float))
+    points = rows[[*OF_MACHINE, "release", "place", "sizes"]].join(logs).set_index([*OF_MACHINE, "release"])
+    named = (pd.MultiIndex.from_frame(pairs[[*OF_MACHINE, end]]) for end in ("base", "new"))
+    old, new = (points.reindex(each).set_axis(pairs.index) for each in named)
+    places = pd.concat([old["place"], new["place"]], axis=1)
+    found = pairs[OF_MACHINE].assign(first=places.min(axis=1), last=places.max(axis=1)).reset_index(names="pair")
+    found = found.merge(rows[rows["verdict"] != ""], on=OF_MACHINE)
+    found = found[found["place"].gt(found["first"]) & found["place"].le(found["last"])]
     low, high = (np.log(found[name].astype(float)) for name in ("ratio_low", "ratio_high"))
-    found = found.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1).groupby("index")
-    changes = found.agg({"changes": "sum", "q": "max", "square": "sum", "low": "sum", "high": "sum"})
-    both = both.join(changes, on="index")
-    changed, single = both["changes"].notna(), both["changes"] == 1
-    effect = (both["value_new"] - both["value_old"]).mask(changed, both["level_new"] - both["level_old"])
-    half = np.hypot(both["high_old"] - both["low_old"], both["high_new"] - both["low_new"]) / 2
-    half = half.mask(changed, np.sqrt(both["square"]))
-    forth = single & (both["place_old"] < both["place_new"])
-    low = (effect - half).mask(single, -both["high"]).mask(forth, both["low"])
-    high = (effect + half).mask(single, -both["low"]).mask(forth, both["high"])
-    verdict = np.where(changed & (low > 0) | changed & (high < 0), of_change(low, both["what"] == INSTRUCTIONS), "")
+    found = found.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1).groupby("pair")
+    found = found.agg({"changes": "sum", "q": "max", "square": "sum", "low": "sum", "high": "sum"})
+    found = found.reindex(pairs.index)
+    changed, single = found["changes"].notna(), found["changes"] == 1
+    effect = (new["value"] - old["value"]).mask(changed, new["level"] - old["level"])
+    half = np.hypot(old["high"] - old["low"], new["high"] - new["low"]) / 2
+    half = half.mask(changed, np.sqrt(found["square"]))
+    forth = single & (old["place"] < new["place"])
+    low = (effect - half).mask(single, -found["high"]).mask(forth, found["low"])
+    high = (effect + half).mask(single, -found["low"]).mask(forth, found["high"])
+    verdict = np.where(changed & ((low > 0) | (high < 0)), of_change(low, pairs["what"] == INSTRUCTIONS), "")
     ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
-    known = both[["index", "changes", "q"]].assign(sizes=both["sizes_old"], **ratios, verdict=verdict)
-    return pairs.merge(known, left_index=True, right_on="index").drop(columns="index").reset_index(drop=True)
+    return found[["changes", "q"]].assign(sizes=old["sizes"], **ratios, verdict=verdict)
 
 
 # --- by release, over machines ---------------------------------------------------------------------------------------
@@ -635,10 +634,8 @@ def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
     old = pairs[pairs["place"] <= pairs["place_before"]].drop_duplicates(same, keep="last")
     new = pairs[pairs["place"] >= pairs["place_first"]].drop_duplicates(same, keep="first")
     around = old.merge(new, on=same, suffixes=("", "_new")).rename(columns={"release": "base", "release_new": "new"})
-    there = _ratios(rows, around[[*same, "base", "new"]])
-    swapped = {"machine": "machine_first", "machine_first": "machine"}
-    here = _ratios(rows, around[[*same, "base", "new"]].rename(columns=swapped)).rename(columns=swapped)
-    here = there[["change", "machine"]].merge(here, how="left")
+    around = around[[*same, "base", "new"]]
+    there, here = around.join(_ratios(rows, around)), _ratios(rows, around.assign(machine=around["machine_first"]))
     said = _said(np.log(here["ratio"]), *np.log(there[["ratio", "low", "high"]]).to_numpy().T)
     there = there.rename(columns={"low": "ratio_low", "high": "ratio_high", "base": "since", "new": "until"})
     there["said"] = np.where(here["changes"] == 1, said, NOT_KNOWN)
