@@ -224,7 +224,7 @@ def compare(
     base: Results,
     new: Results,
     settings: Settings = DEFAULT,
-    fresh: tuple[Results, Results] | None = None,
+    fresh: Sequence[Results] = (),
     sessions: Mapping[str, float] | None = None,
     history: tuple[History, str, str] | None = None,
 ) -> Comparison:
@@ -250,12 +250,12 @@ def compare(
     logs, paired, slower = _logs(base, new, table.index)
     noise = np.array(noise_of_cells(table, contracts), dtype=str)
     controls = np.array([contracts[name].control for name in table["benchmark"]], dtype=bool)
-    interleaved = is_interleaved(*sides)
+    interleaved = bool(collection_of(base, new))
     session = not interleaved and (sessions or True)
     decided = _decide(logs, paired, noise, is_open, is_open, settings, session, controls).set_axis(table.index)
     check = _check(history[0]) if history else self_check(logs[0], noise, paired, is_open, settings)
     _withhold_busy(decided, table["base_quiet"], table["new_quiet"])
-    if fresh is not None and decided["close"].any():
+    if fresh and decided["close"].any():
         decided = _decide_fresh(decided, noise, is_open, fresh, settings)
     table = _with(table, decided.assign(noise=noise))
     counted = _with(counted, _judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
@@ -289,11 +289,12 @@ def _with(table: pd.DataFrame, figures: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=["verdict", "reason", *from_these]).join(figures.assign(**said))
 
 
-def is_interleaved(base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether process k of one side ran next to process k of the other, by what both run records say."""
-    before, after = base["interleaved"] or {}, new["interleaved"] or {}
-    same = bool(before.get("id")) and (before.get("id"), before.get("stage")) == (after.get("id"), after.get("stage"))
-    return same and before.get("side") != after.get("side")
+def collection_of(base: Results, new: Results) -> str:
+    """The collection in which process k of one side ran next to process k of the other, by what both run records say;
+    "" where there is none."""
+    first, second = base.last.interleaved, new.last.interleaved
+    same = all(first.get(name) == second.get(name) for name in ("id", "stage"))
+    return str(first.get("id", "")) if same and first.get("side") != second.get("side") else ""
 
 
 def _logs(base: Results, new: Results, names: pd.Index) -> tuple[Logs, Bools, float]:
@@ -326,7 +327,7 @@ def _logs(base: Results, new: Results, names: pd.Index) -> tuple[Logs, Bools, fl
         slower = float(np.median(out[1]) - np.median(out[0])) if all(map(len, out)) else 0.0
     in_base, in_new = (np.isfinite(each) for each in (first, second))
     both = in_base & in_new
-    paired = ((both.sum(axis=1) >= MIN_PROCESSES) | (in_base == in_new).all(axis=1)) & is_interleaved(*sides)
+    paired = ((both.sum(axis=1) >= MIN_PROCESSES) | (in_base == in_new).all(axis=1)) & bool(collection_of(base, new))
     alone = paired[:, None] & ~both
     return (np.where(alone, np.nan, first), np.where(alone, np.nan, second)), paired, slower
 
@@ -387,14 +388,14 @@ def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> No
 
 
 def _decide_fresh(
-    decided: pd.DataFrame, noise: Any, is_open: Bools, fresh: tuple[Results, Results], settings: Settings
+    decided: pd.DataFrame, noise: Any, is_open: Bools, fresh: Sequence[Results], settings: Settings
 ) -> pd.DataFrame:
     """The same, of close cells by fresh processes alone.
 
     Selecting cells by their first figures and judging them by the same figures would exaggerate the effects. Cells
     that were measured again as witnesses of the noise keep their first verdict.
     """
-    logs, paired, _ = _logs(*fresh, decided.index)
+    logs, paired, _ = _logs(fresh[0], fresh[1], decided.index)
     close = decided["close"].to_numpy(dtype=bool)
     taken = close | (is_open & np.all([np.isfinite(side).any(axis=1) for side in logs], axis=0))
     again = _decide(logs, paired, noise, taken, close, settings).set_axis(decided.index)
@@ -506,11 +507,11 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
     for name, side in ((base, first), (new, second)):
         if side.timed.empty and side.last.failed:
             raise UserError(f"{name} could not be measured: {side.last.failed}")
-    stages = [stage for place in places if (stage := fresh_results(place))]
-    if len(stages) == len(places):
-        base_again, new_again = (load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages)
-        together = _belong_together(first, second, base_again, new_again)
-        return compare(first, second, settings, (base_again, new_again) if together else None)
+    collection, stages = collection_of(first, second), [stage for place in places if (stage := fresh_results(place))]
+    if collection and len(stages) == len(places):
+        again = [load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages]
+        if collection_of(*again) == collection:
+            return compare(first, second, settings, again)
     histories: Mapping[str, History] = {}
     if files[0].absolute().parent == files[1].absolute().parent:
         with contextlib.suppress(UserError):  # a broken file of another release is no obstacle; report.py names it
@@ -521,16 +522,9 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
         older, newer = (versions.get(file_of(file), "") for file in files)
         variances = {noise: 2 * sd**2 for noise, sd in history.session_sd.items()}
         if older and newer and older != newer:
-            return compare(first, second, settings, None, variances, (history, older, newer))
+            return compare(first, second, settings, (), variances, (history, older, newer))
         learnt = learnt or (variances if len(history.replicates) else {})
-    return compare(first, second, settings, None, learnt)
-
-
-def _belong_together(base: Results, new: Results, fresh_base: Results, fresh_new: Results) -> bool:
-    """Whether the last two are the second stage of the interleaved collection that the first two began."""
-    parts = [describe(side)["interleaved"] or {} for side in (base, fresh_base, new, fresh_new)]
-    first, first_again, second, second_again = ((part.get("id"), part.get("side")) for part in parts)
-    return bool(first[0] and second[0]) and (first, second) == (first_again, second_again)
+    return compare(first, second, settings, (), learnt)
 
 
 def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
