@@ -65,8 +65,11 @@ SORTS = (SAME, DIFFERS, NOT_KNOWN)
 
 def link(histories: Sequence[History]) -> str:
     """What another page calls this one."""
-    spans = [f"{history.releases[0].name} to {history.releases[-1].version}" for history in histories]
-    return f"What releases changed: {show.join(spans)}"
+    return f"What releases changed: {show.join(list(map(_span, histories)))}"
+
+
+def _span(history: History) -> str:
+    return f"{history.releases[0].name} to {history.releases[-1].version}"
 
 
 def page_of(results: Results, histories: Sequence[History]) -> Page:
@@ -75,17 +78,16 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     files = {file for history in histories for release in history.releases for file in release.files}
     records = sorted(chain(*map(results.sessions_of, files)), key=lambda record: record.started)
     commands = [record.command for record in records if record.command] or ["python scripts/track.py"]
-    sections = [section for history in histories for section in _sections(results, history)]
     changed = results.changed(pd.concat([history.rows for history in histories]))
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
         facts=_prose("facts", histories=histories, records=records),
         warnings=_prose("warnings", histories=histories, records=records, changed=changed),
-        boxes=tuple(_box(history) for history in histories),
-        heats=tuple(heat for history in histories for heat in heats_of(history)),
+        boxes=tuple(map(_box, histories)),
+        heats=tuple(chain(*map(heats_of, histories))),
         legend=_prose("legend"),
-        sections=[*sections, *_figures(histories), _method(histories, records)],
+        sections=[*_sections(results, histories), *_figures(histories), _method(histories, records)],
         links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
         command=max(dict.fromkeys(commands), key=commands.count),
         **sheet(results, histories),
@@ -146,31 +148,29 @@ def summary(row: Any) -> str:
 
 def _box(history: History) -> Box:
     """What each release came to, the newest first."""
-    first, last = history.releases[0], history.releases[-1]
-    changes = history.changes[history.changes["evidence"] != LAYOUT]
-    largest = changes[changes["what"] == TIME].groupby("release").head(1).set_index("release")
     rows = []
-    for row in headlines(history).to_dict("records"):
-        most = summary(largest.loc[row["release"]]) if row["release"] in largest.index else ""
-        rows.append((row["tag"], (f"{history.package} {row['release']} ({row['date']})", headline(row), most)))
+    for news in news_in(history):
+        most = news.lines[0] if (news.routes["what"] == TIME).any() else ""
+        rows.append((news.release.tag, (f"{news.release.name} ({news.release.date})", headline(news.row), most)))
     columns = ("release", "routes that changed, once each", "largest change of time")
-    return Box(f"{first.name} to {last.version}, {history.held}", columns=columns, rows=tuple(rows))
+    return Box(f"{_span(history)}, {history.held}", columns=columns, rows=tuple(rows))
 
 
 # --- a section per release -------------------------------------------------------------------------------------------
 
 
-def _sections(results: Results, history: History) -> Iterator[Section]:
-    appeared, meant = (find(results, history.releases) for find in (findings.appearances, findings.redefined))
-    for release, row in zip(history.releases[::-1], headlines(history).to_dict("records")):
-        behaviour = _prose("behaviour", at=release, appeared=appeared, meant=meant)
-        own = history.changes[history.changes["release"] == release.version]
-        intro = (f"{capital(headline(row))}.", *behaviour)
-        yield Section(release.tag, f"{release.name}, {release.date}", intro, tables=(_changes(history, own, release),))
+def _sections(results: Results, histories: Sequence[History]) -> Iterator[Section]:
+    for history in histories:
+        appeared, meant = (find(results, history.releases) for find in (findings.appearances, findings.redefined))
+        for news in news_in(history):
+            behaviour = _prose("behaviour", at=news.release, appeared=appeared, meant=meant)
+            intro, about = (f"{capital(headline(news.row))}.", *behaviour), f"{news.release.name}, {news.release.date}"
+            yield Section(news.release.tag, about, intro, tables=(_changes(history, news.release),))
 
 
-def _changes(history: History, own: pd.DataFrame, release: Any) -> Table:
+def _changes(history: History, release: Any) -> Table:
     """Slower routes, then faster ones, then those of which instructions alone changed: a row per route."""
+    own = history.changes[history.changes["release"] == release.version]
     layout = own["evidence"] == LAYOUT
     times_first = own[~layout].sort_values("what", key=lambda what: what != TIME, kind="stable")
     routes: dict[str, list[pd.DataFrame]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
@@ -294,8 +294,7 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: M
                     first = route.iloc[0]
                     label = show.short(", ".join(filter(None, (first["route"], grad_of(first)))), LETTERS)
                     ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
-        span = f"{history.releases[0].name} to {history.releases[-1].version}"
-        description = f"{len(routes)} route{'s' * (len(routes) > 1)}, {span}."
+        description = f"{len(routes)} route{'s' * (len(routes) > 1)}, {_span(history)}."
         caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
         return finish(figure, name, description, (), caption)
 
