@@ -85,9 +85,8 @@ def test_several_result_files_must_be_told_apart(pair, called):
         ("{base}", "{new}", "--machine", "unknown"),
         ("{base}", "{new}", "--machine", "/etc"),
         ("{base}", "{new}", "--figure", "{base}.png"),
-        ("--run", "installed", "installed", "--figure", "{base}/no/such/directory.svg"),
         ("{base}", "{new}", "--equivalence", "1%"),
-        ("{base}", "{new}", "--figure", "{base}/no/such/directory.svg"),
+        ("--run", "installed", "installed", "--figure", "{base}/no/such/directory.svg"),  # before anything is measured
         ("--run", "nowhere", "installed"),
         ("--run", "installed", "installed", "--profile", "nonesuch"),
     ],

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as xml
 from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
+import conftest
 import noise
 import numpy as np
 import pandas as pd
@@ -39,6 +40,7 @@ pytestmark = pytest.mark.slow  # most build a history and its page
 
 KIB = 1024
 ROUTES = [f"route{number}(a)" for number in range(12)]
+COPIES = [contract(route, "copy") for route in ROUTES]
 SERIES = ledger.series("torch")[:12]
 VERSIONS = [toolchain.version for toolchain in SERIES]
 HOUR = 3600
@@ -61,29 +63,31 @@ def record_of(toolchain, benches, at, **changes):
     return resultfiles.record(benches, toolchain=made, **changes)
 
 
-def write(root, logs, toolchains=SERIES, routes=ROUTES, again=None, extra=None, skipped=(), name="box", at=(), **about):
-    """Results of ``toolchains``: logs is (releases, cells, processes), NaN where there is none.
+def write(
+    root, logs, toolchains=SERIES, promises=COPIES, sizes=(4096,), without=SKIPPED, again=None, extra=None, at=(), **how
+):
+    """Results of ``toolchains``: logs is (releases, routes and sizes, processes), NaN where there is none.
 
-    again    (cells, processes) of the first toolchain's second session, an hour after the last
-    extra    a function of the release's place that gives more benchmarks
-    skipped  (place, route): cells that a release has not
-    at       how much longer everything took, its speed probes, too, by place
+    promises  contracts of the routes; without any nothing is timed
+    without   what stands for a cell that has no process
+    again     (routes and sizes, processes) of the first toolchain's second session, an hour after the last
+    extra     a function of the release's place that gives more benchmarks
+    at        how much longer everything took, its speed probes, too, by place; without it there are no probes
+    how       what run records say otherwise (record), and what resultfiles.write takes
     """
-    contracts, slow = [contract(route, "copy") for route in routes], about.pop("slow", ())
+    cells, about = list(itertools.product([each["expression"] for each in promises], sizes)), how.pop("record", {})
     for place, toolchain in enumerate(toolchains):
-        twice = again is not None and place == 0
-        taken = np.hstack([logs[place], again]) if twice else logs[place]
-        values = {(route, 4 * KIB): list(np.exp(own[np.isfinite(own)])) for route, own in zip(routes, taken)}
-        values |= {(route, 4 * KIB): SKIPPED for where, route in skipped if where == place}
-        benches = [conversion(values, contracts), memcpy({4 * KIB: [1e-7] * (8 if twice else 4)})]
-        benches += list(extra(place)) if extra else []
+        taken, starts = logs[place], [600 * place]
+        if again is not None and place == 0:
+            taken, starts = np.hstack([taken, again]), [0, 600 * len(toolchains) + HOUR]
+        values = {cell: list(np.exp(own[np.isfinite(own)])) or without for cell, own in zip(cells, taken)}
+        benches = [conversion(values, promises), memcpy({4 * KIB: [1e-7] * 4 * len(starts)})] if promises else []
+        benches += extra(place) if extra else []
         if at:
-            about |= {"baselines": {"processor": 25_000 * at[place]}}
-        records = [record_of(toolchain, benches, 600 * place, **about)]
-        if twice:
-            records.append(record_of(toolchain, benches, 600 * len(toolchains) + HOUR, drift={"cells": 1}, **about))
-        clock = at and (lambda _, by=at[place]: by)
-        resultfiles.write(root, benches, name, records, toolchain.commit, slow, clock)
+            how["clock"] = lambda _, by=at[place]: by
+            about = about | {"baselines": {"processor": 25_000 * at[place]}}
+        records = [record_of(toolchain, benches, start, **about) for start in starts]
+        resultfiles.write(root, benches, records=records, commit=toolchain.commit, **how)
     return root
 
 
@@ -128,9 +132,9 @@ def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
 @pytest.mark.parametrize("factor, count", [(1.1, 200), (1.0, 400)])
 def test_intervals_hold_the_planted_change_and_noise_is_no_news(tmp_path, factor, count):
     """Many series, with the heavy tails of a small virtual machine."""
-    routes = [f"route{number}(a)" for number in range(count)]
+    promises = [contract(f"route{number}(a)", "copy") for number in range(count)]
     logs = planted_in(5, [(slice(None), 6, factor)], cells=count)
-    rows = history_in(write(tmp_path, logs, routes=routes)).changes
+    rows = history_in(write(tmp_path, logs, promises=promises)).changes
     if factor == 1:
         assert len(rows) <= 2
         return
@@ -165,26 +169,14 @@ def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
 
 
 SIZES = (4 * KIB, 1024 * KIB, 16 * 1024 * KIB)
+STEADY = [1.0] * len(SERIES)
 
 
-def sharing(root, logs, lacking=(), slow=(), extra=None):
-    """A history of routes that share memory; logs: (releases, routes and sizes, processes).
-
-    lacking  cells without figures in the first three releases, and what stands for them
-    slow     processes during which the machine ran at half its speed in these
-    extra    see ``write``
-    """
-    routes = ROUTES[: logs.shape[1] // len(SIZES)]
-    for place, toolchain in enumerate(SERIES):
-        cells = itertools.product(routes, SIZES)
-        values = {cell: list(np.exp(own + 0.1 * (k % 3))) for k, (cell, own) in enumerate(zip(cells, logs[place]))}
-        values |= lacking if place < 3 else ()
-        benches = [conversion(values, [contract(route, "alias") for route in routes])]
-        benches += extra(place) if extra else []
-        records = [record_of(toolchain, benches, 600 * place)]
-        busy = {"slow": slow if place < 3 else (), "clock": slow and resultfiles.steady}
-        resultfiles.write(root, benches, records=records, commit=toolchain.commit, **busy)
-    return history_in(root)
+def sharing(root, logs, **how):
+    """Results of routes that share memory, whose sizes take different times; see ``write``."""
+    apart = 0.1 * (np.arange(logs.shape[1]) % len(SIZES))
+    promises = [contract(route, "alias") for route in ROUTES[: logs.shape[1] // len(SIZES)]]
+    return write(root, logs + apart[:, None], promises=promises, sizes=SIZES, **how)
 
 
 def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
@@ -192,9 +184,9 @@ def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
     logs[6:, 3:] += 0.06
     # one size is quiet in the first half of the rounds alone, the others in the second half: four rounds
     slow = {((ROUTES[0], "float32", size), k) for k in range(4) for size in (SIZES[1:] if k < 2 else SIZES[:1])}
-    made = sharing(tmp_path, logs, slow=slow)
-    assert made.rows["series"].nunique() == 2 and set(made.rows["processes"]) == {4}
-    assert set(made.rows["sizes"]) == {SIZES}
+    made = history_in(sharing(tmp_path, logs, slow=slow, at=STEADY))
+    rows = made.rows[~made.rows["control"]]
+    assert rows["series"].nunique() == 2 and set(rows["processes"]) == {4} and set(rows["sizes"]) == {SIZES}
     (change,) = made.changes[["release", "verdict", "ratio"]].values.tolist()
     assert change == [VERSIONS[6], SLOWER, pytest.approx(math.exp(0.06), rel=0.01)]
 
@@ -202,8 +194,8 @@ def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
 def test_sizes_of_a_round_are_one_witness(tmp_path):
     """A round's processes share where libraries lie: all sizes of a call are slower by the same, 5 % (SD)."""
     state = np.random.default_rng(0).normal(0, 0.05, (len(SERIES), 12, 1, 4))
-    made = sharing(tmp_path, logs_of(28, len(SERIES), 36) + state.repeat(3, axis=2).reshape(len(SERIES), 36, 4))
-    assert made.changes.empty
+    logs = logs_of(28, len(SERIES), 36) + state.repeat(3, axis=2).reshape(len(SERIES), 36, 4)
+    assert history_in(sharing(tmp_path, logs)).changes.empty
 
 
 def test_a_toolchain_measured_twice_shows_what_sessions_differ_by(tmp_path):
@@ -253,8 +245,8 @@ def test_a_result_without_quiet_samples_is_no_point(tmp_path):
     """One release's cell at twice the time, and the machine at half its speed meanwhile: a gap, and not a dip."""
     logs = planted_in(18, [(7, 6, 2.0), (7, 7, 0.5)])
     busy = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}
-    root = write(tmp_path, logs, at=[1.0] * len(SERIES))
-    write(root, logs[6:7], SERIES[6:7], at=[1.0], slow=busy)
+    root = write(tmp_path, logs, at=STEADY)
+    write(root, logs[6:7], SERIES[6:7], at=STEADY, slow=busy)
     made = history_in(root)
     assert made.changes.empty
     assert VERSIONS[6] not in set(made.rows.loc[made.rows["route"] == ROUTES[7], "release"])
@@ -439,9 +431,10 @@ def test_between_two_releases(tmp_path):
 @pytest.mark.parametrize("lacking", [None, SKIPPED])
 def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_others(tmp_path, lacking):
     logs = planted_in(10, [(slice(len(SIZES)), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
-    sharing(tmp_path, logs, {(ROUTES[0], SIZES[0]): lacking})
+    logs[:3, 0] = np.nan
+    sharing(tmp_path, logs, without=lacking)
     names = [next((tmp_path / "box").glob(f"{SERIES[place].commit[:8]}-*.json")) for place in (1, 8)]
-    found = comparison.compare_named(*map(str, names), tmp_path, None, Settings())
+    found = comparison.compare_named(*map(str, names), tmp_path, None, Settings(only="route"))
     first = found.cells.loc[found.cells["route"] == ROUTES[0], "verdict"].tolist()
     assert first == [FAILED if lacking is None else NEW, SLOWER] and found.exit_code == 1
     assert found.counts[NO_CHANGE] == len(ROUTES) - 1 == len(found.cells) - 2, "their sizes are one row"
@@ -459,8 +452,9 @@ def test_few_processes_are_enough_where_a_history_decides(tmp_path):
 def test_a_row_of_several_sizes_shows_a_quiet_one_and_speaks_for_all_counts(tmp_path):
     slow = {((ROUTES[0], "float32", SIZES[0]), k) for k in range(4)}
     logs = planted_in(10, [(slice(None), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
-    sharing(tmp_path, logs, slow=slow, extra=counting(lambda *_: 1))
-    found = comparison.compare_named(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings())
+    sharing(tmp_path, logs, extra=counting(lambda *_: 1), at=STEADY)
+    sharing(tmp_path, logs[:3], toolchains=SERIES[:3], extra=counting(lambda *_: 1), at=STEADY, slow=slow)
+    found = comparison.compare_named(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings(only="route"))
     assert len(found.cells) == len(ROUTES) and set(found.cells["base_processes"]) == {4}
     assert list(found.cells["nbytes"]) == [SIZES[1], *[SIZES[0]] * (len(ROUTES) - 1)]
     assert set(found.counted["time"]) == {SLOWER} and found.counted["contradicts"].all()
@@ -483,10 +477,10 @@ TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # over both it is slower, which says noth
     ],
 )
 def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places, noisy, said):
-    one = history_in(write(tmp_path / "one", planted_in(27, planted), name="one"), "one")
+    one = history_in(write(tmp_path / "one", planted_in(27, planted), machine="one"), "one")
     logs = planted_in(28, there)
     logs += np.random.default_rng(31).normal(0, noisy, logs.shape)
-    root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places], name="two")
+    root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places], machine="two")
     table = history.over_machines({"one": [one], "two": [history_in(root, "two")]})
     own = table[table["route"] == ROUTES[planted[0][0]]]
     assert set(own["release"]) == {VERSIONS[place] for _, place, _ in planted}
@@ -506,7 +500,8 @@ def on_nodes(root, node_sd, *planted, parts=()):
         name = f"node-{'abcd'[node]}"
         logs = planted_in(41 + node, changes) + rng.normal(0, node_sd)
         own = parts[node] if parts else slice(None)
-        write(root / "box", logs[own], SERIES[own], name=name, fleet={"id": "1", "engine": "slurm", "node": name})
+        fleet = {"id": "1", "engine": "slurm", "node": name}
+        write(root / "box", logs[own], SERIES[own], machine=name, record={"fleet": fleet})
     (root / "box" / "benchmarks.json").rename(root / "benchmarks.json")
     for path in root.glob("box/*/*.json"):
         path.write_text(path.read_text().replace(f'"{path.parent.name}"', '"box"'))
@@ -548,17 +543,17 @@ def meanings(place):
 def results(tmp_path_factory):
     """Results to be read: a step, a second session, routes that come, go or change, and a release that failed."""
     root = tmp_path_factory.mktemp("history") / "results"
-    skipped = [(0, ROUTES[1]), *((place, ROUTES[3]) for place in range(9, len(SERIES)))]
+    logs, again = planted_in(50, [(2, 5, 1.4)]), logs_of(51, 1)[0]
+    logs[0, 1] = logs[9:, 3] = again[1] = np.nan
     failed = ledger.tagged()["torch-2.15.0"]
-    benches = [conversion({(ROUTES[0], 4 * KIB): None}, [contract(route, "copy") for route in ROUTES])]
+    benches = [conversion({(ROUTES[0], 4 * KIB): None}, COPIES)]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
     resultfiles.write(root, benches, records=[record], commit=failed.commit)
-    return write(root, planted_in(50, [(2, 5, 1.4)]), again=logs_of(51, 1)[0], extra=meanings, skipped=skipped)
+    return write(root, logs, again=again, extra=meanings)
 
 
 def build(results, output):
-    assert report.main(["--results", str(results), "--output", str(output)]) == 0
-    return output / "history" / "box"
+    return conftest.build(results, output).with_name("history") / "box"
 
 
 @pytest.fixture(scope="module")
@@ -602,11 +597,8 @@ def test_csv_holds_every_point(built):
 
 
 def test_a_history_of_counts_alone_has_a_page(tmp_path):
-    for place, toolchain in enumerate(SERIES):
-        benches = list(counting(lambda k, at: 1.1 if k == 2 and at >= 5 else 1)(place))
-        records = [record_of(toolchain, benches, 600 * place)]
-        resultfiles.write(tmp_path / "results", benches, records=records, commit=toolchain.commit)
-    built = build(tmp_path / "results", tmp_path / "out")
+    counts = counting(lambda k, place: 1.1 if k == 2 and place >= 5 else 1)
+    built = build(write(tmp_path / "results", logs_of(1, len(SERIES)), promises=(), extra=counts), tmp_path / "out")
     rows = pd.read_csv(built / "results.csv", dtype=str).dropna(subset=["verdict"])
     assert set(zip(rows["release"], rows["route"], rows["what"], rows["verdict"])) == {
         (VERSIONS[5], ROUTES[2], INSTRUCTIONS, MORE)
@@ -619,7 +611,7 @@ def test_a_history_of_counts_alone_has_a_page(tmp_path):
 
 def history_of(tmp_path, name, seed, *planted):
     """What is built of a machine of this name, in whose history changes are planted."""
-    root = write(tmp_path / f"results-{name}", planted_in(seed, planted), name=name)
+    root = write(tmp_path / f"results-{name}", planted_in(seed, planted), machine=name)
     return pages_of.build(root, name, tmp_path / name)
 
 
@@ -642,12 +634,7 @@ def test_the_page_over_machines(tmp_path, snapshot):
     before = (output / "index.html").read_bytes()
     over(tmp_path, one, other)
     assert (output / "index.html").read_bytes() == before
-
-
-def test_one_machine_has_nothing_beside_it(tmp_path):
-    one = history_of(tmp_path, "one", 1)
-    over(tmp_path, one, history_of(tmp_path, "other", 2))
-    output = over(tmp_path, one)
+    over(tmp_path, one)
     assert [path.name for path in output.iterdir()] == ["README.md"], "what compared the two is gone"
     assert "- [one](one/README.md)" in (output / "README.md").read_text(encoding="utf-8")
 
@@ -712,16 +699,12 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
     assert again.findtext(f"{ATOM}id") == entry.findtext(f"{ATOM}id"), "an id stays, whatever else comes"
 
 
-def test_without_a_history_there_is_no_feed(tmp_path):
-    (tmp_path / FEED).write_text("of what is gone")
-    write_feed(tmp_path, [])
-    assert not (tmp_path / FEED).exists()
-
-
 def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
-    """Its page links there."""
+    """Its page links there. Where the history is gone, its feed goes, too."""
     write_feed(tmp_path, [history_in(write(tmp_path / "results", logs_of(3, 2), SERIES[:2]))])
     assert check((tmp_path / FEED).read_text(encoding="utf-8")) == []
+    write_feed(tmp_path, [])
+    assert not (tmp_path / FEED).exists()
 
 
 # --- what is committed -----------------------------------------------------------------------------------------------

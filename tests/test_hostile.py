@@ -207,10 +207,11 @@ def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsy
 def history(root, word, machine):
     logs = test_history.logs_of(1, 6)
     logs[3:, 2] += 1
-    routes = [f"f{number}(a, {word})" for number in range(11)] + ["g(a)"]
+    logs[0, 11] = float("nan")
+    promises = [contract(route, "copy") for route in (*(f"f{number}(a, {word})" for number in range(11)), "g(a)")]
     conditions = resultfiles.record([])["conditions"] | {"cpu": word}
-    about = {"name": machine, "command": f"python scripts/track.py {word}", "conditions": conditions}
-    return test_history.write(root, logs, test_history.SERIES[:6], routes, skipped=[(0, "g(a)")], **about)
+    about = {"command": f"python scripts/track.py {word}", "conditions": conditions}
+    return test_history.write(root, logs, test_history.SERIES[:6], promises, machine=machine, record=about)
 
 
 @pytest.fixture(scope="module")
