@@ -35,8 +35,8 @@ def write(root, times, **how):
     return str(resultfiles.write(Path(root), benches, **how))
 
 
-def together(side, stage=1, rounds=4):
-    return {"rounds": rounds, "interleaved": {"id": "1", "stage": stage, "side": side}}
+def together(side, stage=1, rounds=4, collection="1"):
+    return {"rounds": rounds, "interleaved": {"id": collection, "stage": stage, "side": side}}
 
 
 def compared(base, new, **how):

@@ -116,14 +116,14 @@ def test_the_workflow_gates_with_what_there_is():
 # --- fresh processes -------------------------------------------------------------------------------------------------
 
 
-def in_stages(root, first, again, some=None):
+def in_stages(root, first, again, some=None, collections=("1", "1")):
     """What is said of BASE and NEW and of fresh processes of some cells. first, again: by how much NEW's are slower."""
     sides = [root / side / "reports" / "results" for side in ("base", "new", "base-fresh", "new-fresh")]
     for place, (directory, change) in enumerate(zip(sides, ({}, first, {}, again))):
         stage, rounds = (2, 8) if place > 1 else (1, 4)
         taken = cells(place, change, processes=rounds)
         taken = {cell: own for cell, own in taken.items() if stage == 1 or some is None or cell in some}
-        write(directory, taken, record=together(("base", "new")[place % 2], stage, rounds))
+        write(directory, taken, record=together(("base", "new")[place % 2], stage, rounds, collections[place % 2]))
     return compare_named(*map(str, sides[:2]), RESULTS, None, Settings()), compared(*sides[:2])
 
 
@@ -142,6 +142,13 @@ def test_witnesses_keep_their_first_verdict(tmp_path):
     """Only what was close is judged again, though everything was measured again."""
     found, first = in_stages(tmp_path, {}, {(route, nbytes): 1.5 for route in ROUTES for nbytes in SIZES})
     assert set(found.cells[found.cells["verdict"] == SLOWER]["cell"]) == set(first.cells[first.cells["close"]]["cell"])
+
+
+def test_fresh_processes_of_another_collection_decide_nothing(tmp_path):
+    """BASE of one and NEW of another: they did not run in turns."""
+    close = {(ROUTES[0], 8): 1.3}
+    found, first = in_stages(tmp_path, close, close, collections=("1", "2"))
+    assert first.cells["close"].any() and not found.cells["fresh"].any()
 
 
 # --- real results ----------------------------------------------------------------------------------------------------
