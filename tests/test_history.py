@@ -123,7 +123,7 @@ def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
         (ROUTES[route], VERSIONS[place]): (SLOWER if factor > 1 else FASTER, pytest.approx(factor, rel=0.02))
         for route, place, factor in planted
     }
-    rows = history.headlines(made).set_index("release")
+    rows = history.headlines(made)
     assert rows[[SLOWER, FASTER]].sum().sum() == len(planted)
     if len(planted) == len(ROUTES):
         assert headline(rows.to_dict("index")[VERSIONS[6]]) == "12 routes slower (median 1.03×)"
@@ -393,7 +393,7 @@ def test_code_layout_is_in_no_headline(tmp_path):
     logs = planted_in(22, [(2, 5, 1.2)]) + layout
     made = history_in(write(tmp_path, logs, extra=counting(lambda k, place: 1.2 if k == 2 and place >= 5 else 1)))
     assert (made.changes["evidence"] == LAYOUT).sum() > 3, "they are real, and reported as what they are"
-    told = history.headlines(made).set_index("release")[[SLOWER, FASTER]]
+    told = history.headlines(made)[[SLOWER, FASTER]]
     assert told.sum().sum() == 1 and told.loc[VERSIONS[5], SLOWER] == 1
 
 

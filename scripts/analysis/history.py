@@ -591,15 +591,15 @@ def by_route(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
 
 
 def headlines(history: History) -> pd.DataFrame:
-    """One row per release of a history but the oldest, the newest first: release, date, tag, and for each verdict how
-    many routes have it, each once, by its largest change of time or of instructions; for slower and faster without
-    those of LAYOUT, with the median ratio (slower_ratio, faster_ratio)."""
+    """One row per release of a history but the oldest, the newest first, indexed by it: for each verdict how many
+    routes have it, each once, by its largest change of time or of instructions but those of LAYOUT, with the median
+    ratio (slower_ratio, faster_ratio)."""
     routes = by_route(history.changes[history.changes["evidence"] != LAYOUT])
-    table = pd.DataFrame(history.releases[:0:-1]).rename(columns={"version": "release"})[["release", "date", "tag"]]
+    table = pd.DataFrame(index=[release.version for release in history.releases[:0:-1]])
     for verdict in CHANGED:
         own = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
-        table[verdict] = table["release"].map(own.size()).fillna(0).astype(int)
-        table[f"{verdict}_ratio"] = table["release"].map(own.median().astype(float))
+        table[verdict] = own.size().reindex(table.index, fill_value=0)
+        table[f"{verdict}_ratio"] = own.median().astype(float)
     return table
 
 

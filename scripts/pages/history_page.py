@@ -371,10 +371,10 @@ def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
 
 def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     """Everything the page over all histories says. changes: see ``history.over_machines``."""
-    told = changes[changes["evidence"] != LAYOUT].groupby("change")["said"].agg(set)
-    said = told.map(lambda each: next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in each))
-    rows = {change: each.to_dict("records") for change, each in changes.groupby("change")}
-    found = {sort: [rows[change] for change in said.index[said == sort]] for sort in SORTS}
+    found: dict[str, list[Any]] = {sort: [] for sort in SORTS}
+    for _, rows in changes[changes["evidence"] != LAYOUT].groupby("change"):
+        said = next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in set(rows["said"]))
+        found[said].append(rows.to_dict("records"))
     made = {
         sort: _tabled("shared", False, sort=sort, changes=each, machines=machines, most=MOST_SHARED)
         for sort, each in found.items()
