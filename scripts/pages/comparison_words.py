@@ -119,32 +119,25 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
     def styled(style: str, line: str) -> str:
         return f"\x1b[{style}m{line}\x1b[0m" if coloured and style else line
 
-    listing = list(_listing(comparison, everything))
-    width = min(max((len(evidence) for _, evidence, _, _ in listing), default=0), 74)
-    shown = [styled(BOLD, said("title", comparison)), ""]
-    for verdict, evidence, cell, hidden in listing:
-        padding = " " * (max(width - len(evidence), 0) + 2)
-        shown.append(
-            (styled(COLOURS.get(verdict, ""), evidence) + padding + styled(DIM if hidden else "", cell)).rstrip()
-        )
-    shown += [""] if listing else []
-    shown += [styled(BOLD, said("headline", comparison)), *lines("counts", comparison)]
-    shown += [styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in lines("withheld", comparison)]
-    return "\n".join([*shown, *(styled(DIM, line) for line in lines("trust", comparison))]) + "\n"
-
-
-def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, bool]]:
-    """(verdict, its sentence, the cell, whether the row stands for hidden ones): what changed first."""
+    listing: list[tuple[str, str, str]] = []  # how a verdict looks, its sentence, the cell
     for verdict, pairs in _told(comparison, everything):
         shown = pairs if everything else pairs[:AT_MOST]
-        for words, row in shown:
-            yield verdict, words, show.bare(cell_line(row)), False
+        rows = [(words, show.bare(cell_line(row))) for words, row in shown]
         if len(pairs) > len(shown):
-            yield verdict, f"and {len(pairs) - len(shown)} more", "--all shows them", True
+            rows.append((f"and {len(pairs) - len(shown)} more", styled(DIM, "--all shows them")))
+        listing += [(COLOURS.get(verdict, ""), *row) for row in rows]
+    width = min(max((len(evidence) for _, evidence, _ in listing), default=0), 74)
+    lined = [styled(BOLD, said("title", comparison)), ""]
+    for style, evidence, cell in listing:
+        lined.append(f"{styled(style, evidence)}{' ' * (width - len(evidence))}  {cell}".rstrip())
+    lined += [""] if listing else []
+    lined += [styled(BOLD, said("headline", comparison)), *lines("counts", comparison)]
+    lined += [styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in lines("withheld", comparison)]
+    return "\n".join([*lined, *(styled(DIM, line) for line in lines("trust", comparison))]) + "\n"
 
 
 def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
-    """Verdicts of times, then of counts, with their cells: what is said of each, and its row."""
+    """Verdicts of times, then of counts, what changed first, with their cells: what is said of each, and its row."""
     for verdict in verdicts.VERDICTS if everything else FIRST:
         yield verdict, [(said("of_time", comparison, row=row), row) for row in of_verdict(comparison.cells, verdict)]
     for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*CHANGED_COUNTS, verdicts.FAILED):
