@@ -20,10 +20,10 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
@@ -31,9 +31,6 @@ import cli
 from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, put, share
 from measuring.profiles import PROFILES
 from toolchains import selection
-
-if TYPE_CHECKING:
-    from analysis.verdicts import Settings
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -64,14 +61,14 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def measure(chosen: argparse.Namespace, settings: "Settings") -> tuple[str, str]:
-    """Measure both sides in turns; the two checkouts that hold the results."""
-    from analysis.comparison import compare_named, to_measure_again
+def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[str, str]:
+    """Measure both sides in turns; the two checkouts that hold the results. compared: as ``main`` compares them."""
+    from analysis.comparison import to_measure_again
     from measuring import runner
     from toolchains import environments
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
-        comparison = compare_named(str(base), str(new), RESULTS, None, settings)
+        comparison = compared(str(base), str(new), machine=None)
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
@@ -92,12 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from analysis.verdicts import Settings
 
     settings = Settings(**{name: getattr(chosen, name) for name in Settings.__dataclass_fields__})
+    compared = partial(compare_named, results=RESULTS, settings=settings)
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
-            base, new = measure(chosen, settings)
+            base, new = measure(chosen, compared)
         machine = None
-    comparison = compare_named(base, new, RESULTS, machine, settings)
+    comparison = compared(base, new, machine=machine)
 
     from pages import comparison_words
 
