@@ -356,7 +356,7 @@ def check_history(tmp_path, monkeypatch, capsys):
 
 def changed(seed, at=5):
     """Ten calls that a release makes 10 % slower, and sessions that differ as usual."""
-    logs = logs_of(seed, len(SERIES)) + np.random.default_rng(seed).normal(0, 0.005, (len(SERIES), 12, 1))
+    logs = logs_of(seed) + np.random.default_rng(seed).normal(0, 0.005, (len(SERIES), 12, 1))
     logs[at:, :10] += math.log(1.1)
     return logs
 

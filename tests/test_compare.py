@@ -237,7 +237,7 @@ def test_comparisons_that_are_offered(committed, read_once, monkeypatch, capsys)
 def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     """What sessions differ by is learnt from other files; where those cannot be read, it is inferred as before."""
     root, releases = tmp_path / "results", test_history.SERIES[:3]
-    test_history.write(root, test_history.logs_of(1, 3), releases)
+    test_history.write(root, test_history.logs_of(1), releases)
     one, other, broken = (next((root / "box").glob(f"{toolchain.commit[:8]}-*.json")) for toolchain in releases)
     broken.with_suffix(".jsonl").write_text("{")
     compared = compare_named(str(one), str(other), RESULTS, None, Settings())

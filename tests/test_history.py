@@ -15,22 +15,10 @@ import pandas as pd
 import pytest
 import report
 import resultfiles
-from analysis import comparison, history
+from analysis import comparison, history, verdicts
 from analysis.history import AGREES, CONTRADICTS, DIFFERS, LAYOUT, NOT_KNOWN, SAME, UNCHANGED, histories_of
 from analysis.results import load
-from analysis.verdicts import (
-    FAILED,
-    FASTER,
-    FEWER,
-    INSTRUCTIONS,
-    MORE,
-    NEW,
-    NO_CHANGE,
-    SLOWER,
-    TIME,
-    Settings,
-    layout_sd,
-)
+from analysis.verdicts import FAILED, FASTER, FEWER, INSTRUCTIONS, MORE, NEW, NO_CHANGE, SLOWER, TIME, Settings
 from pages import build as pages_of
 from pages.history_page import FEED, headline, write_feed
 from resultfiles import SKIPPED, contract, conversion, every, memcpy
@@ -47,10 +35,14 @@ HOUR = 3600
 COUNT = 6700.0
 
 
-def logs_of(seed, releases, cells=12, **options):
-    """Log seconds of (releases, cells, processes): quiet noise around one microsecond."""
+def logs_of(seed, planted=(), cells=12):
+    """Log seconds of (releases, cells, processes): quiet noise around one microsecond, and cells that take ``factor``
+    times as long from a release on; planted: (cell, place, factor)."""
     rng = np.random.default_rng(seed)
-    return math.log(1e-6) + np.stack([noise.processes(rng, cells, 0.005, 0.005, **options) for _ in range(releases)])
+    logs = math.log(1e-6) + np.stack([noise.processes(rng, cells, 0.005, 0.005) for _ in SERIES])
+    for cell, place, factor in planted:
+        logs[place:, cell] += math.log(factor)
+    return logs
 
 
 def started(seconds):
@@ -95,14 +87,6 @@ def history_in(root, machine="box"):
     return histories_of(load(root, machine))["torch"]
 
 
-def planted_in(seed, planted, **options):
-    """Logs of all releases, in which routes take ``factor`` times as long from a release on: (route, place, factor)."""
-    logs = logs_of(seed, len(SERIES), **options)
-    for route, place, factor in planted:
-        logs[place:, route] += math.log(factor)
-    return logs
-
-
 # --- times -----------------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +101,7 @@ def planted_in(seed, planted, **options):
     ],
 )
 def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
-    made = history_in(write(tmp_path, planted_in(1, planted)))
+    made = history_in(write(tmp_path, logs_of(1, planted)))
     told = {(row.route, row.release): (row.verdict, row.ratio) for row in made.changes.itertuples()}
     assert told == {
         (ROUTES[route], VERSIONS[place]): (SLOWER if factor > 1 else FASTER, pytest.approx(factor, rel=0.02))
@@ -133,7 +117,7 @@ def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
 def test_intervals_hold_the_planted_change_and_noise_is_no_news(tmp_path, factor, count):
     """Many series, with the heavy tails of a small virtual machine."""
     promises = [contract(f"route{number}(a)", "copy") for number in range(count)]
-    logs = planted_in(5, [(slice(None), 6, factor)], cells=count)
+    logs = logs_of(5, [(slice(None), 6, factor)], cells=count)
     rows = history_in(write(tmp_path, logs, promises=promises)).changes
     if factor == 1:
         assert len(rows) <= 2
@@ -145,7 +129,7 @@ def test_intervals_hold_the_planted_change_and_noise_is_no_news(tmp_path, factor
 
 def test_a_thin_session_silences_no_series(tmp_path):
     """One release has two quiet processes, another one: the changes of the others are reported all the same."""
-    logs = planted_in(7, [(2, 5, 1.3)])
+    logs = logs_of(7, [(2, 5, 1.3)])
     logs[8, :, 2:] = np.nan
     logs[3, :, 1:] = np.nan
     made = history_in(write(tmp_path, logs))
@@ -159,7 +143,7 @@ def test_a_thin_session_silences_no_series(tmp_path):
 def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
     """A machine of another speed at each session: as measured the releases differ, and no release did that."""
     clocks = np.exp(np.random.default_rng(8).normal(0, 0.03, len(SERIES)))
-    logs = logs_of(9, len(SERIES)) + np.log(clocks)[:, None, None]
+    logs = logs_of(9) + np.log(clocks)[:, None, None]
     without = history_in(write(tmp_path, logs))
     spread = [
         np.log(made.rows[~made.rows["control"]].groupby("series")["value"].std()).median()
@@ -180,7 +164,7 @@ def sharing(root, logs, **how):
 
 
 def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
-    logs = logs_of(10, len(SERIES), 6)
+    logs = logs_of(10, cells=6)
     logs[6:, 3:] += 0.06
     # one size is quiet in the first half of the rounds alone, the others in the second half: four rounds
     slow = {((ROUTES[0], "float32", size), k) for k in range(4) for size in (SIZES[1:] if k < 2 else SIZES[:1])}
@@ -194,15 +178,15 @@ def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
 def test_sizes_of_a_round_are_one_witness(tmp_path):
     """A round's processes share where libraries lie: all sizes of a call are slower by the same, 5 % (SD)."""
     state = np.random.default_rng(0).normal(0, 0.05, (len(SERIES), 12, 1, 4))
-    logs = logs_of(28, len(SERIES), 36) + state.repeat(3, axis=2).reshape(len(SERIES), 36, 4)
+    logs = logs_of(28, cells=36) + state.repeat(3, axis=2).reshape(len(SERIES), 36, 4)
     assert history_in(sharing(tmp_path, logs)).changes.empty
 
 
 def test_a_toolchain_measured_twice_shows_what_sessions_differ_by(tmp_path):
-    logs = logs_of(11, len(SERIES))
-    quiet = history_in(write(tmp_path / "quiet", logs, again=logs_of(12, 1)[0]))
+    logs = logs_of(11)
+    quiet = history_in(write(tmp_path / "quiet", logs, again=logs_of(12)[0]))
     apart = np.random.default_rng(13).normal(0, 0.2, len(ROUTES))[:, None]
-    loud = history_in(write(tmp_path / "loud", logs, again=logs_of(12, 1)[0] + apart))
+    loud = history_in(write(tmp_path / "loud", logs, again=logs_of(12)[0] + apart))
     assert quiet.session_sd["copy"] == pytest.approx(0.005, rel=0.1) and loud.session_sd["copy"] > 0.02
     (twice,) = quiet.replicates.to_dict("records")
     assert twice["hours"] == pytest.approx((600 * len(SERIES) + HOUR) / HOUR)
@@ -214,14 +198,14 @@ def test_a_toolchain_measured_twice_shows_what_sessions_differ_by(tmp_path):
 def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
     cross = ledger.tagged()["torch-2.13.0"]
     same = ledger.tagged()[f"numpy-{cross.numpy}"]
-    root = write(tmp_path, logs_of(14, 2), [ledger.history("torch")[0], cross])
-    write(root, logs_of(15, 2), [same, ledger.history("numpy")[-1]])
+    root = write(tmp_path, logs_of(14), [ledger.history("torch")[0], cross])
+    write(root, logs_of(15), [same, ledger.history("numpy")[-1]])
     made = histories_of(load(root, "box"))
     assert list(made) == ["torch", "numpy"] and all(len(history.replicates) == 1 for history in made.values())
 
 
 def test_a_machine_that_was_never_quiet_has_no_history(tmp_path):
-    loaded = load(write(tmp_path, logs_of(16, len(SERIES))), "box")
+    loaded = load(write(tmp_path, logs_of(16)), "box")
     for table in (loaded.cells, loaded.processes):
         table["quiet"] = False
     assert histories_of(loaded) == {}
@@ -231,19 +215,19 @@ def test_controls_are_never_among_the_changes(tmp_path):
     def slower(place):
         yield memcpy({8 * KIB: [1e-7 * (1.5 if place >= 6 else 1.0)] * 4})
 
-    made = history_in(write(tmp_path, logs_of(16, len(SERIES)), extra=slower))
+    made = history_in(write(tmp_path, logs_of(16), extra=slower))
     assert made.changes.empty and list(made.false_alarms["release"]) == [VERSIONS[6]]
 
 
 def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
-    root = write(tmp_path, logs_of(17, len(SERIES)))
+    root = write(tmp_path, logs_of(17))
     resultfiles.mend(root, lambda line: {**line, "version": "v0"}, SERIES[0].commit)
     assert VERSIONS[0] not in set(history_in(root).rows["release"])
 
 
 def test_a_result_without_quiet_samples_is_no_point(tmp_path):
     """One release's cell at twice the time, and the machine at half its speed meanwhile: a gap, and not a dip."""
-    logs = planted_in(18, [(7, 6, 2.0), (7, 7, 0.5)])
+    logs = logs_of(18, [(7, 6, 2.0), (7, 7, 0.5)])
     busy = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}
     root = write(tmp_path, logs, at=STEADY)
     write(root, logs[6:7], SERIES[6:7], at=STEADY, slow=busy)
@@ -267,7 +251,7 @@ def stepped(every, **settings):
     table = table.assign(
         benchmark="count", route=table["series"], nbytes=8, what=INSTRUCTIONS, y=np.log(table["value"])
     )
-    table["error"] = table["spread"] = layout_sd(table)
+    table["error"] = table["spread"] = verdicts.layout_sd(table)
     found = table.join(history.reported(table, Settings(**settings)))
     return found.loc[found["verdict"] != "", ["series", "place", "verdict", "ratio"]]
 
@@ -347,7 +331,7 @@ def counting(factor_of):
 
 
 def test_a_run_that_only_counts_leaves_times_and_makes_counts_of_an_older_version_none(tmp_path):
-    root = write(tmp_path, planted_in(20, [(1, 6, 1.2)]), extra=counting(lambda *_: 1))
+    root = write(tmp_path, logs_of(20, [(1, 6, 1.2)]), extra=counting(lambda *_: 1))
     before = history_in(root).rows
     for toolchain in SERIES[:-1]:
         (records,) = (root / "box").glob(f"{toolchain.commit[:8]}*.jsonl")
@@ -361,7 +345,7 @@ def test_a_run_that_only_counts_leaves_times_and_makes_counts_of_an_older_versio
 
 
 def test_time_and_count_agree_or_not(tmp_path):
-    logs = planted_in(20, [(1, 6, 1.2), (3, 6, 1.3), (4, 6, 0.8), (5, 6, 1.04)])
+    logs = logs_of(20, [(1, 6, 1.2), (3, 6, 1.3), (4, 6, 0.8), (5, 6, 1.04)])
     counts = {1: 1.15, 2: 1.4, 4: 1.25}
     made = history_in(write(tmp_path, logs, extra=counting(lambda k, place: counts.get(k, 1) if place >= 6 else 1)))
     rows = made.changes
@@ -390,7 +374,7 @@ def test_counts_of_one_size_say_what_did_not_change():
 def test_code_layout_is_in_no_headline(tmp_path):
     """Each wheel shifts each call by 1.5 % (SD) with the same instructions, again and again on one machine."""
     layout = np.random.default_rng(21).normal(0, 0.015, (len(SERIES), len(ROUTES), 1)).clip(-0.02, 0.02)
-    logs = planted_in(22, [(2, 5, 1.2)]) + layout
+    logs = logs_of(22, [(2, 5, 1.2)]) + layout
     made = history_in(write(tmp_path, logs, extra=counting(lambda k, place: 1.2 if k == 2 and place >= 5 else 1)))
     assert (made.changes["evidence"] == LAYOUT).sum() > 3, "they are real, and reported as what they are"
     told = history.headlines(made)[[SLOWER, FASTER]]
@@ -399,7 +383,7 @@ def test_code_layout_is_in_no_headline(tmp_path):
 
 @pytest.mark.parametrize("one, other", [("A CPU", "Another"), ("3.11.7", "3.12.1")])
 def test_another_machine_or_python_counts_otherwise(tmp_path, one, other):
-    root = write(tmp_path, logs_of(23, len(SERIES)), extra=counting(lambda *_: 1))
+    root = write(tmp_path, logs_of(23), extra=counting(lambda *_: 1))
     (path,) = (root / "box").glob(f"{SERIES[0].commit[:8]}*.jsonl")
     path.write_text(path.read_text().replace(one, other))
     made = history_in(root)
@@ -411,7 +395,7 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, one, other):
 
 
 def test_between_two_releases(tmp_path):
-    made = history_in(write(tmp_path, planted_in(26, [(2, 5, 1.2), (2, 8, 1 / 1.5)])))
+    made = history_in(write(tmp_path, logs_of(26, [(2, 5, 1.2), (2, 8, 1 / 1.5)])))
 
     def ratio(base, new):
         table = history.between(made, VERSIONS[base], VERSIONS[new])
@@ -430,7 +414,7 @@ def test_between_two_releases(tmp_path):
 
 @pytest.mark.parametrize("lacking", [None, SKIPPED])
 def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_others(tmp_path, lacking):
-    logs = planted_in(10, [(slice(len(SIZES)), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
+    logs = logs_of(10, [(slice(len(SIZES)), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
     logs[:3, 0] = np.nan
     sharing(tmp_path, logs, without=lacking)
     names = [next((tmp_path / "box").glob(f"{SERIES[place].commit[:8]}-*.json")) for place in (1, 8)]
@@ -441,7 +425,7 @@ def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_oth
 
 
 def test_few_processes_are_enough_where_a_history_decides(tmp_path):
-    logs = planted_in(1, [(2, 5, 1.25)])
+    logs = logs_of(1, [(2, 5, 1.25)])
     logs[:, :, 3:] = np.nan
     names = [toolchain.tag for toolchain in SERIES[4:6]]
     found = comparison.compare_named(*names, write(tmp_path, logs), "box", Settings(only="route"))
@@ -451,7 +435,7 @@ def test_few_processes_are_enough_where_a_history_decides(tmp_path):
 
 def test_a_row_of_several_sizes_shows_a_quiet_one_and_speaks_for_all_counts(tmp_path):
     slow = {((ROUTES[0], "float32", SIZES[0]), k) for k in range(4)}
-    logs = planted_in(10, [(slice(None), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
+    logs = logs_of(10, [(slice(None), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
     sharing(tmp_path, logs, extra=counting(lambda *_: 1), at=STEADY)
     sharing(tmp_path, logs[:3], toolchains=SERIES[:3], extra=counting(lambda *_: 1), at=STEADY, slow=slow)
     found = comparison.compare_named(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings(only="route"))
@@ -477,8 +461,8 @@ TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # over both it is slower, which says noth
     ],
 )
 def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places, noisy, said):
-    one = history_in(write(tmp_path / "one", planted_in(27, planted), machine="one"), "one")
-    logs = planted_in(28, there)
+    one = history_in(write(tmp_path / "one", logs_of(27, planted), machine="one"), "one")
+    logs = logs_of(28, there)
     logs += np.random.default_rng(31).normal(0, noisy, logs.shape)
     root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places], machine="two")
     table = history.over_machines({"one": [one], "two": [history_in(root, "two")]})
@@ -494,11 +478,11 @@ def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places
 
 
 def on_nodes(root, node_sd, *planted, parts=()):
-    """Results of nodes; planted: the changes of each, see ``planted_in``; parts: of the releases, those of each."""
+    """Results of nodes; planted: the changes of each, see ``logs_of``; parts: of the releases, those of each."""
     rng = np.random.default_rng(40)
     for node, changes in enumerate(planted):
         name = f"node-{'abcd'[node]}"
-        logs = planted_in(41 + node, changes) + rng.normal(0, node_sd)
+        logs = logs_of(41 + node, changes) + rng.normal(0, node_sd)
         own = parts[node] if parts else slice(None)
         fleet = {"id": "1", "engine": "slurm", "node": name}
         write(root / "box", logs[own], SERIES[own], machine=name, record={"fleet": fleet})
@@ -543,7 +527,7 @@ def meanings(place):
 def results(tmp_path_factory):
     """Results to be read: a step, a second session, routes that come, go or change, and a release that failed."""
     root = tmp_path_factory.mktemp("history") / "results"
-    logs, again = planted_in(50, [(2, 5, 1.4)]), logs_of(51, 1)[0]
+    logs, again = logs_of(50, [(2, 5, 1.4)]), logs_of(51)[0]
     logs[0, 1] = logs[9:, 3] = again[1] = np.nan
     failed = ledger.tagged()["torch-2.15.0"]
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, COPIES)]
@@ -598,7 +582,7 @@ def test_csv_holds_every_point(built):
 
 def test_a_history_of_counts_alone_has_a_page(tmp_path):
     counts = counting(lambda k, place: 1.1 if k == 2 and place >= 5 else 1)
-    built = build(write(tmp_path / "results", logs_of(1, len(SERIES)), promises=(), extra=counts), tmp_path / "out")
+    built = build(write(tmp_path / "results", logs_of(1), promises=(), extra=counts), tmp_path / "out")
     rows = pd.read_csv(built / "results.csv", dtype=str).dropna(subset=["verdict"])
     assert set(zip(rows["release"], rows["route"], rows["what"], rows["verdict"])) == {
         (VERSIONS[5], ROUTES[2], INSTRUCTIONS, MORE)
@@ -611,7 +595,7 @@ def test_a_history_of_counts_alone_has_a_page(tmp_path):
 
 def history_of(tmp_path, name, seed, *planted):
     """What is built of a machine of this name, in whose history changes are planted."""
-    root = write(tmp_path / f"results-{name}", planted_in(seed, planted), machine=name)
+    root = write(tmp_path / f"results-{name}", logs_of(seed, planted), machine=name)
     return pages_of.build(root, name, tmp_path / name)
 
 
@@ -681,7 +665,7 @@ def test_the_committed_feed(committed):
 
 
 def test_an_entry_per_release_over_all_machines(tmp_path):
-    made = history_in(write(tmp_path / "results", planted_in(3, [(2, 5, 1.49)])))
+    made = history_in(write(tmp_path / "results", logs_of(3, [(2, 5, 1.49)])))
     other = replace(made, machine="ä b")
     write_feed(tmp_path, [made, other])
     (entry,) = check((tmp_path / FEED).read_text(encoding="utf-8"))
@@ -701,7 +685,7 @@ def test_an_entry_per_release_over_all_machines(tmp_path):
 
 def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
     """Its page links there. Where the history is gone, its feed goes, too."""
-    write_feed(tmp_path, [history_in(write(tmp_path / "results", logs_of(3, 2), SERIES[:2]))])
+    write_feed(tmp_path, [history_in(write(tmp_path / "results", logs_of(3), SERIES[:2]))])
     assert check((tmp_path / FEED).read_text(encoding="utf-8")) == []
     write_feed(tmp_path, [])
     assert not (tmp_path / FEED).exists()

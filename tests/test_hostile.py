@@ -205,7 +205,7 @@ def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsy
 
 
 def history(root, word, machine):
-    logs = test_history.logs_of(1, 6)
+    logs = test_history.logs_of(1)
     logs[3:, 2] += 1
     logs[0, 11] = float("nan")
     promises = [contract(route, "copy") for route in (*(f"f{number}(a, {word})" for number in range(11)), "g(a)")]

@@ -40,7 +40,7 @@ def pages(page, known_results, tmp_path_factory):
     """One of each kind: of a machine with an accelerator, of one with all families, of histories, and over machines."""
     root = tmp_path_factory.mktemp("pages")
     rich = made_up.rich(root / "rich")
-    logs = test_history.logs_of(14, len(test_history.SERIES))
+    logs = test_history.logs_of(14)
     logs[5:, :10] += 0.3  # so many rows have a filter
     logs[0, 1] = float("nan")
     results = test_history.write(root / "history", logs, extra=test_history.meanings)
