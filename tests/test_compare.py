@@ -29,21 +29,19 @@ from store import files
 from tiny import RELEASES
 from toolchains import ledger, selection
 
-
-@pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("0.01", 0.01), ("1 %", 0.01), (".5", 0.5)])
-def test_shares(text, value):
-    assert cli.share(text) == cli.share(text, ends=True) == pytest.approx(value)
+SHARES = {"1%": 0.01, "0.01": 0.01, "1 %": 0.01, ".5": 0.5}
+ENDS = {"0": 0, "100%": 1}  # all or nothing, where that says something
 
 
-@pytest.mark.parametrize("text", ["", "x", "5", "-1%", "0", "nan", "200%", "100%"])
-def test_what_is_no_share(text):
-    with pytest.raises(UserError, match="share"):
-        cli.share(text)
-    if text in ("0", "100%"):
-        assert cli.share(text, ends=True) == (text == "100%"), "all or nothing, where that says something"
-    else:
+@pytest.mark.parametrize("text", [*SHARES, *ENDS, "", "x", "5", "-1%", "nan", "200%"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_shares(text, ends):
+    value = (SHARES | ENDS if ends else SHARES).get(text)
+    if value is None:
         with pytest.raises(UserError, match="share"):
-            cli.share(text, ends=True)
+            cli.share(text, ends=ends)
+    else:
+        assert cli.share(text, ends=ends) == pytest.approx(value)
 
 
 @pytest.mark.slow
