@@ -45,22 +45,6 @@ def facts(results: Results) -> pd.DataFrame:
     return rows.assign(measured=pd.Series(said_of, index=rows.index, dtype=object))
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A promise of a contract that the measurement contradicts.
-
-    what, measured  as ``facts`` has them
-    dtype           of the source; "" where it is about TAKEN
-    promised        as the contract has it
-    """
-
-    route: str
-    what: str
-    dtype: str
-    measured: bool | str
-    promised: str
-
-
 class Semantics:
     """What was measured of each route. seen: direction, route and what -> dtype of the source -> what it does."""
 
@@ -82,9 +66,10 @@ class Semantics:
         """Whether the route took a tensor that requires grad; None where that was not measured."""
         return next(iter(self.of(contract, TAKEN).values()), None)
 
-    def broken(self, contracts: Iterable[Route]) -> list[Broken]:
-        """The promises of contracts that the measurement contradicts."""
-        contradicted: list[Broken] = []
+    def broken(self, contracts: Iterable[Route]) -> list[dict[str, Any]]:
+        """The promises of contracts that the measurement contradicts: route, what and measured as ``facts`` has them,
+        dtype of the source ("" where it is about TAKEN), and promised, as the contract has it."""
+        contradicted = []
         for contract, what in itertools.product(contracts, MEASURED.values()):
             for dtype, found in self.of(contract, what).items():
                 if what == MEMORY:
@@ -96,7 +81,8 @@ class Semantics:
                     promised = contract.inputs.get(GRAD, "")
                     kept = not promised or found == contract.takes_grad
                 if not kept:
-                    contradicted.append(Broken(contract.expression, what, dtype, found, promised))
+                    about = {"route": contract.expression, "what": what, "dtype": dtype}
+                    contradicted.append({**about, "measured": found, "promised": promised})
         return contradicted
 
 
