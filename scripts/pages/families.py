@@ -1,6 +1,6 @@
 """A family's section of a page: question, panels, tables, by what its benchmarks declare (contracts.Family)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from .tables import Mark, Missing, Table, compared, curves
 OWN: tuple[str, ...] = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
 OWN += (Role.PLACEMENT, Role.SCALAR, Role.BUSY, Role.BEHIND, Role.MANY, Role.CAST_ON_THE_WAY)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
+Shown = tuple[list[tuple[Figure, Table]], list[Table]]
 
 
 def sections(
@@ -29,50 +30,43 @@ def sections(
     missing: Missing,
     on_device: bool = False,
     sentences: Mapping[str, Sequence[str]] | None = None,
-) -> list[Section]:
-    """A section a family, in the order of their places; what was timed comes before what was counted.
+) -> Iterator[Section]:
+    """A section a family, in the order of their places.
 
     on_device: those that an accelerator takes part in, else the others
     sentences: family -> sentences that answer its question
     """
-    named: dict[tuple[int, str], list[str]] = {}
+    families: dict[tuple[int, str], list[Declared]] = {}
     for name in dict.fromkeys([*cells["benchmark"], *results.values["benchmark"]]):
         declared = results.benchmarks[name]
         if declared.role in OWN and declared.needs_device == on_device:
             title = declared.section or capital(declared.family)
-            named.setdefault((declared.place, title), []).append(name)
-    return [
-        _section(title, [results.benchmarks[name] for name in names], results, cells, missing, sentences or {})
-        for (_, title), names in sorted(named.items(), key=lambda item: item[0][0])
-    ]
+            families.setdefault((declared.place, title), []).append(declared)
+    for (_, title), benchmarks in sorted(families.items(), key=lambda item: item[0][0]):
+        drawn, made = _shown(benchmarks, results, cells, missing)
+        words = " ".join(filter(None, (benchmarks[0].question, benchmarks[0].about)))
+        measured = {*cells["dtype"][cells["benchmark"].isin([declared.name for declared in benchmarks])]}
+        shown = [cell.dtype for figure, _ in drawn for cell in figure.cells]
+        if shown and measured - {*shown}:
+            words += f" Figures are for {shown[0]}; results.csv has the other dtypes."
+        intro = (*filter(None, [words]), *(sentences or {}).get(benchmarks[0].family, ()))
+        yield Section(slug(title), title, intro, tuple(drawn), tuple(made))
 
 
-def _section(
-    title: str,
-    benchmarks: Sequence[Declared],
-    results: Results,
-    cells: pd.DataFrame,
-    missing: Missing,
-    sentences: Mapping[str, Sequence[str]],
-) -> Section:
+def _shown(benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame, missing: Missing) -> Shown:
+    """The figures and tables of a family; what was timed comes before what was counted."""
     drawn: list[tuple[Figure, Table]] = []
     made: list[Table] = []
-    own = cells[cells["benchmark"].isin([declared.name for declared in benchmarks])]
     for declared in benchmarks:
-        timed = own[own["benchmark"] == declared.name]
+        timed = cells[cells["benchmark"] == declared.name]
         panels = _panels(timed, missing) if len(timed) and declared.drawn else []
         drawn += panels
         if len(timed) and not panels:
             made += _timed(declared, timed, cells, missing)
-    for group in dict.fromkeys(declared.group for declared in benchmarks):
-        counted = [each for each in benchmarks if each.group == group and not (own["benchmark"] == each.name).any()]
-        made += _counted(counted, results, missing) if counted else []
-    words = " ".join(filter(None, (benchmarks[0].question, benchmarks[0].about)))
-    shown = [cell.dtype for figure, _ in drawn for cell in figure.cells]
-    if shown and {*own["dtype"]} - {*shown}:
-        words += f" Figures are for {shown[0]}; results.csv has the other dtypes."
-    intro = (*([words] if words else []), *sentences.get(benchmarks[0].family, ()))
-    return Section(slug(title), title, intro, tuple(drawn), tuple(made))
+    counted = [declared for declared in benchmarks if declared.type != "time"]
+    for group in dict.fromkeys(declared.group for declared in counted):
+        made += _counted([each for each in counted if each.group == group], results, missing)
+    return drawn, made
 
 
 def _panels(cells: pd.DataFrame, missing: Missing) -> list[tuple[Figure, Table]]:
