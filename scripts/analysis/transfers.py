@@ -242,7 +242,7 @@ def too_fast(transfers: Transfers) -> TooFast | None:
 
 
 def hidden(transfers: Transfers) -> pd.DataFrame:
-    """How much of a transfer, or of what runs beside it if that is shorter, hides behind the other: a row a cell.
+    """How much of a transfer, or of what runs beside it if that is shorter, hides behind the other: the cells with
 
     PARTS: seconds, medians over processes; share, of what one process took in turns; low, high: of the processes;
     sound: whether the share is one, as much as noise explains between nothing and all
@@ -251,7 +251,8 @@ def hidden(transfers: Transfers) -> pd.DataFrame:
     share = (each["other"] + each["transfer"] - each["both"]) / each[["other", "transfer"]].min(axis=1)
     rows = each.assign(share=share, low=share, high=share).groupby(level=0, sort=False, observed=True)
     made = rows.agg({**dict.fromkeys([*PARTS, "share"], "median"), "low": "min", "high": "max"})
-    return made.assign(sound=made["share"].between(-NOISE, 1 + NOISE))
+    made = made.assign(sound=made["share"].between(-NOISE, 1 + NOISE))
+    return transfers.role(Role.OVERLAP).drop(columns=["low", "high"]).merge(made, left_on="cell", right_index=True)
 
 
 def waits(cell: Row, other: Row) -> bool:

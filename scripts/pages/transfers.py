@@ -178,25 +178,6 @@ def clocks(moved: Transfers) -> Table:
     return _tabled("by_clock", moved, nbytes=nbytes, calls=calls, clocks=CLOCKS)
 
 
-def overlap(moved: Transfers) -> Table:
-    """The share that hides."""
-    cells = moved.role(Role.OVERLAP)
-    each = cells.merge(transfers.hidden(moved), left_on="cell", right_index=True, suffixes=("_of_both", ""))
-    return _tabled("hidden", moved, cells=each)
-
-
-def firsts(moved: Transfers) -> Table:
-    """What the first use of pinned memory costs, in seconds and in seconds a GiB."""
-    here = moved.role(Role.PINNING)
-    return _tabled("pinning", moved, sizes=sorted(here["nbytes"].unique()), uses=here.groupby("method", sort=False))
-
-
-def link(moved: Transfers) -> Table:
-    """The link's measured limits, beside what it carries."""
-    sizes = sorted({nbytes for limit in moved.limits.values() for nbytes in limit.cells})
-    return _tabled("limits", moved, sizes=sizes)
-
-
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
@@ -206,13 +187,18 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
     def words(block: str) -> tuple[str, ...]:
         return prose("transfers", block, moved=moved, clocks=CLOCKS)
 
-    drawn = tuple(_curves(moved, missing))
+    drawn, hidden = tuple(_curves(moved, missing)), _tabled("hidden", moved, cells=transfers.hidden(moved))
     return [
         Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(table, moved))),
         Section("clocks", "Transfers: completion, enqueue, sustained", words("clocks"), drawn, (clocks(moved),)),
-        Section("overlap", "Transfers behind compute", words("overlap"), tables=(overlap(moved),)),
-        Section("firsts", "What the first use costs", words("firsts"), tables=(firsts(moved),)),
-        Section("link", "The link", words("link"), tables=(link(moved),)),
+        Section(
+            "overlap",
+            "Transfers behind compute",
+            words("overlap"),
+            tables=(hidden,),
+        ),
+        Section("firsts", "What the first use costs", words("firsts"), tables=(_tabled("pinning", moved),)),
+        Section("link", "The link", words("link"), tables=(_tabled("limits", moved),)),
     ]
 
 
