@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -88,11 +89,15 @@ def page_of(
     copies = slowed(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfers.advice(table, moved)
-    quiet = quiet_of(results)
+    quiet, usual = quiet_of(results), usual_dtype(conversions(with_one_thread(cells)))
+    about: dict[str, Any] = {"results": results, "others": others, "quiet": quiet, "runs": runs_shown(results)}
+    about |= {"threads": threads, "usual": usual, "conversions": bool(made), "transfers": bool(about_transfers)}
+    about |= {"impossible": transfers.impossible(moved)}
+    about |= {"broken": Semantics(results).broken(results.contracts.values())}
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
-        facts=prose("machine_facts", results=results, quiet=quiet),
+        facts=prose("machine_facts", **about),
         # what gains more than any choice of a route comes first, of a device the question that its card is bought for
         boxes=(
             *about_transfers[:1],
@@ -102,22 +107,8 @@ def page_of(
             *about_transfers[1:],
             *filter(None, [conditions(made)]),
         ),
-        legend=prose(
-            "machine_legend",
-            conversions=bool(made),
-            transfers=bool(about_transfers),
-            usual=usual_dtype(conversions(with_one_thread(cells))),
-            threads=threads,
-        ),
-        warnings=prose(
-            "machine_warnings",
-            results=results,
-            others=others,
-            impossible=transfers.impossible(moved),
-            runs=runs_shown(results),
-            quiet=quiet,
-            broken=Semantics(results).broken(results.contracts.values()),
-        ),
+        legend=prose("machine_legend", **about),
+        warnings=prose("machine_warnings", **about),
         sections=(sections := sections_of(results, before, cells, table, threads, moved)),
         measured=commands_of(results, sections),
         links=tuple(links),
