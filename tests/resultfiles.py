@@ -216,15 +216,6 @@ def around(seconds, spread=0.001, count=4):
     return [seconds * (1 + spread * (2 * k / (count - 1) - 1)) for k in range(count)]
 
 
-def transfer(times, contracts, group, clock="completion"):
-    """A benchmark of transfers. times: (route, host memory, nbytes) -> seconds of each process."""
-    cells = {(route, host, "float32", nbytes): value for (route, host, nbytes), value in times.items()}
-    routes = [promise["expression"] for promise in contracts]
-    hosts, sizes = (sorted({key[place] for key in cells}) for place in (1, 3))
-    params = {"route": routes, "memory": hosts, "dtype": ["float32"], "nbytes": sizes}
-    return Bench(f"transfer.{group}.timeit_{clock}", params, cells, contracts)
-
-
 def once(name, times):
     """A benchmark of what happens once in a process. times: nbytes -> seconds of each."""
     return every(f"firsts.PinnedMemory.timeit_{name}", times.get, nbytes=list(times))

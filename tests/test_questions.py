@@ -1,4 +1,4 @@
-"""What users ask: every answer on made-up results in which the right answer is known, without a device, and on nothing.
+"""What users ask: every answer on made-up seconds in which the right answer is known, without a device, and on nothing.
 
 A wrong answer here is pasted into somebody's code, so what must not be recommended is tested as well as what must. What
 is answered where nothing is amiss stands in the snapshots of whole pages: tests/test_report_transfers.py.
@@ -11,34 +11,32 @@ from analysis.cells import cells_of
 from analysis.choices import asked, choices
 from analysis.results import load
 from pages import machine, show
-from resultfiles import ABSENT, KIB, MIB, SKIPPED, around, contract, conversion, every, memcpy, once, transfer
+from resultfiles import KIB, MIB, SKIPPED, SUITE, Bench, around, contract, every, memcpy, once
 
 from benchmarks.contracts import ONE_THREAD
 
 BIG = 64 * MIB
-TO_NUMPY, TO_DEVICE, TO_HOST = "torch→numpy", "host→device", "device→host"
-REFUSES, DETACHES = {"requires grad": "RuntimeError"}, {"requires grad": "detaches"}
-LEGACY = "legacy: use detach()"
-NUMPY = contract("t.numpy()", "alias", TO_NUMPY, inputs=REFUSES, refuses={"bfloat16": "TypeError"})
-DETACH = contract("t.detach().numpy()", "alias", TO_NUMPY, inputs=DETACHES)
-DATA = contract("t.data.numpy()", "alias", TO_NUMPY, inputs=DETACHES, hazard=LEGACY)
-FLOAT = contract("t.float().numpy()", "copy", TO_NUMPY, inputs=REFUSES, casts_to="float32")
-BITS = contract("t.view(torch.int16).numpy()", "alias", TO_NUMPY, casts_to="int16", view=True, hazard="bits, no values")
-BY_ELEMENT = contract("np.array(t.tolist())", "copy", TO_NUMPY, inputs=DETACHES, casts_to="python", per_element=True)
-# the same expression as a conversion on the CPU and as a transfer
-ON_CPU = {
-    name: contract(name, "alias", TO_NUMPY, inputs=takes)
-    for name, takes in {
-        "t.cpu().numpy()": REFUSES,
-        "t.detach().cpu().numpy()": DETACHES,
-        "t.cpu().detach().numpy()": DETACHES,
-        "t.cpu().data.numpy()": DETACHES,
-    }.items()
-}
-FROM_DEVICE = {
-    name: contract(name, "copy", TO_HOST, inputs=one["inputs"], array=True, hazard=LEGACY if "data" in name else "")
-    for name, one in ON_CPU.items()
-}
+FROM_DEVICE = ("t.cpu().numpy()", "t.detach().cpu().numpy()", "t.cpu().detach().numpy()", "t.cpu().data.numpy()")
+
+
+def bench(name, times):
+    """A benchmark of the suite with these cells alone. times: parameters -> about how many seconds; SKIPPED; None."""
+    described = SUITE[name]
+    params = {each: list(dict.fromkeys(values)) for each, values in zip(described["param_names"], zip(*times))}
+    cells = {key: around(value) if isinstance(value, float) else value for key, value in times.items()}
+    return Bench(name, params, cells, [*described["contracts"].values()])
+
+
+def conversion(times, group="TorchToNumpy"):
+    """The same of conversions. times: by route and size."""
+    cells = {(route, "float32", nbytes): seconds for (route, nbytes), seconds in times.items()}
+    return bench(f"conversion.{group}.timeit_convert", cells)
+
+
+def transfer(times, group="DeviceToHost", clock="completion"):
+    """The same of transfers of one size. times: by route and host memory."""
+    cells = {(route, host, "float32", BIG): seconds for (route, host), seconds in times.items()}
+    return bench(f"transfer.{group}.timeit_{clock}", cells)
 
 
 def ask(tmp_path, word, *benches, **record):
@@ -51,17 +49,6 @@ def ask(tmp_path, word, *benches, **record):
     return [show.to_plain(line) for question, lines in rows if word in question for line in lines]
 
 
-def pageable(seconds):
-    """Transfers from the device to pageable memory; seconds by route."""
-    times = {(route, "pageable", BIG): around(value) for route, value in seconds.items()}
-    return transfer(times, [FROM_DEVICE[route] for route in seconds], "DeviceToHost")
-
-
-def grad(seconds, *contracts):
-    times = {(route, MIB): around(value) for route, value in seconds.items()}
-    return conversion(times, contracts, "RequiresGradToNumpy")
-
-
 def test_what_was_not_measured_is_left_out(tmp_path):
     assert ask(tmp_path, "") == []
 
@@ -70,21 +57,16 @@ def test_what_was_not_measured_is_left_out(tmp_path):
 
 
 def test_which_call_shares_memory(tmp_path, snapshot):
-    risky = contract("torch.risky(a)", "alias", hazard="bites")
-    plain, other = (contract(f"torch.{name}(a)", "alias") for name in ("from_numpy", "as_tensor"))
-    times = {("torch.risky(a)", n): around(1e-9) for n in (8, MIB)}
-    times |= {("torch.from_numpy(a)", 8): around(4e-7), ("torch.as_tensor(a)", 8): around(9e-7)}
-    times |= {("torch.from_numpy(a)", MIB): around(9e-7), ("torch.as_tensor(a)", MIB): around(5e-7)}
-    copies = {("torch.tensor(a)", n): around(1e-9) for n in (8, MIB)}
-    everything = [risky, plain, other, contract("torch.tensor(a)", "copy")]
+    times = {(route, n): 1e-9 for route in ("torch.from_dlpack(a)", "torch.tensor(a)") for n in (8, MIB)}  # no advice
+    times |= {("torch.from_numpy(a)", 8): 4e-7, ("torch.as_tensor(a)", 8): 9e-7}
+    times |= {("torch.from_numpy(a)", MIB): 9e-7, ("torch.as_tensor(a)", MIB): 5e-7}
     params = {"route": ["torch.from_numpy(a)"], "dtype": ["float32"]}
     measured = every("semantics.NumpyToTorch.track_alias", lambda *_: 1, unit="1: shares memory", **params)
-    assert ask(tmp_path, "share memory", conversion(times | copies, everything), measured) == snapshot
+    assert ask(tmp_path, "share memory", conversion(times, "NumpyToTorch"), measured) == snapshot
 
 
 def test_where_only_a_hazard_was_measured_it_is_said(tmp_path, snapshot):
-    risky = contract("torch.risky(a)", "alias", hazard="bites")
-    said = ask(tmp_path, "share memory", conversion({("torch.risky(a)", 8): around(1e-7)}, [risky]))
+    said = ask(tmp_path, "share memory", conversion({("torch.from_dlpack(a)", 8): 1e-7}, "NumpyToTorch"))
     assert said == snapshot
 
 
@@ -106,32 +88,28 @@ def test_a_list_of_arrays(tmp_path, snapshot):
 
 def test_without_a_device_no_figure_of_the_host_stands_for_one(tmp_path, snapshot):
     """t.cpu().numpy() is a route on the CPU, too; what it takes there says nothing of a device."""
-    on_cpu = {("t.numpy()", BIG): around(5e-7)} | {(route, BIG): around(9e-7) for route in ON_CPU}
-    params = {"dtype": ["bfloat16"], "nbytes": [MIB]}
-    skipped = {(route, "pageable", BIG): SKIPPED for route in FROM_DEVICE}
     said = ask(
         tmp_path,
         "what then",
-        every("casting.Bfloat16ToNumpy.timeit_convert", lambda *_: 3e-5, [FLOAT], **params),
-        conversion(on_cpu, [NUMPY, *ON_CPU.values()], "TorchToNumpy"),
-        grad({"t.data.numpy()": 6e-7, "t.detach().numpy()": 7e-7}, DATA, DETACH),
-        transfer(skipped, list(FROM_DEVICE.values()), "DeviceToHost"),
+        bench("casting.Bfloat16ToNumpy.timeit_convert", {("t.float().numpy()", "bfloat16", MIB): 3e-5}),
+        conversion({("t.numpy()", BIG): 5e-7, **{(route, BIG): 9e-7 for route in FROM_DEVICE}}),
+        conversion({("t.data.numpy()", MIB): 6e-7, ("t.detach().numpy()", MIB): 7e-7}, "RequiresGradToNumpy"),
+        transfer({(route, "pageable"): SKIPPED for route in FROM_DEVICE}),
     )
     assert said == snapshot
 
 
 def test_with_a_device_its_figures_answer(tmp_path, snapshot):
     """The plain route where it ties; never the legacy one, however fast."""
-    seconds = dict(zip(FROM_DEVICE, (0.0300, 0.0301, 0.0360, 0.0100)))
-    said = ask(tmp_path, "what then", pageable(seconds), grad({"t.detach().numpy()": 7e-7}, DETACH))
-    assert said[1:] == snapshot
+    grad = conversion({("t.detach().numpy()", MIB): 7e-7}, "RequiresGradToNumpy")
+    seconds = zip(FROM_DEVICE, (0.0300, 0.0301, 0.0360, 0.0100))
+    device = transfer({(route, "pageable"): each for route, each in seconds})
+    assert ask(tmp_path, "what then", grad, device) == snapshot
 
 
 def test_grad_that_was_not_timed(tmp_path):
     """The refusal was declared; what takes it instead was not measured."""
-    promises = [BY_ELEMENT, DATA, NUMPY, DETACH]
-    times = {("t.numpy()", 8): around(5e-7)}
-    said = ask(tmp_path, "what then", conversion(times, promises, "TorchToNumpy"))
+    said = ask(tmp_path, "what then", conversion({("t.numpy()", 8): 5e-7}))
     assert said[1:] == [], "what was not timed is left out"
 
 
@@ -141,9 +119,8 @@ def test_grad_that_was_not_timed(tmp_path):
 @pytest.mark.parametrize("cpu", [1.001, 1.3, 0.5])
 def test_the_order_of_detach_and_cpu(tmp_path, snapshot, cpu):
     first, last = "t.detach().cpu().numpy()", "t.cpu().detach().numpy()"
-    times = {(first, MIB): around(1e-6), (last, MIB): around(cpu * 1e-6)}
-    on_cpu = conversion(times, [ON_CPU[first], ON_CPU[last]], "TorchToNumpy")
-    said = ask(tmp_path, "order", on_cpu, pageable({first: 0.03, last: 0.03}))
+    on_cpu = conversion({(first, MIB): 1e-6, (last, MIB): cpu * 1e-6})
+    said = ask(tmp_path, "order", on_cpu, transfer({(first, "pageable"): 0.03, (last, "pageable"): 0.03}))
     assert said == snapshot and (last if cpu < 1 else first) in said[0].partition(" and ")[0]
 
 
@@ -152,41 +129,28 @@ def test_the_order_of_detach_and_cpu(tmp_path, snapshot, cpu):
 
 def test_bfloat16(tmp_path, snapshot):
     """At a size that both were measured at; what gives the numbers before what gives their bits."""
-    seconds = {(BITS["expression"], MIB): 1e-6, (BITS["expression"], BIG): 1e-6, (FLOAT["expression"], MIB): 3e-5}
-    own = every(
-        "casting.Bfloat16ToNumpy.timeit_convert",
-        lambda route, _, n: seconds.get((route, n), ABSENT),
-        [BITS, FLOAT],
-        dtype=["bfloat16"],
-        nbytes=[MIB, BIG],
-    )
-    said = ask(tmp_path, "bfloat16", own, conversion({("t.numpy()", 8): around(5e-7)}, [NUMPY], "TorchToNumpy"))
-    assert said == snapshot
+    bits, number = "t.view(torch.int16).numpy()", "t.float().numpy()"
+    times = {(bits, "bfloat16", MIB): 1e-6, (bits, "bfloat16", BIG): 1e-6, (number, "bfloat16", MIB): 3e-5}
+    own = bench("casting.Bfloat16ToNumpy.timeit_convert", times)
+    assert ask(tmp_path, "bfloat16", own, conversion({("t.numpy()", 8): 5e-7})) == snapshot
 
 
 # 8 and 9: non-blocking
 
 
 def test_non_blocking(tmp_path, snapshot):
-    early = contract(
-        "t.to(device, non_blocking=True)", "copy", TO_DEVICE, hazard="do not change it before a synchronize"
-    )
-    promises = [contract("t.to(device)", "copy", TO_DEVICE), early]
-    took = {"pageable": (6e-3, 6.2e-3, 6.1e-3), "pinned": (1.5e-3, 1.2e-3, 1e-5)}  # blocking, not, and until it returns
-    done = {(one["expression"], host, BIG): around(took[host][n]) for n, one in enumerate(promises) for host in took}
-    held = {(early["expression"], host, BIG): around(seconds[2]) for host, seconds in took.items()}
-    benches = transfer(done, promises, "HostToDevice"), transfer(held, [early], "HostToDevice", "enqueue")
+    blocking, early = "t.to(device)", "t.to(device, non_blocking=True)"
+    done = {(blocking, "pageable"): 6e-3, (early, "pageable"): 6.2e-3}
+    done |= {(blocking, "pinned"): 1.5e-3, (early, "pinned"): 1.2e-3}
+    held = {(early, "pageable"): 6.1e-3, (early, "pinned"): 1e-5}
+    benches = transfer(done, "HostToDevice"), transfer(held, "HostToDevice", "enqueue")
     assert ask(tmp_path, "non_blocking", *benches) == snapshot
 
 
 def test_a_copy_that_is_not_asynchronous(tmp_path, snapshot):
     """Where the call takes as long as the copy, nothing is said of garbage as measured."""
-    early = contract("h.copy_(t, non_blocking=True)", "into", TO_HOST, hazard="reading too early gives garbage")
-    times = {"completion": 8.5e-3, "enqueue": 10.7e-3}
-    benches = [
-        transfer({(early["expression"], "pinned", BIG): around(seconds)}, [early], "DeviceToHost", clock)
-        for clock, seconds in times.items()
-    ]
+    cell = ("h.copy_(t, non_blocking=True)", "pinned")
+    benches = transfer({cell: 8.5e-3}), transfer({cell: 10.7e-3}, clock="enqueue")
     assert ask(tmp_path, "garbage", *benches) == snapshot
 
 
@@ -204,15 +168,9 @@ def test_a_device_that_cannot_register_says_why(tmp_path, snapshot):
 @pytest.mark.parametrize("numpy, last", [("2.4.6", 5e-7), ("2.4.6", None), ("1.26.4", 5e-7)])
 def test_numpy_2(tmp_path, snapshot, numpy, last):
     """The figure is that of the route's own direction."""
-    warns = contract("np.array(t)", "copy", TO_NUMPY, hazard="warns on NumPy 2")
-    same = contract("np.array(t)", "copy", "numpy→torch")
-    said = ask(
-        tmp_path,
-        "NumPy 2",
-        conversion({("np.array(t)", MIB): around(1.0)}, [same]),
-        conversion({("np.array(t)", MIB): last and around(last)}, [warns], "TorchToNumpy"),
-        settings={"torch": "2.13.0", "numpy": numpy},
-    )
+    same = resultfiles.conversion({("np.array(t)", MIB): around(1.0)}, [contract("np.array(t)", "copy")])
+    timed = conversion({("np.array(t)", MIB): last})
+    said = ask(tmp_path, "NumPy 2", same, timed, settings={"torch": "2.13.0", "numpy": numpy})
     assert said == snapshot and ("500 ns" in said[1]) == bool(last)
 
 
@@ -222,12 +180,6 @@ def test_numpy_2(tmp_path, snapshot, numpy, last):
 @pytest.mark.parametrize("near", [24e-6, 3e-6])
 def test_the_same_copy_takes_longer_between_neighbours(tmp_path, snapshot, near):
     route = "np.copyto(b.numpy(), a)"
-    made = every(
-        "placement.NumpyToTorch.timeit_convert",
-        lambda _, lying, n: 3e-6 if lying == "apart" else near,
-        [contract(route, "into", "numpy→torch")],
-        lying=["apart", "neighbours"],
-        nbytes=[64 * KIB],
-    )
-    said = ask(tmp_path, "same copy", made)
+    times = {(route, "apart", 64 * KIB): 3e-6, (route, "neighbours", 64 * KIB): near}
+    said = ask(tmp_path, "same copy", bench("placement.NumpyToTorch.timeit_convert", times))
     assert said == snapshot and any(route in line for line in said) == (near > 3e-6)
