@@ -34,25 +34,6 @@ def test_the_whole_page_for_a_browser(page, snapshot):
     assert re.sub(r"[0-9a-f]{64}|[0-9a-f]{12}…", "SHA", html) == snapshot
 
 
-def test_a_figure_names_the_runs_that_measured_it(tmp_path):
-    """So that it can be pasted: a pattern is quoted, as earlier records did not."""
-    runs = {"2026-01-02T03:04:05+00:00": "--only (f|g).* --resume", "2026-02-03T04:05:06+00:00": "--rounds 1"}
-    promises = [contract("f(a)", "alias"), contract("g(a)", "copy")]  # each has a figure of its own
-    bench = conversion({(f"{name}(a)", n): around(1e-6 * n) for name in "fg" for n in (8, KIB)}, promises)
-    records = [
-        resultfiles.record([bench], command=f"python scripts/run.py {options}", only="(f|g).*", started=started)
-        for started, options in runs.items()
-    ]
-    root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
-    first, second = runs
-    mend(root, lambda line: {**line, "run": first if line["params"][0] == repr("f(a)") else second})
-    html = (build(root, tmp_path / "out") / "index.html").read_text()
-    assert re.findall(r"<p>Measured by <code>(.*?)</code>", html) == [
-        "python scripts/run.py --only &#39;(f|g).*&#39; --resume",
-        "python scripts/run.py --rounds 1",
-    ]
-
-
 def test_the_page_loads_nothing_and_its_references_lead_somewhere(page):
     html = (page / "index.html").read_text()
     assert not re.search(r"<(link|img|iframe|object|embed)\b", html)
@@ -136,22 +117,28 @@ def test_page_and_terminal_say_how_quiet_the_machine_was(tmp_path, capsys, snaps
 
 
 def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
-    """A quick look at some of the cells that a whole run had measured."""
+    """A quick look at one of two routes that a whole run had measured. A figure has the command of its run to be
+    pasted: a pattern is quoted, as earlier records did not."""
     old, new = "2026-01-02T03:04:05+00:00", "2026-02-03T04:05:06+00:00"
-    sizes = [2**k for k in range(3, 23)]
-    looked = sizes[:5]
-    cells = {("torch.from_numpy(a)", n): [1e-6] * (1 if n in looked else 4) for n in sizes}
-    bench = conversion(cells, [FROM_NUMPY])
+    looked, others = [8, KIB], [8, KIB, 4 * KIB]
+    cells = {("f(a)", n): [1e-6 * n] for n in looked} | {("g(a)", n): around(1e-6 * n) for n in others}
+    bench = conversion(cells, [contract("f(a)", "alias"), contract("g(a)", "copy")])  # each has a figure of its own
+    whole = {"command": "python scripts/run.py --only (f|g).* --resume", "only": "(f|g).*", "rounds": 4, "quiet": 0.72}
     records = [
-        resultfiles.record([bench], started=old, quiet=0.72, rounds=4),
-        resultfiles.record([bench], started=new, quiet=0.94),
+        resultfiles.record([bench], started=old, **whole),
+        resultfiles.record([bench], started=new, command="python scripts/run.py --rounds 1", quiet=0.94),
     ]
     root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
-    mend(root, lambda line: {**line, "run": new if int(line["params"][-1]) in looked else old})
+    mend(root, lambda line: {**line, "run": new if line["params"][0] == repr("f(a)") else old})
     made = load(root)
     said = show.prose("machine_warnings", "runs", runs=machine.runs_shown(made))
     assert [show.to_plain(line) for line in said] == snapshot
     assert machine.quiet_of(made) == [0.94, 0.72], "not the last run's alone"
+    html = (build(root, tmp_path / "out") / "index.html").read_text()
+    assert re.findall(r"<p>Measured by <code>(.*?)</code>", html) == [
+        "python scripts/run.py --rounds 1",
+        "python scripts/run.py --only &#39;(f|g).*&#39; --resume",
+    ]
 
 
 # How pages are written and numbers shown ------------------------------------------------------------------------------
