@@ -30,14 +30,8 @@ def browser(opened):
 
 
 @pytest.fixture(scope="module")
-def page(known_results, tmp_path_factory):
-    """Of a machine with an accelerator."""
-    return build(known_results, tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture(scope="module")
-def pages(page, known_results, tmp_path_factory):
-    """One of each kind: of a machine with an accelerator, of one with all families, of histories, and over machines."""
+def pages(known_results, tmp_path_factory):
+    """Addresses: of a machine with an accelerator, of one with all families, of histories, and over machines."""
     root = tmp_path_factory.mktemp("pages")
     rich = made_up.rich(root / "rich")
     logs = test_history.logs_of(14)
@@ -47,16 +41,17 @@ def pages(page, known_results, tmp_path_factory):
     history = test_history.build(results, root / "out" / "history")
     over = root / "out" / "over"
     built = [machines.build(place, "box", over / place.name) for place in (known_results, rich)]
-    pages = [replace(each.pages[0][0], machine=name) for each, name in zip(built, ("one", "other"))]
-    write_into(over, machines.index_of(pages))
-    return SimpleNamespace(link=page, rich=over / rich.name / "box", history=history, over=over)
+    write_into(over, machines.index_of([replace(each.pages[0][0], machine=name) for each, name in zip(built, "ab")]))
+    link, of_all = (each.pages[0][1] for each in built)
+    places = {"link": link, "rich": of_all, "history": history / "index.html", "over": over / "index.html"}
+    return SimpleNamespace(**{kind: path.as_uri() for kind, path in places.items()})
 
 
 @pytest.mark.parametrize("kind", ["link", "rich", "history", "over"])
 def test_axe_finds_nothing(pages, browser, kind):
     """Of whatever width and colours."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    address = (getattr(pages, kind) / "index.html").as_uri()
+    address = getattr(pages, kind)
     for width, scheme in itertools.product((NARROW, WIDE), ("light", "dark")):
         browser.set_viewport_size({"width": width, "height": 900})
         browser.emulate_media(color_scheme=scheme)
@@ -69,7 +64,7 @@ def test_axe_finds_nothing(pages, browser, kind):
 
 
 def test_tables_sort_and_filter(pages, browser):
-    browser.goto((pages.link / "index.html").as_uri())
+    browser.goto(pages.link)
     table = browser.locator("#size table").first
     browser.locator("#size details").first.evaluate("details => (details.open = true)")
     before = table.locator("tbody tr th").all_inner_texts()
@@ -86,7 +81,7 @@ def test_tables_sort_and_filter(pages, browser):
 
 
 def test_a_point_says_what_it_is(pages, browser):
-    browser.goto((pages.link / "index.html").as_uri())
+    browser.goto(pages.link)
     mark = browser.locator('#size g[id*="-points-0"] use').first
     mark.scroll_into_view_if_needed()
     box = mark.bounding_box()
@@ -98,7 +93,7 @@ def test_a_point_says_what_it_is(pages, browser):
 
 
 def test_a_tile_leads_to_its_release(pages, browser):
-    browser.goto((pages.history / "index.html").as_uri())
+    browser.goto(pages.history)
     tile = browser.locator(".heat td.step").first
     assert "(1.35×)" in tile.get_attribute("title")
     tile.locator("a").click()
@@ -108,7 +103,7 @@ def test_a_tile_leads_to_its_release(pages, browser):
 
 
 def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
-    browser.goto((pages.history / "index.html").as_uri())
+    browser.goto(pages.history)
     browser.locator("input.filter").first.fill("route2")
     table = browser.locator(f"[id='{test_history.SERIES[5].tag}'] table").first
     shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
@@ -121,12 +116,12 @@ MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
 
 
 def address(page, case):
-    """Where the page has the answer to a case."""
+    """Where a page has the answer to a case."""
     options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
     options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
     options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
     options |= {name: str(bool(getattr(case, name))).lower() for name in ("grad", "batch", "enqueue")}
-    return f"{(page / 'index.html').as_uri()}#{urlencode(options)}"
+    return f"{page}#{urlencode(options)}"
 
 
 def title(case, known):
@@ -139,13 +134,13 @@ def rows_of(case, known):
     return [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]], ranked[0]
 
 
-def test_it_shows_the_rows_that_advise_has(page, known, browser):
+def test_it_shows_the_rows_that_advise_has(pages, known, browser):
     """A hundred random cases: route by route, in the same order and words; and with what asks for the same there."""
     asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     asked = random.Random(1).sample(asked, min(100, len(asked)))
     assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
     for case in asked:
-        browser.goto(address(page, case))
+        browser.goto(address(pages.link, case))
         lines, first = rows_of(case, known)
         chosen = browser.locator("#choose .chosen")
         chosen.locator("h3", has_text=title(case, known)).wait_for()
@@ -154,12 +149,12 @@ def test_it_shows_the_rows_that_advise_has(page, known, browser):
         assert chosen.locator("ol li").all_inner_texts() == lines, case
         assert chosen.locator("pre").inner_text() == words.snippet(case, first, known)
     assert browser.complaints == []
-    assert {url.partition("#")[0] for url in browser.requests} == {(page / "index.html").as_uri()}
+    assert {url.partition("#")[0] for url in browser.requests} == {pages.link}
 
 
-def test_between_measured_sizes_it_shows_both(page, known, browser):
+def test_between_measured_sizes_it_shows_both(pages, known, browser):
     case = Case("numpy", "torch", 3 * 2**20, memory="copy")
-    browser.goto(address(page, case))
+    browser.goto(address(pages.link, case))
     shown = browser.locator("#choose .chosen")
     assert shown.locator("p").first.inner_text() == "3 MiB was not measured. Shown: 1 MiB and 16 MiB."
     for place, near in enumerate(replace(case, nbytes=size) for size in (2**20, 16 * 2**20)):
@@ -175,7 +170,7 @@ def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
     lists = resultfiles.every("batches.UnevenArraysToTensor.timeit_convert", lambda *_: 1e-4, promises, **uneven)
     made = build(resultfiles.write(tmp_path / "r", [made_up.host(), lists]), tmp_path / "out")
     case = Case("numpy", "torch", 2**14 + 2**4, memory="copy", layout="uneven", batch=64)
-    browser.goto(address(made, case))
+    browser.goto(address((made / "index.html").as_uri(), case))
     heading = browser.locator("#choose .chosen h3")
     assert "64 arrays of 16.02 KiB each of uneven float32" in heading.inner_text()
     offered = browser.locator("#sizes option").evaluate_all("options => options.map((option) => option.value)")
@@ -184,8 +179,8 @@ def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
     assert "64 arrays of 448 KiB each" in heading.inner_text()
 
 
-def test_by_keyboard_alone(page, browser):
-    browser.goto((page / "index.html").as_uri())
+def test_by_keyboard_alone(pages, browser):
+    browser.goto(pages.link)
     heading = browser.locator("#choose .chosen h3")
     assert heading.inner_text().startswith("From numpy to torch, 1 MiB of float32")
     browser.locator("#choose select[name=from]").focus()
@@ -205,8 +200,8 @@ def test_by_keyboard_alone(page, browser):
     assert browser.complaints == []
 
 
-def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path, browser):
-    browser.goto((page / "index.html").as_uri())
+def test_what_was_not_measured_is_not_there_to_be_chosen(pages, tmp_path, browser):
+    browser.goto(pages.link)
     grad, enqueue = (browser.locator(f"#choose input[name={name}]") for name in ("grad", "enqueue"))
     browser.locator("#choose details summary").click()
     assert grad.is_hidden(), "an array requires no grad"
@@ -226,7 +221,7 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(page, tmp_path, browser
 
 def test_whatever_is_chosen_has_an_answer(pages, browser):
     """By those who click around; and what follows from the last choice is adapted to it, not what comes before."""
-    browser.goto((pages.rich / "index.html").as_uri())
+    browser.goto(pages.rich)
     browser.locator("#choose details summary").click()
     chance = random.Random(1)
     for _ in range(150):
@@ -246,12 +241,12 @@ def test_a_link_says_which_dtype(pages, browser):
     """Also where that was measured with one thread alone, or only as a copy."""
     for dtype, goal, threads in (("float64", "float32", "1"), ("int64", "same", "1"), ("float32", "same", "all")):
         options = f"from=numpy&to=torch&nbytes=1MiB&dtype={dtype}&to-dtype={goal}"
-        browser.goto(f"{(pages.rich / 'index.html').as_uri()}#{options}")
+        browser.goto(f"{pages.rich}#{options}")
         fields = [browser.locator(f"#choose select[name={name}]") for name in ("dtype", "to-dtype", "threads")]
         assert [field.input_value() for field in fields] == [dtype, goal, threads]
 
 
-def test_without_javascript_the_page_is_what_it_was(page, opened):
+def test_without_javascript_the_page_is_what_it_was(pages, opened):
     with opened(java_script_enabled=False) as browser:
-        browser.goto((page / "index.html").as_uri())
+        browser.goto(pages.link)
         assert browser.locator("#choose").is_hidden() and browser.locator(".answers").is_visible()
