@@ -4,7 +4,6 @@ all pages in one folder. What is wrong with submitted results, in words.
 """
 
 import html
-import os
 import re
 import shutil
 from collections.abc import Collection, Sequence
@@ -151,16 +150,13 @@ def gather(reports: Path, site: Path) -> None:
     else. What was in ``site`` before is gone."""
     shutil.rmtree(site, ignore_errors=True)
     machine = f"(?:{'|'.join(map(re.escape, files.machines(reports / RESULTS)))})"
-    result = (
-        rf"{RESULTS}/(?:{files.BENCHMARKS}|{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern}))"
-    )
-    wanted = re.compile(rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{result}")
-    for held, _, names in os.walk(reports):  # enters no link
-        for path in (Path(held, name) for name in names):
-            place = path.relative_to(reports)
-            if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
-                (site / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, site / place)
+    result = rf"{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern})"
+    wanted = re.compile(rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{result})")
+    for path in reports.rglob("*"):  # enters no link
+        place = path.relative_to(reports)
+        if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
+            (site / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, site / place)
     for directory in [path for path in (site / RESULTS).glob("**/") if not (path / "index.html").exists()]:
         put(directory / "index.html", _listing(directory, site))
 
