@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import resultfiles
 import sides
-from analysis.results import load
+from analysis.results import declared_in, load
 from conftest import build
 from pages import figures, machine, show, tables
 from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, mend, steady
@@ -175,16 +175,23 @@ def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
     assert {path.name for path in page.iterdir()} == {*before} - {"gone.svg"}
 
 
+def declared(**params):
+    """A benchmark that has these parameters."""
+    return declared_in({"toy": every("toy", lambda *_: 1e-6, **params).description()})["toy"]
+
+
 def test_two_cells_in_one_place_are_an_error():
     """One of them would be lost in silence."""
+    toy = declared(route=["f(a)"], nbytes=[8], depth=[1, 2])
     marks = [tables.Mark({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
     with pytest.raises(ValueError, match="title"):
-        tables.laid("title", "novel.Family.timeit_anything", marks, "nbytes", None, str, "route")
+        tables.laid("title", toy, marks, "nbytes", None, str, "route")
 
 
 def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
     """And a row whose name is 0 has it."""
     sizes = {"A": MIB, "B": MIB, "X": 64 * MIB}
+    toy = declared(workers=[0, 2], dtype=[*sizes], nbytes=[MIB, 64 * MIB])
     marks = [
         tables.Mark({"workers": n, "dtype": dtype, "nbytes": size}, ["1 µs"])
         for n in (0, 2)
@@ -192,8 +199,8 @@ def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
     ]
     (lacks,) = [mark for mark in marks if mark.parameters == {"workers": 0, "dtype": "B", "nbytes": MIB}]
     missing = {("toy", *lacks.parameters.values()): ("skipped", "no B here")}
-    made = tables.laid("title", "toy", [mark for mark in marks if mark is not lacks], "dtype", missing, str, "workers")
-    assert made.rows == (("0", "1 µs", "1 µs", "n/a"), ("2", "1 µs", "1 µs", "1 µs")) and "no B here" in made.notes[0]
+    made = tables.laid("title", toy, [mark for mark in marks if mark is not lacks], "dtype", missing, str, "workers")
+    assert made.rows == (("0", "1 µs", "n/a", "1 µs"), ("2", "1 µs", "1 µs", "1 µs")) and "no B here" in made.notes[0]
 
 
 def test_a_label_is_broken_where_the_figure_ends():

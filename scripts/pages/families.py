@@ -115,7 +115,7 @@ def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing
         if other is not None and other is not cell:
             as_long = f"{show.ratio(cell.seconds / other.seconds)} as long"
             lines.append(f"{called} {show.time(other)}: {compared(cell, other, as_long)}")
-        return Mark(cell.parameters, lines, cell.order)
+        return Mark(cell.parameters, lines)
 
     shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell.cell not in stand_beside]
     made = _tables(declared, _about(pairs[0][0]), shown, missing)
@@ -129,8 +129,7 @@ def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing)
     for declared in benchmarks:
         rows = results.values[results.values["benchmark"] == declared.name]
         for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
-            mark = Mark(parameters, [], declared.nth("route", parameters.get("route")))
-            mark = marks.setdefault(tuple(parameters.values()), mark)
+            mark = marks.setdefault(tuple(parameters.values()), Mark(parameters, []))
             mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.multiple_of)))
             mark.lines.extend(tables.count_range(row["low"], row["high"]))
     return _tables(benchmarks[0], _titled(benchmarks[0]), list(marks.values()), missing)
@@ -162,10 +161,9 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
     made = []
     for combination, group in groups.items():
         nbytes = usual_size(group, across, tables.IN_CACHE) if sized else 0
-        here = {mark.parameters.get(across) for mark in group if mark.parameters.get("nbytes") == nbytes}
-        sizes = {v: nbytes if v in here else n for v, n in ((m.parameters.get(across), m.nbytes) for m in group)}
+        usual_last = sorted(group, key=lambda mark: mark.nbytes == nbytes)
+        sizes = {mark.parameters.get(across): mark.nbytes for mark in usual_last}
         shown = [mark for mark in group if not sized or mark.nbytes == sizes[mark.parameters.get(across)]]
-        shown.sort(key=lambda mark: declared.nth(across, mark.parameters.get(across)))
         words = [about, *(show.valued(name, value) for name, value in zip(fixed, combination))]
         words += [show.size(nbytes)] if sized else []
         words += [f"by {ACROSS.get(across, across)}"] if across else []
@@ -174,5 +172,5 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
             named = show.size(value) if across == "nbytes" else str(value)
             return named if not sized or sizes[value] == usual else f"{named} ({show.size(sizes[value])})"
 
-        made.append(tables.laid(", ".join(words), declared.name, shown, across, missing, head, down))
+        made.append(tables.laid(", ".join(words), declared, shown, across, missing, head, down))
     return made

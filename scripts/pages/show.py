@@ -141,11 +141,11 @@ def among(values: Iterable[float], every: Iterable[float]) -> str:
     return join([word for run in runs for word in ([span(run)] if len(run) > 2 else map(size, run))])
 
 
-def join(words: Sequence[str], last: str = "and") -> str:
+def join(words: Sequence[str]) -> str:
     """a, b and c."""
     if len(words) < 2:
         return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def valued(name: str, value: object) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row, decided, too_few
 from analysis.findings import Semantics
-from analysis.results import PARAMETERS, Results, parameters_of
+from analysis.results import PARAMETERS, Declared, Results, parameters_of
 from cli import put
 from store.records import Record
 from toolchains import ledger
@@ -88,11 +88,10 @@ def tabled(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a table says of a cell, and its parameters. order: of its route in the catalogue."""
+    """What a table says of a cell, and its parameters."""
 
     parameters: Mapping[str, Any]
     lines: list[str]
-    order: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -113,37 +112,35 @@ def missing_in(results: Results) -> Missing:
 
 def by_size(title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]) -> Table:
     """Routes of one benchmark down, sizes across; see laid."""
-    marks = [Mark(cell.parameters, lines_of(entry(cell)), cell.order) for cell in cells]
-    return laid(title, cells[0].benchmark, marks, "nbytes", missing, show.size, cells[0].down)
+    marks = [Mark(cell.parameters, lines_of(entry(cell))) for cell in cells]
+    return laid(title, cells[0].declared, marks, "nbytes", missing, show.size, cells[0].down)
 
 
 def laid(
     title: str,
-    benchmark: str,
+    declared: Declared,
     marks: Sequence[Mark],
     column: str,
     missing: Missing,
     head: Callable[[Any], str],
     row: str,
 ) -> Table:
-    """One parameter down, one across. A place without a figure says why in a note.
+    """One parameter down, one across, values as they are declared. A place without a figure says why in a note.
 
     ValueError where two cells would have one place: a table that shows one of them would lose the other in silence.
     """
     placed = {(mark.parameters.get(row), mark.parameters.get(column)): mark for mark in marks}
     if len(placed) < len(marks):
-        raise ValueError(f"{benchmark}: two figures have one place in the table {title}")
-    across = list(dict.fromkeys(value for _, value in placed))
-    if column == "nbytes":
-        across.sort()
+        raise ValueError(f"{declared.name}: two figures have one place in the table {title}")
+    across = sorted(dict.fromkeys(value for _, value in placed), key=partial(declared.nth, column))
     reasons: dict[str, list[str]] = {}
     body = []
     in_column = {value: mark.parameters for (_, value), mark in placed.items()}  # its size may be its own
-    for name in dict.fromkeys(mark.parameters.get(row) for mark in sorted(marks, key=lambda mark: mark.order)):
+    for name in sorted(dict.fromkeys(name for name, _ in placed), key=partial(declared.nth, row)):
         line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else "all" if name is None else str(name)]
         for value in across:
             there, like = placed.get((name, value)), {**in_column[value], row: name}
-            status, reason = ("", "") if there else missing.get((benchmark, *like.values()), ("", ""))
+            status, reason = ("", "") if there else missing.get((declared.name, *like.values()), ("", ""))
             word = {"": "", "skipped": "n/a"}.get(status, "failed")
             if word:
                 reasons.setdefault(f"{word}: {reason}", []).append(str(name))
