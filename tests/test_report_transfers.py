@@ -32,12 +32,6 @@ def read(tmp_path, benches, **changes):
     return loaded, transfers.transfers_of(loaded, cells_of(loaded))
 
 
-def page(tmp_path, benches):
-    """HTML and Markdown of these benchmarks' page."""
-    box = build(accelerator.write(tmp_path / "results", benches), tmp_path / "out")
-    return [(box / name).read_text(encoding="utf-8") for name in ("index.html", "README.md")]
-
-
 def lines_of(section):
     """All that a section says but for figures."""
     lines = [f"# {section.title}", *section.intro]
@@ -247,16 +241,14 @@ def test_a_share_is_made_of_one_process_alone(tmp_path):
 # The whole page -----------------------------------------------------------------------------------------------------
 
 
-def test_the_whole_page_has_its_sections_figures_and_answers(tmp_path, snapshot):
-    """Of the short profile."""
-    html, markdown = page(tmp_path, [*accelerator.transfers(profile="transfers"), *accelerator.conversions()])
+def test_the_whole_page_has_its_sections_figures_and_answers(tmp_path, monkeypatch, snapshot):
+    """Of the short profile; a warning is in the head."""
+    monkeypatch.setitem(HARDWARE, "link generation", 3)
+    benches = [*accelerator.transfers(profile="transfers"), *accelerator.conversions()]
+    box = build(accelerator.write(tmp_path / "results", benches), tmp_path / "out")
+    html, markdown = ((box / name).read_text(encoding="utf-8") for name in ("index.html", "README.md"))
     captions = re.findall(r"<figure[^>]*>\s*<h3>(.+?)</h3>", html)
     answers = markdown.partition("## What users ask")[2].partition("\n\n\n")[0].splitlines()
     assert [re.findall(r'<section[^>]* id="([^"]+)"', html), captions, answers] == snapshot
     assert len(captions) == len(set(captions)) and "An Accelerator (cuda:0)" in html
-
-
-def test_a_warning_is_in_the_head(tmp_path, monkeypatch):
-    monkeypatch.setitem(HARDWARE, "link generation", 3)
-    html, markdown = page(tmp_path, accelerator.transfers(profile="transfers"))
     assert 'class="warning">Not' in html and "> Not" in markdown
