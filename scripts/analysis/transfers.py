@@ -82,8 +82,7 @@ class Transfers:
     def without_waiting(self, cell: Row) -> tuple[Row | None, Row | None]:
         """The same copy by a call that does not wait: until the bytes are there, and until the call returns."""
         early = cell.route.replace(")", ", non_blocking=True)", 1)
-        done, held = (self.find(clock, early, cell.host, cell.nbytes) for clock in (COMPLETION, ENQUEUE))
-        return done, held
+        return self.find(COMPLETION, early, cell.host, cell.nbytes), self.find(ENQUEUE, early, cell.host, cell.nbytes)
 
     def by_bytes(self, cell: Row) -> bool:
         """Whether the bytes take the time of this cell, and not the call: only then has a bandwidth a meaning."""

@@ -64,11 +64,11 @@ def commands_of(results: Results, sections: Sequence[Section]) -> Mapping[str, t
     """Figure -> the commands of the runs that measured its cells, the latest first."""
     runs = results.processes.groupby("cell", sort=False, observed=True)["run"].max()
     commands = {record.started: pasted(record) for record in results.runs if record.command}
-    return {
-        figure.name: tuple(commands[run] for run in sorted(set(runs.loc[names]), reverse=True) if run in commands)
-        for figure, names in ((f, [c.cell for c in f.cells]) for section in sections for f, _ in section.figures)
-        if names
-    }
+    measured = {}
+    for figure in (figure for section in sections for figure, _ in section.figures if figure.cells):
+        taken = sorted({runs[cell.cell] for cell in figure.cells}, reverse=True)
+        measured[figure.name] = tuple(commands[run] for run in taken if run in commands)
+    return measured
 
 
 def page_of(
