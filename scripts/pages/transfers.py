@@ -191,12 +191,7 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
     return [
         Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(table, moved))),
         Section("clocks", "Transfers: completion, enqueue, sustained", words("clocks"), drawn, (clocks(moved),)),
-        Section(
-            "overlap",
-            "Transfers behind compute",
-            words("overlap"),
-            tables=(hidden,),
-        ),
+        Section("overlap", "Transfers behind compute", words("overlap"), tables=(hidden,)),
         Section("firsts", "What the first use costs", words("firsts"), tables=(_tabled("pinning", moved),)),
         Section("link", "The link", words("link"), tables=(_tabled("limits", moved),)),
     ]
