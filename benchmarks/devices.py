@@ -187,7 +187,11 @@ class Device:
     @property
     def is_there(self):
         """Whether torch finds the device, as far as its kind can say. Makes no context."""
-        if self.device.type in ("cpu", "meta") or not _is_available(self.device.type):
+        kind = self.device.type
+        places = [self.module, getattr(torch.backends, kind, None)]
+        # torch.mps of torch 2.0 and 2.1 cannot say whether there is one, torch.backends.mps can
+        said = [place.is_available() for place in places if hasattr(place, "is_available")]
+        if kind in ("cpu", "meta") or not any(places) or not all(said):
             return False
         count = getattr(self.module, "device_count", None)
         return count is None or (self.device.index or 0) < count()
@@ -353,7 +357,9 @@ def find():
     name = os.environ.get(VARIABLE)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        device = _named(name) if name else _first()
+        # the last: a backend that is not torch's own
+        names = [name] if name else ["cuda:0", "xpu", "mps", _accelerator_kind()]
+        device = next(filter(None, map(_there, names)), None)
     if device is None:
         none = f"{VARIABLE}={name}: torch finds no such accelerator" if name else NONE_FOUND
         # without NVML (torch 1.13 never asks it) CUDA counts, and torch warns of what kept it from that
@@ -368,11 +374,13 @@ def find():
     return device
 
 
-def _first():
-    if torch.cuda.is_available():
-        return Device("cuda:0")
-    kinds = dict.fromkeys(["xpu", "mps", _accelerator_kind()])  # the last: a backend that is not torch's own
-    return next((Device(kind) for kind in kinds if kind and Device(kind).is_there), None)
+def _there(name):
+    """The device of that name if torch finds it, and None of one that it does not, or of a kind it does not know."""
+    try:
+        device = Device(name)
+    except RuntimeError:
+        return None
+    return device if device.is_there else None
 
 
 def _accelerator_kind():
@@ -382,14 +390,6 @@ def _accelerator_kind():
         return "cuda"  # before torch 2.6 nothing else has pinned memory
     current = accelerator.current_accelerator()
     return current.type if current is not None else ""
-
-
-def _named(name):
-    try:
-        device = Device(name)
-    except RuntimeError:  # a kind that torch does not know
-        return None
-    return device if device.is_there else None
 
 
 def answer():
@@ -417,10 +417,3 @@ def hold(word):
     print(word, flush=True)
     sys.stdin.read()
     del held
-
-
-def _is_available(kind):
-    """Whether torch finds a device of this kind. torch.mps of torch 2.0 and 2.1 cannot say, torch.backends.mps can."""
-    places = [place for place in (getattr(torch, kind, None), getattr(torch.backends, kind, None)) if place is not None]
-    asked = [place.is_available for place in places if hasattr(place, "is_available")]
-    return asked[0]() if asked else bool(places)

@@ -244,6 +244,7 @@ def test_out_of_memory_skips_the_cell_with_its_reason(device, monkeypatch, owner
 @pytest.mark.parametrize("variable", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING"])
 def test_a_variable_that_makes_figures_meaningless_refuses(monkeypatch, variable):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.delenv(devices.VARIABLE, raising=False)
     monkeypatch.setenv(variable, "0")
     assert str(devices.find()) == "cuda:0"
