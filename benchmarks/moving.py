@@ -177,38 +177,31 @@ class Move:
         if uses(route, "pin_memory"):
             device.pinned(torch.empty(1))
         memory = self.memory if to_device else _routes.PAGEABLE
-        if uses(route, "tensors"):
-            tensors = [host_tensor(device, dtype, EACH, memory, seed)[0] for seed in range(max(1, nbytes // EACH))]
-            self.source = names["tensors"] = tensors
-            if uses(route, "ds"):
-                names["ds"] = [torch.empty_like(each, device=device.device) for each in tensors]
-            if uses(route, "s"):
-                names["s"] = device.pinned(torch.cat(tensors))
-            return
-        host, self.release = host_tensor(device, dtype, nbytes, memory)
-        if uses(route, "numbers"):  # such as the losses of many steps
-            self.source = names["numbers"] = [number.to(device.device) for number in host]
-            return
-        if uses(route, "tree"):
-            quarter = max(1, host.numel() // 4)
-            leaves = [host[place * quarter :][:quarter] for place in range(4)] if host.numel() > 3 else [host] * 4
-            tree = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
-            self.source = names["tree"] = tree if to_device else map_tree(lambda x: x.to(device.device), tree)
-            return
-        if uses(route, "m"):
+        name = next(name for name in ("tensors", "numbers", "tree", "m", "a", "t") if uses(route, name))
+        if name == "tensors":
+            host = [host_tensor(device, dtype, EACH, memory, seed)[0] for seed in range(max(1, nbytes // EACH))]
+        else:
+            host, self.release = host_tensor(device, dtype, nbytes, memory)
+        if name == "numbers":  # such as the losses of many steps
+            host = list(host)
+        elif name == "tree":
+            quarter = host.numel() // 4
+            leaves = [host[place * quarter :][:quarter] for place in range(4)] if quarter else [host] * 4
+            host = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
+        elif name == "m":
             columns = min(1024, max(1, int(host.numel() ** 0.5)))
             host = host[: host.numel() // columns * columns].view(-1, columns).t()
-        if _routes.SCALAR in route.families:
+        elif _routes.SCALAR in route.families:
             host = host[0]
-        self.source = host if to_device else host.to(device.device)
-        names["a" if uses(route, "a") else "m" if uses(route, "m") else "t"] = (
-            self.source.numpy() if uses(route, "a") else self.source
-        )
+        self.source = host if to_device else map_tree(lambda x: x.to(device.device), host)
+        names[name] = self.source.numpy() if name == "a" else self.source
         if uses(route, "d"):
             # row-major whatever the source is: empty_like would keep the strides of a transpose
             names["d"] = torch.empty(self.source.shape, dtype=self.source.dtype, device=device.device)
+        if uses(route, "ds"):
+            names["ds"] = [torch.empty_like(each, device=device.device) for each in host]
         if uses(route, "s"):
-            names["s"] = device.pinned(host)
+            names["s"] = device.pinned(torch.cat(host) if name == "tensors" else host)
         if uses(route, "h"):
             names["h"] = torch.empty_like(host)
             if self.memory == _routes.PINNED:
