@@ -157,29 +157,30 @@ class TrainingStep:
     def setup(self, form, nbytes):
         device = _devices.find().use()
         device.warm_up()
-        rows = nbytes // 4 // self.features
-        arrays = [_sources.array("float32", nbytes, seed).reshape(rows, self.features) for seed in range(self.batches)]
+        arrays = [_sources.array("float32", nbytes, seed) for seed in range(self.batches)]
+        batches = [_torch.from_numpy(a).view(-1, self.features) for a in arrays]
         step = _Step(device, self.features)
-        batches = [_torch.from_numpy(a) for a in arrays]
         if form in ("already pinned", "loss read once"):
             batches = [device.pinned(batch) for batch in batches]
+        early = form not in ("naive", "pinned")
+        # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
+        stage = device.pinned(batches[0]).copy_ if form.startswith("pinned") else lambda batch: batch
+
+        def losses():
+            return (step(stage(batch).to(device.device, non_blocking=early)) for batch in batches)
+
         if form == "prefetch":
-            self.names = {"epoch": self.prefetch(device, step, batches)}
-        else:
-            early = form not in ("naive", "pinned")
-            # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
-            stage = device.pinned(batches[0]).copy_ if form.startswith("pinned") else lambda batch: batch
+            losses = self.prefetch(device, step, batches)
 
-            def epoch():
-                losses = (step(stage(batch).to(device.device, non_blocking=early)) for batch in batches)
-                if form == "loss read once":
-                    return _torch.stack([*losses]).tolist()
-                return [float(loss.cpu().numpy()) for loss in losses]
+        def epoch():
+            if form == "loss read once":
+                return _torch.stack([*losses()]).tolist()
+            return [float(loss.cpu().numpy()) for loss in losses()]
 
-            self.names = {"epoch": epoch}
-        losses = self.names["epoch"]()
-        if not _np.isfinite(losses).all():
-            raise RuntimeError(f"{form}: the losses are not finite: {losses}")
+        self.names = {"epoch": epoch}
+        found = epoch()
+        if not _np.isfinite(found).all():
+            raise RuntimeError(f"{form}: the losses are not finite: {found}")
 
     @staticmethod
     def prefetch(device, step, batches):
@@ -192,8 +193,7 @@ class TrainingStep:
             with device.on(stream):
                 return host.to(device.device, non_blocking=True)
 
-        def epoch():
-            losses = []
+        def losses():
             following = load(0)
             for index in range(len(batches)):
                 device.current_stream().wait_stream(stream)
@@ -202,10 +202,9 @@ class TrainingStep:
                 loss = step(batch)
                 if index + 1 < len(batches):
                     following = load(index + 1)
-                losses.append(float(loss.cpu().numpy()))  # waits for the step, and so for its batch's copy
-            return losses
+                yield loss  # which is read before the next step: that waits for this one, and so for its batch's copy
 
-        return epoch
+        return losses
 
     def timeit_step(self, form, nbytes):
         return "epoch()", self.names, self.batches
