@@ -258,4 +258,3 @@ class Family:
 
 
 DECLARED = tuple(each.name for each in fields(Family))
-SPOKEN = tuple(name for name in DECLARED if name != "direction")  # what decides no figure

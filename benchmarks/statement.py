@@ -37,8 +37,6 @@ class _Declared:
     cell has none. Parameters have the names of the method's, where no ``param_names`` names them.
     """
 
-    deciding = ()  # what decides those of all benchmarks of a type: (file, name)
-
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
         named = [*inspect.signature(func).parameters][bool(self._setup_cache) :]  # whose result comes first
@@ -47,7 +45,7 @@ class _Declared:
             setattr(self, each, _get_first_attr(attr_sources, each, default))
         text = inspect.getdoc(inspect.getmodule(version.owner(func))) or ""
         self.question = " ".join(text.split("\n\n")[0].split())  # the first paragraph of its file's docstring
-        self.version = version.version_of(func, *self.deciding, spoken=contracts.SPOKEN)
+        self.version = version.version_of(func)
         self.version_alts = ()
 
     def do_setup(self):
@@ -127,7 +125,6 @@ class StatementBenchmark(_Declared, TimeBenchmark):
 
     name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")
     _setup_isolates_timed_calls = False
-    deciding = (("timing.py", "Timing"),)
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)

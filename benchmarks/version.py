@@ -16,13 +16,17 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from .contracts import DECLARED
+
 HERE = Path(__file__).resolve().parent
 # A route is its expression, a setting its text, which name the cell; what else the catalogues say of them decides no
 # figure. File -> the name in it that is a catalogue, "" where all of it is
 CATALOGUES = {HERE / "routes.py": "", HERE / "contracts.py": "", HERE / "environment.py": "SETTINGS"}
-# Of a class, beside what contracts.Family names: which cells there are, and how long and how often asv is to run them
-SPOKEN = ("params", "param_names", "contracts", "rounds", "timeout", "unit")
+# Attributes of a class that only say something to reports, or which cells there are, and how long and how often asv is
+# to run them
+SPOKEN = {*DECLARED, "params", "param_names", "contracts", "rounds", "timeout", "unit"} - {"direction"}
 BENCHMARK = re.compile("timeit_|track_")
+TIMING = HERE / "timing.py", "Timing"  # decides what everything takes that is timed
 
 
 def bare(source):
@@ -93,13 +97,13 @@ def _used(node):
     return names | {(part.value.id, part.attr) for part in of}
 
 
-def _deciding(node, method, spoken):
+def _deciding(node, method):
     """The statements of a class that decide what its benchmark ``method`` measures."""
     for part in node.body:
         targets = part.targets if isinstance(part, ast.Assign) else []
         about = [getattr(target, "attr", None) or getattr(target, "id", "") for target in targets]
         others = [name for name in _defined(part) if BENCHMARK.match(name) and name != method]
-        if not others and not (about and set(about) <= spoken):
+        if not others and not (about and set(about) <= SPOKEN):
             yield part
 
 
@@ -108,14 +112,11 @@ def owner(func):
     return type(func.__self__) if hasattr(func, "__self__") else func
 
 
-def version_of(func, *more, spoken=()):
-    """Version of the benchmark ``func``, a function or a method, timed by ``more``: (file, name) of this package.
-
-    spoken: attributes of a class that only say something to reports.
-    """
-    own, method, spoken = owner(func), func.__name__, {*spoken, *SPOKEN}
+def version_of(func):
+    """Version of the benchmark ``func``, a function or a method."""
+    own, method = owner(func), func.__name__
     path = Path(inspect.getsourcefile(own)).resolve()
-    waiting = [(path, own.__name__), *((HERE / file, name) for file, name in more)]
+    waiting = [(path, own.__name__), *([TIMING] if method.startswith("timeit_") else [])]
     code = {}
     while waiting:
         path, name = waiting.pop()
@@ -127,7 +128,7 @@ def version_of(func, *more, spoken=()):
             continue
         code[path, name] = lines = []
         for node in file.nodes.get(name, ()):
-            parts = [*node.bases, *_deciding(node, method, spoken)] if isinstance(node, ast.ClassDef) else [node]
+            parts = [*node.bases, *_deciding(node, method)] if isinstance(node, ast.ClassDef) else [node]
             lines += [_text(file, part) for part in parts]
             for local, inner in itertools.chain.from_iterable(map(_used, parts)):
                 if local in file.imported:

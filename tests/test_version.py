@@ -21,7 +21,7 @@ def measure(n):
     total = 0  # of all
     for i in range(n):
         total += i
-    return f"{total} {os.sep}"
+    return f"{total:>{n}} {os.sep!r}"
 '''
 SAME = {
     "comments": CODE.replace("  # of all", "").replace("import os", "# why\nimport os"),
@@ -32,7 +32,7 @@ SAME = {
 OTHER = {
     "a number": CODE.replace("total = 0", "total = 1"),
     "a name": CODE.replace("range(n)", "range(os)"),
-    "a string": CODE.replace("{total} ", "{total}, "),
+    "a string": CODE.replace("{total:>{n}} ", "{total:>{n}}, "),
     "a statement more": CODE.replace("return", "total += 1\n    return"),
     "an operator": CODE.replace("+=", "-="),
     "what is inside a loop": CODE.replace("    return", "        return"),
@@ -130,27 +130,6 @@ def test_version_is_of_what_decides(changes, checkout, suite, versions):
     assert {name for name in here if found[name] != here[name]} == wanted
 
 
-TOY = """
-from benchmarks import version
-
-CONSTANT = 3
-
-def helper():
-    return f"{CONSTANT:>{CONSTANT}} {'of'!r}"
-
-class Toy:
-    params = [1, 2]
-
-    def setup(self, n):
-        self.made = helper()
-
-    def timeit_it(self, n):
-        return "made", {"made": self.made}
-
-print(version.version_of(Toy().timeit_it, ("timing.py", "Timing")))
-"""
-
-
 def interpreter(version):
     """A Python of that version on this machine, or None. A launcher that only stands for one does not count."""
     managed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
@@ -160,19 +139,23 @@ def interpreter(version):
     return None
 
 
-@pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(10, 16)])
-def test_version_is_the_same_on(version, tmp_path):
+SAID = """
+import sys
+from benchmarks import timing, version
+print(version.version_of(timing.Timing(None, 1).take), version.bare(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("python", [f"3.{minor}" for minor in range(10, 16)])
+def test_version_is_the_same_on(python, tmp_path):
     """Python 3.12 tokenizes f-strings anew: a history would break where the interpreter changes."""
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"no Python {version} here")
-    toy = tmp_path / "toy.py"
-    toy.write_text(TOY, encoding="utf-8")
+    other = interpreter(python)
+    if other is None:
+        pytest.skip(f"no Python {python} here")
     package = tmp_path / "benchmarks"  # without its __init__, which wants torch and asv
     package.mkdir()
-    for name in ("version.py", "timing.py", "probes.py"):
-        shutil.copy(ROOT / "benchmarks" / name, package / name)
-    here = {"home": tmp_path, "cwd": tmp_path, "PYTHONPATH": str(tmp_path)}
-    theirs, ours = (run(one, toy, **here) for one in (python, sys.executable))
-    assert re.fullmatch("[0-9a-f]{16}\n", ours.stdout), ours.stderr
+    for name in ("version.py", "contracts.py", "timing.py", "probes.py"):
+        shutil.copy(ROOT / "benchmarks" / name, package)
+    theirs, ours = (run(one, "-c", SAID, CODE, home=tmp_path, cwd=tmp_path) for one in (other, sys.executable))
+    assert re.fullmatch("[0-9a-f]{16} " + re.escape(version.bare(CODE)) + "\n", ours.stdout), ours.stderr
     assert theirs.stdout == ours.stdout, theirs.stderr
