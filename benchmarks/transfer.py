@@ -31,8 +31,7 @@ IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `s
 
 def find(expression):
     """The route to or from a device of that expression."""
-    ways = (_routes.HOST_TO_DEVICE, _routes.DEVICE_TO_HOST)
-    return next(r for r in _routes.ROUTES if r.expression == expression and r.direction in ways)
+    return next(route for route in _routes.ROUTES if route.expression == expression and route.host_memory)
 
 
 class _Transfer:
