@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from store import quiet
 
-from benchmarks import probes, sampling_log, statement, timing
+from benchmarks import probes, sampling_log, timing
 from benchmarks.statement import CountBenchmark, StatementBenchmark
 
 
@@ -77,16 +77,6 @@ def logged(log):
 FAST = itertools.count().__next__  # as CPU clock, a second a look: the process always had its processor
 
 
-def clocks(monkeypatch, cpu):
-    """Replace the CPU clock by ``cpu``; the wall clock stays."""
-    clocks = SimpleNamespace(process_time=cpu, perf_counter=time.perf_counter, time=time.time)
-    monkeypatch.setattr(statement, "time", clocks)
-    monkeypatch.setattr(timing, "time", clocks)
-
-
-MEET = probes.Recent.meet
-
-
 @pytest.fixture(autouse=True)
 def probe(monkeypatch):
     """Probes and clocks of a machine that is quiet, whatever this one is; a function that has probes follow another
@@ -97,8 +87,8 @@ def probe(monkeypatch):
         monkeypatch.setattr(probes, "probe", lambda: next(course))
 
     monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
-    monkeypatch.setattr(probes.Recent, "meet", lambda self, take, fine: None)  # it would use up a course
-    clocks(monkeypatch, FAST)
+    monkeypatch.setattr(probes, "FIRST", 0)  # to meet the machine would use up a course
+    monkeypatch.setattr(time, "process_time", FAST)
     follow([])
     return follow
 
@@ -191,7 +181,7 @@ def test_quiet_machine(logged):
 
 def test_sample_without_a_processor_is_taken_again(monkeypatch, logged):
     still = [0.0] * 6  # a CPU clock that stands still in three samples, and runs fast in the rest
-    clocks(monkeypatch, lambda: still.pop() if still else 1e6 * time.perf_counter())
+    monkeypatch.setattr(time, "process_time", lambda: still.pop() if still else 1e6 * time.perf_counter())
     result, line = logged(number=10)
     assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES + 3, [0, 1, 2])
     assert result["samples"] == line["seconds"][3:]
@@ -236,7 +226,6 @@ def test_patience_of_all_processes_is_bounded(monkeypatch, logged, probe):
 def test_the_first_process_waits_for_quiet_too(monkeypatch, logged, probe):
     """It takes some probes before its first sample, and knows from them which are slow; later processes need not."""
     monkeypatch.setattr(probes, "FIRST", 0.01)
-    monkeypatch.setattr(probes.Recent, "meet", MEET)
     draw = random.Random(1)
     probe(draw.choice([25e-6, 50e-6, 50e-6, 50e-6]) for _ in itertools.count())
     _, line = logged()
@@ -262,7 +251,7 @@ def test_patience_is_shared_fairly(monkeypatch):
 
 def test_calls_that_quiet_is_too_short_for_are_not_waited_for(monkeypatch, logged):
     """Every sample begins in quiet and none ends in it: after HOPELESS of them the rest are taken as they come."""
-    clocks(monkeypatch, lambda: 0.0)
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
     _, line = logged()
     assert len(line["seconds"]) == timing.SAMPLES and len(line["disturbed"]) == timing.SAMPLES
     assert line["waited"] < probes.PATIENCE / 2
@@ -305,7 +294,7 @@ def test_processes_of_a_fork_server_share_what_they_saw():
 
 
 def test_cpu_time_tells_nothing_of_threads(monkeypatch, logged):
-    clocks(monkeypatch, lambda: 0.0)
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
     _, line = logged(single_threaded=False)
     assert (len(line["seconds"]), line["disturbed"]) == (timing.SAMPLES, [])
 
