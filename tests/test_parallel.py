@@ -1,5 +1,6 @@
 """Copies with torch's own number of threads: how they are timed, and that advice is for the threads somebody has."""
 
+import contextlib
 import math
 import os
 import threading
@@ -8,18 +9,7 @@ import made_up
 import pytest
 import torch
 from analysis.cells import cells_of, with_threads
-from analysis.choices import (
-    ALL_THREADS,
-    EXTRAPOLATED,
-    INTERPOLATED,
-    MEASURED,
-    ONE_THREAD,
-    Case,
-    answer,
-    asked,
-    choices,
-    known_in,
-)
+from analysis.choices import EXTRAPOLATED, INTERPOLATED, MEASURED, Case, answer, asked, choices, known_in
 from analysis.results import load
 from cli import UserError
 from conftest import build
@@ -30,7 +20,7 @@ from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, every, write
 from test_in_a_browser import address, rows_of
 from test_statement import log, logged, probe  # noqa: F401  fixtures
 
-from benchmarks import parallel, probes, routes, sources, timing
+from benchmarks import contracts, parallel, probes, routes, sources, timing
 
 COPIED = contract("torch.from_numpy(a.copy())", "copy", memmove=True)
 SIZES = (8, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB)
@@ -38,31 +28,20 @@ SIZES = (8, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB)
 # --- how they are timed -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def threads():
-    """torch with as many threads as before, whatever a test sets."""
-    before = torch.get_num_threads()
-    yield torch.get_num_threads
-    torch.set_num_threads(before)
-
-
-def test_as_many_threads_as_torch_takes_by_itself(monkeypatch, threads):
-    monkeypatch.setattr(sources, "DEFAULT_THREADS", 3)
-    made = parallel.NumpyToTorch()
-    made.setup("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)
-    assert threads() == 3
-    assert made.timeit_convert("torch.from_numpy(a).clone()", ALL_THREADS, "float32", 4096)[0].endswith("clone()")
-    with pytest.raises(NotImplementedError, match="^torch takes 3 threads here by itself$"):
-        made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
-    monkeypatch.setattr(sources, "DEFAULT_THREADS", 12)
-    made.setup("torch.from_numpy(a).clone()", "8", "float32", 4096)
-    assert threads() == 8
-
-
-def test_where_torch_has_one_thread_there_is_nothing_to_time(monkeypatch):
-    monkeypatch.setattr(sources, "DEFAULT_THREADS", 1)
-    with pytest.raises(NotImplementedError, match="^torch takes 1 thread here by itself$"):
-        parallel.ArraysToTensor().setup("torch.tensor(arrays)", ALL_THREADS, MIB)
+@pytest.mark.parametrize(
+    "default, threads, given", [(3, "all", [3]), (12, "all", [12]), (12, "8", [8]), (3, "8", []), (1, "all", [])]
+)
+def test_as_many_threads_as_torch_takes_by_itself_or_eight(monkeypatch, default, threads, given):
+    """Where it takes no more than are asked for besides, there is nothing to time."""
+    had = []
+    monkeypatch.setattr(torch, "set_num_threads", had.append)
+    monkeypatch.setattr(sources, "DEFAULT_THREADS", default)
+    made, cell = parallel.NumpyToTorch(), ("torch.from_numpy(a).clone()", threads, "float32", 4096)
+    says = f"^torch takes {default} threads? here by itself$"
+    with contextlib.nullcontext() if given else pytest.raises(NotImplementedError, match=says):
+        made.setup(*cell)
+        assert made.timeit_convert(*cell)[0] == cell[0]
+    assert had == given
 
 
 def test_only_what_moves_bytes_and_enough_of_them():
@@ -179,7 +158,7 @@ def test_the_heading_says_how_many_threads(known):
 
 def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results, snapshot):
     cells = cells_of(load(results))
-    several, alone = (asked(choices(cells), threads) for threads in (ALL_THREADS, ONE_THREAD))
+    several, alone = (asked(choices(cells), threads) for threads in (contracts.ALL_THREADS, contracts.ONE_THREAD))
     box = advice(several[0], alone[0], 4)
     assert box.heading == "NumPy array to tensor, as a copy, 4 torch threads"
     assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]
@@ -189,7 +168,9 @@ def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results, snap
 def test_where_one_thread_alone_was_measured_it_speaks_for_one_alone(tmp_path):
     bench = made_up.conversion({(CLONE["expression"], n): around(1e-6) for n in SIZES}, [CLONE])
     cells = cells_of(load(write(tmp_path, [bench])))
-    assert with_threads(cells, ALL_THREADS).empty and len(with_threads(cells, ONE_THREAD)) == len(cells)
+    assert with_threads(cells, contracts.ALL_THREADS).empty and len(with_threads(cells, contracts.ONE_THREAD)) == len(
+        cells
+    )
 
 
 @pytest.mark.slow
