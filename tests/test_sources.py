@@ -1,5 +1,6 @@
 """Sources are what they say: dtype, bytes, layout, random and touched, the same every time."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -12,8 +13,13 @@ from conftest import possible
 
 from benchmarks import conversion, files, limits, placement, routes, sources
 
-ROUTE = routes.find("torch.from_numpy(a)", routes.NUMPY_TO_TORCH)
-BACK = routes.find("t.numpy()", routes.TORCH_TO_NUMPY)
+INTO_TENSOR, INTO_ARRAY = "np.copyto(b.numpy(), a)", "np.copyto(b, t.numpy())"
+
+
+def names_of(expression, source):
+    """The names of a route's expression."""
+    direction = routes.NUMPY_TO_TORCH if isinstance(source, np.ndarray) else routes.TORCH_TO_NUMPY
+    return sources.namespace(routes.find(expression, direction), source)
 
 
 @pytest.mark.parametrize("dtype", sources.NUMPY_DTYPES)
@@ -93,12 +99,12 @@ def test_sizes_are_powers_of_two_in_order():
 
 def test_buffer_only_where_the_expression_names_it():
     a, t = sources.array("float32", 64), sources.tensor("float32", 64)
-    into = sources.namespace(routes.find("b.copy_(torch.from_numpy(a))", routes.NUMPY_TO_TORCH), a)
+    into = names_of("b.copy_(torch.from_numpy(a))", a)
     assert isinstance(into["b"], torch.Tensor) and into["b"].shape == a.shape and into["dtype"] == torch.float32
     assert not np.shares_memory(into["b"].numpy(), a)
-    back = sources.namespace(routes.find("np.copyto(b, t.numpy())", routes.TORCH_TO_NUMPY), t)
+    back = names_of(INTO_ARRAY, t)
     assert isinstance(back["b"], np.ndarray) and not np.shares_memory(back["b"], t.numpy())
-    assert "b" not in sources.namespace(ROUTE, a) and "b" not in sources.namespace(BACK, t)
+    assert "b" not in names_of("torch.from_numpy(a)", a) and "b" not in names_of("t.numpy()", t)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +119,7 @@ def test_buffer_only_where_the_expression_names_it():
 )
 def test_require_names_what_is_missing(monkeypatch, torch_version, numpy_version, missing):
     monkeypatch.setattr(sources, "VERSIONS", {"torch": torch_version, "numpy": numpy_version})
-    if missing:
-        with pytest.raises(NotImplementedError, match=f"needs {missing}"):
-            sources.require("torch>=2.9 numpy>=2.1")
-    else:
+    with pytest.raises(NotImplementedError, match=f"needs {missing}") if missing else contextlib.nullcontext():
         sources.require("torch>=2.9 numpy>=2.1")
 
 
@@ -139,15 +142,14 @@ def test_by_element_needs_more_memory(monkeypatch):
 
 
 def place(values):
-    return (values.ctypes.data if isinstance(values, np.ndarray) else values.data_ptr()) % sources.PAGE
+    return sources.address(values) % sources.PAGE
 
 
 @pytest.mark.parametrize("dtype", sources.NUMPY_DTYPES)
 @pytest.mark.parametrize("distance", placement.DISTANCES.values())
 def test_a_buffer_lies_as_far_behind_its_source_as_asked(dtype, distance):
-    into = routes.find("np.copyto(b.numpy(), a)", routes.NUMPY_TO_TORCH)
     a = sources.array(dtype, 2**16)
-    names = sources.placed(sources.namespace(into, a), distance)
+    names = sources.placed(names_of(INTO_TENSOR, a), distance)
     assert (place(names["b"]) - place(names["a"])) % sources.PAGE == distance
     assert names["a"].dtype == a.dtype and (names["a"] == a).all() and names["a"].flags.c_contiguous
     assert names["b"].dtype == getattr(torch, dtype) and torch.equal(names["b"], torch.from_numpy(a))
@@ -160,12 +162,9 @@ def test_arrays_begin_where_their_library_lets_them_begin():
     assert np.empty(large, np.uint8).ctypes.data % 64 == sources.BY_NUMPY
     assert torch.empty(large, dtype=torch.uint8).data_ptr() % 64 == sources.BY_TORCH
     a, t = sources.array("float32", 2**16), sources.tensor("float32", 2**16)
-    to_torch = routes.find("np.copyto(b.numpy(), a)", routes.NUMPY_TO_TORCH)
-    to_numpy = routes.find("np.copyto(b, t.numpy())", routes.TORCH_TO_NUMPY)
-    assert place(sources.placed(sources.namespace(to_torch, a))["b"]) == sources.BY_TORCH
-    assert place(sources.placed(sources.namespace(to_numpy, t))["b"]) == sources.BY_NUMPY
-    of_strided = sources.namespace(to_torch, a[::2])["b"]
-    assert of_strided.data_ptr() % 64 == sources.BY_TORCH
+    assert place(sources.placed(names_of(INTO_TENSOR, a))["b"]) == sources.BY_TORCH
+    assert place(sources.placed(names_of(INTO_ARRAY, t))["b"]) == sources.BY_NUMPY
+    assert place(names_of(INTO_TENSOR, a[::2])["b"]) % 64 == sources.BY_TORCH
 
 
 @pytest.mark.parametrize("dtype", sources.TORCH_DTYPES)
@@ -201,8 +200,8 @@ def test_the_family_of_placement_times_what_it_says(family, lying, distance):
 
 def test_conversions_and_their_limit_lie_apart():
     made = conversion.NumpyToTorch()
-    made.setup("np.copyto(b.numpy(), a)", "float32", 2**16)
-    _, names = made.timeit_convert("np.copyto(b.numpy(), a)", "float32", 2**16)
+    made.setup(INTO_TENSOR, "float32", 2**16)
+    _, names = made.timeit_convert(INTO_TENSOR, "float32", 2**16)
     assert abs(place(names["b"]) - place(names["a"])) == sources.PAGE // 2 + sources.BY_NUMPY
     limit = limits.Memcpy()
     limit.setup(2**16)
