@@ -29,8 +29,7 @@ class _Busy:
 
     def before(self, first=lambda: None):
         """What to call before a sample: drain the queue, queue what is to be ``first`` and then the work."""
-        with _devices.out_of_memory_skips():
-            work = _devices.Work(self.move.device, WORK).require()
+        work = _devices.Work(self.move.device, WORK).require()
 
         def prepare():
             self.move.device.synchronize()

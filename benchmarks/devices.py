@@ -48,19 +48,6 @@ WARM_STEP, WARM_WITHIN = 0.1, 0.03  # seconds apart, and relative: what two samp
 CROSSING = 2**20  # bytes that cross the link with each piece of the work that warms it up
 
 
-@contextlib.contextmanager
-def out_of_memory_skips():
-    """Skip the cell, with its reason, where host or device run out of memory inside; also decorates a ``setup``."""
-    try:
-        yield
-    except NotImplementedError:
-        raise  # says why already
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise NotImplementedError(f"out of memory: {first_sentence(error)}") from None
-
-
 class Device:
     """An accelerator, by torch's name of it (cuda:0). Making one does not initialise it; using it does."""
 
@@ -156,8 +143,7 @@ class Device:
 
     def check_synchronize(self):
         """RuntimeError unless a wait lasts as long as the work that is queued; Work, for whoever wants to see more."""
-        with out_of_memory_skips():
-            work = Work(self, SEEN)
+        work = Work(self, SEEN)
         for what, wait in {"synchronize()": self.synchronize, "the stream's synchronize()": self.wait}.items():
             work.queue_before(what)
             wait()
@@ -166,9 +152,8 @@ class Device:
 
     def warm_up(self):
         """Have device and link work until their clocks have risen: WARM_SECONDS, and until two samples agree."""
-        with out_of_memory_skips():
-            sizes = (BLOCK, BLOCK, CROSSING)
-            here, there, crossed = (torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes)
+        sizes = (BLOCK, BLOCK, CROSSING)
+        here, there, crossed = (torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes)
         host, start, samples, steady = torch.empty(CROSSING, dtype=torch.uint8), time.perf_counter(), [], False
         while True:
             begun, pieces = time.perf_counter(), []
@@ -214,13 +199,9 @@ class Device:
     def _own_streams(self):
         return all(hasattr(self.module, name) for name in ("Stream", "stream", "Event", "current_stream"))
 
-    @property
-    def has_streams(self):
-        return self._own_streams or (self._accelerator is not None and hasattr(torch.Stream, "__enter__"))
-
     def require_streams(self):
         why = f"{self.device.type} has no streams in torch {torch.__version__}"
-        if not self.has_streams:
+        if not self._own_streams and (self._accelerator is None or not hasattr(torch.Stream, "__enter__")):
             raise NotImplementedError(why)
         try:
             self.stream(), self.event()

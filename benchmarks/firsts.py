@@ -85,7 +85,6 @@ class PinnedMemory:
     single_threaded = False
     once = True
 
-    @_devices.out_of_memory_skips()
     def setup(self, nbytes):
         self.device = device = _devices.find().use()
         _moving.require_memory(4 * nbytes)

@@ -7,6 +7,7 @@ from . import devices as _devices
 from . import moving as _moving
 from . import nvml as _nvml
 from . import routes as _routes
+from . import sampling_log as _sampling_log
 from . import timing as _timing
 
 needs_device = True
@@ -59,7 +60,6 @@ class Limit(_Ways):
     def samples_for(self, direction, nbytes):
         return _timing.samples_per_process(nbytes)
 
-    @_devices.out_of_memory_skips()
     def setup(self, direction, nbytes):
         device = self.ready(direction, _routes.PINNED, "uint8", nbytes)
         self.timed_by = _Queued(device, self.moves)
@@ -138,7 +138,7 @@ class Hardware:
 
     setup_cache.timeout = timeout
 
-    @_devices.out_of_memory_skips()
+    @_sampling_log.out_of_memory_skips()
     def _asked(self):
         device = _devices.find().use()
         if _find_spec("pynvml") is None:

@@ -12,7 +12,6 @@ import torch
 from . import routes as _routes
 from . import sources as _sources
 from .batches import map_tree
-from .devices import out_of_memory_skips
 
 DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
 # From a loss value to what no cache holds; 4 bytes are one element at least
@@ -151,7 +150,7 @@ def require(route, memory, device):
 class Move:
     """A route made ready: ``names`` for its expression, ``run`` it, ``verify`` what arrived, ``close`` it.
 
-    NotImplementedError where the toolchain, the device or the memory cannot do it, out of memory included.
+    NotImplementedError where the toolchain, the device or the memory cannot do it.
     """
 
     def __init__(self, route, memory, dtype, nbytes, device):
@@ -164,8 +163,7 @@ class Move:
         self.names.update(map_tree=map_tree, copy_in_chunks=copy_in_chunks)
         self.release = None
         try:
-            with out_of_memory_skips():
-                self._prepare(dtype, nbytes)
+            self._prepare(dtype, nbytes)
         except Exception:
             self.close()
             raise
@@ -246,20 +244,19 @@ class Move:
         compared as it lies there, and of one on the device its stream is asked first; the last leaf is compared first.
         """
         expression = self.route.expression
-        with out_of_memory_skips():
-            work = self.device.check_synchronize()
-            sent = [Held(leaf) for leaf in leaves_of(self.source)]
-            for buffer in self.written():
-                spoil(buffer)
-            self.device.synchronize()
-            work.queue_before(expression)
-            result = self.call()
-            if self.route.non_blocking:
-                self.names["synchronize"]()
-            self.device.require_idle(f"{expression}; synchronize()" if self.route.non_blocking else expression)
-            arrived = leaves_of(result)
-            if not all(same(got, held) for got, held in reversed([*zip(arrived, sent)])):
-                raise RuntimeError(f"{expression}: what arrived is not what was sent")
+        work = self.device.check_synchronize()
+        sent = [Held(leaf) for leaf in leaves_of(self.source)]
+        for buffer in self.written():
+            spoil(buffer)
+        self.device.synchronize()
+        work.queue_before(expression)
+        result = self.call()
+        if self.route.non_blocking:
+            self.names["synchronize"]()
+        self.device.require_idle(f"{expression}; synchronize()" if self.route.non_blocking else expression)
+        arrived = leaves_of(result)
+        if not all(same(got, held) for got, held in reversed([*zip(arrived, sent)])):
+            raise RuntimeError(f"{expression}: what arrived is not what was sent")
         if self.memory == _routes.PINNED and self.route.direction == _routes.DEVICE_TO_HOST:
             for leaf in arrived:
                 self.device.require_pinned(as_tensor(leaf))

@@ -44,7 +44,6 @@ class Hidden(_link._Ways):
     def samples_for(self, direction, memory, nbytes):
         return _timing.SAMPLES
 
-    @_devices.out_of_memory_skips()
     def setup(self, direction, memory, nbytes):
         device = self.ready(direction, memory, "float32", nbytes)
         move, *others = self.moves
@@ -153,7 +152,6 @@ class TrainingStep:
     batches = 8
     timeout = 120
 
-    @_devices.out_of_memory_skips()
     def setup(self, form, nbytes):
         device = _devices.find().use()
         device.warm_up()
@@ -225,7 +223,6 @@ class DataLoader:
     def samples_for(self, workers, memory):
         return SAMPLES
 
-    @_devices.out_of_memory_skips()
     def setup(self, workers, memory):
         pin_memory = memory == _routes.PINNED
         device = _devices.find().use()

@@ -1,5 +1,6 @@
 """What asv's results have no place for: a process's samples with their probes, and why a cell has no figure."""
 
+import contextlib
 import dis
 import json
 import os
@@ -55,6 +56,17 @@ def is_out_of_memory(error):
         return True
     text = str(error).lower()
     return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))
+
+
+@contextlib.contextmanager
+def out_of_memory_skips():
+    """Skip the cell, with its reason, where host or device run out of memory inside."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, NotImplementedError) or not is_out_of_memory(error):  # the first says why already
+            raise
+        raise NotImplementedError(f"out of memory: {first_sentence(error)}") from None
 
 
 def is_torchs(error):

@@ -73,7 +73,6 @@ class PinnedBlock:
     params = ([2**20, 64 * 2**20],)
     timeout = 120
 
-    @_devices.out_of_memory_skips()
     def setup(self, nbytes):
         """Which tensors get the block again, the largest first: here, where what fails says why."""
         device = _devices.find().use()

@@ -53,8 +53,9 @@ class _Declared:
         try:
             if self.needs_device and (why := sampling_log.lost()):
                 raise NotImplementedError(f"{sampling_log.GONE}{why}")
-            for setup in self._setups:
-                setup(*self._build_params())
+            with sampling_log.out_of_memory_skips():
+                for setup in self._setups:
+                    setup(*self._build_params())
         except Exception as error:
             if not self.log_why(error):
                 raise
@@ -64,10 +65,9 @@ class _Declared:
     def run(self, *params):
         """What ``take`` gives; logged is why it gives nothing."""
         try:
-            return self.take(*params)
+            with sampling_log.out_of_memory_skips():
+                return self.take(*params)
         except Exception as error:
-            if sampling_log.is_out_of_memory(error) and not isinstance(error, NotImplementedError):
-                error = NotImplementedError(f"out of memory: {sampling_log.first_sentence(error)}")
             if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
                 raise SkipNotImplemented(str(error)) from None
             raise

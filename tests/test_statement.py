@@ -343,6 +343,13 @@ def refuse(self, *params):
     raise NotImplementedError("needs a tachyon")
 
 
+FULL = "CUDA out of memory. Tried to allocate 1.00 GiB"
+
+
+def exhaust(self):
+    raise RuntimeError(f"{FULL}\nand pages of advice")
+
+
 def fail(self):
     raise ValueError("no such thing\nand a page of advice")
 
@@ -352,6 +359,8 @@ def fail(self):
     [
         ("skipped", {"timeit_call": refuse}, "needs a tachyon"),
         ("skipped", {"timeit_call": refuse, "of": CountBenchmark}, "needs a tachyon"),
+        ("skipped", {"setup": exhaust}, f"out of memory: {FULL}"),
+        ("skipped", {"timeit_call": exhaust}, f"out of memory: {FULL}"),
         ("failed", {"setup": fail}, "ValueError: no such thing"),
         ("failed", {"timeit_call": fail}, "ValueError: no such thing"),
         ("failed", {"timeit_call": lambda self: ("fail(1)", {"fail": fail})}, "ValueError: no such thing"),
@@ -360,7 +369,8 @@ def fail(self):
 def test_skips_and_failures_are_logged_and_not_swallowed(what, where, reason, log):
     made = benchmark(**where)
     with pytest.raises(NotImplementedError if what == "skipped" else ValueError):
-        made.do_setup()
+        if made.do_setup():
+            raise NotImplementedError  # asv leaves the cell out
         made.run()
     assert log()[0] == {"benchmark": "toy.Counted.timeit_call", "params": [], what: reason}
     assert what == "skipped" or len(log()) == 1
