@@ -27,15 +27,11 @@ def handle_of(pynvml, device):
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         raise OSError("this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places")
     handle = pynvml.nvmlDeviceGetHandleByIndex(device.device.index or 0)
-    name = text(pynvml.nvmlDeviceGetName(handle))
+    name = pynvml.nvmlDeviceGetName(handle)
+    name = name.decode() if isinstance(name, bytes) else name  # as older releases of nvidia-ml-py have it
     if name != properties.name:  # CUDA counts the fastest first, NVML by the bus
         raise OSError(f"in its place is {name}")
     return handle
-
-
-def text(value):
-    """A string of NVML's: bytes in older releases of nvidia-ml-py."""
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def near_cores(pynvml, handle):
