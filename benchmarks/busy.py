@@ -67,6 +67,7 @@ class WorkBehind(_Busy):
     title = "an array whose copy was queued before the work"
     params = (["buffers.read()", "synchronize(); buffers.read()"], SIZES)
     timeout = 120
+    teardown = _transfer._Transfer.teardown
 
     def samples_for(self, form, nbytes):
         return _transfer.ENQUEUED
@@ -83,10 +84,6 @@ class WorkBehind(_Busy):
             buffers.start(names["t"])
 
         self.prepare = self.before(start)
-
-    def teardown(self, form, nbytes):
-        if hasattr(self, "move"):
-            self.move.close()
 
     def timeit_read(self, form, nbytes):
         self.prepare()  # for the warm-up's call, which has no sample before it

@@ -8,7 +8,6 @@ from . import moving as _moving
 from . import nvml as _nvml
 from . import routes as _routes
 from . import sampling_log as _sampling_log
-from . import timing as _timing
 
 needs_device = True
 
@@ -56,9 +55,6 @@ class Limit(_Ways):
     role = "link"
     param_names = ("direction", "nbytes")
     params = ([*WAYS.values(), BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
-
-    def samples_for(self, direction, nbytes):
-        return _timing.samples_per_process(nbytes)
 
     def setup(self, direction, nbytes):
         device = self.ready(direction, _routes.PINNED, "uint8", nbytes)

@@ -44,9 +44,6 @@ class _Transfer:
     def __init__(self):
         self.contracts = {route: find(route).contract() for route in self.params[0]}
 
-    def samples_for(self, route, *cell):
-        return _timing.samples_per_process(cell[-1])
-
     def setup(self, route, memory, dtype, nbytes):
         self.route = find(route)
         self.move = _moving.Move(self.route, memory, dtype, nbytes, _devices.find())
