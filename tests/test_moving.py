@@ -61,6 +61,14 @@ def device():
     library._destroy()
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Little is copied before what is checked: that says as soon as 64 MiB do that Python queues nothing."""
+    monkeypatch.setattr(devices, "BLOCK", 4096)
+    monkeypatch.setattr(devices, "SEEN", 1e-4)
+    monkeypatch.setattr(sampling_log, "NOTES", {})
+
+
 def unpinned():
     """The routes, with each dtype, that a device without pinned memory and streams can carry."""
     for route in routes.ROUTES:
@@ -74,10 +82,7 @@ def unpinned():
 
 
 @pytest.mark.parametrize("route, dtype", list(unpinned()))
-def test_the_bytes_arrive(device, monkeypatch, route, dtype):
-    # copies of 1 MiB say as soon as those of 64 MiB that Python queues nothing
-    monkeypatch.setattr(devices, "BLOCK", devices.CROSSING)
-    monkeypatch.setattr(devices, "SEEN", 1e-6)
+def test_the_bytes_arrive(device, route, dtype):
     MEMORY.clear()  # what the test before has taken
     move = moving.Move(route, routes.PAGEABLE, dtype, 4096, device)
     COPIES.clear()
@@ -128,9 +133,6 @@ def queueing(device, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "copy_", queued)
     monkeypatch.setattr(torch.mover, "synchronize", lambda device=None: stream.synchronize())
     monkeypatch.setattr(torch.mover, "current_stream", lambda device=None: stream, raising=False)
-    monkeypatch.setattr(devices, "BLOCK", 4096)
-    monkeypatch.setattr(devices, "SEEN", 1e-4)
-    monkeypatch.setattr(sampling_log, "NOTES", {})
     return stream
 
 
@@ -162,8 +164,7 @@ def test_a_route_that_returns_before_its_bytes_and_is_called_blocking_is_seen(de
         move.verify()
 
 
-def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device, monkeypatch):
-    monkeypatch.setattr(sampling_log, "NOTES", {})
+def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device):
     moved(device, "d.copy_(t)").verify()
     assert "was not seen to be busy" in sampling_log.NOTES["unseen"]
 
@@ -193,10 +194,8 @@ def test_the_last_leaf_is_compared_first(device, monkeypatch):
 
 
 def test_a_device_is_warm_when_its_clock_no_longer_rises(device, monkeypatch):
-    monkeypatch.setattr(devices, "BLOCK", devices.CROSSING)
     monkeypatch.setattr(devices, "WARM_STEP", 0.02)
     monkeypatch.setattr(devices, "WARM_WITHIN", 0.5)
-    monkeypatch.setattr(sampling_log, "NOTES", {})
     start = time.perf_counter()
     slow = 0.01  # seconds of a wait, at first
     waits = lambda device=None: time.sleep(slow if time.perf_counter() - start < 0.1 else slow / 10)  # noqa: E731
