@@ -25,7 +25,6 @@ class Context:
     single_threaded = False
     number = 1
     asleep = True
-    timed_by = None
 
     def samples_for(self):
         return CONTEXTS

@@ -28,7 +28,6 @@ class _Ways:
     probed = False
     number = 1
     timeout = 300
-    timed_by = None
 
     def ready(self, direction, memory, dtype, nbytes):
         """The device; with it ``moves``, to the device first."""
