@@ -54,14 +54,13 @@ class PinnedCache(_transfer._Transfer):
     def setup(self, route, cache, nbytes):
         super().setup(route, _transfer.find(route).host_memory[0], "float32", nbytes)
         device = self.move.device
-        if cache == MISS:
-            device.empty_pinned_cache()  # skips where it cannot be done
 
         def prepare():
             device.synchronize()  # a block whose copy is under way is not free
             if cache == MISS:
                 device.empty_pinned_cache()
 
+        prepare()  # skips where it cannot be done
         self.move.names["prepare"] = prepare
 
 
