@@ -381,43 +381,16 @@ def _of_history(commit: str) -> Toolchain:
 
 
 def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record]) -> pd.DataFrame:
-    """The processes that figures rest on, a row each.
-
-    A run is judged by its own baselines. Of the processes of a round the first quiet one counts. The rounds of a second
-    run of the same cells go on where the first run's end. Of a cell without quiet processes the one with the fastest
-    sample is left, and that sample alone: what disturbs a sample makes it longer, so on the undisturbed machine the
-    cell takes at most this. Two runs differ less in it than in any quantile.
-    """
-    frames, ends = [], Counter[int]()
-    for started, run in quiet.runs_of(lines, records).items():
-        of_run = run.lines
-        cells = [places.get(name_of(line), -1) for line in of_run]
-        frame = {
-            "place": cells,
-            "process": [ends[cell] + line["round"] for cell, line in zip(cells, of_run)],
-            "round": [line["round"] for line in of_run],
-            "seconds": run.figures(),
-            "samples": [line["wanted"] for line in of_run],
-            "quiet": run.quiet,
-            "run": started,
-            "beside": [_beside(line) for line in of_run],
-            "baseline": np.where(np.isnan(run.slowdown), math.nan, run.baselines.get(PROCESSOR, math.nan)),
-            "fastest": run.fastest,
-        }
-        frames.append(pd.DataFrame(frame))
-        ends.update(dict.fromkeys(cells, 1 + max(line["round"] for line in of_run)))
-    if not frames:
-        return pd.DataFrame(columns=["place", *OF_PROCESS])
-    table = pd.concat(frames, ignore_index=True)
-    table = table[table["place"] >= 0]
-    good = table[table["quiet"]].drop_duplicates(["place", "process"])
-    noisy = table[~table["place"].isin(good["place"])].sort_values("fastest", kind="stable").drop_duplicates("place")
-    noisy = noisy.assign(seconds=noisy["fastest"], baseline=math.nan)
-    return pd.concat([good, noisy])[["place", *OF_PROCESS]].reset_index(drop=True)
-
-
-def _beside(line: Line) -> dict[str, float]:
-    return {name: float(np.quantile(samples, quiet.QUANTILE)) for name, samples in line.get("parts", {}).items()}
+    """The processes that figures rest on, a row each."""
+    rows = []
+    for cell, processes in quiet.counting(lines, records).items():
+        for number, (run, place) in processes.items() if cell in places else ():
+            line, corrected = run.lines[place], not math.isnan(run.slowdown[place])
+            beside = {part: float(np.quantile(taken, quiet.QUANTILE)) for part, taken in line.get("parts", {}).items()}
+            baseline = run.baselines[PROCESSOR] if corrected else math.nan
+            of_process = number, line["round"], run.figures[place], line["wanted"], run.quiet[place], line["run"]
+            rows.append((places[cell], *of_process, beside, baseline))
+    return pd.DataFrame(rows, columns=["place", *OF_PROCESS])
 
 
 def _counted(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:

@@ -256,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = pd.concat([questions(known, each, chosen.cases, chosen.seed) for each in threads], ignore_index=True)
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
     run = measure(asked, chosen.processes)
-    readings = np.where(run.quiet, np.log(run.figures()), np.nan).reshape(chosen.processes, -1).T
+    readings = np.where(run.quiet, np.log(run.figures), np.nan).reshape(chosen.processes, -1).T
     print(f"quiet {show.percent(run.quiet_share())} of the time, seed {chosen.seed}")
     if PROCESSOR in known.run.baselines:
         times = run.baselines[PROCESSOR] / known.run.baselines[PROCESSOR]

@@ -392,15 +392,9 @@ def used_samples(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[
     from . import quiet  # numpy: who only looks for files does without
 
     lines = list(lines)
-    used = {name_of(line): (list(line["values"]), None) for line in lines if "values" in line}
-    noisy = dict[str, tuple[list[float], int | None]]()
-    for run in quiet.runs_of(lines, records).values():
-        taken = set[tuple[str, int]]()
-        for place, line in enumerate(run.lines):
-            cell, number = name_of(line), line["number"]
-            if not run.quiet[place]:
-                noisy[cell] = min(noisy.get(cell, ([math.inf], None)), ([float(run.fastest[place])], number))
-            elif (cell, line["round"]) not in taken:  # the first quiet process of the round
-                taken.add((cell, line["round"]))
-                used[cell] = [*used.get(cell, ([], 1))[0], *run.used_of(place)], number
-    return {**noisy, **used}
+    used = dict[str, tuple[list[float], int | None]]()
+    used |= {name_of(line): (list(line["values"]), None) for line in lines if "values" in line}
+    for cell, processes in quiet.counting(lines, records).items():
+        for run, place in processes.values():
+            used[cell] = [*used.get(cell, ([], None))[0], *run.used_of(place)], run.lines[place]["number"]
+    return used

@@ -11,6 +11,7 @@ Needs numpy alone: it runs beside whatever torch is measured.
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -163,20 +164,17 @@ class Run:
         counts = np.bincount(self.of, weights=self.quiet_samples, minlength=len(self.lines))
         return counts >= np.maximum(1, np.ceil(LEAST * wanted))
 
-    @cached_property
-    def used(self) -> Bools:
-        """Whether the figure of a sample's process rests on it: all samples of a noisy process, for want of better."""
-        return self.quiet_samples | ~self.quiet[self.of]
-
     def used_of(self, place: int) -> list[float]:
-        """The used samples of a process as they were taken."""
+        """The samples of a process that its figure rests on, as they were taken: quiet ones, or the fastest."""
         samples = slice(self._first[place], self._first[place] + len(self.lines[place]["seconds"]))
-        return [float(sample) for sample in self.taken[samples][self.used[samples]]]
+        taken = self.taken[samples]
+        used: list[float] = taken[self.quiet_samples[samples]].tolist() if self.quiet[place] else [float(min(taken))]
+        return used
 
     @cached_property
     def slowdown(self) -> Floats:
-        """The time of the processor's probes beside the used samples of each process, over their baseline: the quantile
-        that is used of samples. NaN where samples stay as they were taken.
+        """The time of the processor's probes beside the quiet samples of each process, over their baseline: the
+        quantile that is used of samples. NaN where samples stay as they were taken.
 
         A clock follows the host's load, and quiet allows it a tenth. On a virtual machine of Zen 5 that is undisturbed
         a third of the time, processes of a call differ by three times as much without this, in proportion to these
@@ -197,14 +195,15 @@ class Run:
         with np.errstate(invalid="ignore"):
             return np.where(np.isnan(slowdown), self.taken, _rounded(self.taken / slowdown))
 
-    def figures(self) -> Floats:
-        """A quantile of the used samples of each process, in seconds per call."""
-        return _quantile(self.seconds[self.used], self.of[self.used], len(self.lines))
-
     @cached_property
-    def fastest(self) -> Floats:
-        """The fastest sample of each process as it was taken."""
-        return np.minimum.reduceat(self.taken, self._first) if len(self.lines) else np.zeros(0)
+    def figures(self) -> Floats:
+        """A quantile of the quiet samples of each process, in seconds per call; of a noisy process the fastest sample:
+        what disturbs a sample makes it longer, so on the undisturbed machine the cell takes at most this. Two runs
+        differ less in it than in any quantile."""
+        if not len(self.lines):
+            return np.zeros(0)
+        found = _quantile(self.seconds[self.quiet_samples], self.of[self.quiet_samples], len(self.lines))
+        return np.where(self.quiet, found, np.minimum.reduceat(self.taken, self._first))
 
     def rounds(self) -> dict[str, dict[int, bool]]:
         """Cell -> round -> whether one of its processes was quiet."""
@@ -256,6 +255,28 @@ def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, 
         by_run.setdefault(line["run"], []).append(line)
     whole = {record.started: record.baselines for record in records}
     return {started: Run(of_run, whole.get(started)) for started, of_run in by_run.items()}
+
+
+def counting(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, dict[int, tuple[Run, int]]]:
+    """Cell -> the processes that its figure rests on, by the number of their round: a run, and a place in it.
+
+    Each run is judged by its own baselines. Of the processes of a round the first quiet one counts; of a cell without
+    quiet processes the one with the fastest sample. The rounds of a second run of the same cells go on where the first
+    run's end.
+    """
+    found, noisy, ends = dict[str, dict[int, tuple[Run, int]]](), [], Counter[str]()
+    for run in runs_of(lines, records).values():
+        cells = [name_of(line) for line in run.lines]
+        for place, (cell, line) in enumerate(zip(cells, run.lines)):
+            number = ends[cell] + line["round"]
+            if run.quiet[place]:
+                found.setdefault(cell, {}).setdefault(number, (run, place))
+            else:
+                noisy.append((run.figures[place], cell, {number: (run, place)}))
+        ends.update(dict.fromkeys(cells, 1 + max(line["round"] for line in run.lines)))
+    for _, cell, process in sorted(noisy, key=lambda each: each[0]):
+        found.setdefault(cell, process)
+    return found
 
 
 class _Probes:
