@@ -235,7 +235,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)), runs)
     quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == ONE_THREAD) & ~cells["device"]).to_numpy()
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
-    known = quiet & ~(found["guessed"] & is_steady(results.quiet))
+    known = quiet & ~(found["guessed"] & is_steady(min(results.quiet, default=None)))
     within = np.where(known, statistics.within(found, EXPECTED), 0.0)
     return found.assign(variance=variance, df=found["df"].where(quiet, math.inf), within=within)
 

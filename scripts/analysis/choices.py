@@ -297,7 +297,7 @@ class Known:
     """What is known of one machine and one toolchain.
 
     run      the record of the run that measured it, the last of several
-    quiet    see ``Results.quiet``
+    quiet    least of ``Results.quiet``; None: not known
     rows     the choices that somebody may take, with what they cost: see ``costs``
     limit    seconds per byte of memcpy, by size
     effects  what placement costs and settings gain
@@ -362,7 +362,8 @@ def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.Data
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
     limit = SAME if memcpy.empty else memcpy / memcpy.index
     effects = [*between_neighbours(cells), *(gain for each in advised(results, cells) for gain in each.gains)]
-    return Known(machine, results.last, results.quiet, costs(cells, table), limit, effects, _dtypes(results))
+    quiet = min(results.quiet, default=None)
+    return Known(machine, results.last, quiet, costs(cells, table), limit, effects, _dtypes(results))
 
 
 def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

@@ -219,11 +219,10 @@ class Results:
         return [self.benchmarks[name].version != version for name, version in versions]
 
     @property
-    def quiet(self) -> float | None:
-        """The least share of the time in which the machine was quiet, of the runs that took times; None: not known."""
+    def quiet(self) -> list[float]:
+        """Shares of the time in which the machine was quiet, of the runs that took times; none where nobody watched."""
         timed = set(self.processes["run"])
-        shares = [run.quiet for run in self.runs if run.started in timed and run.quiet is not None]
-        return min(shares, default=None)
+        return [run.quiet for run in self.runs if run.started in timed and run.quiet is not None]
 
     @property
     def last(self) -> Record:

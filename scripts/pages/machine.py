@@ -38,13 +38,6 @@ from .tables import Table, columns_of, csv_of, tabled
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 
 
-def quiet_of(results: Results) -> list[float]:
-    """Shares of quiet samples, one per run that cells are of; none where nobody watched."""
-    shown = [record.quiet for record, _, _ in runs_shown(results) if record.quiet is not None]
-    last = results.last.quiet
-    return shown or ([] if last is None else [last])
-
-
 def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     """The runs that timed cells are of: record (UNKNOWN where it is not known which run), cells, and processes of the
     cell that has most. The latest comes first; a cell with processes of several runs counts as the latest one's."""
@@ -89,7 +82,7 @@ def page_of(
     copies = slowed(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfers.advice(table, moved)
-    quiet, usual = quiet_of(results), usual_dtype(conversions(with_one_thread(cells)))
+    quiet, usual = results.quiet, usual_dtype(conversions(with_one_thread(cells)))
     about: dict[str, Any] = {"results": results, "others": others, "quiet": quiet, "runs": runs_shown(results)}
     about |= {"threads": threads, "usual": usual, "conversions": bool(made), "transfers": bool(about_transfers)}
     about |= {"impossible": transfers.impossible(moved)}
