@@ -31,6 +31,7 @@ from benchmarks.contracts import (
     COMPLETION,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
+    NONE,
     NUMPY_TO_TORCH,
     ONE_THREAD,
     PARALLEL,
@@ -41,7 +42,7 @@ from benchmarks.probes import MEMORY
 
 from . import statistics
 from .history import SESSION_SD
-from .results import Results, contract_of, noise_of_cells, parameters_of
+from .results import Results, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 
@@ -85,24 +86,24 @@ def cells_of(results: Results) -> pd.DataFrame:
     within    log seconds from ``seconds`` within which a share EXPECTED of more processes would lie; 0 where not quiet
     and of its processes what ``weigh`` says
     """
-    timed, benchmarks = results.timed, results.benchmarks
-    given, declared = parameters_of(timed, results), [benchmarks[name] for name in timed["benchmark"]]
+    timed = results.timed
+    given, declared = parameters_of(timed, results), [results.benchmarks[name] for name in timed["benchmark"]]
     text = {column: [str(own.get(name, "")) for own in given] for column, name in TEXTS.items()}
     text["threads"] = [threads or ONE_THREAD for threads in text["threads"]]
-    routes = zip(timed["benchmark"], [own.get("route") for own in given], text["host"])
-    contracts = [contract_of(benchmarks, name, route).on(host) for name, route, host in routes]
+    named = zip(declared, text["route"], text["host"])
+    promises = [each.contracts.get(route, NONE).on(host) for each, route, host in named]
     nbytes = np.array([own.get("nbytes", 0) for own in given], dtype=int)
     method = pd.Series([name.partition("_")[2] for name in timed["method"]], timed.index, dtype=object)
     device = np.array([each.needs_device for each in declared], dtype=bool)
     waited = device & method.isin((COMPLETION, SUSTAINED))
     elements = nbytes // [itemsize(dtype or UNSAID) for dtype in text["dtype"]]
-    by_element = np.array([each.per_element for each in contracts], dtype=bool)
+    by_element = np.array([each.per_element for each in promises], dtype=bool)
     memory = timed["contract"].astype(object)
     table = timed[TAKEN_OVER].assign(
         **text,
         declared=declared,
         parameters=given,
-        contract=contracts,
+        contract=promises,
         memory=memory,
         nbytes=nbytes,
         method=method,
@@ -110,9 +111,9 @@ def cells_of(results: Results) -> pd.DataFrame:
         role=[each.role for each in declared],
         down=[each.down or row_of(own) for each, own in zip(declared, given)],
         order=[each.nth("route", own.get("route")) for each, own in zip(declared, given)],
-        keeps=[each.keeps_dtype(dtype or UNSAID) for each, dtype in zip(contracts, text["dtype"])],
-        safe=[each.safe for each in contracts],
-        non_blocking=[each.non_blocking for each in contracts],
+        keeps=[each.keeps_dtype(dtype or UNSAID) for each, dtype in zip(promises, text["dtype"])],
+        safe=[each.safe for each in promises],
+        non_blocking=[each.non_blocking for each in promises],
         spread=(memory != ALIAS) & ~by_element & (elements >= PARALLEL),
         credible=~waited | (nbytes <= FASTEST * timed["seconds"]),
     )

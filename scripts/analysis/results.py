@@ -112,11 +112,6 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
     return declared
 
 
-def contract_of(benchmarks: Benchmarks, benchmark: str, route: Any) -> Route:
-    """The contract of a benchmark's route; NONE of one without routes, or of a route that it does not know."""
-    return benchmarks[benchmark].contracts.get(route, NONE)
-
-
 def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
     """The class of each row's noise: as the family declares; else memory where many bytes move through it, else alias,
     copy or into, else the benchmark's family. ``cells`` has the columns benchmark, contract, nbytes and family.
@@ -315,7 +310,7 @@ def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, An
         known["unit"] = declared.unit if declared.type != "time" else ""
         for cell, combination in zip(files.spelled(name, declared.params), itertools.product(*values)):
             named = given[cell] = dict(zip(declared.param_names, combination))
-            contract = contract_of(benchmarks, name, named.get("route"))
+            contract = declared.contracts.get(named.get("route", ""), NONE)
             direction = contract.direction or declared.direction or str(named.get("direction", ""))
             memory = contract.memory_for(str(named.get("dtype", "")), str(named.get("layout", "")))
             rows.append({"cell": cell, **known, **named, "direction": direction, "contract": memory})
