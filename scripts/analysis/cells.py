@@ -26,18 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.contracts import (
-    ALIAS,
-    COMPLETION,
-    DEVICE_TO_HOST,
-    HOST_TO_DEVICE,
-    NONE,
-    NUMPY_TO_TORCH,
-    ONE_THREAD,
-    PARALLEL,
-    TORCH_TO_NUMPY,
-    Role,
-)
+from benchmarks import contracts
 from benchmarks.probes import MEMORY
 
 from . import statistics
@@ -46,8 +35,8 @@ from .results import Results, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 
-LINK = (HOST_TO_DEVICE, DEVICE_TO_HOST)  # directions that cross the link to a device
-DIRECTIONS = (NUMPY_TO_TORCH, TORCH_TO_NUMPY, *LINK)
+LINK = (contracts.HOST_TO_DEVICE, contracts.DEVICE_TO_HOST)  # directions that cross the link to a device
+DIRECTIONS = (contracts.NUMPY_TO_TORCH, contracts.TORCH_TO_NUMPY, *LINK)
 SUSTAINED, BOTH = "sustained", "both at once"
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
 # Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %
@@ -89,13 +78,13 @@ def cells_of(results: Results) -> pd.DataFrame:
     timed = results.timed
     given, declared = parameters_of(timed, results), [results.benchmarks[name] for name in timed["benchmark"]]
     text = {column: [str(own.get(name, "")) for own in given] for column, name in TEXTS.items()}
-    text["threads"] = [threads or ONE_THREAD for threads in text["threads"]]
+    text["threads"] = [threads or contracts.ONE_THREAD for threads in text["threads"]]
     named = zip(declared, text["route"], text["host"])
-    promises = [each.contracts.get(route, NONE).on(host) for each, route, host in named]
+    promises = [each.contracts.get(route, contracts.NONE).on(host) for each, route, host in named]
     nbytes = np.array([own.get("nbytes", 0) for own in given], dtype=int)
     method = pd.Series([name.partition("_")[2] for name in timed["method"]], timed.index, dtype=object)
     device = np.array([each.needs_device for each in declared], dtype=bool)
-    waited = device & method.isin((COMPLETION, SUSTAINED))
+    waited = device & method.isin((contracts.COMPLETION, SUSTAINED))
     elements = nbytes // [itemsize(dtype or UNSAID) for dtype in text["dtype"]]
     by_element = np.array([each.per_element for each in promises], dtype=bool)
     memory = timed["contract"].astype(object)
@@ -114,7 +103,7 @@ def cells_of(results: Results) -> pd.DataFrame:
         keeps=[each.keeps_dtype(dtype or UNSAID) for each, dtype in zip(promises, text["dtype"])],
         safe=[each.safe for each in promises],
         non_blocking=[each.non_blocking for each in promises],
-        spread=(memory != ALIAS) & ~by_element & (elements >= PARALLEL),
+        spread=(memory != contracts.ALIAS) & ~by_element & (elements >= contracts.PARALLEL),
         credible=~waited | (nbytes <= FASTEST * timed["seconds"]),
     )
     table = table.astype(dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool) | {"processes": int})
@@ -144,13 +133,13 @@ def with_threads(cells: pd.DataFrame, threads: str) -> pd.DataFrame:
     many and, of those with one, what torch does not spread. Nothing where none was measured with so many."""
     cells = cells[~cells["device"]]
     own = cells[cells["threads"] == threads]
-    shared = cells[(cells["threads"] == ONE_THREAD) & ~cells["spread"]]
-    return own if threads == ONE_THREAD or own.empty else pd.concat([shared, own])
+    shared = cells[(cells["threads"] == contracts.ONE_THREAD) & ~cells["spread"]]
+    return own if threads == contracts.ONE_THREAD or own.empty else pd.concat([shared, own])
 
 
 def conversions(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of plain conversions of the usual dtype: what decisions and curves are about."""
-    plain = cells[cells["role"] == Role.CONVERSION]
+    plain = cells[cells["role"] == contracts.Role.CONVERSION]
     return plain[plain["dtype"] == usual_dtype(plain)]
 
 
@@ -206,12 +195,12 @@ class Limit:
 
 def limit_of(cells: pd.DataFrame) -> Limit:
     """The limit of what copies in memory."""
-    return Limit({cell.nbytes: cell for cell in cells[cells["role"] == Role.MEMCPY].itertuples()})
+    return Limit({cell.nbytes: cell for cell in cells[cells["role"] == contracts.Role.MEMCPY].itertuples()})
 
 
 def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
     """Direction, or BOTH -> the limit of what crosses the link."""
-    ways = cells[cells["role"] == Role.LINK].groupby("direction", sort=False)
+    ways = cells[cells["role"] == contracts.Role.LINK].groupby("direction", sort=False)
     return {
         str(way): Limit({cell.nbytes: cell for cell in own.itertuples()}, moved=2 if way == BOTH else 1, steady=True)
         for way, own in ways
@@ -234,7 +223,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     logs -= statistics.correction(baselines, baselines)
     runs = wide[0].columns.get_level_values("run")
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)), runs)
-    quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == ONE_THREAD) & ~cells["device"]).to_numpy()
+    quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy()
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
     known = quiet & ~(found["guessed"] & is_steady(min(results.quiet, default=None)))
     within = np.where(known, statistics.within(found, EXPECTED), 0.0)

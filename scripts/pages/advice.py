@@ -12,25 +12,8 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
+from analysis import choices
 from analysis.cells import Row, itemsize
-from analysis.choices import (
-    BEST,
-    CONDITION,
-    CUDA,
-    NEED,
-    SLOWER,
-    TIE,
-    UNDECIDED,
-    UNSAFE,
-    WAYS,
-    Answer,
-    Case,
-    Known,
-    Need,
-    effects_on,
-    priced,
-    uses,
-)
 from analysis.findings import Advised, Gain
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, Route
@@ -91,16 +74,16 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
 
     alone: the rows of the same where torch has one thread, where these are of several ``threads``
     """
-    best, needs = rows[rows["kind"] == BEST], rows["need"].unique()
+    best, needs = rows[rows["kind"] == choices.BEST], rows["need"].unique()
     first = rows[rows["need"] == needs[0]]
     of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
-    faster = of_one[of_one["kind"].isin([CONDITION, UNSAFE])].sort_values("ratio", kind="stable")
+    faster = of_one[of_one["kind"].isin([choices.CONDITION, choices.UNSAFE])].sort_values("ratio", kind="stable")
     slow = quiet_of(of_one[of_one["slow"]])
     notes = show.prose(
         "advice",
         "notes",
         busy=busy(rows),
-        ties=of_one[of_one["kind"] == TIE],
+        ties=of_one[of_one["kind"] == choices.TIE],
         alone=_faster_alone(of_one, alone) if alone is not None else {},
         measured=of_one["nbytes"].unique(),
         faster=faster.drop_duplicates("route").sort_index(),
@@ -121,7 +104,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
 def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
     """What to know of all routes that the answers name, each fact once; None where there is nothing."""
     best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
-    routes = list(best[best["kind"] == BEST].drop_duplicates("route").itertuples())
+    routes = list(best[best["kind"] == choices.BEST].drop_duplicates("route").itertuples())
     promised = routes_by(routes, lambda row: promises(row.contract))
     inputs = routes_by(routes, lambda row: outcomes(row.contract))
     lines = show.prose("advice", "conditions", promised=promised, inputs=inputs)
@@ -130,9 +113,9 @@ def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
 
 def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Row]]:
     """The routes that are decided to be faster than the one to take where torch has one thread, with their cells."""
-    take = rows[rows["kind"] == BEST][["nbytes", "route"]]
-    beaten = alone[alone["kind"] == SLOWER].merge(take)["nbytes"]
-    better = alone[(alone["kind"] == BEST) & alone["nbytes"].isin(beaten)]
+    take = rows[rows["kind"] == choices.BEST][["nbytes", "route"]]
+    beaten = alone[alone["kind"] == choices.SLOWER].merge(take)["nbytes"]
+    better = alone[(alone["kind"] == choices.BEST) & alone["nbytes"].isin(beaten)]
     return {str(route): [*cells.itertuples()] for route, cells in better.groupby("route", sort=False)}
 
 
@@ -153,7 +136,7 @@ def title(rows: pd.DataFrame) -> str:
     return titled(rows["need"].iloc[0], list(rows["dtype"].unique()))
 
 
-def titled(need: Need, dtypes: Sequence[str] = ()) -> str:
+def titled(need: choices.Need, dtypes: Sequence[str] = ()) -> str:
     """A need in words. dtypes: of the source, where it is cast."""
     return said("advice", "title", need=need, dtypes=dtypes)
 
@@ -166,9 +149,9 @@ def capital(words: str) -> str:
 def takes(rows: pd.DataFrame) -> Iterator[Take]:
     """What to take of the rows of a need: one a part, with the time of its quiet cells where there are any: one figure
     for all sizes if that does, else up to three sizes, each with its range if that is WIDE."""
-    parts = [cells for _, cells in rows[rows["kind"] == BEST].groupby("part")]
-    close = (rows["kind"] == TIE) & (rows["ratio"] < CLEAR)
-    tied = (close | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
+    parts = [cells for _, cells in rows[rows["kind"] == choices.BEST].groupby("part")]
+    close = (rows["kind"] == choices.TIE) & (rows["ratio"] < CLEAR)
+    tied = (close | (rows["kind"] == choices.UNDECIDED)).groupby(rows["part"]).any()
     for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
         sizes, timed = [*cells["nbytes"]], [*quiet_of(cells).itertuples()]
         shown = [timed[place] for place in sorted({0, len(timed) // 2, len(timed) - 1})]
@@ -190,7 +173,7 @@ def flat(seconds: Sequence[float]) -> bool:
 
 def busy(rows: pd.DataFrame) -> list[str]:
     """That not everything could be decided because of the machine, and at which sizes."""
-    sizes, every = (list(table["nbytes"].unique()) for table in (rows[rows["kind"] == UNDECIDED], rows))
+    sizes, every = (list(table["nbytes"].unique()) for table in (rows[rows["kind"] == choices.UNDECIDED], rows))
     return list(show.prose("advice", "busy", sizes=sizes, every=every))
 
 
@@ -234,7 +217,7 @@ def promises(contract: Route) -> Iterator[str]:
 # --- the answer to a case ---------------------------------------------------------------------------------------------
 
 
-def words(answer: Answer, differs: Sequence[str] = ()) -> str:
+def words(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
     """Lines for a terminal. differs: in what the machine is not the one that nobody asked about."""
     case, known, ranked = answer.case, answer.known, answer.ranked
     lines = [line_of(each, case) for each in ranked]
@@ -243,23 +226,23 @@ def words(answer: Answer, differs: Sequence[str] = ()) -> str:
     return show.to_plain(show.written("case", "answer", answer=answer, **values)).strip()
 
 
-def case_title(case: Case, threads: int = 0) -> str:
+def case_title(case: choices.Case, threads: int = 0) -> str:
     """A case in words. threads: that torch has; 0: nobody asks."""
     return said("case", "title", case=case, threads=threads)
 
 
-def threads_of(case: Case, known: Known) -> int:
+def threads_of(case: choices.Case, known: choices.Known) -> int:
     """How many threads torch has in a case; 0 where that is no question."""
     threads = case.threads_in(known)
     return known.threads if threads == ALL_THREADS else int(threads or 0)
 
 
-def line_of(candidate: Any, case: Case) -> str:
+def line_of(candidate: Any, case: choices.Case) -> str:
     """A route with its time and what else there is to know of it in a line."""
     return f"{code(candidate.route)}, {said('case', 'cost', route=candidate, count=case.count)}"
 
 
-def notes(answer: Answer) -> tuple[str, ...]:
+def notes(answer: choices.Answer) -> tuple[str, ...]:
     """What the answer rests on, hazards, settings, and what is missing: a sentence each."""
     best, shown = answer.ranked[0], answer.ranked[:SHOWN]
     return show.prose(
@@ -269,28 +252,28 @@ def notes(answer: Answer) -> tuple[str, ...]:
         case=answer.case,
         best=best,
         shown=shown,
-        ties=[each.route for each in answer.of(BEST, TIE)],
+        ties=[each.route for each in answer.of(choices.BEST, choices.TIE)],
         threads=threads_of(answer.case, answer.known),
         rests=routes_by(shown, lambda row: show.prose("case", "rests", route=row)),
         promises=routes_by(shown, lambda row: promises(row.contract)),
         unusual=unusual(best.contract),
         why_unsafe=why_unsafe,
-        effects=effects_on(best, answer.case, answer.known),
+        effects=choices.effects_on(best, answer.case, answer.known),
     )
 
 
-def snippet(case: Case, best: Any, known: Known) -> str:
+def snippet(case: choices.Case, best: Any, known: choices.Known) -> str:
     """Python that makes all names a route needs, takes it, and waits where it may return early."""
     count = case.nbytes // itemsize(case.dtype)
-    kind = known.run.settings.device.partition(":")[0] or CUDA
+    kind = known.run.settings.device.partition(":")[0] or choices.CUDA
     columns = min(1000, math.isqrt(count)) | 1  # as benchmarks/sources.py lays it out
     if case.layout == "power of two":
         columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
     values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "columns": columns}
-    return show.written("code_to_paste", uses=partial(uses, best.route), **values).strip()
+    return show.written("code_to_paste", uses=partial(choices.uses, best.route), **values).strip()
 
 
-def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
+def as_json(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
     """The answer with everything it rests on; seconds and bytes."""
     known, code = answer.known, [snippet(answer.case, each, answer.known) for each in answer.routes.itertuples()]
     routes = answer.routes.drop(columns=["need", "within"]).assign(code=code)
@@ -311,12 +294,12 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
 # --- the form of a page -----------------------------------------------------------------------------------------------
 
 
-def case_of(row: Any) -> Case:
+def case_of(row: Any) -> choices.Case:
     """The case that a row of Known.rows is measured for."""
-    (ends,) = (ends for ends, way in WAYS.items() if way == (row.direction, row.array))
+    (ends,) = (ends for ends, way in choices.WAYS.items() if way == (row.direction, row.array))
     batch = row.arrays if row.batch else 0
-    alike = {name: getattr(row, name) for name in NEED if name in Case.__dataclass_fields__}
-    return Case(*ends, row.nbytes // max(1, batch), **alike | {"batch": batch})
+    alike = {name: getattr(row, name) for name in choices.NEED if name in choices.Case.__dataclass_fields__}
+    return choices.Case(*ends, row.nbytes // max(1, batch), **alike | {"batch": batch})
 
 
 def about(contract: Route) -> str:
@@ -324,14 +307,14 @@ def about(contract: Route) -> str:
     return "\n".join([f"{said}." for said in promises(contract)] + [f"unusual inputs: {w}" for w in unusual(contract)])
 
 
-def embedded(known: Known) -> str:
+def embedded(known: choices.Known) -> str:
     """JSON that may stand in a script element: the columns FORM of the rows, each as places in a list of its values.
 
     nbytes   of the source; of several, of each
     command  that asks scripts/advise.py for the same with NBYTES
     title    of the case, and code to paste, where the row is of the route to take
     """
-    rows = priced(known.rows)  # who chooses pinned memory has it
+    rows = choices.priced(known.rows)  # who chooses pinned memory has it
     each = list(rows.itertuples())
     cases = [case_of(row) for row in each]
     contracts = rows.drop_duplicates(["need", "route"]).set_index(["need", "route"])["contract"].map(about)
@@ -341,16 +324,16 @@ def embedded(known: Known) -> str:
     rows = rows.assign(
         nbytes=[case.nbytes for case in cases],
         command=rows["need"].map(commands),
-        title=[case_title(c, threads_of(c, known)) if row.kind == BEST else "" for c, row in zip(cases, each)],
+        title=[case_title(c, threads_of(c, known)) if row.kind == choices.BEST else "" for c, row in zip(cases, each)],
         cost=[said("case", "cost", route=row, count=1) for row in each],
-        code=[snippet(case, row, known) if row.kind == BEST else "" for case, row in zip(cases, each)],
+        code=[snippet(case, row, known) if row.kind == choices.BEST else "" for case, row in zip(cases, each)],
         notes=list(contracts.loc[[(row.need, row.route) for row in each]]),
     )
     packed = {name: pd.factorize(rows[name]) for name in FORM}
     # what most programs have comes first
     threads = sorted({*rows["threads"]} - {""}, key=lambda each: (each != ALL_THREADS, each))
     document: dict[str, Any] = {
-        "ways": {" ".join(pair): way for pair, way in WAYS.items()},
+        "ways": {" ".join(pair): way for pair, way in choices.WAYS.items()},
         "shown": SHOWN,
         "threads": [(each, f"{known.threads}, torch's default" if each == ALL_THREADS else each) for each in threads],
         "rows": {name: [places.tolist(), values.tolist()] for name, (places, values) in packed.items()},
