@@ -304,34 +304,25 @@ def _excess(effect: Floats, squared_error: Floats) -> float:
 # --- decisions -----------------------------------------------------------------------------------------------------
 
 
-def student_tail(t: Floats, df: Floats) -> Floats:
-    """P(T > t) of Student's t."""
-    tail: Floats = np.where(np.isinf(df), special.ndtr(-t), special.stdtr(df, -t))
-    return tail
-
-
-def student_quantile(p: float, df: Floats) -> Floats:
-    quantile: Floats = np.where(np.isinf(df), special.ndtri(p), special.stdtrit(df, p))
-    return quantile
-
-
 def p_different(estimated: Estimate, margin: float) -> Floats:
     """P value of "the effect is no larger than ``margin`` (log units), either way" (TREAT); two-sided t at margin 0."""
     size = np.abs(estimated.effect)
     with np.errstate(divide="ignore", invalid="ignore"):
-        upper = student_tail((size - margin) / estimated.error, estimated.df)
-        return np.minimum(1.0, upper + student_tail((size + margin) / estimated.error, estimated.df))
+        above = special.stdtr(estimated.df, (margin - size) / estimated.error)
+        p: Floats = np.minimum(1.0, above + special.stdtr(estimated.df, -(margin + size) / estimated.error))
+        return p
 
 
 def p_equivalent(estimated: Estimate, margin: float) -> Floats:
     """P value of "the effect is ``margin`` (log units) or larger, one way or the other": two one-sided tests."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return student_tail((margin - np.abs(estimated.effect)) / estimated.error, estimated.df)
+        p: Floats = special.stdtr(estimated.df, (np.abs(estimated.effect) - margin) / estimated.error)
+        return p
 
 
 def interval(estimated: Estimate, confidence: float) -> tuple[Floats, Floats]:
     """Low and high end of the effect's confidence interval, in log units."""
-    half = student_quantile(0.5 + confidence / 2, estimated.df) * estimated.error
+    half = special.stdtrit(estimated.df, 0.5 + confidence / 2) * estimated.error
     return estimated.effect - half, estimated.effect + half
 
 
@@ -339,7 +330,7 @@ def within(level: Any, confidence: float) -> Floats:
     """Log units from the mean of each of ``Levels`` within which one more process lies: a prediction interval (Hahn
     1970, Journal of the American Statistical Association 65)."""
     error = np.sqrt((level.variance + level.shared) * (1 + 1 / level.n))
-    half: Floats = student_quantile(0.5 + confidence / 2, level.df) * error
+    half: Floats = special.stdtrit(level.df, 0.5 + confidence / 2) * error
     return half
 
 
@@ -376,7 +367,7 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
     # an effect near zero has two margins to stay clear of
     for gap, level, power in ((size - min_effect, 1 - alpha / 2, POWER), (equivalence - size, 0.95, (1 + POWER) / 2)):
         with np.errstate(divide="ignore", invalid="ignore"):
-            quantiles = student_quantile(level, df) + special.ndtri(power)
+            quantiles = special.stdtrit(df, level) + special.ndtri(power)
             n = np.where(gap > 0, variance * (quantiles / np.maximum(gap, 1e-9)) ** 2, np.inf)
         needed = np.fmin(needed, n)
     needed = np.maximum(np.ceil(needed), MIN_PROCESSES)
