@@ -339,15 +339,12 @@ def q_values(p: Floats) -> Floats:
     from scipy.stats import false_discovery_control  # scipy.stats takes half a second to import
 
     q, there = np.full(len(p), np.nan), np.isfinite(p)
-    if there.any():
-        q[there] = false_discovery_control(p[there], method="bh")
+    q[there] = false_discovery_control(p[there], method="bh")
     return q
 
 
 def rate_bounds(flagged: int, cells: int) -> tuple[float, float]:
     """One-sided Clopper and Pearson bounds, lower and upper, of a rate seen as ``flagged`` of ``cells``."""
-    if cells == 0:
-        return 0.0, 1.0
     low = float(special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE)) if flagged else 0.0
     high = float(special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE)) if flagged < cells else 1.0
     return low, high
