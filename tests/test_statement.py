@@ -195,7 +195,7 @@ def test_sample_between_slow_probes_is_taken_again(logged, probe):
     assert line["probes"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
     run = quiet.Run([line])
     run.baselines = {"processor": 25_000}
-    assert run.used.sum() == 50
+    assert run.quiet_samples.sum() == 50
 
 
 def test_machine_that_got_faster_is_not_quiet_either(logged, probe):

@@ -200,8 +200,6 @@ class Run:
         """A quantile of the quiet samples of each process, in seconds per call; of a noisy process the fastest sample:
         what disturbs a sample makes it longer, so on the undisturbed machine the cell takes at most this. Two runs
         differ less in it than in any quantile."""
-        if not len(self.lines):
-            return np.zeros(0)
         found = _quantile(self.seconds[self.quiet_samples], self.of[self.quiet_samples], len(self.lines))
         return np.where(self.quiet, found, np.minimum.reduceat(self.taken, self._first))
 
