@@ -59,7 +59,7 @@ def _shown(benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame
     made: list[Table] = []
     for declared in benchmarks:
         timed = cells[cells["benchmark"] == declared.name]
-        panels = _panels(timed, missing) if len(timed) and declared.drawn else []
+        panels = [*_panels(timed, missing)] if len(timed) and declared.drawn else []
         drawn += panels
         if len(timed) and not panels:
             made += _timed(declared, timed, cells, missing)
@@ -69,10 +69,9 @@ def _shown(benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame
     return drawn, made
 
 
-def _panels(cells: pd.DataFrame, missing: Missing) -> list[tuple[Figure, Table]]:
+def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[tuple[Figure, Table]]:
     """Time against size of the usual dtype, a panel for every combination of the parameters but row and size; nothing
     where there is one size."""
-    panels = []
     usual = cells[cells["dtype"] == usual_dtype(cells)]
     own = (cells["down"].iloc[0], "nbytes")
     others = [tuple(str(each) for name, each in given.items() if name not in own) for given in usual["parameters"]]
@@ -80,8 +79,7 @@ def _panels(cells: pd.DataFrame, missing: Missing) -> list[tuple[Figure, Table]]
         first, *_ = shown = [*series.itertuples()]
         name = ", ".join((_about(first), *values))
         for figure in times_figure(slug("time", first.family, name), name, shown):
-            panels.append((figure, curves(figure.cells, missing)))
-    return panels
+            yield figure, curves(figure.cells, missing)
 
 
 def _about(cell: Row) -> str:
@@ -123,7 +121,7 @@ def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
 
 
-def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> list[Table]:
+def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> Iterator[Table]:
     """What was counted, a line a benchmark of the class."""
     marks: dict[tuple[Any, ...], Mark] = {}
     for declared in benchmarks:
@@ -144,7 +142,7 @@ def _count(value: float, unit: str, of: float | None) -> str:
     return f"{show.significant(value, 2) if value < 100 else f'{value:,.0f}'} {unit}"
 
 
-def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Missing) -> list[Table]:
+def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Missing) -> Iterator[Table]:
     """One parameter across; sizes as usual where another is across; a table for each combination of the others."""
     names = declared.param_names
     values = {name: {mark.parameters[name] for mark in marks} for name in names}
@@ -158,7 +156,6 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
     groups: dict[tuple[Any, ...], list[Mark]] = {}
     for mark in marks:
         groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
-    made = []
     for combination, group in groups.items():
         nbytes = usual_size(group, across, tables.IN_CACHE) if sized else 0
         usual_last = sorted(group, key=lambda mark: mark.nbytes == nbytes)
@@ -168,9 +165,8 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
         words += [show.size(nbytes)] if sized else []
         words += [f"by {ACROSS.get(across, across)}"] if across else []
 
-        def head(value: Any, across: str = across, sizes: Mapping[Any, int] = sizes, usual: int = nbytes) -> str:
+        def head(value: Any, sizes: Mapping[Any, int] = sizes, usual: int = nbytes) -> str:
             named = show.size(value) if across == "nbytes" else str(value)
             return named if not sized or sizes[value] == usual else f"{named} ({show.size(sizes[value])})"
 
-        made.append(tables.laid(", ".join(words), declared, shown, across, missing, head, down))
-    return made
+        yield tables.laid(", ".join(words), declared, shown, across, missing, head, down)
