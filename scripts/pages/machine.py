@@ -216,8 +216,7 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
             tie = tables.compared(both[0], both[1], "", tie="no significant difference")
             both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
             orders.append((where, *both, tie))
-    found: dict[str, list[str]] = {}
-    for said in prose(
+    written = show.written(
         "questions",
         moved=moved,
         cost=partial(transfers.cost_words, moved=moved),
@@ -235,12 +234,9 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
         from_device=list(from_device.values()),
         orders=orders,
         copies=slowed(cells),
-    ):
-        if said.startswith("# "):
-            found[question := said[2:]] = []
-        else:
-            found[question].append(said)
-    answers = tuple((question, answer) for question, answer in found.items() if answer)
+    )
+    each = (show.paragraphs(question) for question in written.split("\n# ")[1:])
+    answers = tuple((question, answer) for question, *answer in each if answer)
     return Table("What users ask", ("question", "answer"), answers, numeric=False)
 
 

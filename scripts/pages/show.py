@@ -253,9 +253,13 @@ def written(name: str, block: str = "", **values: Any) -> str:
 
 
 def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
-    """The paragraphs of what is ``written``, each a sentence or more."""
-    paragraphs = re.split(r"\n\s*\n", written(name, block, **values))
-    return tuple(part.strip().replace("\n", " ") for part in paragraphs if part.strip())
+    """The ``paragraphs`` of what is ``written``."""
+    return paragraphs(written(name, block, **values))
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """Each a sentence or more, in one line."""
+    return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
 def said(name: str, block: str, **values: Any) -> str:
