@@ -178,17 +178,16 @@ def curves(
 
     table = by_size("Median, and range over processes", cells, missing, both)
     sizes = sorted({cell.nbytes for cell in cells})
-    columns, rows = table.columns, table.rows
     down = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}.values()  # as the table's rows
     for n in sizes:
         counted = [(counts or {}).get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
         if any(counted):
-            columns = (*columns, f"instructions, {show.size(n)}")
-            rows = tuple((*row, count(instructions)) for row, instructions in zip(rows, counted, strict=True))
+            rows = tuple((*row, count(instructions)) for row, instructions in zip(table.rows, counted, strict=True))
+            table = replace(table, columns=(*table.columns, f"instructions, {show.size(n)}"), rows=rows)
     if limit and limit.seconds:
         row = ("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes))
-        rows = (*rows, row + ("",) * (len(columns) - len(row)))
-    return Table(table.title, columns, rows, table.notes)
+        table = replace(table, rows=(*table.rows, row + ("",) * (len(table.columns) - len(row))))
+    return table
 
 
 def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
