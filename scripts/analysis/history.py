@@ -14,7 +14,7 @@ hours apart (``check.py history``, docs/accuracy.md).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -79,6 +79,8 @@ class History:
     session_sd  noise class -> SD of log seconds between sessions
     nodes       one row per node: node, sessions, releases, ratio (its time over that of the mean node); empty of one
     failed      version -> why it was not measured
+    others      another Python -> how many releases were measured with it, too
+    uncounted   releases whose instructions are left out: counted on another processor, C library or Python
     """
 
     package: str
@@ -91,7 +93,8 @@ class History:
     session_sd: Mapping[str, float]
     nodes: pd.DataFrame
     failed: Mapping[str, str]
-    notes: tuple[str, ...]
+    others: Mapping[str, int]
+    uncounted: int
     settings: Settings
 
     @cached_property
@@ -122,7 +125,8 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
     most = measured.sort_values(["release", "python"]).drop_duplicates("package", keep="last")
     for python, own in every.merge(most[["package", "python"]]).groupby("python"):
         points, pairs, nodes = _points(results, own)
-        session_sd = _session_sd(pairs, points[points["what"] == TIME])
+        is_time = points["what"] == TIME
+        session_sd, counted = _session_sd(pairs, points[is_time]), not is_time.all()
         replicates = _replicates(pairs, session_sd)
         points["variance"] += points["noise"].map(session_sd).fillna(0.0).astype(float) ** 2
         for package, mine in own.groupby("package"):
@@ -141,7 +145,8 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
                     session_sd=session_sd,
                     nodes=nodes[nodes["package"] == package],
                     failed=_failed(results, package),
-                    notes=tuple(_notes(mine, others, points)),
+                    others=dict(zip(others["python"], others["release"])),
+                    uncounted=mine.loc[~mine["alike"], "release"].nunique() if counted else 0,
                     settings=settings,
                 )
     return {package: histories[package] for package in ledger.PACKAGES if package in histories}
@@ -185,15 +190,6 @@ def _releases(mine: pd.DataFrame) -> tuple[Any, ...]:
     files = table["file"].agg(lambda names: tuple(dict.fromkeys(names)))["file"]
     table = table.first()[OF_RELEASE].assign(files=files, name=lambda own: own["package"] + " " + own["version"])
     return tuple(table.itertuples(index=False, name="Release"))
-
-
-def _notes(mine: pd.DataFrame, others: pd.DataFrame, points: pd.DataFrame) -> Iterator[str]:
-    """What is left out of a history; mine: its sessions, others: releases that were measured with another Python."""
-    for python, count in zip(others["python"], others["release"]):
-        yield f"{count} releases were measured with Python {python}, too"
-    left_out = mine.loc[~mine["alike"], "release"].nunique()
-    if left_out and (points["what"] == INSTRUCTIONS).any():
-        yield f"Instructions of {left_out} releases were counted on another processor, C library or Python"
 
 
 def _failed(results: Results, package: str) -> dict[str, str]:
