@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
-import jinja2
 import pandas as pd
 from analysis import history
 from analysis.history import History, along, histories_of
@@ -26,7 +25,7 @@ from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, show, tables
 from .machine import page_of
-from .page import OPTIONS, Page, Section, write, write_into
+from .page import Page, Section, web, write, write_into
 from .tables import Table, tabled, text_of
 
 HISTORY = "history"  # beside the directories of machines
@@ -164,8 +163,7 @@ def gather(reports: Path, site: Path) -> None:
 def _listing(directory: Path, site: Path) -> str:
     """A page that lists a directory: a web server may show none by itself."""
     places = [f"{path.name}/index.html" if path.is_dir() else path.name for path in sorted(directory.iterdir())]
-    template = jinja2.Environment(autoescape=True, **OPTIONS).get_template("listing.html.jinja")
-    return template.render(name=directory.relative_to(site).as_posix(), places=places)
+    return web("listing.html.jinja", name=directory.relative_to(site).as_posix(), places=places)
 
 
 def address(site: Path, url: str) -> None:

@@ -39,7 +39,7 @@ from pages import show, tables
 from pages.advice import Box, capital
 from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
-from pages.page import OPTIONS, Heat, Page, Section, Strip, Tile
+from pages.page import OPTIONS, Page, Section
 from pages.show import code, prose
 from pages.tables import Table, tabled, text_of
 
@@ -196,36 +196,30 @@ def _shown(history: History) -> pd.DataFrame:
 # --- at one glance ---------------------------------------------------------------------------------------------------
 
 
-def heats_of(history: History) -> Iterator[Heat]:
+def heats_of(history: History) -> Iterator[dict[str, Any]]:
     """Times, then instructions: of series with a reported change only."""
     rows = _shown(history)
-    versions = tuple(release.version for release in history.releases)
+    versions = [release.version for release in history.releases]
     for what in (TIME, INSTRUCTIONS):
         own = rows[rows["what"] == what]
         told = own["verdict"].ne("") & own["evidence"].ne(LAYOUT)
         shown = own[own["series"].isin(own.loc[told, "series"])]
-        groups = [
-            (_title(*key), tuple(_strip(each, history) for _, each in group.groupby("series", sort=False)))
-            for key, group in shown.groupby(GROUP, sort=False)
-        ]
-        if groups:
-            half = (own["high"] / own["low"]).median() ** 0.5 - 1
-            every, without = own["series"].nunique(), own["series"].nunique() - shown["series"].nunique()
-            named = f"{history.package} {max(own['base'], key=versions.index)} (with {history.held})"
-            values = {"what": what, "base": named, "every": every, "without": without}
-            legend = show.said("history", "heat", resolution=show.percent(half, 1) if what == TIME else "", **values)
-            yield Heat(f"{history.package}: {what} by release", versions, tuple(groups), legend)
+        if len(shown):
+            base, half = max(own["base"], key=versions.index), (own["high"] / own["low"]).median() ** 0.5 - 1
+            about = {"history": history, "what": what, "own": own, "shown": shown, "base": base, "half": half}
+            title, legend = f"{history.package}: {what} by release", show.said("history", "heat", **about)
+            groups, words = shown.groupby(GROUP, sort=False), sys.modules[__name__]
+            yield {"title": title, "releases": history.releases, "groups": groups, "legend": legend, "words": words}
 
 
-def _title(direction: str, memory: str) -> str:
+def titled(direction: str, memory: str) -> str:
+    """What the routes of a ``GROUP`` are called."""
     return f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
 
 
-def _strip(each: pd.DataFrame, history: History) -> Strip:
-    first = each.iloc[0]
-    by_release = each.set_index("release").to_dict("index")
-    tiles = (_tile(release, by_release.get(release.version)) for release in history.releases)
-    return Strip(first["route"], ", ".join(filter(None, (show.span(first["sizes"]), grad_of(first)))), tuple(tiles))
+def measured_by(row: Any) -> str:
+    """The sizes of a series, and what its source is."""
+    return ", ".join(filter(None, (show.span(row["sizes"]), grad_of(row))))
 
 
 def grad_of(row: Any) -> str:
@@ -233,16 +227,15 @@ def grad_of(row: Any) -> str:
     return "t requires grad" if str(row["group"]).startswith("RequiresGrad") else ""
 
 
-def _tile(release: Any, row: Any) -> Tile | None:
-    if row is None:
-        return None
-    changed = bool(row["verdict"])
-    about = f"{release.name}: {number(row['over'])}× of {row['base']}"
-    about += f"; {row['verdict']} here ({number(row['ratio'])}×)" if changed else ""
-    place = sum(max(row["over"], 1 / row["over"]) >= factor for factor in SHADES)
-    shade = f"{'s' if row['over'] > 1 else 'f'}{place}" if place else ""
-    text = "1" if row["over"] == 1 else number(row["over"])
-    return Tile(text, about, shade, f"#{release.tag}" if changed else "")
+def factor(over: float) -> str:
+    """What a tile shows: cost over the newest level."""
+    return "1" if over == 1 else number(over)
+
+
+def shade(over: float) -> str:
+    """The class of a tile: s1 (slower than the newest level) to s5, f1 (faster) to f5, "" of about the same."""
+    place = sum(max(over, 1 / over) >= factor for factor in SHADES)
+    return f"{'s' if over > 1 else 'f'}{place}" if place else ""
 
 
 # --- panels ----------------------------------------------------------------------------------------------------------
@@ -258,7 +251,7 @@ def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
     routes = large[["group", "route"]].drop_duplicates()
     rows = rows.merge(routes, on=["group", "route"])
     for key, group in rows.groupby(GROUP, sort=False):
-        name, title = slug("history", history.package, *key), _title(*key)
+        name, title = slug("history", history.package, *key), titled(*key)
         own = group[group["what"] == what]
         gids = {series: f"{POINTS}{place}" for place, series in enumerate(own["series"].unique())}
         series = own.groupby("series", sort=False)

@@ -5,9 +5,10 @@ import hashlib
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pandas as pd
@@ -43,35 +44,6 @@ class Section:
         return bool(self.figures or self.tables)
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One release of a call. shade: its class, s1 (slower) to s5 or f1 to f5; address: of what changed here, or ""."""
-
-    text: str
-    about: str
-    shade: str
-    address: str
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A route: what it is measured by, and a tile per release; None where it has none."""
-
-    route: str
-    by: str
-    tiles: tuple[Tile | None, ...]
-
-
-@dataclass(frozen=True)
-class Heat:
-    """Routes × versions; groups: title and strips of the routes that belong together."""
-
-    title: str
-    versions: tuple[str, ...]
-    groups: tuple[tuple[str, tuple[Strip, ...]], ...]
-    legend: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """All that the templates show."""
@@ -90,7 +62,7 @@ class Page:
     toolchain: str = ""  # where there is one
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
-    heats: tuple[Heat, ...] = ()  # after the boxes
+    heats: tuple[Mapping[str, Any], ...] = ()  # routes × releases, after the boxes; see history_page.heats_of
     feed: str = ""  # address of the feed that tells of what is on this page
     known: str = ""  # what the form shows, see advice.py; "" for a page without one
     measured: Mapping[str, Sequence[str]] = field(default_factory=dict)  # figure -> commands; else ``command``
@@ -125,10 +97,15 @@ class Page:
 
 def rendered(page: Page) -> dict[str, str]:
     """The files of a page, by name."""
-    web, text = _templates()
     drawn = [figure for section in page.sections for figure, _ in section.figures]
     files = {f"{figure.name}.svg": figure.file for figure in drawn}
-    return files | {page.data: page.csv, "README.md": text.render(page=page), "index.html": web.render(page=page)}
+    readme = _environment(_markdown).get_template("page.md.jinja").render(page=page)
+    return files | {page.data: page.csv, "README.md": readme, "index.html": web("page.html.jinja", page=page)}
+
+
+def web(template: str, **values: Any) -> str:
+    """A template of HTML."""
+    return _environment(_html, autoescape=True).get_template(template).render(**values)
 
 
 def write_into(directory: Path, page: Page) -> Path:
@@ -168,13 +145,11 @@ def write(directory: Path, page: Page) -> Path:
 
 
 @functools.cache
-def _templates() -> tuple[jinja2.Template, jinja2.Template]:
-    web = jinja2.Environment(autoescape=True, **OPTIONS)
-    text = jinja2.Environment(autoescape=False, **OPTIONS)  # Markdown: every value passes the filter `line`
-    for environment, convert in ((web, _html), (text, _markdown)):
-        environment.filters["line"], environment.filters["slug"] = convert, slug
-        environment.filters["code"] = lambda words, convert=convert: convert(show.code(words))
-    return web.get_template("page.html.jinja"), text.get_template("page.md.jinja")
+def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> jinja2.Environment:
+    """convert: the filter `line`, which every value in Markdown passes."""
+    made = jinja2.Environment(autoescape=autoescape, **OPTIONS)
+    made.filters |= {"line": convert, "slug": slug, "code": lambda words: convert(show.code(words))}
+    return made
 
 
 def _html(entry: Entry) -> Markup:
