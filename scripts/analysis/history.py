@@ -108,12 +108,6 @@ class History:
         return self.rows[self.rows["verdict"].isin(CHANGED) & self.rows["control"]]
 
 
-def along(results: Results) -> set[str]:
-    """The result files of releases, those that failed, too."""
-    table = results.cells[["file", "commit"]].drop_duplicates()
-    return {file for file, commit in table.itertuples(index=False, name=None) if ledger.find(commit)}
-
-
 def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, History]:
     """Package -> its history, in the results of one machine, of the packages of which it measured two releases or more,
     and a result with enough quiet processes.

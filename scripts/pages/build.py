@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import history
-from analysis.history import History, along, histories_of
+from analysis.history import History, histories_of
 from analysis.results import Results, load_files, shown
 from analysis.submission import Finding
 from cli import line, put
 from store import files
 from store.records import recent
+from toolchains import ledger
 
 from benchmarks.contracts import ONE_THREAD
 
@@ -53,7 +54,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
     paths, unread = shown(results, machine)
     everything = load_files(results, paths)
     histories = [*histories_of(everything).values()]
-    loaded, before, others = latest(everything, along(everything) if histories else ())
+    loaded, before, others = latest(everything, ledger.tagged() if histories else ())
     others = [*unread, *others]
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, links)
@@ -89,10 +90,10 @@ def name_histories(output: Path, machines: Sequence[str]) -> None:
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
     """The results of the file that was run most recently, of the one before it, and the toolchains of all others but
-    those of the files ``elsewhere``, which have a page of their own."""
+    those ``elsewhere``, which have a page of their own."""
     toolchains = dict(results.cells[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
     recorded = recent(record for record in results.runs if record.file in toolchains) or list(toolchains)[::-1]
-    others = [toolchain for name, toolchain in toolchains.items() if name != recorded[0] and name not in elsewhere]
+    others = [toolchain for name, toolchain in toolchains.items() if name != recorded[0] and toolchain not in elsewhere]
     before = results.of_file(recorded[1]) if len(recorded) > 1 else None
     return results.of_file(recorded[0]), before, others
 
