@@ -329,11 +329,10 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
     """One row per group: y, of points that weigh as much as their ``variance`` says they are known, its own variance,
     all processes; the rest of the first."""
     weight = 1 / points["variance"]
-    table = points.drop(columns="variance").assign(y=weight * points["y"], weight=weight)
-    how = {name: "sum" if name in ("y", "weight", "processes") else "first" for name in table if name not in by}
-    means = table.groupby(list(by), sort=False, as_index=False).agg(how)
-    means = means.assign(y=means["y"] / means["weight"], variance=1 / means["weight"])
-    return means.drop(columns="weight")
+    table = points.assign(y=weight * points["y"], variance=weight)
+    how = {name: "sum" if name in ("y", "variance", "processes") else "first" for name in table if name not in by}
+    sums = table.groupby(list(by), sort=False, as_index=False).agg(how)
+    return sums.assign(y=sums["y"] / sums["variance"], variance=1 / sums["variance"])
 
 
 def _offsets(table: pd.DataFrame, own: list[str], level: list[str], how: str, within: str) -> "pd.Series[float]":
