@@ -99,18 +99,13 @@ class Run:
         self.lines = lines
         self.taken, sizes, self._first = _joined([line["seconds"] for line in lines])
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
-        # One probe lies between two samples, and two where the process waited in between
-        behind = [
-            first + sample
-            for first, line in zip(self._first, lines)
-            for sample in line["waits"]
-            if sample < len(line["seconds"])
-        ]
-        waited = np.bincount(np.array(behind, dtype=np.intp), minlength=len(self.taken))
-        waits = np.append(0, np.cumsum(waited))
-        # place of the probe before each sample in the process's list of probes; the one behind it is the next
-        self.place: Ints = np.arange(len(self.taken)) + waits[1:] - (self._first + waits[self._first])[self.of]
-        self._probes = {kind: _Probes(lines, kind) for kind in dict.fromkeys(k for one in lines for k in one["probes"])}
+        # Place of the probe before each sample in its process's list of probes; the one behind it is the next
+        place = np.arange(len(self.taken)) - self._first[self.of]
+        for first, size, line in zip(self._first, sizes, lines):
+            for sample in line["waits"]:  # there lies another probe, from before the wait
+                place[first + sample : first + size] += 1
+        kinds = dict.fromkeys(kind for line in lines for kind in line["probes"])
+        self._probes = {kind: _Probes(lines, kind, self.of, place) for kind in kinds}
         self.baselines = self._baselines(whole or {})
 
     def _baselines(self, whole: Mapping[str, float]) -> dict[str, float]:
@@ -135,8 +130,8 @@ class Run:
         probes = self._probes[kind]
         high = np.full(len(probes.taken), known * math.exp(NEAR[kind]))
         if kind == PROCESSOR and MEMORY in self._probes:
-            behind = probes.has[self.of] & self._probes[MEMORY].has[self.of]
-            high[probes.first[self.of[behind]] + self.place[behind] + 1] += COLD
+            behind = probes.there & self._probes[MEMORY].there
+            high[probes.before[behind] + 1] += COLD
         return (probes.taken >= known * math.exp(-NEAR[kind])) & (probes.taken <= high)
 
     @cached_property
@@ -144,10 +139,8 @@ class Run:
         """Whether each sample is quiet."""
         quiet = np.ones(len(self.taken), dtype=bool)
         for kind, probes in self._probes.items():
-            near = self._near(kind, self.baselines[kind])
-            there = probes.has[self.of]
-            place = probes.first[self.of[there]] + self.place[there]
-            quiet[there] &= near[place] & near[place + 1]
+            near, before = self._near(kind, self.baselines[kind]), probes.before[probes.there]
+            quiet[probes.there] &= near[before] & near[before + 1]
         alone = np.array([not line["probes"] and "on_device" in line for line in self.lines], dtype=bool)
         if alone.any():
             lasted = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
@@ -184,8 +177,8 @@ class Run:
         if PROCESSOR not in self._probes:
             return np.full(len(self.lines), math.nan)
         probes, chosen = self._probes[PROCESSOR], corrected[self.of] & self.quiet_samples
-        place = probes.first[self.of[chosen]] + self.place[chosen]
-        beside = (probes.taken[place] + probes.taken[place + 1]) / 2
+        before = probes.before[chosen]
+        beside = (probes.taken[before] + probes.taken[before + 1]) / 2
         return _quantile(beside, self.of[chosen], len(self.lines)) / self.baselines[PROCESSOR]
 
     @cached_property
@@ -230,11 +223,11 @@ class Run:
         if PROCESSOR not in self._probes:
             return math.nan
         probes, known = self._probes[PROCESSOR], self.baselines[PROCESSOR]
-        near, there = self._near(PROCESSOR, known), probes.has[self.of]
-        number = np.array([line["number"] for line in self.lines], dtype=float)
-        spent, place = self.taken * number[self.of], probes.first[self.of] + self.place
-        quiet = float(np.sum(spent[there] * (near[place[there]].astype(float) + near[place[there] + 1]) / 2))
-        total = float(np.sum(spent[there]))
+        near, before = self._near(PROCESSOR, known), probes.before[probes.there]
+        spent = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+        beside = spent[probes.there]
+        quiet = float(np.sum(beside * (near[before].astype(float) + near[before + 1]) / 2))
+        total = float(np.sum(beside))
         sums = np.bincount(self.of, weights=spent, minlength=len(self.lines))
         low, high = known * math.exp(-NEAR[PROCESSOR]), known * math.exp(NEAR[PROCESSOR])
         for line, has, first, took in zip(self.lines, probes.has, probes.first, sums):
@@ -278,11 +271,16 @@ def counting(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str,
 
 
 class _Probes:
-    """All probes of one kind in a run. has: whether each process took some; first: where its own begin in ``taken``."""
+    """All probes of one kind in a run.
 
-    def __init__(self, lines: Sequence[Line], kind: str) -> None:
+    has, first     of each process: whether it took some; where its own begin in ``taken``
+    there, before  of each sample: whether its process took some; the place in ``taken`` of the probe before it
+    """
+
+    def __init__(self, lines: Sequence[Line], kind: str, of: Ints, place: Ints) -> None:
         self.taken, self._sizes, self.first = _joined([line["probes"].get(kind, ()) for line in lines])
         self.has: Bools = self._sizes > 0
+        self.there, self.before = self.has[of], self.first[of] + place
         self._at = np.array([line["at"] for line in lines])
 
     def in_order(self, processes: Bools) -> Ints:
