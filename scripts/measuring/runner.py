@@ -367,8 +367,8 @@ class Runner:
         suite = suite_of(job.tag)
         lines = files.read_measurements(result_file(self.plan.machine, suite.commit, suite.results))
         before = {line["benchmark"]: line["version"] for line in lines}
-        now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items() if name in before}
-        return bool(now) and all(before[name] == version for name, version in now.items())
+        same = [before[name] == now["version"] for name, now in self.benchmarks.items() if name in before]
+        return bool(same) and all(same)
 
     def cells_in(self, job: Job, known: Cells) -> Sequence[str]:
         """The cells of a job: its own, all in a session's first round, and what is timed in the others."""
@@ -388,8 +388,8 @@ class Runner:
             return False
         late = record.seconds * (1 + 1 / record.rounds) > PROFILES[self.plan.profile].longest
         if late:
-            so_far = f"ended after {record.rounds} of {self.plan.rounds} rounds"
-            print(f"{so_far}: on so noisy a machine more tell little", flush=True)
+            done = f"{record.rounds} of {self.plan.rounds} rounds"
+            print(f"ended after {done}: on so noisy a machine more tell little", flush=True)
         return late
 
     def take(self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None) -> bool:
@@ -424,7 +424,7 @@ class Runner:
             spare = 0.0 if self.hopeless(job) else PROFILES[plan.profile].longest - takes
             patience = min(patience, max(record.waited, spare))
         started, left = time.monotonic(), patience - record.waited
-        work, lacking = self.journal.work, dict[str, list[int]]()
+        work, lacking = self.journal.work, dict[str, int]()
         log = work / LOG
 
         def asv(chosen: Sequence[str], patience: tuple[float, int], timing: bool = True) -> None:
@@ -438,7 +438,7 @@ class Runner:
             session.record = self.device.measure(session.record, session.cells, chosen, run)
             advance()
             # new lines are of the first round that a cell lacks, or of this one; the others say it themselves
-            lines = [{"round": lacking.get(name_of(line), [job.round])[0], **line} for line in logged(work)]
+            lines = [{"round": lacking.get(name_of(line), job.round), **line} for line in logged(work)]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
         counted = {*session.cells.counted}
@@ -454,7 +454,7 @@ class Runner:
         left -= sum(line["waited"] for line in with_samples(logged(work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(with_samples([*self.journal.lines(job.session), *logged(work)]))
-            lacking = run.lacking(range(job.round + 1))
+            lacking = run.lacking()
             took = {name_of(line): line["took"] for line in run.lines}
             spent = itertools.accumulate(took[cell] for cell in lacking)
             retaken = [cell for cell, so_far in zip(lacking, spent) if so_far <= left - START]
@@ -499,7 +499,7 @@ class Runner:
                 moved = f"{record.drift['median']:.3f} times what {record.drift['cells']} cells took at first"
                 print(f"{job.tag} again: {moved}", flush=True)
         places = list(self.journal.rounds(job.session).values())
-        file_measured(record, path, files.merged(before, fresh, beside), lines, places)
+        file_measured(record, path, files.merged(before, fresh, beside), places)
         if whole:
             self.journal.is_filed(job.session)
             del self.sessions[job.session]
@@ -528,7 +528,7 @@ class Runner:
         if (place / FILES / plan.machine / path.name).is_file():
             record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0))
             record = replace(record, failed=reason, failures={reason: tuple(cells)})
-            file_measured(record, path, [], [], [place])
+            file_measured(record, path, [], [place])
 
 
 def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int]]:
@@ -589,28 +589,28 @@ def result_file(machine: str, commit: str, results: Path, python: str = "") -> P
     return results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
 
 
-def file_measured(
-    record: Record, path: Path, lines: Sequence[Line], logged: Sequence[Line], places: Sequence[Path]
-) -> None:
+def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Sequence[Path]) -> None:
     """File measurements, asv's export of them, and their record, in this order: whoever reads meanwhile finds the
     measurements of every figure, and no record without them.
 
-    lines   all measurements of the result; logged: what the processes of the session said
-    places  of its jobs, with asv's own files; asv describes what it measures with each
+    lines   all measurements of the result
+    places  of the session's jobs, with what their processes said, and asv's own files; it describes what it measures
+            with each
     """
+    said = [line for place in places for line in logged(place)]
     for described in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
         if (places[-1] / FILES / described).is_file():
             put(path.parents[1] / described, (places[-1] / FILES / described).read_bytes())
-    if any("seconds" in line or "values" in line for line in logged):
+    if any("seconds" in line or "values" in line for line in said):
         put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
     runs = {line["run"] for line in lines} - {record.started}
     known = [each for each in files.read_records(path) if each.failed or each.started in runs]  # the others' is gone
     ran = [file for place in places if (file := place / FILES / record.machine / path.name).is_file()]
     if ran:
-        skipped, failed = ({*itertools.chain(*named.values())} for named in (record.skipped, record.failures))
-        silent = [cell for cell in files.without_figure(ran) if cell not in skipped | failed]
+        known_why = {*itertools.chain(*record.skipped.values(), *record.failures.values())}
+        silent = [cell for cell in files.without_figure(ran) if cell not in known_why]
         record = replace(record, failures={**record.failures, **({SILENT: tuple(silent)} if silent else {})})
-        files.export(ran, path, lines, [*known, record], skipped, {name_of(line) for line in logged})
+        files.export(ran, path, lines, [*known, record], {name_of(line) for line in said})
     put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
 
@@ -796,13 +796,13 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
         for number in range(rounds, 2 * rounds):
             base, new = (quiet_rounds(runner.journal, side) for side in SIDES)
             # those that never were quiet on one of the sides are not waited for any longer
-            lacking = {cell for cell in base if base[cell] and new.get(cell) and len(base[cell] & new[cell]) < enough}
+            hopeful = [cell for cell in cells if base.get(cell) and new.get(cell)]
+            lacking = [cell for cell in hopeful if len(base[cell] & new[cell]) < enough]
             if not lacking or time.monotonic() - begun > (1 + MORE) * took:
                 break
             print(f"cells that were not quiet on both sides {enough} times: {len(lacking)}; another round of them")
-            more = [*in_turns([number], [cell for cell in cells if cell in lacking])]
-            runner.progress.total += sum(len(job.cells) for job in more)
-            for job in more:
+            runner.progress.total += len(SIDES) * len(lacking)
+            for job in in_turns([number], lacking):
                 runner.take(job)
         for side in SIDES:
             runner.file(Job("", 0, side))

@@ -314,20 +314,16 @@ def put_all(whole: Path, results: Path) -> None:
 
 
 def export(
-    ran: Sequence[Path],
-    filed: Path,
-    lines: Sequence[Line],
-    records: Iterable[Record],
-    skipped: Collection[str],
-    tried: Collection[str],
+    ran: Sequence[Path], filed: Path, lines: Sequence[Line], records: Sequence[Record], tried: Collection[str]
 ) -> None:
     """Have asv's file of a result hold what a session measured: its figures rest on the measurements, without samples.
 
     ran      asv's own files of the session's runs, in order
     filed    asv's file as it lies in reports/results now, if there is one: cells that the session has not tried stay,
              those of ``asv run`` by hand included
-    lines    all measurements of the result; records: of all runs that they are of, as they are going to be filed
-    skipped  the cells that do not exist here; tried: all that a process of the session was started for
+    lines    all measurements of the result
+    records  of all runs that those are of, as they are going to be filed; the last is the session's
+    tried    all cells that a process of the session was started for
 
     The figures rest on the samples that ours rest on, as they were taken: those of a plain ``asv run`` beside them are
     not corrected for speed either.
@@ -335,10 +331,9 @@ def export(
     from asv.results import Results
     from asv.runner import BenchmarkResult
 
-    runs = [Results.load(str(path)) for path in ran]
     both = Results.load(str(filed if filed.is_file() else ran[0]))
-    known = used_samples(lines, records)
-    for run in runs:
+    known, skipped = used_samples(lines, records), {*itertools.chain(*records[-1].skipped.values())}
+    for run in [Results.load(str(path)) for path in ran]:
         for name, params, figures in _figures_in(run):
             for cell in figures:
                 if cell in known:

@@ -208,12 +208,11 @@ class Run:
         """The cells without a quiet process."""
         return tuple(cell for cell, by_round in self.rounds().items() if not any(by_round.values()))
 
-    def lacking(self, rounds: Iterable[int]) -> dict[str, list[int]]:
-        """Cell -> the rounds of these in which it had no quiet process; those that never had one first."""
-        by_cell, rounds = self.rounds(), list(rounds)
-        lost = {cell: [n for n in rounds if not by_round.get(n, True)] for cell, by_round in by_cell.items()}
-        order = sorted((cell for cell in lost if lost[cell]), key=lambda cell: any(by_cell[cell].values()))
-        return {cell: lost[cell] for cell in order}
+    def lacking(self) -> dict[str, int]:
+        """Cell -> the first round in which it had no quiet process; cells that never had one come first."""
+        lost = [(cell, by_round) for cell, by_round in self.rounds().items() if not all(by_round.values())]
+        lost.sort(key=lambda each: any(each[1].values()))
+        return {cell: min(number for number, quiet in by_round.items() if not quiet) for cell, by_round in lost}
 
     def quiet_share(self) -> float:
         """Share of the time in which the machine was undisturbed, as far as it was watched; NaN where it was not.
