@@ -203,20 +203,17 @@ class ToolchainEnvironment(environment.Environment):
         self._executable = sys.executable
         here = self._here
         if here and commit_hash == here.commit:
-            remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
+            remember(here, Path(conf.results_dir))
         elif commit_hash is not None:  # asv check asks for no commit
             toolchain = ledger.find(commit_hash)
+            if len(commit_hash) != 40:  # asv run TAGS
+                raise util.UserError("asv files the results of all of TAGS under one wrong name: name a range, or ALL")
             if toolchain is None:
-                raise util.UserError(self._why_not(repo, commit_hash))
+                what = f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is "
+                raise util.UserError(f"{what}{here or 'a Python without torch'}, and it is in no history")
             if not (here and environments.same(toolchain, here)):
                 self._executable = str(self._install(conf, toolchain))
         self._set_commit_hash(commit_hash)
-
-    def _why_not(self, repo, commit_hash):
-        if len(commit_hash) != 40:  # asv run TAGS
-            return "asv files the results of all of TAGS under one wrong name: name a range, or ALL"
-        what = repo.get_decorated_hash(commit_hash, 8)
-        return f"{what} is not installed: this is {self._here or 'a Python without torch'}, and it is in no history"
 
     def _install(self, conf, toolchain):
         """The Python of a release; what cannot be installed is not tried again."""
