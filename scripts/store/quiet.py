@@ -223,19 +223,15 @@ class Run:
             return math.nan
         probes, known = self._probes[PROCESSOR], self.baselines[PROCESSOR]
         near, before = self._near(PROCESSOR, known), probes.before[probes.there]
-        spent = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
-        beside = spent[probes.there]
-        quiet = float(np.sum(beside * (near[before].astype(float) + near[before + 1]) / 2))
-        total = float(np.sum(beside))
-        sums = np.bincount(self.of, weights=spent, minlength=len(self.lines))
-        low, high = known * math.exp(-NEAR[PROCESSOR]), known * math.exp(NEAR[PROCESSOR])
-        for line, has, first, took in zip(self.lines, probes.has, probes.first, sums):
-            if has:
-                waited = POLL * len(line["waiting"])
-                start = max(0.0, line["took"] - took - waited) + START_SECONDS
-                quiet += POLL * sum(low <= probe <= high for probe in line["waiting"]) + start * near[first]
-                total += waited + start
-        return quiet / total if total else math.nan
+        lasted = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+        beside = lasted[probes.there]
+        waiting, waits, _ = _joined([line["waiting"] for line in self.lines])
+        waited_quiet = np.abs(np.log(waiting / known)) <= NEAR[PROCESSOR]
+        took = np.array([line["took"] for line in self.lines]) - POLL * waits
+        starts = np.maximum(0.0, took - np.bincount(self.of, lasted, len(self.lines)))[probes.has] + START_SECONDS
+        quiet = np.sum(beside * (near[before].astype(float) + near[before + 1]) / 2)
+        quiet += POLL * np.sum(waited_quiet) + np.sum(starts * near[probes.first[probes.has]])
+        return float(quiet / (np.sum(beside) + POLL * len(waiting) + np.sum(starts)))
 
 
 def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, Run]:
