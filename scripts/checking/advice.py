@@ -119,20 +119,18 @@ def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
     """The routes of a case in turns, a process each, case by case, then all again; in the end those that were not
     quiet, while there is time. Says on stderr how far it is."""
     timed = [(row.case, row.route, *benchmark_for(row.case)) for row in asked.itertuples()] * processes
-    progress, lines = Progress("check", len(timed)), list[Line]()
+    progress, lines = Progress("check", len(timed)), dict[int, Line]()
+    lacking, until = list(range(len(timed))), math.inf
     with contextlib.redirect_stdout(sys.stderr):
-        for each in timed:
-            progress.at(len(lines))
-            lines.append(_process(*each))
-        run, until = quiet.Run(lines), time.monotonic() + PATIENCE
-        while len(noisy := np.flatnonzero(~run.quiet)) and time.monotonic() < until:
-            progress.total += len(noisy)
-            for place in noisy:
-                if time.monotonic() >= until:
-                    break
-                progress.at(progress.done + 1)
-                lines[place] = _process(*timed[place])
-            run = quiet.Run(lines)
+        while lacking and time.monotonic() < until:
+            for place in lacking:
+                if time.monotonic() < until:
+                    lines[place] = _process(*timed[place])
+                    progress.at(progress.done + 1)
+            run = quiet.Run([*lines.values()])
+            # The first time all are measured, however long that takes
+            lacking, until = np.flatnonzero(~run.quiet).tolist(), min(until, time.monotonic() + PATIENCE)
+            progress.total += len(lacking)
     return run
 
 
