@@ -99,7 +99,7 @@ class Plan:
     command: str = ""
     beside: tuple[str, ...] = ()
     reference: str = ""
-    fleet: Mapping[str, str] | None = None
+    fleet: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -355,9 +355,8 @@ class Runner:
             asv_runner=metadata.version("asv_runner"),
             launch=LAUNCH,
             started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            fleet=plan.fleet or {},
             interleaved={**self.collection, "side": job.side} if self.collection else {},
-            **{name: getattr(plan, name) for name in ("profile", "only", "command", "machine")},
+            **{name: getattr(plan, name) for name in ("profile", "only", "command", "machine", "fleet")},
         )
 
     def again(self, job: Job) -> bool:
