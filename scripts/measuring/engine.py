@@ -113,7 +113,6 @@ class Suite:
 
         keep  asv's own file of them is copied there
         """
-        self.results.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as results:
             variables = environment_of(self.python, **{environments.RESULTS_VARIABLE: results})
             done = apart(self.asv(machine, ["just-discover"]), self.root, variables)
