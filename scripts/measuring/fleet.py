@@ -473,7 +473,6 @@ def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 def wheels(directory: Path, tags: Collection[str]) -> None:
     """Have a wheelhouse hold what these releases are installed from; what is there already is taken from there."""
-    directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory), "--find-links", str(directory)]
     for tag in tags:

@@ -477,13 +477,12 @@ class Runner:
         """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
 
         What is filed by now is merged with, so that nothing is lost which asv filed meanwhile; a second time changes
-        nothing. UserError where nothing was measured.
+        nothing. One job of it is whole, at least.
 
         whole  else the session goes on
         """
         record, lines = self.journal.record(job.session), self.journal.lines(job.session)
-        if record is None:
-            raise UserError(f"nothing was measured of {job.session} so far")
+        assert record
         session, beside = self.open(job), self.again(job)
         record = summed_up(record, lines)
         skipped = {**record.skipped, **session.cells.unavailable}
