@@ -134,8 +134,7 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     lasting = chosen.new and all(known)
     if failed and not lasting:
         print(f"python scripts/track.py {again} tries those again")
-        return 2
-    if chosen.new:
+    elif chosen.new:
         journal.forget()
     if failed:
         return 2
