@@ -252,11 +252,10 @@ def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]
     hidden = f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells"
     noise = [hidden] if noisy.mean() > TELLING else []
     effects = np.log(cells["ratio"].astype(float))
-    low, high = middle(effects)
-    if high - low > 2 * MIDDLE and math.isfinite(high - low):
-        noise.append(f"the median is known to ±{(high - low) / 2:.1%} only")
     for place, own in {"": effects, **{f" at {n} bytes": own for n, own in effects.groupby(cells["nbytes"])}}.items():
         low, high = middle(own)
+        if not place and 2 * MIDDLE < high - low < math.inf:
+            noise.append(f"the median is known to ±{(high - low) / 2:.1%} only")
         if max(low, -high) > math.log1p(MIDDLE):
             bias.append(f"the median{place} is {math.exp(own.median()):.3f}")
     return cells, bias, noise
