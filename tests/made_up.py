@@ -1,23 +1,7 @@
 """Made-up results in which the right answer to a case is known: for tests of what scripts/advise.py and pages say."""
 
-from resultfiles import (
-    ABSENT,
-    AS_TENSOR,
-    CLONE,
-    FROM_NUMPY,
-    KIB,
-    MIB,
-    SKIPPED,
-    TENSOR,
-    around,
-    contract,
-    conversion,
-    every,
-    memcpy,
-    once,
-    record,
-    write,
-)
+import resultfiles
+from resultfiles import ABSENT, AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, around, contract, every, memcpy, once
 
 SIZES = (8, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 COPYTO = contract("np.copyto(b.numpy(), a)", "into", memmove=True)
@@ -32,7 +16,7 @@ def copied(nbytes, factor=1.0):
 
 def glibc(benches):
     conditions = {"cpu": "A CPU", "cores": 4, "caches": {"L2": "1024K"}, "libc": "glibc 2.36"}
-    return [record(benches, conditions=conditions)]
+    return [resultfiles.record(benches, conditions=conditions)]
 
 
 def host():
@@ -67,8 +51,8 @@ def tensors():
     times = {("t.numpy()", n): around(5e-7) for n in SIZES} | {("t.detach().numpy()", n): around(7e-7) for n in SIZES}
     grads = {("t.detach().numpy()", n): around(7e-7) for n in (4 * KIB, MIB)}
     return [
-        conversion(times, [plain, detached], "TorchToNumpy"),
-        conversion(grads, [detached], "RequiresGradToNumpy"),
+        resultfiles.conversion(times, [plain, detached], "TorchToNumpy"),
+        resultfiles.conversion(grads, [detached], "RequiresGradToNumpy"),
     ]
 
 
@@ -125,7 +109,7 @@ def results_in(root):
     cast, wide = [contract("torch.from_numpy(a).float()", "alias", casts_to="float32")], {"dtype": ["float64"]}
     casts = every("casting.NumpyToFloat32.timeit_convert", lambda *_: 2e-5, cast, **wide, nbytes=[MIB])
     benches = [host(), layouts(), *tensors(), lists(), *device(), neighbours(), casts, limit]
-    return write(root / "results", benches, records=glibc(benches))
+    return resultfiles.write(root / "results", benches, records=glibc(benches))
 
 
 def rich(root):
@@ -134,7 +118,7 @@ def rich(root):
     converted, laid, both = host(), layouts(), [FROM_NUMPY, TENSOR]
     converted.cells["torch.tensor(a)", "float32", 8] = around(copied(8))
     converted.cells["torch.from_numpy(a)", "int64", MIB] = None
-    laid.cells["torch.from_numpy(a)", "fortran", MIB] = SKIPPED
+    laid.cells["torch.from_numpy(a)", "fortran", MIB] = resultfiles.SKIPPED
     cold = every("cold.NumpyToTorch.timeit_convert", lambda _, n: 2 * copied(n), both, nbytes=SIZES)
     cold.cells["torch.tensor(a)", 8] = [2 * share * copied(8) for share in (0.8, 1.0, 1.3, 1.7)]  # decides nothing
     threads = {"threads": ["all"], "dtype": ["float32"], "nbytes": [MIB]}
@@ -158,4 +142,4 @@ def rich(root):
         counted("semantics.NumpyToTorch.track_dtype", "a place", 1, 1, {"stands_for": ["bool", "float32"]}),
         every("novel.Family.timeit_anything", lambda _, n: copied(n), both, nbytes=SIZES),
     ]
-    return write(root, benches)
+    return resultfiles.write(root, benches)

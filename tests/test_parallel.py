@@ -15,7 +15,7 @@ from conftest import build
 from pages import advice as words
 from pages import show
 from pages.advice import advice
-from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, every, write
+from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write
 from test_in_a_browser import address, rows_of
 from test_statement import log, logged, probe  # noqa: F401  fixtures
 
@@ -166,7 +166,7 @@ def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results, snap
 
 
 def test_where_one_thread_alone_was_measured_it_speaks_for_one_alone(tmp_path):
-    bench = made_up.conversion({(CLONE["expression"], n): around(1e-6) for n in SIZES}, [CLONE])
+    bench = conversion({(CLONE["expression"], n): around(1e-6) for n in SIZES}, [CLONE])
     cells = cells_of(load(write(tmp_path, [bench])))
     assert with_threads(cells, contracts.ALL_THREADS).empty and len(with_threads(cells, contracts.ONE_THREAD)) == len(
         cells
