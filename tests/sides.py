@@ -26,13 +26,20 @@ def cells(seed, change=None, processes=4, sd=0.005):
     return times
 
 
-def write(root, times, **how):
-    """A results directory of one conversion benchmark; its path as text."""
+def write(root, times, record=None, slow=(), lines=None, machine="box", **how):
+    """A results directory of one conversion benchmark; its path as text.
+
+    record  what the run record says otherwise
+    slow    cell, round of processes at half the machine's speed
+    lines   what measurements say otherwise
+    """
     benches = [resultfiles.conversion(times, CONTRACTS)]
-    changes = how.pop("record", {})
-    if "records" not in how:
-        how["records"] = [resultfiles.record(benches, machine=how.get("machine", "box"), **changes)]
-    return str(resultfiles.write(Path(root), benches, **how))
+    how.setdefault("records", [resultfiles.record(benches, machine=machine, **(record or {}))])
+    slow = {((route, "float32", nbytes), number) for (route, nbytes), number in slow}
+    resultfiles.write(Path(root), benches, machine, slow=slow, **how)
+    if lines:
+        resultfiles.mend(root, lambda line: {**line, **lines})
+    return str(root)
 
 
 def together(side, stage=1, rounds=4, collection="1"):

@@ -246,13 +246,9 @@ def line_of(name, params, number=0, run=RUN, samples=1, **more):
 
 def some(lines, share):
     """As many lines as fit in this share of what may be submitted."""
-    taken, left = [], share * submission.MOST_BYTES
-    for line in lines:
-        left -= len(line) + 1
-        if left < 0:
-            break
-        taken.append(line)
-    return taken
+    lines = list(lines)
+    ends = itertools.accumulate(len(line) + 1 for line in lines)
+    return [line for line, end in zip(lines, ends) if end <= share * submission.MOST_BYTES]
 
 
 def rows_of(value):

@@ -3,15 +3,17 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
-from pathlib import Path
 
+import compare
 import pytest
 import yaml  # comes with asv
 from cli import put
 from conftest import ROOT, run
 from packaging.requirements import Requirement
+from pages import comparison_words
 from test_submission import planted, submitted
 
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -144,6 +146,19 @@ def test_hashed_packages_are_those_of_the_requirements():
     wanted = {one.name: one for one in wanted if one.marker is None or one.marker.evaluate({"python_version": "3.12"})}
     assert hashed.keys() >= wanted.keys() - {"torch", "rich", "psutil"}
     assert all(hashed[name] in wanted[name].specifier for name in wanted.keys() & hashed.keys())
+
+
+def test_compare_gates_with_what_there_is():
+    """No right to write where a pull request's code runs, options that exist."""
+    found = workflow("compare")
+    assert found["jobs"].keys() == {"measure", "comment", "gate"}
+    assert "write" not in str(found["jobs"]["measure"]) and "checkout" not in str(found["jobs"]["comment"])
+    assert found["env"]["MARKER"] == comparison_words.MARKER
+    script = steps("compare")["measure", "Measure both in turns and compare"].replace("\\\n", " ")
+    (command,) = re.findall(r"compare\.py (--run.*?) >", script)
+    command = command.replace("$PROFILE", "gate").replace("$MIN_DECIDED", found["env"]["MIN_DECIDED"])
+    chosen = compare.arguments(shlex.split(command))
+    assert chosen.run and chosen.format == "markdown" and chosen.profile == "gate" and chosen.min_decided == 0.5
 
 
 MEASURE = steps("watch")["measure", "Measure what came since, and judge it"]
@@ -298,7 +313,7 @@ def test_submission_says_an_error(runner):
     runner.python('echo "::error::x" >&2; exit 2')
     assert not runner.run(JUDGE, MARKER="<!-- m -->", MACHINE="box")
     assert runner.said("output") == "code=2\n"
-    comment = Path(runner.root / "comment" / "comment.md").read_text()
+    comment = (runner.root / "comment" / "comment.md").read_text()
     assert comment == "<!-- m -->\nThere are no results in reports/results/box that can be judged.\n"
 
 
