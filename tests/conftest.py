@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+OWN = ("ASV", "CONVERSION_", "GIT_", "PIP_", "PYTHONDONTWRITEBYTECODE")  # settings of whoever runs the tests
 PATH = f"{ROOT}/scripts:{ROOT}"  # PYTHONPATH of a program that imports the suite
 # Before anything imports torch or numpy: threads that wait for work spin, and two processes of tests share two cores
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
@@ -22,7 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def environment(home, **more):
     """The environment with a home directory of its own: asv keeps its machines there, git its settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
     return {**kept, "HOME": str(home), **more}
 
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from conftest import until
+from conftest import environment, run, until
 from filelock import FileLock  # comes with asv, by way of virtualenv
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "unshare")
@@ -56,7 +56,7 @@ def lacking() -> str:
         return f"needs {', '.join(missing)}: apt-get install --no-install-recommends slurm-wlm"
     if os.geteuid() != 0:
         return "needs root, to give nodes names and processes of their own"
-    box = subprocess.run([*_box("true")], capture_output=True)
+    box = run(*_box("true"), home=Path.home())
     return "" if box.returncode == 0 else "needs namespaces (unshare), which this container forbids"
 
 
@@ -92,7 +92,7 @@ class Cluster:
 
     def _start(self, *command: str) -> subprocess.Popen:
         with (self.root / "log").open("a") as log:
-            return subprocess.Popen(command, env={**os.environ, **self.environment}, stdout=log, stderr=log)
+            return subprocess.Popen(command, env=environment(Path.home(), **self.environment), stdout=log, stderr=log)
 
     def said(self) -> str:
         """What its daemons have logged."""
@@ -100,8 +100,7 @@ class Cluster:
 
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
-        done = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)
-        return done.stdout.strip()
+        return run(*command, home=Path.home(), **self.environment).stdout.strip()
 
     def start(self, name: str) -> None:
         self.nodes[name] = self._start(*_box(f"hostname {name}; exec slurmd -D -N {name}"))

@@ -18,7 +18,7 @@ from analysis import comparison
 from analysis.comparison import compare_named
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
 from cli import RESULTS, UserError
-from conftest import ROOT, run
+from conftest import ROOT, environment, run
 from measuring import engine, machine, runner
 from measuring.profiles import exactly
 from measuring.runner import Plan
@@ -270,7 +270,7 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
         ledger_of(json.dumps(RELEASES))
         for module in (runner, machine):
             monkeypatch.setattr(module, "ROOT", project.root)
-        for name, value in project.environment.items():
+        for name, value in environment(project.home, **project.variables).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(engine, "new_id", lambda: str(tmp_path / "run"))
         engine.register("tester")

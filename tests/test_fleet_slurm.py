@@ -52,7 +52,7 @@ def project(tmp_path, cluster, scratch):
 def prepared(project, cluster):
     """A project that is a client of the cluster, and looks every second."""
     project.replace("scripts/measuring/fleet.py", POLL=1.0, BACK_OFF=1.0)
-    project.variables = cluster.environment
+    project.variables |= cluster.environment
     return project
 
 

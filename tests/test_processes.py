@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, until
+from conftest import PATH, ROOT, until
 from measuring import processes
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks /proc what runs")
@@ -96,7 +96,7 @@ def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
     torch = f"import os, pathlib, time; pathlib.Path({str(asked)!r}).write_text(str(os.getsid(0))); time.sleep(60)"
     (tmp_path / "torch.py").write_text(torch)
     code = f"import os\nfrom measuring import machine\nos.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
-    ours = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": f"{ROOT}/scripts:{ROOT}"})
+    ours = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": PATH})
     number = int(until(lambda: ours.poll() is None and asked.is_file() and asked.read_text()))
     assert processes.members(number) and number != os.getsid(0)
     ours.kill()

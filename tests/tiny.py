@@ -18,10 +18,8 @@ from pathlib import Path
 
 import asv_runner
 import psutil
-from conftest import until
+from conftest import ROOT, environment, run, until
 from store import files
-
-ROOT = Path(__file__).resolve().parent.parent
 
 RELEASES = {
     "held": {"torch": "2.0.1", "numpy": "1.26.4"},
@@ -136,6 +134,7 @@ class Project:
 
     families  file of ``benchmarks`` -> its code
     judged    whether its samples are: else all count as quiet, for a machine that runs tests may never be
+    variables of the environment of its commands, beside the home directory
     """
 
     def __init__(self, folder, releases=RELEASES, families=FAMILIES, judged=False):
@@ -144,7 +143,13 @@ class Project:
         self.home = folder / "home"
         self.here = folder / "here"  # what is "installed" in the interpreter that runs asv
         self.filed = self.root / "reports" / "results"
-        self.variables = {}  # more of the environment
+        # what virtualenv unpacks and compiles once for a home, three seconds, is that of all tests of this user;
+        # environments link to it, which saves each of them a second
+        mine = (each for each in folder.parents if each.name.startswith("pytest-of-"))
+        unpacked = str(next(mine, folder.parent) / "virtualenv")
+        self.variables = {"VIRTUALENV_OVERRIDE_APP_DATA": unpacked, "VIRTUALENV_SYMLINK_APP_DATA": "true"}
+        self.variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
+        self.variables["PYTHONPATH"] = str(self.here)
         for path in (self.root / "benchmarks", self.wheels, self.home, self.here):
             path.mkdir(parents=True)
         for file in ("asv.conf.json", "requirements.txt"):
@@ -188,23 +193,9 @@ class Project:
         for info in self.here.glob("*.dist-info"):
             (info / "INSTALLER").write_text("pip\n")
 
-    @property
-    def environment(self):
-        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
-        others = ("GIT_", "PIP_", "CONVERSION_", "ASV", "PYTHONDONTWRITEBYTECODE")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(others)}
-        # what virtualenv unpacks and compiles once for a home, three seconds, is that of all tests of this user;
-        # environments link to it, which saves each of them a second
-        mine = (each for each in self.root.parents if each.name.startswith("pytest-of-"))
-        place = str(next(mine, self.root.parent.parent) / "virtualenv")
-        unpacked = {"VIRTUALENV_OVERRIDE_APP_DATA": place, "VIRTUALENV_SYMLINK_APP_DATA": "true"}
-        home = {"HOME": str(self.home), "PYTHONPATH": str(self.here)}
-        return {**kept, **pip, **unpacked, **home, **self.variables}
-
     def run(self, *command, code=0, **variables):
         """Run a command there; it ends with this exit code, or with any."""
-        environment = {**self.environment, **variables}
-        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=300)
+        done = run(*command, home=self.home, cwd=self.root, timeout=300, **self.variables | variables)
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done
 
@@ -212,7 +203,7 @@ class Project:
         """Begin a command in a session of its own, with what it prints in pipes if not elsewhere."""
         pipe = subprocess.PIPE
         options = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True, **options}
-        return subprocess.Popen(command, cwd=self.root, env=self.environment, **options)
+        return subprocess.Popen(command, cwd=self.root, env=environment(self.home, **self.variables), **options)
 
     def stop(self, process, once, how=signal.SIGINT):
         """Send a verb a signal once something is so, and wait for its end; what it printed and nobody has read."""
