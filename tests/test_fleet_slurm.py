@@ -17,7 +17,7 @@ from conftest import build, until
 from measuring import fleet as campaign
 from resultfiles import contract
 from store.files import MEASUREMENTS, read_measurements, texts
-from tiny import SLOWER_FROM, Project
+from tiny import Project, tags
 from toolchains import ledger
 
 pytest.importorskip("submitit")
@@ -85,12 +85,10 @@ def check_complete(project):
     found = project.records("both")
     assert set(found) == {"node-a", "node-b"}, said(project)
     for node, own in found.items():
-        assert set(own) == TAGS, (node, said(project))
-        assert all(len(records) == 1 for tag, records in own.items() if tag != REFERENCE)
-        order = sorted((record.started, tag) for tag, records in own.items() for record in records)
-        assert order[0][1] == order[-1][1] == REFERENCE and len(own[REFERENCE]) >= 2, said(project)
-        for record in (one for records in own.values() for one in records):
-            assert record.rounds == 2 and record.machine == "both"
+        order = tags(own)
+        assert sorted(tag for tag in order if tag != REFERENCE) == sorted(TAGS - {REFERENCE}), (node, said(project))
+        assert order[0] == order[-1] == REFERENCE, (node, said(project))
+        assert {(record.rounds, record.machine) for record in own} == {(2, "both")}
     for path in project.filed.glob(f"both/node-*/*{MEASUREMENTS}"):
         lines = read_measurements(path)
         places = [(line["run"], line["benchmark"], *line["params"], line["round"], line["at"]) for line in lines]
@@ -120,9 +118,7 @@ while os.path.exists({path!r}) and torch.__version__.startswith("2.1"):
 """
 
 
-def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of_time_go_on(
-    project, cluster, all_quiet
-):
+def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of_time_go_on(project, cluster):
     """Slurm counts in minutes, and here it warns after half of one: until then one release takes no end."""
     project.replace("scripts/measuring/fleet.py", GRACE=90)
     held = project.root / "held"
@@ -144,10 +140,6 @@ def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of
     held.unlink()
     finish(project, ours)
     check_complete(project)
-    made = histories_of(load(project.filed, "both"))["torch"]
-    assert list(made.nodes["node"]) == ["node-a", "node-b"]
-    rows = made.rows.query("route == 'torch.from_numpy(a)' and what == 'time'")
-    assert rows.groupby("release", sort=False)["value"].first().pct_change()[SLOWER_FROM] > 0.3
 
 
 def test_a_node_that_fails_at_once_is_left_out(project, cluster):
@@ -161,8 +153,8 @@ def test_a_node_that_fails_at_once_is_left_out(project, cluster):
     finish(project, ours)
     found = said(project)
     assert re.search(r"both: leaving out a node: SystemExit: no Python is here \(log: \S+_0_log\.err\)", found), found
-    own = project.records("both")
-    assert set(own) == {"node-a"} and set(own["node-a"]) == TAGS
+    ((node, own),) = project.records("both").items()
+    assert node == "node-a" and {*tags(own)} == TAGS
 
 
 def test_what_slurm_cannot_do_is_one_line_before_anything_waits(project, cluster, monkeypatch):
@@ -202,8 +194,8 @@ def test_types_of_nodes_are_measured_at_once(project):
     for kind, (host, *_) in TYPES.items():
         assert (project.root / ".asv" / "fleet" / kind / "hosts" / "node-a").read_text() == host
         ((node, found),) = project.records(kind).items()
-        assert node == "node-a" and {record.machine for records in found.values() for record in records} == {kind}
-        assert {tag: len(records) for tag, records in found.items()} == {tag: 1 + (tag == REFERENCE) for tag in TAGS}
+        assert node == "node-a" and {record.machine for record in found} == {kind}
+        assert sorted(tags(found)) == sorted([*TAGS, REFERENCE])
     assert project.names_hosts(*slurm.NODES) == []
 
 

@@ -155,7 +155,7 @@ def test_failed_cells_keep_their_reason(project):
     cli.put(project.filed / files.BENCHMARKS, json.dumps(described))
     done = project.verb("run", *FAST, "--rounds", "1")
     assert "limits.Floor.timeit_call: ValueError: " in done.stdout
-    ((record,),) = project.records()[""].values()
+    ((record,),) = project.records().values()
     cells = {how: (f"limits.Floor.timeit_call('{how}')",) for how in ("raises", "crashes")}
     assert record.failures == {"ValueError: no such thing": cells["raises"], SILENT: cells["crashes"]}
     missing = load(project.filed).missing
@@ -175,7 +175,7 @@ def test_what_is_installed_is_measured_without_git(tmp_path):
     project, name = Project(tmp_path, judged=True), "conversion.NumpyToTorch.timeit_convert"
     options = ("--profile", "tracking", "--only", "conversion", "--no-report", "--machine", MACHINE)
     project.verb("run", *options, "--rounds", "2", PATH=str(project.home), PYTHONSAFEPATH="1")
-    ((record,),) = project.records(MACHINE)[""].values()
+    ((record,),) = project.records(MACHINE).values()
     assert (record.rounds, record.profile) == (2, "tracking") and record.samples >= 2 * 4 * 20
     assert record.machine == MACHINE and record.settings.torch_threads == 1
     ((path,), (filed,)) = files.result_files(project.filed), project.results().values()

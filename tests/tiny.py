@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -129,6 +130,10 @@ def asv_runner_wheel(folder):
     return wheel(folder, "asv_runner", version("asv_runner"), files)
 
 
+def tags(records):
+    return [record.toolchain.tag for record in records]
+
+
 class Project:
     """A suite in ``folder``: made once, then driven by ``asv`` and ``verb``.
 
@@ -238,12 +243,12 @@ class Project:
         return {path.name for path in (self.root / ".asv" / "env").glob("py*") if path.is_dir()}
 
     def records(self, machine=None):
-        """Node, "" where there is none -> tag -> the run records of its sessions, in order of time."""
+        """Node, "" where there is none -> the run records of its sessions, in order of time."""
         paths = files.result_files(self.filed, machine, files.RECORDS)
         every = [record for path in paths for record in files.read_records(path)]
         found = {}
         for record in sorted(every, key=lambda each: each.started):
-            found.setdefault(record.fleet.get("node", ""), {}).setdefault(record.toolchain.tag, []).append(record)
+            found.setdefault(record.fleet.get("node", ""), []).append(record)
         return found
 
     def names_hosts(self, *hosts):
@@ -254,7 +259,7 @@ class Project:
 
     def sessions(self):
         """Tag -> how many sessions are filed of it, of no node."""
-        return {tag: len(records) for tag, records in self.records().get("", {}).items()}
+        return Counter(tags(self.records().get("", [])))
 
     def results(self):
         """asv's result files by tag, in which what there is of a benchmark has the columns' names."""
