@@ -63,42 +63,42 @@ def test_noise_that_stopped_is_no_noise_and_the_rest_of_it_ends():
 
 # A slowdown by construction -------------------------------------------------------------------------------------------
 
-CALLS = """
+LOOK = """
 import json, sys
 from asv_runner.discovery import get_benchmark_from_name
-found = {}
-for route in sys.argv[2:]:
-    name = "conversion.NumpyToTorch.timeit_convert"
-    benchmark = get_benchmark_from_name(sys.argv[1], name)
-    benchmark._current_params = cell = (route, "float32", 8)
-    assert not benchmark.do_setup()
-    statement, names, *calls = benchmark.func(*cell)
-    exec(statement, names)
-    found[route] = [statement, *calls]
-same = [benchmark.name, benchmark.version, *benchmark.param_names]
-print(json.dumps({"same": same, "found": found}))
+benchmark = get_benchmark_from_name(sys.argv[1], "conversion.NumpyToTorch.timeit_convert")
+benchmark._current_params = cell = (sys.argv[2], "float32", 4096)
+assert not benchmark.do_setup()
+statement, names, *calls = benchmark.func(*cell)
+exec(statement, names)
+same = [benchmark.name, benchmark.version, *benchmark.param_names, *calls]
+from benchmarks.statement import timeit
+made, timer = [], timeit.Timer
+timeit.Timer = lambda *args, **names: made.append(timer(*args, **names)) or made[-1]
+seconds = min(benchmark.run(*cell)["samples"])
+print(json.dumps({"same": same, "statement": statement, "timer": type(made[0]).__module__, "seconds": seconds}))
 """
 
 
-def looked_at(directory, change, look, *arguments):
-    """What a program finds in the benchmarks of two sides, the second of which is changed as a check has it."""
+def looked_at(directory, change, route):
+    """What a route's benchmark is on two sides, the second of which is changed as a check has it."""
     pytest.importorskip("torch")
     for side in ("base", "new-fresh"):
         copy_code(ROOT, directory / side)
         checking.plant(directory / side, *change)
-        done = run(sys.executable, "-c", look, directory / side / "benchmarks", *arguments, home=directory)
+        place = directory / side / "benchmarks"
+        done = run(sys.executable, "-c", LOOK, place, route, home=directory, CONVERSION_PATIENCE="0")
         assert not done.returncode, done.stderr
         yield json.loads(done.stdout)
 
 
-def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path):
-    other = "torch.as_tensor(a)"
-    found = list(looked_at(tmp_path, ("conversion.py", checking.SLOWDOWN), CALLS, checking.ROUTE, other))
-    (base, *counted), (new, *same) = (side["found"][checking.ROUTE] for side in found)
-    assert base.split("; ") == [checking.ROUTE] * 10 and new.split("; ") == [checking.ROUTE] * 11
-    assert counted == same == [10]
-    assert all(side["found"][other] == [other] for side in found)
-    assert found[0]["same"] == found[1]["same"] and found[0]["same"][2:] == ["route", "dtype", "nbytes"]
+@pytest.mark.slow
+@pytest.mark.parametrize("route, calls", [(checking.ROUTE, (10, 11)), ("torch.as_tensor(a)", (1, 1))])
+def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path, route, calls):
+    base, new = looked_at(tmp_path, ("conversion.py", checking.SLOWDOWN), route)
+    assert [side["statement"].split("; ") for side in (base, new)] == [[route] * count for count in calls]
+    counted = [10] if route == checking.ROUTE else []
+    assert base["same"] == new["same"] and base["same"][2:] == ["route", "dtype", "nbytes", *counted]
 
 
 # The command ----------------------------------------------------------------------------------------------------------
@@ -200,26 +200,10 @@ def test_the_median_of_honest_cells_is_within_its_interval():
     assert checking.middle(np.zeros(checking.FEW - 1)) == (-math.inf, math.inf)
 
 
-TIMED = """
-import json, os, sys
-from asv_runner.discovery import get_benchmark_from_name
-benchmark = get_benchmark_from_name(sys.argv[1], "conversion.NumpyToTorch.timeit_convert")
-benchmark._current_params = cell = ("torch.from_numpy(a).clone()", "float32", 4096)
-os.environ["CONVERSION_PATIENCE"] = "0"
-assert not benchmark.do_setup()
-from benchmarks import statement
-made = []
-timer = statement.timeit.Timer
-statement.timeit.Timer = lambda *args, **names: made.append(timer(*args, **names)) or made[-1]
-seconds = benchmark.run(*cell)["samples"]
-print(json.dumps({"version": benchmark.version, "timer": type(made[0]).__module__, "seconds": min(seconds)}))
-"""
-
-
 @pytest.mark.slow
 def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
-    base, new = looked_at(tmp_path, ("statement.py", checking.TORCH), TIMED)
-    assert base["version"] == new["version"]
+    base, new = looked_at(tmp_path, ("statement.py", checking.TORCH), "torch.from_numpy(a).clone()")
+    assert base["same"] == new["same"]
     assert (base["timer"], new["timer"]) == ("benchmarks.statement", "timeit")
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
 
