@@ -82,22 +82,6 @@ class Checkout:
     def asv(self, *arguments, **more):
         return self.run("-m", "asv", *arguments, **more)
 
-    def result_file(self):
-        """The one result file."""
-        (path,) = (path for path in self.results.glob("*/*.json") if path.name != "machine.json")
-        return path
-
-    def cells(self, name):
-        """Cell (its parameters as asv spells them) -> result and samples, of one benchmark."""
-        from itertools import product
-
-        from asv.results import Results
-
-        file = Results.load(str(self.result_file()))
-        params = file.get_result_params(name)
-        taken = zip(file.get_result_value(name, params), file.get_result_samples(name, params))
-        return dict(zip(product(*params), taken))
-
 
 def export(root, into):
     """Write the files that git holds of the checkout ``root``, with staged changes, into a directory.
