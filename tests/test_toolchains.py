@@ -285,38 +285,35 @@ def test_a_disk_without_locks_is_said(tmp_path, monkeypatch):
         environments.prepare(tmp_path, LINE[1], 1)
 
 
+NONE = "No matching distribution found for torch===2.6.0"
+UNSATISFIED = "ERROR: Could not find a version that satisfies the requirement torch===2.6.0 (from versions: {})\n"
+RETRYING = "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'\n"
+CONFLICT = "Cannot install torch===2.15.0 because these package versions have conflicting dependencies."
+ALL_THAT_PIP_SAYS = f"""INFO: pip is looking at multiple versions
+
+The conflict is caused by:
+    The user requested torch===2.15.0
+    The user requested (constraint) torch<=2.14.1
+
+ERROR: {CONFLICT}
+ERROR: ResolutionImpossible: for help visit x
+"""
+
+
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        (
-            "ERROR: Ignored the following versions that require a different python version: 1.2\n"
-            "ERROR: Could not find a version that satisfies the requirement torch===9.9 (from versions: 1.0, 2.0)\n"
-            "ERROR: No matching distribution found for torch===9.9\n",
-            "No matching distribution found for torch===9.9",
-        ),
+        (f"ERROR: Ignored the following versions: 1.2\n{UNSATISFIED.format('1.0, 2.0')}ERROR: {NONE}\n", NONE),
         (
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device: '/home/me/x'\n",
             "Could not install packages due to an OSError: [Errno 28] No space left on device:",
         ),
+        (f"{RETRYING}ERROR: {NONE}\n", f"{NONE} (the package index did not answer)"),
         (
-            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'\n"
-            "ERROR: No matching distribution found for torch===2.6.0\n",
-            "No matching distribution found for torch===2.6.0 (the package index did not answer)",
+            f"{UNSATISFIED.format('none')}ERROR: {NONE}\n",
+            f"{NONE} (the package index has none for this Python, or did not answer)",
         ),
-        (
-            "ERROR: Could not find a version that satisfies the requirement torch===2.6.0 (from versions: none)\n"
-            "ERROR: No matching distribution found for torch===2.6.0\n",
-            "No matching distribution found for torch===2.6.0 "
-            "(the package index has none for this Python, or did not answer)",
-        ),
-        (
-            "INFO: pip is looking at multiple versions\n\nThe conflict is caused by:\n"
-            "    The user requested torch===2.15.0\n"
-            "    The user requested (constraint) torch<=2.14.1\n\nERROR: Cannot install torch===2.15.0 because these "
-            "package versions have conflicting dependencies.\nERROR: ResolutionImpossible: for help visit x\n",
-            "Cannot install torch===2.15.0 because these package versions have conflicting dependencies. "
-            "(pip's own settings hold it to torch<=2.14.1: see pip config list)",
-        ),
+        (ALL_THAT_PIP_SAYS, f"{CONFLICT} (pip's own settings hold it to torch<=2.14.1: see pip config list)"),
         ("Killed\n", "Killed"),
         ("", "it said nothing"),
     ],
@@ -404,11 +401,8 @@ def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path):
 def test_toolchains_by_tag_and_hash(results):
     for name in ("torch-2.0-numpy-1.26", "c0ffee00", "c0ff", "c0ffee00" * 5):
         assert selection.result_file(name, results) == results / RESULT
+    line = r"^\S+ is no file, no directory and no toolchain with results: there are results of torch-2\.0-numpy-1\.26$"
     for name in ("c0f", "torch-9", "c0ffee01"):
-        line = (
-            r"^\S+ is no file, no directory and no toolchain with results: there are results of "
-            r"torch-2\.0-numpy-1\.26$"
-        )
         with pytest.raises(UserError, match=line):
             selection.result_file(name, results)
 
