@@ -25,7 +25,6 @@ time.sleep(60)
 """
 OURS = f"""
 import signal, subprocess, sys, time
-sys.path[:0] = {[str(ROOT / "scripts"), str(ROOT)]!r}
 from measuring import processes
 import cli
 processes.GRACE = 0.5
@@ -42,6 +41,9 @@ cli.run(main)
 """
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PATH}
+
+
 def check_gone(number):
     until(lambda: not processes.members(number), 5)
 
@@ -49,8 +51,8 @@ def check_gone(number):
 @pytest.fixture
 def running():
     """Our program, and the number of the session that it started, which has four processes."""
-    pipe = subprocess.PIPE
-    ours = subprocess.Popen([sys.executable, "-c", OURS], stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    ours = subprocess.Popen([sys.executable, "-c", OURS], env=ENVIRONMENT, start_new_session=True, **pipes)
     number = int(ours.stdout.readline())
     assert len(processes.members(number)) == 4
     yield ours, number
@@ -96,7 +98,7 @@ def test_what_asks_torch_and_its_device_ends_with_us(tmp_path):
     torch = f"import os, pathlib, time; pathlib.Path({str(asked)!r}).write_text(str(os.getsid(0))); time.sleep(60)"
     (tmp_path / "torch.py").write_text(torch)
     code = f"import os\nfrom measuring import machine\nos.environ['PYTHONPATH'] = {str(tmp_path)!r}; machine.settings()"
-    ours = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": PATH})
+    ours = subprocess.Popen([sys.executable, "-c", code], env=ENVIRONMENT)
     number = int(until(lambda: ours.poll() is None and asked.is_file() and asked.read_text()))
     assert processes.members(number) and number != os.getsid(0)
     ours.kill()

@@ -1,21 +1,22 @@
 """scripts/track.py: a history from the first installation to the drift at the end, and what may go wrong on the way."""
 
-import os
+import json
 import re
 import shutil
 import sys
 from unittest.mock import Mock
 
+import psutil
 import pytest
 import report
 import track
 from analysis.results import load
-from conftest import ROOT
 from measuring import runner
 from measuring.runner import Journal, coarse_to_fine
 from store import files
 from store.records import Toolchain, name_of, with_samples
-from tiny import WITHOUT_WHEEL, torch_wheel, wheel
+from tiny import RELEASES, WITHOUT_WHEEL, torch_wheel, wheel
+from toolchains import ledger
 
 CONVERT = "conversion.NumpyToTorch.timeit_convert"
 THREE = ("--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0")
@@ -102,30 +103,19 @@ def test_history(project, tmp_path, all_quiet):
     assert project.sessions() == dict(zip(every, (3, 1, 1, 2, 1)))
 
 
-def test_next_release_is_installed_ahead(project):
+def test_next_release_is_installed_ahead(project, ledger_of, monkeypatch, capsys):
     """While counts are taken, and with what the counts leave: its niceness, and that of its session where Linux weighs
     sessions."""
-    code = f"""
-import os, sys; sys.path[:0] = {[str(ROOT / "scripts"), str(ROOT)]!r}
-from pathlib import Path
-from measuring import engine, runner
-
-class Process(runner.psutil.Process):
-    def nice(self, value=None):
-        print(value)
-        return super().nice(value)
-
-runner.psutil.Process = Process
-runner.ROOT = Path({str(project.root)!r})
-from toolchains import ledger
-ledger.RELEASES = runner.ROOT / "scripts/toolchains/releases.json"
-for tag in ("torch-2.1.0", "torch-{WITHOUT_WHEEL}"):
-    with runner.installing(ledger.tagged()[tag], None):
-        pass
-"""
-    done = project.run(sys.executable, "-c", code, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
-    first, ahead, second = done.stdout.splitlines()
-    assert first == second == str(runner.BEHIND) and ahead.startswith("torch-2.1.0: ")
+    ledger_of(json.dumps(RELEASES))
+    monkeypatch.setattr(runner, "ROOT", project.root)
+    for name, value in project.variables.items():
+        monkeypatch.setenv(name, value)
+    nice, asked = psutil.Process.nice, []
+    monkeypatch.setattr(psutil.Process, "nice", lambda process, value: asked.append(value) or nice(process, value))
+    for tag in ("torch-2.1.0", f"torch-{WITHOUT_WHEEL}"):
+        with runner.installing(ledger.tagged()[tag], None):
+            pass
+    assert asked == [runner.BEHIND] * 2 and capsys.readouterr().out.startswith("torch-2.1.0: ")
     assert [name for name in project.environments if "torch-2.1.0" in name], "and who needs the other one says why"
 
 
