@@ -198,6 +198,15 @@ def every(name, value, contracts=(), unit="seconds", declared=None, **params):
     return Bench(name, params, kept, list(contracts), unit, declared or {})
 
 
+def of_suite(name, times, parts=None):
+    """A benchmark of the suite with these cells alone. times: parameters -> about how many seconds, or as in Bench."""
+    described = SUITE[name]
+    params = {each: list(dict.fromkeys(values)) for each, values in zip(described["param_names"], zip(*times))}
+    timed = described["type"] == "time"
+    cells = {key: around(value) if timed and isinstance(value, float) else value for key, value in times.items()}
+    return Bench(name, params, cells, [*described.get("contracts", {}).values()], described["unit"], parts=parts or {})
+
+
 def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):
     """A conversion benchmark. times: (route, nbytes) or (route, dtype, nbytes) -> seconds of each process."""
     cells = {key if len(key) == 3 else (key[0], dtypes[0], key[1]): value for key, value in times.items()}

@@ -18,7 +18,7 @@ from analysis.results import load
 from conftest import build
 from pages import families, figures, show, tables
 from pages import transfers as page_of_transfers
-from resultfiles import SKIPPED, Bench
+from resultfiles import SKIPPED, of_suite
 
 pytestmark = pytest.mark.slow  # most read the results of an accelerator
 
@@ -99,9 +99,9 @@ def without(name, made=accelerator.transfers):
 
 
 def garbage():
-    params = {"route": ["h.copy_(t, non_blocking=True)"], "memory": ["pinned", "pageable"], "nbytes": [MIB]}
-    cells = {(*params["route"], memory, MIB): share for memory, share in (("pinned", 96.0), ("pageable", 0.0))}
-    return [*accelerator.transfers(), Bench("transfer.ReadTooEarly.track_garbage", params, cells, unit="% garbage")]
+    early = "h.copy_(t, non_blocking=True)"
+    read = {(early, "pinned", MIB): 96.0, (early, "pageable", MIB): 0.0}
+    return [*accelerator.transfers(), of_suite("transfer.ReadTooEarly.track_garbage", read)]
 
 
 def clocks_apart():
@@ -199,8 +199,7 @@ def in_turns(tmp_path, *processes):
     """What hides, of the seconds of both parts and of both at once of each process."""
     key = ("host→device", "pinned", MIB)
     parts = dict(zip(transfers.PARTS, map(list, zip(*processes))))
-    params = {"direction": ["host→device"], "memory": ["pinned"], "nbytes": [MIB]}
-    bench = Bench(accelerator.HIDDEN, params, {key: parts["both"]}, parts={key: parts})
+    bench = of_suite(accelerator.HIDDEN, {key: parts["both"]}, parts={key: parts})
     (row,) = transfers.hidden(read(tmp_path, [bench])[1]).to_dict("records")
     return row
 

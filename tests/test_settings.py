@@ -11,11 +11,11 @@ from analysis.choices import choices, known_of
 from analysis.results import load
 from conftest import possible, run
 from pages import advice, families, show, tables
-from resultfiles import KIB, MIB, Bench, around
+from resultfiles import KIB, MIB, of_suite
 from test_report_transfers import lines_of
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
-from benchmarks import environment, placement, routes, settings, timing
+from benchmarks import environment, routes, settings, timing
 from benchmarks.environment import NONE, SETTINGS, Setting
 
 CLONE = settings.Copies.params[0][0]
@@ -124,28 +124,25 @@ def test_one_that_is_not_in_force_is_a_failure_and_no_figure(copies, log, monkey
 # Advice -------------------------------------------------------------------------------------------------------------
 
 
-def bench(group, seconds, sizes=(SIZE,), method="timeit_convert", unit="seconds"):
-    """A benchmark of the family. seconds: setting -> of each process, or SKIPPED."""
+def bench(group, found, sizes=(SIZE,), method="timeit_convert"):
+    """A benchmark of the family. found: setting -> seconds, of each process or about, what was counted, or SKIPPED."""
     route = getattr(settings, group).params[0][0]
-    params = {"route": [route], "setting": list(SETTINGS), "nbytes": list(sizes)}
-    cells = {(route, text, n): value for text, value in seconds.items() for n in sizes}
-    contracts = [each.contract() for each in routes.select(routes.CONVERSION, routes.NUMPY_TO_TORCH)]
-    return Bench(f"settings.{group}.{method}", params, cells, contracts, unit=unit)
+    return of_suite(f"settings.{group}.{method}", {(route, text, n): found[text] for text in found for n in sizes})
 
 
 def fresh(milliseconds, group="Copies"):
     """Copies into fresh memory. milliseconds: setting -> of all processes, or what else stands for them."""
-    timed = {text: around(each * 1e-3) for text, each in milliseconds.items() if isinstance(each, int | float)}
+    timed = {text: each * 1e-3 for text, each in milliseconds.items() if isinstance(each, int | float)}
     return bench(group, {**milliseconds, **timed})
 
 
 OTHERS = [text for text in SETTINGS if text not in environment.ADVISED and text != NONE]
 UNSURE = [40e-3, 15e-3, 33e-3, 12e-3], [20e-3, 11e-3, 9e-3, 15e-3]
-KEPT = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept", unit="bytes kept")
+KEPT = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept")
 # What was measured, and the settings whose processes were noisy; what is advised is in the snapshot
 ADVISED = {
     "the one that gains most, with its price": ([fresh({NONE: 33, HUGE: 10, KEEPING: 4.5}), KEPT], []),
-    "of those that tie the one that touches least": ([fresh({NONE: 33, KEEPING: 10, HUGE: 10.1})], []),
+    "of those that tie the one that touches least": ([fresh({NONE: 33, HUGE: 10.1, KEEPING: 10})], []),
     "nothing where less than half is gained": ([fresh({NONE: 14, HUGE: 10})], []),
     "one where more than half is": ([fresh({NONE: 16, HUGE: 10})], []),
     "nothing that the processes do not show": ([fresh({NONE: UNSURE[0], HUGE: UNSURE[1]})], []),
@@ -174,7 +171,7 @@ def test_the_setting_that_is_advised(what, tmp_path, snapshot):
 
 def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     """One way to copy was timed; what NumPy's others cost between neighbours is decided by the same memmove."""
-    times = {NONE: around(24e-6), COPYING: around(3e-6)}
+    times = {NONE: 24e-6, COPYING: 3e-6}
     results = load(resultfiles.write(tmp_path, [bench("Neighbours", times, (64 * KIB,))]))
     cells = cells_of(results)
     (gain,) = known_of(results, "box", cells, choices(cells)).effects
@@ -187,15 +184,15 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     )
 
 
-FAR = {("apart", 64 * KIB): around(3e-6)}
+FAR = {("apart", 64 * KIB): 3e-6}
 # What a copy took apart and between neighbours, at two sizes; what is told of it is in the snapshot
 NEAR = {
     "where it costs most": {
-        ("apart", 4 * KIB): around(1.6e-6),
-        ("neighbours", 4 * KIB): around(2.9e-6),
-        ("neighbours", 64 * KIB): around(24e-6),
+        ("apart", 4 * KIB): 1.6e-6,
+        ("neighbours", 4 * KIB): 2.9e-6,
+        ("neighbours", 64 * KIB): 24e-6,
     },
-    "nothing where it costs no more": {("neighbours", 64 * KIB): around(3.1e-6)},
+    "nothing where it costs no more": {("neighbours", 64 * KIB): 3.1e-6},
     "nothing that the processes do not show": {("neighbours", 64 * KIB): [3e-6, 24e-6, 3e-6, 3e-6]},
 }
 
@@ -204,10 +201,7 @@ NEAR = {
 def test_a_copy_between_neighbours_is_told_of(what, tmp_path, snapshot):
     """Where it costs most, with the setting that avoids it, and where the processes show it."""
     route, cells = "np.copyto(b.numpy(), a)", FAR | NEAR[what]
-    params = {"route": [route], "lying": list(placement.DISTANCES), "nbytes": [4 * KIB, 64 * KIB]}
-    promises = [routes.find(route, routes.NUMPY_TO_TORCH).contract()]
-    cells = {(route, *key): seconds for key, seconds in cells.items()}
-    placed = Bench("placement.NumpyToTorch.timeit_convert", params, cells, promises)
+    placed = of_suite("placement.NumpyToTorch.timeit_convert", {(route, *key): cells[key] for key in cells})
     found = findings.slowed(cells_of(load(resultfiles.write(tmp_path, [placed]))))
     said = [advice.neighbours([each]) for each in found]
     assert [show.to_plain(line) for each in said for line in (*each.lines, *each.notes)] == snapshot
@@ -223,9 +217,9 @@ def test_a_threshold_is_in_force_or_said_not_to_be(tmp_path):
 
 
 def test_the_section_has_settings_down_and_sizes_across(tmp_path, snapshot):
-    times = {NONE: around(33e-3), HUGE: around(10e-3), "LD_PRELOAD=libjemalloc.so.2": resultfiles.SKIPPED}
-    counted = bench("Copies", {NONE: 16384.0, HUGE: 32.0}, (16 * MIB, SIZE), "track_page_faults", "pages")
-    kept = bench("Copies", {NONE: 0, HUGE: 2 * MIB}, method="track_kept", unit="bytes kept")
+    times = {NONE: 33e-3, HUGE: 10e-3, "LD_PRELOAD=libjemalloc.so.2": resultfiles.SKIPPED}
+    counted = bench("Copies", {NONE: 16384.0, HUGE: 32.0}, (16 * MIB, SIZE), "track_page_faults")
+    kept = bench("Copies", {NONE: 0, HUGE: 2 * MIB}, method="track_kept")
     results = load(resultfiles.write(tmp_path, [bench("Copies", times, (16 * MIB, SIZE)), counted, kept]))
     (section,) = families.sections(results, cells_of(results), tables.missing_in(results))
     assert [show.to_plain(line) for line in lines_of(section)] == snapshot
