@@ -192,19 +192,22 @@ def every(name, value, contracts=(), unit="seconds", declared=None, **params):
     """
     if contracts:
         params = {"route": [promise["expression"] for promise in contracts], **params}
-    cells = {key: value(*key) for key in itertools.product(*params.values())}
-    timed = {key: around(found) for key, found in cells.items() if isinstance(found, float) and unit == "seconds"}
-    kept = {key: timed.get(key, found) for key, found in cells.items() if found != ABSENT}
-    return Bench(name, params, kept, list(contracts), unit, declared or {})
+    cells = _cells({key: value(*key) for key in itertools.product(*params.values())}, unit)
+    return Bench(name, params, cells, list(contracts), unit, declared or {})
 
 
-def of_suite(name, times, parts=None):
-    """A benchmark of the suite with these cells alone. times: parameters -> about how many seconds, or as in Bench."""
+def of_suite(name, found, parts=None):
+    """A benchmark of the suite with these cells alone. found: parameters -> as ``every`` has it."""
     described = SUITE[name]
-    params = {each: list(dict.fromkeys(values)) for each, values in zip(described["param_names"], zip(*times))}
-    timed = described["type"] == "time"
-    cells = {key: around(value) if timed and isinstance(value, float) else value for key, value in times.items()}
+    params = {each: list(dict.fromkeys(values)) for each, values in zip(described["param_names"], zip(*found))}
+    cells = _cells(found, described["unit"])
     return Bench(name, params, cells, [*described.get("contracts", {}).values()], described["unit"], parts=parts or {})
+
+
+def _cells(found, unit):
+    """Cells of what ``every`` is given: about how many seconds, or what Bench holds; not those that are absent."""
+    timed = {key: around(value) for key, value in found.items() if isinstance(value, float) and unit == "seconds"}
+    return {key: timed.get(key, value) for key, value in found.items() if value != ABSENT}
 
 
 def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):

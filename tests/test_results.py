@@ -4,12 +4,13 @@ import gzip
 import json
 import os
 import re
+from dataclasses import replace
 
 import pytest
 import resultfiles
 from analysis.results import load
 from cli import UserError, put
-from resultfiles import SKIPPED, Bench, contract, conversion, edited, memcpy, mend
+from resultfiles import ABSENT, SKIPPED, contract, conversion, edited, memcpy, mend, of_suite
 from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
 from store.records import plain, record_of
 
@@ -19,13 +20,11 @@ ROUTE, COPY = "torch.from_numpy(a)", "torch.tensor(a)"
 @pytest.fixture
 def benches():
     """Two routes, timed, counted and asked whether they share memory; some cells failed, or were skipped."""
-    promises, counts = [contract(ROUTE, "alias"), contract(COPY, "copy")], [5000.0, 5010.0, 4990.0]
+    promises = [contract(ROUTE, "alias"), contract(COPY, "copy")]
     times = {(ROUTE, 8): [1e-6, 2e-6], (ROUTE, 1024): [1e-6, 1e-6], (COPY, 8): None, (COPY, 1024): SKIPPED}
-    params = {"route": [ROUTE], "dtype": ["float32", "int8"]}
-    alias = Bench("semantics.NumpyToTorch.track_alias", params, {(ROUTE, "float32"): 1}, unit="1: shares memory")
-    params = {"route": [ROUTE], "dtype": ["float32"], "nbytes": [8]}
-    counted = Bench("instructions.NumpyToTorch.track_instructions", params, {(ROUTE, "float32", 8): counts})
-    counted.unit, counted.contracts = "instructions", promises
+    alias = of_suite("semantics.NumpyToTorch.track_alias", {(ROUTE, "float32"): 1, (ROUTE, "int8"): ABSENT})
+    counts = {(ROUTE, "float32", 8): [5000.0, 5010.0, 4990.0]}
+    counted = replace(of_suite("instructions.NumpyToTorch.track_instructions", counts), contracts=promises)
     return [conversion(times, promises), alias, counted, memcpy({8: [1e-7, 1e-7]})]
 
 
@@ -197,20 +196,6 @@ def busy(tmp_path):
 
 def of(loaded, nbytes):
     return loaded.processes[loaded.processes["nbytes"] == nbytes]
-
-
-def test_quiet_processes_alone_are_used(busy):
-    loaded = load(busy((8, 0), (8, 3)))
-    assert list(of(loaded, 8)["process"]) == [1, 2], "processes keep the number of their round"
-    assert list(of(loaded, 8)["seconds"]) == [1e-6, 1e-6] and all(of(loaded, 8)["quiet"])
-    assert list(of(loaded, 9)["process"]) == [0, 1, 2, 3]
-
-
-def test_a_cell_without_quiet_samples_says_so(busy):
-    loaded = load(busy(*((8, k) for k in range(4))))
-    assert list(of(loaded, 8)["seconds"]) == [2e-6] and list(of(loaded, 8)["quiet"]) == [False]
-    table = loaded.timed.set_index("nbytes")
-    assert not table.loc[8, "quiet"] and table.loc[9, "quiet"]
 
 
 def test_quiet_is_judged_with_the_whole_run_in_sight(busy):
