@@ -9,7 +9,7 @@ from collections import Counter
 
 import resultfiles
 from measuring.profiles import PROFILES, select
-from resultfiles import SKIPPED, SUITE, Bench, around
+from resultfiles import SKIPPED, SUITE, around, of_suite
 from store.files import spelled
 
 from benchmarks import link, many, overlap, routes, staging, transfer
@@ -133,16 +133,15 @@ def in_profile(times, profile, skipped=(), chosen=lambda cell: True):
     counts = Counter(cell for cells in rounds for names in cells for cell in names if chosen(cell))
     benches = []
     for name, made in described.items():
-        params, timed = [[*map(ast.literal_eval, values)] for values in made["params"]], made["type"] == "time"
+        values, timed = [[*map(ast.literal_eval, each)] for each in made["params"]], made["type"] == "time"
         cells = {}
-        for key, cell in zip(itertools.product(*params), spelled(name, made["params"])):
+        for key, cell in zip(itertools.product(*values), spelled(name, made["params"])):
             if cell in counts:
                 barred = set(key) & set(skipped) or (routes.PINNED in skipped and name.startswith(PINS))
                 found = None if barred else times[name](*key)
                 cells[key] = SKIPPED if found is None else around(found)[: counts[cell]] if timed else found
         if cells:
-            contracts = [*made.get("contracts", {}).values()]
-            benches.append(Bench(name, dict(zip(made["param_names"], params)), cells, contracts, made["unit"]))
+            benches.append(of_suite(name, cells))
     return benches
 
 

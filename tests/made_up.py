@@ -1,7 +1,7 @@
 """Made-up results in which the right answer to a case is known: for tests of what scripts/advise.py and pages say."""
 
 import resultfiles
-from resultfiles import ABSENT, AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, around, contract, every, memcpy, once
+from resultfiles import ABSENT, AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, around, contract, every, memcpy
 
 SIZES = (8, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 COPYTO = contract("np.copyto(b.numpy(), a)", "into", memmove=True)
@@ -81,13 +81,15 @@ def device():
     def back(*cell):
         return 1e-5 + cell[-1] / 1e10
 
-    pinning = {n: around(1e-3 + n / 1e9) for n in sizes}
+    def pinned(n):
+        return 1e-3 + n / 1e9
+
     return [
         every("transfer.HostToDevice.timeit_completion", moved, [MOVE, EARLY, STAGED], memory=hosts, **cells),
         every("transfer.HostToDevice.timeit_enqueue", lambda *_: 3e-6, [EARLY], memory=hosts, **cells),
         every("transfer.DeviceToHost.timeit_completion", back, [BACK], memory=["pageable"], **cells),
-        once("pin_copy", pinning),
-        once("allocate", pinning),
+        every("firsts.PinnedMemory.timeit_pin_copy", pinned, nbytes=sizes),
+        every("firsts.PinnedMemory.timeit_allocate", pinned, nbytes=sizes),
         every("link.Limit.timeit_copy", lambda _, n: n / 2.5e10, direction=["host→device"], nbytes=sizes),
     ]
 

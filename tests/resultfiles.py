@@ -226,8 +226,3 @@ def memcpy(times):
 def around(seconds, spread=0.001, count=4):
     """Processes evenly spread around ``seconds``."""
     return [seconds * (1 + spread * (2 * k / (count - 1) - 1)) for k in range(count)]
-
-
-def once(name, times):
-    """A benchmark of what happens once in a process. times: nbytes -> seconds of each."""
-    return every(f"firsts.PinnedMemory.timeit_{name}", times.get, nbytes=list(times))

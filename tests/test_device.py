@@ -13,15 +13,6 @@ pytestmark = pytest.mark.device
 LARGE = 256 * 2**20  # bytes: 5 ms on the fastest link there is, so that the host is sure to be earlier
 
 
-def renew(move, number):
-    """Other numbers in the source, and rubbish wherever it may arrive: a route that moves nothing is seen by this."""
-    for place, leaf in enumerate(moving.leaves_of(move.source)):
-        leaf.copy_((torch.arange(leaf.numel()) + number + place).view(leaf.shape))
-    for buffer in move.written():
-        buffer.fill_(-1)
-    move.device.synchronize()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def device():
     """None of this where there is none, or it cannot be used."""
@@ -43,12 +34,17 @@ def made(device, expression, direction, memory, nbytes=LARGE):
 @pytest.mark.parametrize("route, memory", list(transfers()))
 @pytest.mark.parametrize("nbytes", [4, 4096, 9 * 2**20])  # 9 MiB: three chunks, the last one short
 def test_the_bytes_arrive(device, route, memory, nbytes):
+    """Other numbers each time, where rubbish was: a route that moves nothing is seen by this."""
     dtype = "float64" if routes.TRANSFER_CASTING in route.families else "float32"
     if "numbers" in route.expression and nbytes > 4096:
         pytest.skip("millions of tensors")
     with possible(), contextlib.closing(moving.Move(route, memory, dtype, nbytes, device)) as move:
         for number in range(3):  # staging buffers are refilled
-            renew(move, number)
+            for place, leaf in enumerate(moving.leaves_of(move.source)):
+                leaf.copy_((torch.arange(leaf.numel()) + number + place).view(leaf.shape))
+            for buffer in move.written():
+                buffer.fill_(-1)
+            device.synchronize()
             move.verify()
 
 

@@ -11,7 +11,7 @@ from analysis.cells import cells_of
 from analysis.choices import asked, choices
 from analysis.results import load
 from pages import machine, show
-from resultfiles import KIB, MIB, SKIPPED, around, contract, every, memcpy, of_suite, once
+from resultfiles import KIB, MIB, SKIPPED, around, contract, every, memcpy, of_suite
 
 from benchmarks.contracts import ONE_THREAD
 
@@ -148,7 +148,8 @@ def test_a_copy_that_is_not_asynchronous(tmp_path, snapshot):
 
 
 def test_a_device_that_cannot_register_says_why(tmp_path, snapshot):
-    benches = [once("pin_copy", {BIG: around(0.03)}), once("register", {BIG: SKIPPED})]
+    cells = {"pin_copy": 0.03, "register": SKIPPED}
+    benches = [of_suite(f"firsts.PinnedMemory.timeit_{way}", {(BIG,): found}) for way, found in cells.items()]
     assert ask(tmp_path, "existing array", *benches, skipped="no such call") == snapshot
 
 
