@@ -10,7 +10,7 @@ import pytest
 import resultfiles
 from analysis import comparison
 from analysis import verdicts as known
-from analysis.verdicts import FASTER, NEVER_QUIET, SLOWER, Reason
+from analysis.verdicts import FASTER, NEVER_QUIET, SLOWER
 from pages import comparison_words, figures, machine, show
 from sides import NOISE, ROUTES, SIZES, cells, compared, together, verdicts, write
 
@@ -228,18 +228,6 @@ def test_json_has_everything(found):
     row = next(row for row in document["cells"] if row["verdict"] == SLOWER)
     figures = ("ratio", "low95", "high95", "low90", "high90", "p", "q", "p_equivalence", "base_seconds", "new_seconds")
     assert all(isinstance(row[name], float) for name in figures) and row["sentence"].startswith("1.3")
-    assert len(document["cells"]) == len(SIZES) * len(ROUTES)
-
-
-REASONS = (known.FAILED, known.SKIPS, known.NOT_RUN, known.DIFFERS, known.ACROSS, known.SUITE)
-REASONS += (known.NO_RECORD, known.OTHER_SPEED, known.TOO_FEW, *known.FINAL)
-
-
-@pytest.mark.parametrize("what", REASONS)
-def test_every_reason_has_words(what):
-    words = comparison_words.why(Reason(what, "base", "cpu", (0.02, "another")))
-    assert words and "{" not in words and words == words.strip()
-    assert len(show._environment().get_template("comparison_reasons").blocks) == len(REASONS)
 
 
 def test_the_figure_and_the_section_of_a_page(found):
