@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import cli
-from cli import RESULTS, ROOT, UserError
+from cli import RESULTS, ROOT, UserError, put
 from store.files import MACHINE, without_figure
 from toolchains import environments, ledger
 
@@ -121,7 +121,7 @@ class Suite:
                 raise UserError(f"asv found no benchmarks: {why}")
             file = Path(results) / "benchmarks.json"
             if keep:
-                shutil.copy(file, keep)
+                put(keep, file.read_bytes())
             benchmarks = json.loads(file.read_text(encoding="utf-8"))
         return {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
 
