@@ -203,7 +203,7 @@ class ToolchainEnvironment(environment.Environment):
         self._executable = sys.executable
         here = self._here
         if here and commit_hash == here.commit:
-            remember(here, Path(conf.results_dir))
+            remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
         elif commit_hash is not None:  # asv check asks for no commit
             toolchain = ledger.find(commit_hash)
             if len(commit_hash) != 40:  # asv run TAGS
