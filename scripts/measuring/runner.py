@@ -141,7 +141,8 @@ class Journal:
 
     def rounds(self, session: str) -> dict[int, Path]:
         """The rounds of a session that are whole, in order -> where they lie."""
-        return dict(sorted((int(path.name), path) for path in (self.directory / session).glob("*")))
+        places = [path for path in (self.directory / session).glob("*") if path.name.isdecimal()]
+        return dict(sorted((int(path.name), path) for path in places))
 
     def begin(self) -> None:
         """A job begins. What an interrupted one left is gone."""
