@@ -45,7 +45,6 @@ from typing import Any
 import cli
 from cli import UserError, put
 from store.files import BENCHMARKS, NODE, RECORDS, put_all, read_records, result_files
-from store.records import made_of
 from toolchains import environments, ledger
 
 from .engine import RESULTS, ROOT, Suite, copy_code, link_environments
@@ -252,7 +251,9 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
 
     directory  of the machine type: what all jobs of a campaign have in common is in its file there
     """
-    campaign = made_of(Campaign, json.loads((directory / PLAN).read_text(encoding="utf-8")))
+    campaign = restored(Campaign, directory / PLAN, directory)
+    if campaign is None:
+        raise UserError(f"{directory / PLAN} is gone: the campaign has ended")
     if ROOT.name == CODE:
         enter(campaign, directory, node, tags)  # and come back in the node's suite
     with held(ROOT.parent):
