@@ -83,14 +83,8 @@ class Asv:
 def file_by_asv(results, machine, cells):
     """asv's own file of a result with these figures, and what it files beside it."""
     made = Results({"machine": machine}, {}, HERE.commit, 0, "3.11", "toolchain-py3.11", {})
-    path = results / machine / f"{HERE.commit[:8]}-toolchain-py3.11.json"
-    if path.is_file():
-        made = Results.load(str(path))
     values = [cells.get(cell, float("nan")) for cell in CELLS]
-    which = {place for place, cell in enumerate(CELLS) if cell in cells}
-    made.add_result(
-        TOY, BenchmarkResult(values, [None] * 60, [None] * 60, 0, "", None), duration=1.0, selected_idx=which
-    )
+    made.add_result(TOY, BenchmarkResult(values, [None] * 60, [None] * 60, 0, "", None), duration=1.0)
     made.save(str(results))
     (results / files.BENCHMARKS).write_text(json.dumps({NAME: TOY}))
     (results / machine / files.MACHINE).write_text(json.dumps({"machine": machine}))
@@ -110,11 +104,10 @@ def runner_in(place, rounds=1, day=25, **more):
 
 
 def run_in(place, rounds=1, day=25, **more):
-    """A run as run.py and track.py have it, or go on with; its runner."""
+    """A run as run.py and track.py have it, or go on with; its runner, and what failed."""
     made = runner_in(place, rounds, day, **more)
     made.journal.save(made.plan)
-    made.measure()
-    return made
+    return made, made.measure()
 
 
 @pytest.fixture
@@ -222,7 +215,7 @@ def test_a_quick_run_waits_for_what_its_time_leaves_and_ends_early_where_the_mac
     """One cell in five is quiet, or a level that all have would be the machine's."""
     toy_asv.slow = lambda cell, attempt: noisy(cell, attempt) and CELLS.index(cell) % 5 > 0
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, (Rule(r"toy\..*"),), longest=longest))
-    made = run_in(tmp_path, 3)
+    made, _ = run_in(tmp_path, 3)
     assert [round(each) for count, each in toy_asv.calls if count == len(CELLS)] == patience
     assert made.journal.filed() == ["installed"]
 
@@ -306,16 +299,22 @@ def check_whole(place, rounds=2):
     assert len(test_kills.check_whole(place, rounds)) == len(CELLS) * rounds
 
 
-def test_a_new_run_files_what_the_one_before_has_whole(toy_asv, tmp_path):
-    """Killed after its last round, before that was filed; then begun anew."""
+@pytest.fixture
+def half(toy_asv, tmp_path):
+    """A run of two rounds, of which the first is whole."""
     made = runner_in(tmp_path, 2)
     made.journal.save(made.plan)
     made.take(Job("", 0))
+    return made
+
+
+def test_a_new_run_files_what_the_one_before_has_whole(half, tmp_path):
+    """Killed after its last round, before that was filed; then begun anew."""
     runner_in(tmp_path, 2).file_whole()
-    assert not made.journal.filed(), "half of a run is none"
-    made.take(Job("", 1))
+    assert not half.journal.filed(), "half of a run is none"
+    half.take(Job("", 1))
     runner_in(tmp_path, 2).file_whole()
-    assert made.journal.filed() == ["installed"]
+    assert half.journal.filed() == ["installed"]
     check_whole(tmp_path)
 
 
@@ -369,21 +368,17 @@ def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
         assert taken == {(each, number) for each in filed for number in range(filed[each])}
 
 
-def test_what_there_is_can_be_filed(toy_asv, tmp_path):
+def test_what_there_is_can_be_filed(half, tmp_path):
     """--resume with as many rounds as are whole."""
-    made = runner_in(tmp_path, 4)
-    made.take(Job("", 0))
     run_in(tmp_path, 1)
     check_whole(tmp_path, rounds=1)
 
 
-def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
-    made = runner_in(tmp_path, 2)
-    made.take(Job("", 0))
+def test_a_full_disk_costs_a_job(half, tmp_path, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(OSError, match="space"):
         patched.setattr(Path, "write_text", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-        made.take(Job("", 1))
-    assert list(made.journal.rounds("installed")) == [0]
+        half.take(Job("", 1))
+    assert list(half.journal.rounds("installed")) == [0]
     run_in(tmp_path, 2)
     check_whole(tmp_path)
 
@@ -392,15 +387,12 @@ def test_a_full_disk_costs_a_job(toy_asv, tmp_path, monkeypatch):
     "broken", ["{", "[]", "{}", "[" * 100_000, '{"toolchain": {"tag": "t"}, "skipped": {}, "rounds": "two"}']
 )
 @pytest.mark.parametrize("file", ["run.json", "plan.json"])
-def test_what_somebody_broke_is_said(toy_asv, tmp_path, broken, file):
+def test_what_somebody_broke_is_said(half, broken, file):
     """Not taken for a new run, which would measure all of it again without a word."""
-    made = runner_in(tmp_path)
-    made.journal.save(made.plan)
-    made.take(Job("", 0))
-    (path,) = made.journal.directory.rglob(file)
+    (path,) = half.journal.directory.rglob(file)
     path.write_text(broken)
     with pytest.raises(UserError, match=rf"^\S+{file} cannot be read: remove \S+run, and begin anew$"):
-        made.journal.plan() if file == "plan.json" else made.journal.record("installed")
+        half.journal.plan() if file == "plan.json" else half.journal.record("installed")
 
 
 def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
@@ -434,15 +426,15 @@ def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
 @pytest.fixture
 def history(toy_asv, tmp_path, monkeypatch):
     """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
+    monkeypatch.setattr(measuring.Runner, "file_failure", lambda runner, tag, reason: None)
     monkeypatch.setattr(measuring, "ROOT", tmp_path)
     monkeypatch.setattr(Suite, "results", property(lambda suite: tmp_path / "suite" / "reports" / "results"))
     monkeypatch.setattr(environments, "prepare", lambda *arguments: tmp_path)
     monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
 
     def measure(*tags, **more):
-        failed = []
-        monkeypatch.setattr(measuring.Runner, "file_failure", lambda runner, tag, reason: failed.append(tag))
-        return failed, run_in(tmp_path, tags=tags, **more).journal.filed()
+        made, failed = run_in(tmp_path, tags=tags, **more)
+        return [*failed], made.journal.filed()
 
     return measure
 
@@ -538,53 +530,31 @@ def test_drift_is_later_over_sooner():
 # Two sides -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def sides(tmp_path, monkeypatch):
-    """A function: measure both sides, whose cells are noisy as it is said; the jobs in order: side, round and cells.
-
-    Each takes as long as the others.
-    """
-
-    def collect(noisy=lambda cell, attempt: False):
-        monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: float(len(order))))
-        Asv(monkeypatch, noisy)
-        made = runner_in(tmp_path, 4)
-        made.sides = {side: Suite(tmp_path / side) for side in measuring.SIDES}
-        order, take = [], made.take
-        made.take = lambda job: (order.append((job.side, job.round, len(job.cells))), take(job))[1]
-        for side in measuring.SIDES:  # as measure_sides does, before anything is planned
-            made.open(Job("", 0, side))
-        measuring.collect(made, CELLS[:3])
-        assert made.progress.total == sum(cells for _, _, cells in order)
-        return order
-
-    return collect
-
-
-def test_sides_take_turns_and_both_are_filed(sides, tmp_path):
-    assert sides() == [
-        (side, number, 3) for number in range(4) for side in (("base", "new"), ("new", "base"))[number % 2]
-    ]
-    for side in measuring.SIDES:
-        (path,) = (tmp_path / side).rglob(f"*{files.RECORDS}")
-        assert [record.rounds for record in files.read_records(path)] == [4]
-
-
-def test_cells_that_lack_pairs_get_more_rounds_on_both_sides(sides):
-    """A process that was noisy on one side: pairs are rounds that were quiet on both."""
-    order = sides(lambda cell, attempt: cell == CELLS[1] and attempt in (1, 3))  # of base, and of new
-    assert order[8:] == [("base", 4, 1), ("new", 4, 1), ("new", 5, 1), ("base", 5, 1)]
-
-
-def test_cells_that_never_were_quiet_on_a_side_are_not_waited_for(sides):
-    order = sides(lambda cell, attempt: cell == CELLS[1] and attempt in (1, 4, 5, 8))  # all of base
-    assert len(order) == 8
-
-
-def test_more_rounds_end_in_time(sides):
-    """What finds no pair takes half as long again as the rounds did, and a round at most."""
-    order = sides(lambda cell, attempt: cell == CELLS[1] and attempt % 2)  # of base in a round, of new in the next
-    assert len(order) == 2 * 7
+@pytest.mark.parametrize(
+    "noisy, rounds",
+    [
+        ((), 4),
+        ((1, 3), 6),  # of base, and of new: pairs are rounds that were quiet on both
+        ((1, 4, 5, 8), 4),  # all of base: what never was quiet on a side is not waited for
+        (range(1, 99, 2), 7),  # of base in a round, of new in the next: half as long again, and a round at most
+    ],
+)
+def test_sides_take_turns_and_cells_that_lack_pairs_get_more_rounds_on_both(noisy, rounds, tmp_path, monkeypatch):
+    """These processes of one cell are noisy, and each job takes as long as the others. Both sides are filed."""
+    order = []
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: float(len(order))))
+    Asv(monkeypatch, lambda cell, attempt: cell == CELLS[1] and attempt in noisy)
+    made = runner_in(tmp_path, 4)
+    made.sides, take = {side: Suite(tmp_path / side) for side in measuring.SIDES}, made.take
+    made.take = lambda job: (order.append((job.round, job.side, len(job.cells))), take(job))[1]
+    for side in measuring.SIDES:  # as measure_sides does, before anything is planned
+        made.open(Job("", 0, side))
+    measuring.collect(made, CELLS[:3])
+    turns = {number: (["base", "new"], ["new", "base"])[number % 2] for number in range(rounds)}
+    assert order == [(number, side, 3 if number < 4 else 1) for number in turns for side in turns[number]]
+    assert made.progress.total == sum(cells for *_, cells in order)
+    filed = [record.rounds for path in tmp_path.rglob("box/*.jsonl") for record in files.read_records(path)]
+    assert filed == [rounds, rounds]
 
 
 def test_counts_are_taken_once_on_each_side():
