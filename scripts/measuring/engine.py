@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -59,13 +59,12 @@ def environment_of(python: Path, **variables: str) -> dict[str, str]:
 
 def copy_code(source: Path, root: Path) -> None:
     """What a run needs of the checkout or copy ``source``, into ``root``, which is made anew."""
+
+    def left_out(place: str, names: list[str]) -> Collection[str]:
+        return {*names}.difference(CODE) if Path(place) == source else {"__pycache__"}
+
     shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
-    for part in CODE:
-        if (source / part).is_dir():
-            shutil.copytree(source / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source / part, root / part)
+    shutil.copytree(source, root, ignore=left_out)
 
 
 def link_environments(root: Path, place: Path) -> None:
