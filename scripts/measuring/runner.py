@@ -313,11 +313,9 @@ class Runner:
 
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
-        suite = self.sides.get(job.side) or suite_of(job.tag)
-        if job.session in self.sessions and job.tag:  # another process may have removed its environment meanwhile
-            self.prepare(suite)
-        elif job.session not in self.sessions:
-            plan, (python, toolchain) = self.plan, self.prepare(suite)
+        plan, suite = self.plan, self.sides.get(job.side) or suite_of(job.tag)
+        python, toolchain = self.prepare(suite)  # anew each time: another process may have removed its environment
+        if job.session not in self.sessions:
             record = self.journal.record(job.session) or self.new_record(toolchain, settings(str(python)), job)
             self.benchmarks = self.benchmarks or suite.discover(plan.machine)
             no_device, near = record.settings.no_device, record.settings.near_cores
@@ -427,11 +425,11 @@ class Runner:
         log = work / LOG
 
         def asv(chosen: Sequence[str], patience: tuple[float, int], timing: bool = True) -> None:
-            done, earlier = self.progress.done, log.read_bytes().count(b"\n")
+            before = self.progress.done - log.read_bytes().count(b"\n")
 
             def advance() -> None:
                 if timing:  # what is counted takes another time
-                    self.progress.at(done + min(log.read_bytes().count(b"\n") - earlier, len(chosen)))
+                    self.progress.at(before + log.read_bytes().count(b"\n"))
 
             run = partial(session.suite.measure, machine=plan.machine, place=work, advance=advance, patience=patience)
             session.record = self.device.measure(session.record, session.cells, chosen, run)
@@ -481,10 +479,8 @@ class Runner:
 
         whole  else the session goes on
         """
-        record, lines = self.journal.record(job.session), self.journal.lines(job.session)
-        assert record
-        session, beside = self.open(job), self.again(job)
-        record = summed_up(record, lines)
+        session, lines, beside = self.open(job), self.journal.lines(job.session), self.again(job)
+        record = summed_up(session.record, lines)
         skipped = {**record.skipped, **session.cells.unavailable}
         rounds = self.plan.rounds if session.cells.timed else 0  # what is counted is whole after one
         record = replace(record, skipped=skipped, planned=max(record.rounds, rounds))
@@ -599,7 +595,7 @@ def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Seq
     for described in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
         if (places[-1] / FILES / described).is_file():
             put(path.parents[1] / described, (places[-1] / FILES / described).read_bytes())
-    if any("seconds" in line or "values" in line for line in said):
+    if lines:
         put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
     runs = {line["run"] for line in lines} - {record.started}
     known = [each for each in files.read_records(path) if each.failed or each.started in runs]  # the others' is gone
