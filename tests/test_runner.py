@@ -55,7 +55,6 @@ class Asv:
 
     def __init__(self, monkeypatch, slow=lambda cell, attempt: False, took=0.1):
         self.slow, self.took, self.calls, self.cells, self.attempts, self.read = slow, took, [], [], {}, []
-        monkeypatch.delenv("CONVERSION_RESULTS", raising=False)
         monkeypatch.setattr(measuring.platform, "python_version", lambda: "3.11.7")
         monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(suite, *arguments, **more))
         self.benchmarks = {NAME: TOY}
@@ -151,24 +150,26 @@ def of(cells, *attempts):
 
 
 @pytest.mark.parametrize(
-    "slow, how, calls",
+    "slow, how, calls, lacking",
     [
-        (of(()), {"rounds": 2}, [60, 60]),
-        (of(CELLS[7], 1), {}, [60, 1]),
-        (of(CELLS[:3]), {}, [60, *[3] * PASSES]),
-        (of(CELLS[:3]), {"rounds": 2}, [60, 3, 60, *[3] * PASSES]),  # what another round judges, once
+        (of(()), {"rounds": 2}, [60, 60], []),
+        (of(CELLS[7], 1), {}, [60, 1], []),
+        (of(CELLS[:3]), {}, [60, *[3] * PASSES], CELLS[:3]),
+        (of(CELLS[:3]), {"rounds": 2}, [60, 3, 60, *[3] * PASSES], CELLS[:3]),  # what another round judges, once
         # twelve are lost, a process of each takes two seconds: after asv's start there is time for five, or for none
-        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 11.0}, [60, 5]),
-        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 1.0}, [60]),
+        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 11.0}, [60, 5], CELLS[:12]),
+        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 1.0}, [60], CELLS[:12]),
         # a first round wholly in a slow phase looks quiet until the second has shown what the machine can do
-        (of(CELLS, 1), {"rounds": 2}, [60, 60, 60]),
+        (of(CELLS, 1), {"rounds": 2}, [60, 60, 60], []),
         # the other side's process that ran beside it would be long gone
-        (of(CELLS, 1), {"rounds": 2, "named": CELLS}, [60, 60]),
+        (of(CELLS, 1), {"rounds": 2, "named": CELLS}, [60, 60], CELLS),
     ],
 )
-def test_what_was_noisy_gets_another_process_as_long_as_the_budget_allows(taken, slow, how, calls):
+def test_what_was_noisy_gets_another_process_in_its_round_within_the_budget(taken, slow, how, calls, lacking):
+    """lacking: the cells that lack a quiet process in a round all the same"""
     ran, runner = taken(slow, **how)
     assert [count for count, _ in ran.calls][: len(calls)] == calls
+    assert list(quiet.Run(lines(runner)).lacking()) == lacking
     assert runner.progress.done == runner.progress.total == sum(count for count, _ in ran.calls)
     record = runner.journal.record("installed")
     assert record.rounds == how.get("rounds", 1)
@@ -176,15 +177,10 @@ def test_what_was_noisy_gets_another_process_as_long_as_the_budget_allows(taken,
     assert ran.read == [Path(sys.executable)] * record.rounds, "libraries are read anew before each round"
 
 
-def test_another_process_is_of_the_round_that_was_noisy(taken):
-    _, runner = taken(of(CELLS[7], 1))
-    assert [each["round"] for each in lines(runner) if name_of(each) == CELLS[7]] == [0, 0]
-    assert quiet.Run(lines(runner)).rounds()[CELLS[7]] == {0: True}
-    _, runner = taken(of(CELLS, 1), rounds=2)
-    assert set(map(str, quiet.Run(lines(runner)).rounds().values())) == {"{0: True, 1: True}"}
+def test_how_quiet_a_run_was_is_filed(taken):
     _, runner = taken(of(CELLS[:3]))
     record = runner.file(Job("", 0))
-    assert set(record.noisy_cells) == set(CELLS[:3])
+    assert record.noisy_cells == tuple(CELLS[:3])
     assert record.quiet == pytest.approx(0.9, abs=0.06) and record.baselines == {"processor": 25_000.0}
 
 
@@ -531,36 +527,33 @@ def test_drift_is_later_over_sooner():
 
 
 @pytest.mark.parametrize(
-    "noisy, rounds",
+    "cells, noisy, rounds",
     [
-        ((), 4),
-        ((1, 3), 6),  # of base, and of new: pairs are rounds that were quiet on both
-        ((1, 4, 5, 8), 4),  # all of base: what never was quiet on a side is not waited for
-        (range(1, 99, 2), 7),  # of base in a round, of new in the next: half as long again, and a round at most
+        (3, (), 4),
+        (0, (), 1),  # counts alone are whole after one
+        (3, (1, 3), 6),  # of base, and of new: pairs are rounds that were quiet on both
+        (3, (1, 4, 5, 8), 4),  # all of base: what never was quiet on a side is not waited for
+        (3, range(1, 99, 2), 7),  # of base in a round, of new in the next: half as long again, and a round at most
     ],
 )
-def test_sides_take_turns_and_cells_that_lack_pairs_get_more_rounds_on_both(noisy, rounds, tmp_path, monkeypatch):
+def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy_asv, tmp_path, monkeypatch):
     """These processes of one cell are noisy, and each job takes as long as the others. Both sides are filed."""
     order = []
     monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: float(len(order))))
-    Asv(monkeypatch, lambda cell, attempt: cell == CELLS[1] and attempt in noisy)
+    toy_asv.slow = lambda cell, attempt: cell == CELLS[1] and attempt in noisy
+    toy_asv.benchmarks |= COUNTS
     made = runner_in(tmp_path, 4)
     made.sides, take = {side: Suite(tmp_path / side) for side in measuring.SIDES}, made.take
     made.take = lambda job: (order.append((job.round, job.side, len(job.cells))), take(job))[1]
     for side in measuring.SIDES:  # as measure_sides does, before anything is planned
-        made.open(Job("", 0, side))
-    measuring.collect(made, CELLS[:3])
+        counted = made.open(Job("", 0, side)).cells.counted[:1]
+    measuring.collect(made, CELLS[:cells], counted)
     turns = {number: (["base", "new"], ["new", "base"])[number % 2] for number in range(rounds)}
-    assert order == [(number, side, 3 if number < 4 else 1) for number in turns for side in turns[number]]
-    assert made.progress.total == sum(cells for *_, cells in order)
+    timed = {number: cells if number < 4 else 1 for number in turns}
+    assert order == [(number, side, timed[number] + (number == 0)) for number in turns for side in turns[number]]
+    assert made.progress.total == 2 * sum(timed.values())
     filed = [record.rounds for path in tmp_path.rglob("box/*.jsonl") for record in files.read_records(path)]
     assert filed == [rounds, rounds]
-
-
-def test_counts_are_taken_once_on_each_side():
-    jobs = list(measuring.in_turns(range(3), ["a"], ["count"]))
-    assert [job.cells for job in jobs] == [("a", "count")] * 2 + [("a",)] * 4
-    assert len(list(measuring.in_turns(range(1), [], ["count"]))) == 2, "counts alone take one round"
 
 
 def test_the_environments_of_sides_are_the_checkouts(tmp_path):
