@@ -394,12 +394,9 @@ def test_what_somebody_broke_is_said(half, broken, file):
 def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard", "\udcfc"])
     monkeypatch.setattr(measuring, "NAMED", 0.5)
-    with held(tmp_path / "box"):
-        line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard  \) "
-        with pytest.raises(UserError, match=line), held(tmp_path / "box"):
-            pytest.fail("two at a time")
-        with held(tmp_path / "another"):
-            pass
+    line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard  \) "
+    with held(tmp_path / "box"), held(tmp_path / "another"), pytest.raises(UserError, match=line):
+        held(tmp_path / "box").__enter__()
     with held(tmp_path / "box"):
         pass
     assert not list(tmp_path.glob("*.holder"))
@@ -407,13 +404,12 @@ def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
 
 def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
     """Between taking the lock and writing the name lies a moment in which another may look."""
-    with FileLock(tmp_path / "box.lock"):
-        named = threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"])
+    line = r"^box is being measured already, by process 7 \(run\.py\) since 12:00: wait for it, or use --machine$"
+    named = threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"])
+    with FileLock(tmp_path / "box.lock"), pytest.raises(UserError, match=line):
         named.start()
-        line = r"^box is being measured already, by process 7 \(run\.py\) since 12:00: wait for it, or use --machine$"
-        with pytest.raises(UserError, match=line), held(tmp_path / "box"):
-            pytest.fail("two at a time")
-        named.join()
+        held(tmp_path / "box").__enter__()
+    named.join()
 
 
 # Histories -----------------------------------------------------------------------------------------------------------
