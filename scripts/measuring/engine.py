@@ -40,7 +40,7 @@ print(has.torch, has.numpy, has.history)
 
 
 def new_id() -> str:
-    """What is begun now, by this process: when, in UTC, and which; sorts by time, and is the name of a directory."""
+    """A name for what this process begins now: the time in UTC, and its number. Sorts by time; fits a directory."""
     return f"{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
 

@@ -58,19 +58,19 @@ from .profiles import PROFILES, Cells, by_reason, cells_of, exactly
 RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
 NAMED = 2.0  # seconds to wait for whoever holds a run: by then it has ended, or has said who it is
-PATIENCE = 0.2  # seconds a planned process: about what one takes, so a busy machine takes about twice the time
-WITHIN = 2 / 3  # of what a round may wait goes to its processes, the rest to processes anew for what was noisy
-HOPE = 0.25  # of the cells so far have a quiet process, or a profile that is to end soon waits for no more
-PASSES = 2  # over the cells that were noisy, at the end of the last round; of those before it, which it judges, one
+PATIENCE = 0.2  # seconds to wait per planned process: about what one takes, so a busy machine takes twice as long
+WITHIN = 2 / 3  # share of what a round may wait for its first processes; the rest is for new processes of noisy cells
+HOPE = 0.25  # share of the cells that must have a quiet process, or a profile with a time limit waits no longer
+PASSES = 2  # over the noisy cells after the last round; one after each earlier round, which the last one judges, too
 START = 4.0  # seconds that asv takes before it measures anything
-STEADY = 0.95  # of a device's highest clock: as high as that
+STEADY = 0.95  # share of a device's highest clock that counts as the highest
 SPARE = 2  # environments beside those that are measured: of the reference, and of the toolchain to come
-BEHIND = 10  # as nice(1) has it: a tenth of a core that another wants, so that an install stops no count
+BEHIND = 10  # niceness of an install: a tenth of a core that counting wants, too, so that it delays no count
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
-# Quiet pairs that a verdict takes: statistics.MIN_PROCESSES, which who measures may lack the packages for
+# Quiet pairs that a verdict needs: statistics.MIN_PROCESSES, whose packages the Python that measures may lack
 ENOUGH = 4
-MORE = 0.5  # of the time that the rounds took: rounds more of what was not quiet on both sides end then
+MORE = 0.5  # share of the rounds' time in which more rounds may begin for cells not quiet on both sides
 LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
 
 
@@ -86,7 +86,7 @@ class Plan:
     """What a run was asked for.
 
     tags       toolchains, in the order in which they are measured; "" is what this Python has
-    beside     those of which a session stands beside those of other days, by the same benchmarks, and replaces none
+    beside     of ``tags``: their sessions stand beside earlier ones and replace none, if the benchmarks are the same
     reference  is measured first and last; "": the first that can be measured, for the oldest may have no wheel
     fleet      of a node: id of the campaign, engine, node
     """
@@ -132,7 +132,7 @@ class Journal:
         put(self.directory / PLAN, json.dumps(asdict(plan)))
 
     def forget(self) -> None:
-        """Another run begins. By one rename: half of a journal would be measured, or filed, again."""
+        """Remove it, for another run begins. By one rename: half of a journal would be measured, or filed, again."""
         gone = self.directory.with_name(f".{self.directory.name}.gone")
         shutil.rmtree(gone, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
@@ -195,7 +195,7 @@ def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
 
 @contextlib.contextmanager
 def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
-    """Nobody else measures into ``directory`` meanwhile; UserError says who does, after so many seconds."""
+    """No other process measures into ``directory`` meanwhile; UserError says which one does, after so many seconds."""
     from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
 
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
 
 
 def budget(processes: int, profile: str, planned: int = 0) -> float:
-    """Seconds that so many processes, of those that are planned, may take longer where the machine is noisy."""
+    """Seconds that so many of the planned processes may wait for the machine to be quiet."""
     known = PROFILES[profile]
     return min(PATIENCE * processes * known.patience, known.longest_wait * processes / max(planned, processes, 1))
 
@@ -266,12 +266,12 @@ class Runner:
         return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
 
     def measure(self, between: Callable[["Runner", Job], None] = lambda runner, job: None) -> dict[str, str]:
-        """Take what is left of the plan, and of several toolchains the reference again behind them, in staggered order;
-        file each session after its last round; tag -> why it could not be measured.
+        """Take the jobs that are left, in staggered order, and file each session after its last round; tag -> why a
+        toolchain could not be measured. Where there are several, the reference is measured again at the end.
 
         What failed before is tried again: perhaps it was the network.
 
-        between  is called with a job that is whole, and whose session has more
+        between  is called after each job whose session goes on
         """
         tags, failed, ended = self.left, dict[str, str](), set[str]()
         first = [Job(tag, 0) for tag in tags]
@@ -282,7 +282,7 @@ class Runner:
         coming = {tag: ledger.tagged()[following] for tag, following in itertools.pairwise(tags)}
         with self.device:
             for job in self.planned:
-                if job.side == AGAIN:  # of the first that could be measured, unless nothing was since it last was
+                if job.side == AGAIN:  # of the reference, unless nothing was measured since its last session
                     job = replace(job, tag=self.reference)
                     since = {*tags} - {*failed} or self.journal.filed()[-1:] != [job.session]
                     if not job.tag or not since:
@@ -358,7 +358,7 @@ class Runner:
         )
 
     def again(self, job: Job) -> bool:
-        """Whether a session stands beside an earlier one of its toolchain, by benchmarks that are the same now."""
+        """Whether a session stands beside earlier ones of its toolchain: planned, with the same benchmarks."""
         if job.side == AGAIN or job.tag not in self.plan.beside:
             return job.side == AGAIN
         suite = suite_of(job.tag)
@@ -372,14 +372,14 @@ class Runner:
         return job.cells or (known.round(job.round) if job.round or self.again(job) else known.every)
 
     def hopeless(self, job: Job) -> bool:
-        """Whether so few cells were quiet in the rounds before that a profile which is to end soon waits no longer."""
+        """Whether a profile with a time limit waits no longer: too few cells were quiet in the rounds so far."""
         if PROFILES[self.plan.profile].longest == math.inf:
             return False
         run = quiet.Run(with_samples(self.journal.lines(job.session)))
         return len(run.never_quiet()) > (1 - HOPE) * len(run.rounds())
 
     def overdue(self, job: Job) -> bool:
-        """Whether it would end too late with this round; says so."""
+        """Whether this round would end after the profile's time limit on a machine that is hardly quiet; says so."""
         record = self.journal.record(job.session)
         if record is None or not self.hopeless(job):
             return False
@@ -416,7 +416,7 @@ class Runner:
         record, timed = session.record, job.cells or session.cells.round(job.round)
         total, done = session.cells.total(plan.rounds), session.cells.total(job.round)
         patience = record.patience + budget(len(timed), plan.profile, total)
-        if done:  # a profile that is to end in time leaves a slow machine less to wait for, at the pace so far
+        if done:  # a profile with a time limit may wait for what is left of it after its processes, as fast as so far
             takes = (record.seconds - record.waited) * total / done
             spare = 0.0 if self.hopeless(job) else PROFILES[plan.profile].longest - takes
             patience = min(patience, max(record.waited, spare))
@@ -474,8 +474,8 @@ class Runner:
     def file(self, job: Job, whole: bool = True) -> Record:
         """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
 
-        What is filed by now is merged with, so that nothing is lost which asv filed meanwhile; a second time changes
-        nothing. One job of it is whole, at least.
+        It is merged with what is filed by now, so nothing is lost that asv filed meanwhile. To file twice changes
+        nothing. At least one job of the session is whole.
 
         whole  else the session goes on
         """
@@ -526,7 +526,7 @@ class Runner:
 
 
 def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int]]:
-    """(place of a toolchain, round), in order: so many toolchains at a time, each a part of its rounds behind the last.
+    """Jobs in order, as (place of a toolchain, round): so many toolchains at a time, each some rounds behind the last.
 
     A machine may take some percent longer for minutes, and no probe sees it. That is to meet a round or two of several
     toolchains, so that their rounds differ, and not all rounds of one, which would look like a change.
@@ -551,8 +551,8 @@ environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], environmen
 
 @contextlib.contextmanager
 def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -> Iterator[None]:
-    """The toolchain to come is installed while the block runs, and is when it is left; where it cannot be, who needs it
-    learns why. Nothing is done where fewer than three may stay: it, the one that is measured, and the reference.
+    """Install the next toolchain while the block runs, and wait for it at the end. If it fails, the job that needs it
+    says why. Nothing is done where fewer than three may stay: it, the one that is measured, and the reference.
 
     In a process of its own, so that what this one uses stays its own, and nothing of it is left when we are ended. It
     leaves the cores to the counts. Where Linux has autogroups, it is these that are weighed (sched(7)).
