@@ -373,18 +373,15 @@ class Runner:
 
     def hopeless(self, job: Job) -> bool:
         """Whether a profile with a time limit waits no longer: too few cells were quiet in the rounds so far."""
-        if PROFILES[self.plan.profile].longest == math.inf:
-            return False
         run = quiet.Run(with_samples(self.journal.lines(job.session)))
         return len(run.never_quiet()) > (1 - HOPE) * len(run.rounds())
 
     def overdue(self, job: Job) -> bool:
         """Whether this round would end after the profile's time limit on a machine that is hardly quiet; says so."""
-        record = self.journal.record(job.session)
-        if record is None or not self.hopeless(job):
+        record, longest = self.journal.record(job.session), PROFILES[self.plan.profile].longest
+        if not (record and record.rounds) or record.seconds * (1 + 1 / record.rounds) <= longest:
             return False
-        late = record.seconds * (1 + 1 / record.rounds) > PROFILES[self.plan.profile].longest
-        if late:
+        if late := self.hopeless(job):
             done = f"{record.rounds} of {self.plan.rounds} rounds"
             print(f"ended after {done}: on so noisy a machine more tell little", flush=True)
         return late
@@ -416,9 +413,10 @@ class Runner:
         record, timed = session.record, job.cells or session.cells.round(job.round)
         total, done = session.cells.total(plan.rounds), session.cells.total(job.round)
         patience = record.patience + budget(len(timed), plan.profile, total)
-        if done:  # a profile with a time limit may wait for what is left of it after its processes, as fast as so far
+        longest = PROFILES[plan.profile].longest
+        if done and longest < math.inf:  # it may wait for what its processes leave of this, if they go on as so far
             takes = (record.seconds - record.waited) * total / done
-            spare = 0.0 if self.hopeless(job) else PROFILES[plan.profile].longest - takes
+            spare = 0.0 if self.hopeless(job) else longest - takes
             patience = min(patience, max(record.waited, spare))
         started, left = time.monotonic(), patience - record.waited
         work, lacking = self.journal.work, dict[str, int]()
@@ -683,12 +681,11 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     check_machine(RESULTS / fresh.machine)
     plan = journal.plan()
     if plan and chosen.resume:
-        asked: dict[str, Any] = {name: (fresh.tags, plan.tags) for name in choosing if getattr(chosen, name)}
-        asked |= {name: (getattr(chosen, name), getattr(plan, name)) for name in ("profile", "only")}
-        asked["again"] = (bool(fresh.beside) or None, bool(plan.beside))
-        changed = [f"--{name}" for name, (now, then) in asked.items() if now is not None and now != then]
+        changed = [name for name in choosing if getattr(chosen, name) and fresh.tags != plan.tags]
+        changed += [name for name in ("profile", "only") if getattr(chosen, name) not in (None, getattr(plan, name))]
+        changed += ["again"] if fresh.beside and not plan.beside else []
         if changed:
-            raise UserError(f"the interrupted run had other options ({', '.join(changed)}): use --resume alone")
+            raise UserError(f"the interrupted run had other options (--{', --'.join(changed)}): use --resume alone")
         return replace(plan, rounds=chosen.rounds or plan.rounds)
     if plan:
         Runner(journal, plan).file_whole()
