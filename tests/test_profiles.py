@@ -60,15 +60,6 @@ def test_a_rule_selects_the_values_that_it_names():
     assert [{made["nbytes"] for made in cells} for cells in rounds] == [{8, 80}, {8}]
 
 
-def test_where_nothing_is_left_the_reasons_are_said():
-    """A laptop without an accelerator is asked for transfers alone."""
-    away = {TOY["name"]: {**TOY, "needs_device": True}}
-    profile = Profile(1, 1.0, (Rule(r"toy\.Toy\..*"),))
-    assert profiles.cells_of(profile, away, "", "toy").total(1) == 9
-    with pytest.raises(UserError, match="^nothing that was asked for can be measured here: no device$"):
-        profiles.cells_of(profile, away, "", "toy", no_device="no device")
-
-
 # Profiles -----------------------------------------------------------------------------------------------------------
 
 
@@ -200,11 +191,16 @@ def test_a_gate_times_what_moves_bytes_and_counts_calls():
     assert any("'torch.from_numpy(a)', 'uint8', 4096" in cell for cell in gate[COUNT])
 
 
-def test_what_needs_a_program_is_left_out_with_the_way_to_get_it(monkeypatch):
+def test_what_needs_a_program_or_a_device_is_left_out_with_the_reason(monkeypatch):
+    """Where nothing is left, as of transfers on a laptop without an accelerator, the reasons are said."""
     described = {name: SUITE[name] for name in (COUNT, CONVERSION[0])}
     monkeypatch.setattr("shutil.which", lambda name: None)
     found = profiles.cells_of(PROFILES["tracking"], described, "", "tracking")
-    assert found.unavailable == {"needs valgrind: apt-get install valgrind": (COUNT,)}
+    reason = "needs valgrind: apt-get install valgrind"
+    assert found.unavailable == {reason: (COUNT,)}
     assert {cell.partition("(")[0] for cell in found.every} == {CONVERSION[0]}
+    away = {COUNT: SUITE[COUNT], CONVERSION[0]: {**SUITE[CONVERSION[0]], "needs_device": True}}
+    with pytest.raises(UserError, match=f"^nothing that was asked for can be measured here: {reason}; no device$"):
+        profiles.cells_of(PROFILES["tracking"], away, "", "tracking", no_device="no device")
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert not profiles.cells_of(PROFILES["instructions"], described, "", "instructions").unavailable

@@ -179,12 +179,10 @@ def test_what_is_installed_is_measured_without_git(tmp_path):
     assert (record.rounds, record.profile) == (2, "tracking") and record.samples >= 2 * 4 * 20
     assert record.machine == MACHINE and record.settings.torch_threads == 1
     ((path,), (filed,)) = files.result_files(project.filed), project.results().values()
-    used = files.used_samples(with_samples(files.read_measurements(path)))
+    used = files.used_samples(with_samples(files.read_measurements(path))).items()
     row = filed["results"][name]
     figures = dict(zip(files.spelled(name, row["params"]), row["result"]))
-    assert len(used) == 4
-    for cell, (samples, _) in used.items():
-        assert figures[cell] == pytest.approx(statistics.median(samples))
+    assert len(used) == 4 and figures == pytest.approx({cell: statistics.median(taken) for cell, (taken, _) in used})
     project.verb("run", "--no-report", "--machine", MACHINE, "--resume")
     assert len(files.read_records(path.with_suffix(".jsonl"))) == 1, "measured no more"
 
