@@ -30,7 +30,7 @@ from measuring.profiles import PROFILES, Profile, Rule
 from measuring.runner import AGAIN, PASSES, START, Job, Journal, Plan, budget, drift, held, staggered
 from resultfiles import SAMPLES, TAKEN, Bench
 from store import files, quiet
-from store.records import Conditions, Record, Settings, Toolchain, name_of
+from store.records import Record, Settings, Toolchain, name_of
 from toolchains import environments, ledger
 
 # A suite of sixty cells whose asv only logs what a test decides: journal, files and filing are real -------------------
@@ -62,7 +62,6 @@ class Asv:
         monkeypatch.setattr(Suite, "installed", lambda suite: HERE)
         monkeypatch.setattr(environments, "here", lambda: HERE)
         monkeypatch.setattr(measuring, "settings", lambda python: Settings())
-        monkeypatch.setattr(measuring, "conditions", Conditions)
         monkeypatch.setattr(measuring, "read_libraries", self.read.append)
         monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
 
@@ -223,33 +222,28 @@ def test_cells_that_never_were_quiet_come_first(taken):
     assert [name_of(each) for each in lines(runner)[-2:]] == lost
 
 
-def test_later_rounds_take_less_and_progress_counts_it(toy_asv, tmp_path, monkeypatch):
+def test_counts_come_first_and_once_and_later_rounds_take_less(toy_asv, tmp_path, monkeypatch):
+    """Beside counts something else is done, an installation, say: it would disturb what is timed."""
     rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", rounds=1, number=[9])
-    toy_asv.benchmarks = {NAME: {**TOY, "params": [["8", "9"]]}, **COUNTS}  # at another speed
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
-    made = runner_in(tmp_path, 3)
-    made.planned = [Job("", number) for number in range(3)]
-    shown = [(made.take(job), made.progress.done)[1] for job in made.planned]
-    assert [count for count, _ in toy_asv.calls if count] == [2, 1, 1]
-    assert shown == [2, 3, 4] and made.progress.total == 4
-
-
-def test_what_no_noise_touches_comes_first_and_something_else_meanwhile(toy_asv, tmp_path):
-    """An installation, say: it would disturb what is timed. Beside an earlier session nothing is counted."""
-    made, ran = runner_in(tmp_path, 2), toy_asv.cells
+    made, ran = runner_in(tmp_path, 3), toy_asv.cells
     toy_asv.benchmarks |= COUNTS
 
     @contextlib.contextmanager
     def meanwhile():
-        ran.append(["begun"])
+        ran.append("begun")
         yield
-        ran.append(["ended"])
+        ran.append("ended")
 
-    for job in (Job("", 0), Job("", 1), Job("", 0, AGAIN)):
-        made.sides[job.side] = made.sides[""]
-        made.take(job, meanwhile())
-    order = [{cell.partition("(")[0] for cell in cells} for cells in ran]
-    assert order == [{"begun"}, {"toy.Counts"}, {"ended"}, {NAME}, {NAME}, {NAME}]
+    made.planned = [Job("", number) for number in range(3)]
+    assert [(made.take(job, meanwhile()), made.progress.done)[1] for job in made.planned] == [2, 3, 4]
+    assert made.progress.total == 4
+    made.sides[AGAIN] = made.sides[""]
+    made.take(Job("", 0, AGAIN), meanwhile())
+    both, one = CELLS[8:10], CELLS[8:9]
+    assert ran == ["begun", ["toy.Counts(8)", "toy.Counts(9)"], "ended", both, one, one, both], (
+        "beside it none is counted"
+    )
 
 
 def test_progress_says_how_long_it_takes_yet(capsys):
