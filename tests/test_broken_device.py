@@ -164,7 +164,7 @@ def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F
     lines = log()
     why = f"{sampling_log.GONE}cuda:0 cannot be used: {FAULT}"
     assert [line["skipped"] for line in lines] == [f"cuda:0 cannot be used: {FAULT}", why, why]
-    assert runner.summed_up(Record(Toolchain(""), {}), lines).device_lost == why
+    assert runner.summed_up(Record(Toolchain(""), {}), lines, {}).device_lost == why
 
 
 def test_memory_that_is_full_is_no_device_lost(log):  # noqa: F811

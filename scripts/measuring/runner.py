@@ -478,10 +478,9 @@ class Runner:
         whole  else the session goes on
         """
         session, lines, beside = self.open(job), self.journal.lines(job.session), self.again(job)
-        record = summed_up(session.record, lines)
-        skipped = {**record.skipped, **session.cells.unavailable}
+        record = summed_up(session.record, lines, session.cells.unavailable)
         rounds = self.plan.rounds if session.cells.timed else 0  # what is counted is whole after one
-        record = replace(record, skipped=skipped, planned=max(record.rounds, rounds))
+        record = replace(record, planned=max(record.rounds, rounds))
         path = result_file(record.machine, session.under, session.suite.results, record.settings.python)
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
         fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
@@ -600,8 +599,8 @@ def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Seq
     ran = [file for place in places if (file := place / FILES / record.machine / path.name).is_file()]
     if ran:
         known_why = {*itertools.chain(*record.skipped.values(), *record.failures.values())}
-        silent = [cell for cell in files.without_figure(ran) if cell not in known_why]
-        record = replace(record, failures={**record.failures, **({SILENT: tuple(silent)} if silent else {})})
+        if silent := tuple(cell for cell in files.without_figure(ran) if cell not in known_why):
+            record = replace(record, failures={**record.failures, SILENT: silent})
         files.export(ran, path, lines, [*known, record], {name_of(line) for line in said})
     put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
@@ -617,8 +616,11 @@ def summary_of(record: Record) -> str:
     return words
 
 
-def summed_up(record: Record, lines: Sequence[Line]) -> Record:
-    """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why."""
+def summed_up(record: Record, lines: Sequence[Line], unavailable: Mapping[str, tuple[str, ...]]) -> Record:
+    """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why.
+
+    unavailable  reason -> benchmarks that were left out for it
+    """
     run = quiet.Run(with_samples(lines))
     skipped = by_reason((line["skipped"], name_of(line)) for line in lines if "skipped" in line)
     share = run.quiet_share()
@@ -629,7 +631,7 @@ def summed_up(record: Record, lines: Sequence[Line]) -> Record:
         samples=sum(line["wanted"] for line in run.lines),
         retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
         noisy_cells=run.never_quiet(),
-        skipped=skipped,
+        skipped={**skipped, **unavailable},
         failures=by_reason((line["failed"], name_of(line)) for line in lines if "failed" in line),
         **around_samples(run.lines),
         device_lost=next((why for why in skipped if why.startswith(GONE)), ""),
