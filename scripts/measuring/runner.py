@@ -31,7 +31,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -761,11 +761,10 @@ def runner_of(stage: int, directory: Path, targets: Sequence[Target], plan: Plan
     return Runner(Journal(directory / f"stage-{stage}"), plan, sides, {"id": directory.name, "stage": stage})
 
 
-def in_turns(numbers: Iterable[int], cells: Sequence[str], counted: Sequence[str] = ()) -> Iterator[Job]:
-    """Rounds of both sides: base new, new base, base new, ... Counts are taken once, in the first."""
-    for number in numbers:
-        for side in SIDES if number % 2 == 0 else SIDES[::-1]:
-            yield Job("", number, side, (*cells, *(() if number else counted)))
+def take_sides(runner: Runner, number: int, cells: Sequence[str]) -> None:
+    """Take a round of these cells on both sides, in turns: base new, new base, base new, ..."""
+    for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+        runner.take(Job("", number, side, tuple(cells)))
 
 
 def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
@@ -780,11 +779,11 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
     A noisy process has no counterpart. Cells that have fewer than ENOUGH pairs get more rounds on both sides, as long
     as that takes no more than MORE of the time that the rounds took.
     """
-    begun, rounds = time.monotonic(), runner.plan.rounds
-    runner.planned = list(in_turns(range(rounds if cells else 1), cells, counted))
+    begun, rounds = time.monotonic(), runner.plan.rounds if cells else 1
+    runner.progress.total = len(SIDES) * len(cells) * rounds
     with runner.device:
-        for job in runner.planned:
-            runner.take(job)
+        for number in range(rounds):
+            take_sides(runner, number, cells if number else [*cells, *counted])
         took, enough = time.monotonic() - begun, min(rounds, ENOUGH)
         for number in range(rounds, 2 * rounds):
             base, new = (quiet_rounds(runner.journal, side) for side in SIDES)
@@ -795,8 +794,7 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
                 break
             print(f"cells that were not quiet on both sides {enough} times: {len(lacking)}; another round of them")
             runner.progress.total += len(SIDES) * len(lacking)
-            for job in in_turns([number], lacking):
-                runner.take(job)
+            take_sides(runner, number, lacking)
         for side in SIDES:
             runner.file(Job("", 0, side))
 
