@@ -14,7 +14,7 @@ import resultfiles
 from analysis import submission
 from conftest import ROOT, run
 from pages import build, show
-from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, SUITE, around, conversion, memcpy
+from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, SUITE, every, memcpy
 from store import files
 from toolchains.ledger import Toolchain
 
@@ -31,13 +31,13 @@ def submitted(root, fast=1.0, slow=()):
 
     fast: by how much a copy is faster than it can be; slow: processes without a quiet sample
     """
-    sizes = (8, MIB, 16 * MIB)
-    bench = conversion(
-        {(FROM_NUMPY["expression"], n): around(4e-7) for n in sizes}
-        | {(CLONE["expression"], n): around((1e-6 + n / 4e10) / (fast if n > 8 else 1)) for n in sizes},
-        [FROM_NUMPY, CLONE],
-    )
-    benches = [bench, memcpy({n: around(2e-7 + n / 5e10) for n in sizes})]
+    cells = {"dtype": ["float32"], "nbytes": [8, MIB, 16 * MIB]}
+
+    def seconds(route, _, n):
+        return 4e-7 if route == FROM_NUMPY["expression"] else (1e-6 + n / 4e10) / (fast if n > 8 else 1)
+
+    bench = every("conversion.NumpyToTorch.timeit_convert", seconds, [FROM_NUMPY, CLONE], **cells)
+    benches = [bench, memcpy({n: 2e-7 + n / 5e10 for n in cells["nbytes"]})]
     plain = resultfiles.record(benches, machine=MACHINE, rounds=4, planned=4, noisy_cells=[])
     resultfiles.write(root, benches, MACHINE, [plain], COMMIT, slow, resultfiles.steady)
     return root / MACHINE
