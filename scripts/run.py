@@ -52,9 +52,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     about = "Python interpreter that builds the page (default: this one)"
     parser.option("--report-with PYTHON", about, type=interpreter)
     parser.option("--check", "check whether this machine is quiet enough, and exit (status 1: it is not)")
-    parser.option(
-        "--describe", "write reports/results/benchmarks.json, asv's description of benchmarks/, anew, and exit"
-    )
+    about = "write reports/results/benchmarks.json, asv's description of benchmarks/, anew, and exit"
+    parser.option("--describe", about)
     return parser.parse_args(argv)
 
 

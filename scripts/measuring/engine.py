@@ -179,10 +179,8 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
         found = {package: there.version for package in pins if (there := environments.distribution(package))}
     for package, version in pins.items():
         if found.get(package) != version:
-            raise UserError(
-                f"the timing rests on {package} {version}, found {found.get(package, 'none')}: "
-                f"pip install {' '.join(f'{name}=={pin}' for name, pin in pins.items())}"
-            )
+            install = "pip install " + " ".join(f"{name}=={pin}" for name, pin in pins.items())
+            raise UserError(f"the timing rests on {package} {version}, found {found.get(package, 'none')}: {install}")
 
 
 def keep(asked: int | None) -> int:

@@ -822,10 +822,8 @@ def measure_sides(
     base, new = (runner.sides[name].root for name in SIDES)
     more, close = again(base, new)
     if more:
-        print(
-            f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close}"
-            f" ({len(more) - close} more are measured with them, to know the noise)"
-        )
+        others = f"{len(more) - close} more are measured with them, to know the noise"
+        print(f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close} ({others})")
         collect(runner_of(2, directory, targets, replace(plan, rounds=FRESH_ROUNDS)), more)
     print(f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again")
     return base, new
