@@ -36,10 +36,8 @@ LONGEST = 300.0  # seconds that any of it may take
 ORPHAN = 8.0  # seconds after which nothing may run any more
 DISK = 24 * 2**20  # bytes of the disk that fills up
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="what runs on is found in /proc, which is not here"),
-]
+ABSENT, WHY = not Path("/proc/self/cwd").exists(), "what runs on is found in /proc, which is not here"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(ABSENT, reason=WHY)]
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])

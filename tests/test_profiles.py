@@ -153,10 +153,8 @@ def test_what_people_choose_by_is_in_the_short_profile():
 
 def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one():
     """The page tells by both whether it waits."""
-    cells = {
-        (method, route.expression, made["memory"], made["nbytes"])
-        for _, method, route, made in transfer_cells("transfers")
-    }
+    found = transfer_cells("transfers")
+    cells = {(method, route.expression, made["memory"], made["nbytes"]) for _, method, route, made in found}
     for expression, memory, nbytes in itertools.product(*busy.Call.params):
         clock = "timeit_enqueue" if transfer.find(expression).non_blocking else "timeit_completion"
         assert (clock, expression, memory, nbytes) in cells

@@ -105,11 +105,8 @@ def test_answers_so_far_are_printed_when_they_are_new_or_their_significance_is(t
     assert re.search(r" 1 of 4, \d+ s ", said[0][0])
     alias = "  NumPy array to tensor, sharing memory: torch.from_numpy(a), 400 ns at 8 B"
     copy = "  NumPy array to tensor, as a copy, 1 torch thread: torch.from_numpy(a).clone(), 1.00 µs at 8 B"
-    assert [lines[1:] for lines in said] == [
-        [alias, f"{copy} (not significant yet)"],
-        [copy],
-        [f"{alias} (not significant yet)"],
-    ]
+    tied = "(not significant yet)"
+    assert [lines[1:] for lines in said] == [[alias, f"{copy} {tied}"], [copy], [f"{alias} {tied}"]]
 
 
 def refused(project, verb, *arguments):
@@ -196,11 +193,9 @@ def test_resume_is_of_the_same_run(project):
     kept.begin()
     kept.keep(Job("", 0), Record(Toolchain("torch-1-numpy-1"), {}))
     kept.save(Plan(MACHINE, "quick", FAST[1], 2))
-    for more, line in (
-        ((), "the interrupted run was on torch-1-numpy-1: --resume there, or run anew"),
-        (("--profile", "standard"), "the interrupted run had other options (--profile): use --resume alone"),
-    ):
-        assert line in refused(project, "run", *FAST, "--resume", *more)
+    said = [refused(project, "run", *FAST, "--resume", *more) for more in ((), ("--profile", "standard"))]
+    assert "the interrupted run was on torch-1-numpy-1: --resume there, or run anew" in said[0]
+    assert "the interrupted run had other options (--profile): use --resume alone" in said[1]
 
 
 def test_a_history_beside_a_run_of_a_machine(project):

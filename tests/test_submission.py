@@ -180,9 +180,10 @@ def test_what_may_not_be_published(attack, tmp_path, capsys, snapshot):
     assert all(line.isprintable() and len(line) < 700 for line in lines) and str(tmp_path) not in "".join(lines)
 
 
-@pytest.mark.parametrize(
-    "name", ["history", "Results", "index.html", "feed.xml", "asv", "node-1", "a b", "-x", "a\n::b"]
-)
+NO_NAMES = ["history", "Results", "index.html", "feed.xml", "asv", "node-1", "a b", "-x", "a\n::b"]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_a_name_that_no_machine_has(name, tmp_path, capsys):
     """By the same rule as --machine."""
     directory = submitted(tmp_path).rename(tmp_path / name)
