@@ -80,8 +80,8 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
 
 
 def time_of(runner: Runner, processes: int) -> str:
-    """How long a run takes here: by its profile's estimate, and longer where the machine is noisy now: it may wait, and
-    all takes as many times as long as a speed probe does."""
+    """How long a run takes here, by its profile's estimate. Where the machine is noisy now it takes longer: it may
+    wait, and everything is slower by the same factor as speed probes are."""
     plan = runner.plan
     least = 60 * minutes_of(plan.profile, plan.only, plan.rounds, runner.benchmarks)
     quiet, slowdown = quiet_now()
@@ -91,8 +91,8 @@ def time_of(runner: Runner, processes: int) -> str:
 
 
 def answers(quiet: bool) -> Callable[[Runner, Job], None]:
-    """Files the rounds so far, and prints their answers, after later ones those that are new, or significant as they
-    were not, or no longer; nothing where that is to be ``quiet``, or this Python lacks what a page needs."""
+    """A function that files the rounds so far and prints their answers: after later rounds only those that are new, or
+    whose significance changed. It prints nothing if ``quiet``, or if this Python lacks what a page needs."""
     known: dict[tuple[str, str, str], bool] = {}
 
     def between(runner: Runner, job: Job) -> None:

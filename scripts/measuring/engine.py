@@ -58,7 +58,7 @@ def environment_of(python: Path, **variables: str) -> dict[str, str]:
 
 
 def copy_code(source: Path, root: Path) -> None:
-    """What a run needs of the checkout or copy ``source``, into ``root``, which is made anew."""
+    """Copy what a run needs of the checkout or copy ``source`` into ``root``, which is made anew."""
 
     def left_out(place: str, names: list[str]) -> Collection[str]:
         return {*names}.difference(CODE) if Path(place) == source else {"__pycache__"}

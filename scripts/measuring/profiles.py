@@ -98,7 +98,7 @@ class Cells:
         return self.rounds[0]
 
     def round(self, number: int) -> Sequence[str]:
-        """What is timed in a round, 0 the first. Beyond the profile's it is as the last."""
+        """What is timed in a round, counted from 0. Rounds beyond the profile's take what its last one takes."""
         return self.rounds[min(number, len(self.rounds) - 1)]
 
     def total(self, rounds: int) -> int:
@@ -109,8 +109,8 @@ class Cells:
 def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: str, no_device: str = "") -> Cells:
     """The cells of ``profile`` whose name matches ``only``; UserError if there is none, or none is left.
 
-    Benchmarks that need a device are left out here, once for all, where a reason is given why there is ``no_device``,
-    and those that need a program that is not found: asking each of their thousands of cells would cost a process each.
+    Left out, once for all, are benchmarks that need a device, where ``no_device`` says why there is none, and those
+    that need a program that is not found: to ask each of their thousands of cells would cost a process each.
     """
     chosen = select(profile, benchmarks, only=only)
     if not chosen:
@@ -140,8 +140,8 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
 
 
 def minutes_of(profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None) -> float:
-    """What a profile takes by its estimate, in so many rounds, of the cells whose name matches ``only``: by their share
-    of its processes, where the benchmarks are ``known``, or asv's description of them is there."""
+    """Minutes that a profile takes by its estimate, in so many rounds. Of the cells whose name matches ``only`` it is
+    their share of the processes, where the benchmarks are ``known``, or asv's description of them is there."""
     whole, described = PROFILES[profile], RESULTS / BENCHMARKS
     if not only or not (known or described.is_file()):
         return whole.minutes * rounds / whole.rounds
@@ -162,7 +162,7 @@ def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What the YAML says, with lists in a list as one, and sizes in bytes."""
+    """What the YAML says, with nested lists as one list, and sizes in bytes."""
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -326,7 +326,7 @@ class Runner:
         return self.sessions[job.session]
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
-        """A Python that has what is to be measured, and what it has of it: the build variant, too."""
+        """A Python that has what is to be measured, and the toolchain that it really has, with its build variant."""
         toolchain = ledger.find(suite.commit)
         if toolchain is None:
             return suite.python, suite.installed()
@@ -585,8 +585,8 @@ def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Seq
     measurements of every figure, and no record without them.
 
     lines   all measurements of the result
-    places  of the session's jobs, with what their processes said, and asv's own files; it describes what it measures
-            with each
+    places  of the session's jobs: each has what its processes logged, and asv's own files, which describe what was
+            measured
     """
     said = [line for place in places for line in logged(place)]
     for described in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
@@ -715,9 +715,9 @@ def begun(journal: Journal, plan: Plan) -> Runner:
 def due_plan(plan: Plan, added: Collection[ledger.Toolchain]) -> Plan | None:
     """``plan`` with what is due on its machine; None where nothing is.
 
-    Due are the releases ``added`` now, and those after the last that the machine has dealt with, or after the last that
-    any machine has where it has none. The release before a new one is measured with it, and its session stands beside
-    those of other days: the last that the machine has figures of or is going to measure, else simply the last.
+    Due are the releases ``added`` now, and those after the last one that the machine has dealt with; where it has dealt
+    with none, after the last one that any machine has. With a new release the one before it is measured, beside its
+    earlier sessions: the last one that the machine has figures of or is going to measure, else simply the last one.
     """
     new: dict[str, bool] = {}
     here, anywhere = dealt_with(plan.machine), dealt_with(None)
@@ -736,8 +736,8 @@ def due_plan(plan: Plan, added: Collection[ledger.Toolchain]) -> Plan | None:
 
 
 def dealt_with(machine: str | None) -> dict[str, bool]:
-    """Of the toolchains that a machine, or any, has run records of: the first eight letters of the commit -> whether it
-    could be measured, once at least."""
+    """The toolchains that a machine, or any machine, has run records of: the first eight letters of the commit ->
+    whether it could be measured at least once."""
     measured: dict[str, bool] = {}
     for path in files.result_files(RESULTS, machine, files.RECORDS):
         commit = path.name.split("-")[0]
@@ -776,8 +776,8 @@ def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
 def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -> None:
     """Take the plan's rounds of these cells on both sides, in turns, and file a run record on each; count once.
 
-    A noisy process has no counterpart. Cells that have fewer than ENOUGH pairs get more rounds on both sides, as long
-    as that takes no more than MORE of the time that the rounds took.
+    A noisy process is not taken anew: that one would have no counterpart. Cells that have fewer than ENOUGH pairs get
+    more rounds on both sides, as long as that takes no more than MORE of the time that the rounds took.
     """
     begun, rounds = time.monotonic(), runner.plan.rounds if cells else 1
     runner.progress.total = len(SIDES) * len(cells) * rounds
@@ -804,7 +804,7 @@ def measure_sides(
 ) -> tuple[Path, Path]:
     """Both sides in turns, then fresh processes where it is close; the sides' roots, as the first stage left them.
 
-    again  takes those: the cells to measure again, and how many of them are close; the rest say how much noise there is
+    again  is given these roots: the cells to measure again, and how many of them are close; the others show the noise
     """
     directory = ROOT / ".asv" / "compare" / engine.new_id()
     engine.register(plan.machine)
