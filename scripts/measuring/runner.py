@@ -314,7 +314,8 @@ class Runner:
     def open(self, job: Job) -> Session:
         """The session of a job: its toolchain is installed, and what is to be measured is known."""
         plan, suite = self.plan, self.sides.get(job.side) or suite_of(job.tag)
-        python, toolchain = self.prepare(suite)  # anew each time: another process may have removed its environment
+        if job.session not in self.sessions or suite.commit:  # another process may have removed its environment
+            python, toolchain = self.prepare(suite)
         if job.session not in self.sessions:
             record = self.journal.record(job.session) or self.new_record(toolchain, settings(str(python)), job)
             self.benchmarks = self.benchmarks or suite.discover(plan.machine)
