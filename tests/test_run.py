@@ -78,10 +78,9 @@ def test_timing_rests_on_exact_versions(package, found, monkeypatch, refusal):
 @pytest.mark.parametrize("package", ["torch", "numpy"])
 def test_what_is_missing_is_named(package, monkeypatch, refusal):
     pytest.importorskip("torch")
+    monkeypatch.setattr(environments, "distribution", lambda name, path: None)
     if package == "torch":
         monkeypatch.setitem(sys.modules, "torch", None)
-    else:
-        monkeypatch.setattr(environments, "distribution", lambda name, path: None)
     assert re.match(f"{package} is not installed.*make bench", refusal(verb))
 
 
