@@ -58,7 +58,7 @@ from .profiles import PROFILES, Cells, by_reason, cells_of, exactly
 RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
 AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
 NAMED = 2.0  # seconds to wait for whoever holds a run: by then it has ended, or has said who it is
-PATIENCE = 0.2  # seconds to wait per planned process: about what one takes, so a busy machine takes twice as long
+PATIENCE = 0.2  # seconds to wait per planned process: about what one takes, so a busy machine takes about twice as long
 WITHIN = 2 / 3  # share of what a round may wait for its first processes; the rest is for new processes of noisy cells
 HOPE = 0.25  # share of the cells that must have a quiet process, or a profile with a time limit waits no longer
 PASSES = 2  # over the noisy cells after the last round; one after each earlier round, which the last one judges, too
@@ -171,7 +171,7 @@ class Journal:
         marks = [path.name.split("-", 1) for path in (self.directory / FILED).glob("*-*")]
         return [session for _, session in sorted(marks, key=lambda mark: int(mark[0]))]
 
-    def is_filed(self, session: str) -> None:
+    def mark_filed(self, session: str) -> None:
         """Note that the results of a session are filed; its jobs are gone."""
         (self.directory / FILED).mkdir(exist_ok=True)
         mark = self.directory / FILED / f"{len(self.filed())}-{session}"
@@ -365,8 +365,8 @@ class Runner:
         suite = suite_of(job.tag)
         lines = files.read_measurements(result_file(self.plan.machine, suite.commit, suite.results))
         before = {line["benchmark"]: line["version"] for line in lines}
-        same = [before[name] == now["version"] for name, now in self.benchmarks.items() if name in before]
-        return bool(same) and all(same)
+        same = {before[name] == now["version"] for name, now in self.benchmarks.items() if name in before}
+        return same == {True}
 
     def cells_in(self, job: Job, known: Cells) -> Sequence[str]:
         """The cells of a job: its own, all in a session's first round, and what is timed in the others."""
@@ -390,8 +390,8 @@ class Runner:
     def take(self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
 
-        What rounds before this one did not use of their part of the budget is this one's, too. Cells that are named
-        by the job are taken once: a process anew would have no counterpart on the other side.
+        This round may also use what earlier rounds left of their parts of the budget. Cells that the job names are
+        taken once: a new process would have no counterpart on the other side.
 
         meanwhile  what is done while instructions are counted, before anything is timed
         """
@@ -433,7 +433,7 @@ class Runner:
             run = partial(session.suite.measure, machine=plan.machine, place=work, advance=advance, patience=patience)
             session.record = self.device.measure(session.record, session.cells, chosen, run)
             advance()
-            # new lines are of the first round that a cell lacks, or of this one; the others say it themselves
+            # new lines are of the first round that a cell lacks, or of this one; the others have their round already
             lines = [{"round": lacking.get(name_of(line), job.round), **line} for line in logged(work)]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
@@ -493,7 +493,7 @@ class Runner:
         places = list(self.journal.rounds(job.session).values())
         file_measured(record, path, files.merged(before, fresh, beside), places)
         if whole:
-            self.journal.is_filed(job.session)
+            self.journal.mark_filed(job.session)
             del self.sessions[job.session]
         return replace(record, file=files.file_of(path))
 
