@@ -256,7 +256,7 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capfd, mon
     """No Python, a full disk: it would take all attempts while the other node is idle."""
     monkeypatch.setenv("PYTHONPATH", PATH)
     with pytest.raises(RuntimeError, match="^exit status 2; "):  # which submitit files as an error
-        campaign.Command([sys.executable, "-c", FULL])()
+        campaign.job([sys.executable, "-c", FULL])()
     failed_at_once(made, "n2", "7_1", f"submitit INFO starting\n{capfd.readouterr().err}")
     made.submitted = 1
     assert campaign.step(made) and asked and all(without == {"n2"} for _, without in asked)

@@ -19,7 +19,6 @@ Its word on whether a job is done is not taken: without accounting it knows no s
 an end though Slurm starts the job anew. A job that failed at once leaves its node out the next time.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -28,7 +27,6 @@ import platform
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -273,52 +271,46 @@ def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str
     return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, str(campaign.directory), node, *tags]
 
 
-@dataclass
-class Command:
-    """What submitit runs on a node: the program, which ends when Slurm says that time is up, and goes on later."""
+def job(command: Sequence[str]) -> Callable[[], None]:
+    """What submitit runs on a node: the program, which ends when Slurm says that time is up, and goes on later.
 
-    command: list[str]
+    It is of a class that this function makes, so that nodes get its code and need not find this file.
+    """
+    from submitit.helpers import Checkpointable
 
-    def __call__(self) -> int:
-        # Slurm's warning is for submitit alone, and reaches every process of the job
-        self.process = subprocess.Popen(["sh", "-c", 'trap "" USR2; exec "$@"', "sh", *self.command])
-        code = self.process.wait()
-        if code:
-            raise RuntimeError(f"exit status {code}; the reason is above")
-        return code
+    class Job(Checkpointable):
+        def __call__(self) -> None:
+            # Slurm's warning is for submitit alone, and reaches every process of the job
+            with subprocess.Popen(["sh", "-c", 'trap "" USR2; exec "$@"', "sh", *command]) as process:
+                try:
+                    code = process.wait()
+                finally:  # at that warning submitit has the job queued again, and exits here
+                    process.terminate()
+            if code:
+                raise RuntimeError(f"exit status {code}; the reason is above")
 
-    def checkpoint(self) -> Any:
-        """Called by submitit's handler of that warning, which interrupts the waiting above: Popen's own would lock."""
-        from submitit.helpers import DelayedSubmission
-
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self.process.pid, signal.SIGTERM)
-            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-        return DelayedSubmission(Command(self.command))
+    return Job()
 
 
 def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) -> bool:
     """Have Slurm measure a block, on another host than these; whether it takes such a job, as at first it has to."""
     try:
-        import cloudpickle
         import submitit
     except ModuleNotFoundError:
         why = "--engine slurm needs submitit: pip install submitit (in this Python, which the nodes use, too)"
         raise UserError(why) from None
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes need not find this file
     executor = submitit.AutoExecutor(campaign.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
     excluded = {"exclude": ",".join(sorted(without))} if without else {}
     executor.update_parameters(
         name=campaign.id,
         timeout_min=campaign.allowed,
-        nodes=1,
         tasks_per_node=1,
         slurm_signal_delay_s=GRACE,
         slurm_setup=[f'echo "$SLURMD_NODENAME" > "{campaign.logs}/$SLURM_JOB_ID.host"'],
         slurm_additional_parameters={**campaign.options, "requeue": True, **excluded},
     )
     try:
-        executor.submit(Command(program(campaign, tags)))
+        executor.submit(job(program(campaign, tags)))
     except submitit.core.utils.FailedJobError as why:
         if campaign.submitted > 1:  # no other node is left, perhaps
             print(cli.line(f"{campaign.machine}: Slurm rejected the job: {last_line(str(why))}"), flush=True)
