@@ -128,10 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     machine = machine_of(chosen)
     with nullcontext() if chosen.dry_run else held(fleet.FLEET / machine):
-        campaign = Campaign.load(machine) if chosen.resume else None
-        if chosen.resume and not campaign:
-            raise UserError(f"nothing to resume on {machine}: leave out --resume")
-        if campaign:
+        if chosen.resume:
+            campaign = Campaign.load(machine)
+            if campaign is None:
+                raise UserError(f"nothing to resume on {machine}: leave out --resume")
             campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
         else:
             campaign = campaign_of(chosen, machine)
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 fleet.check_cluster(campaign)
             if not chosen.dry_run:
                 fleet.give_up(machine)
-        print("\n".join(fleet.plan_lines(campaign)), flush=True)
+        print(*fleet.plan_lines(campaign), sep="\n", flush=True)
         if chosen.dry_run:
             return 0
         return fleet.measure(campaign, (lambda machine: 0) if chosen.no_report else report.after_run)

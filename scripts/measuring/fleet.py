@@ -391,11 +391,9 @@ def step(campaign: Campaign) -> str | None:
     sessions = campaign.gather()
     short = campaign.lacking(sessions)
     filed = Counter(node for (_, node), why in sessions.items() if not why)
-    there = ", ".join(f"{node} {number}" for node, number in sorted(filed.items())) or "none"
-    words = [f"releases filed: {there}", ", ".join(f"{jobs.count(word)} {word}" for word in sorted({*jobs}))]
-    far = "; ".join(filter(None, words))
+    far = "releases filed: " + (", ".join(f"{node} {number}" for node, number in sorted(filed.items())) or "none")
     if jobs:
-        return far
+        return f"{far}; " + ", ".join(f"{number} {word}" for word, number in sorted(Counter(jobs).items()))
     if not short or campaign.submitted >= ASKED[campaign.slurm]:
         return None
     if campaign.submitted:
@@ -477,22 +475,20 @@ def wheels(directory: Path, tags: Collection[str]) -> None:
             print(f"{tag}: wheels are in the wheelhouse", flush=True)
 
 
-def plan_lines(campaign: Campaign) -> list[str]:
+def plan_lines(campaign: Campaign) -> Iterator[str]:
     """The plan in lines: who measures what, what it takes."""
     blocks = deal(campaign.plan.tags, campaign.nodes, campaign.copies)
     minutes = [minutes_for(len(block), campaign.minutes) for block in blocks]
     count, gigabytes = sum(len(block) + 2 for block in blocks), campaign.keep * ENVIRONMENT_GB
-    if not campaign.slurm:
-        takes = f"this machine stands for every node in turn: {count} sessions, {sum(minutes):.0f} minutes"
-    else:
-        takes = f"{count} sessions; {max(minutes):.0f} minutes on the busiest node, {campaign.allowed} allowed; "
-        takes += f"jobs named {campaign.id}"
-    uncounted = "  no instructions are counted: with --copies 1 nodes differ in them as releases do"
     releases = f"{len(campaign.plan.tags) + 1} releases, each on {campaign.copies} of {campaign.nodes} nodes"
-    return [
-        f"{campaign.machine}: {releases}, the reference {campaign.plan.reference} first and last on all of them",
-        f"  {takes}",
-        *([uncounted] if campaign.copies == 1 < campaign.nodes else []),
-        f"  disk: {gigabytes} GB per node for {campaign.keep} environments, if torch includes CUDA",
-        *(f"  {node}: {len(block) + 2} sessions: {', '.join(block)}" for node, block in zip(names(), blocks)),
-    ]
+    yield f"{campaign.machine}: {releases}, the reference {campaign.plan.reference} first and last on all of them"
+    if campaign.slurm:
+        takes = f"{max(minutes):.0f} minutes on the busiest node, {campaign.allowed} allowed"
+        yield f"  {count} sessions; {takes}; jobs named {campaign.id}"
+    else:
+        yield f"  this machine stands for every node in turn: {count} sessions, {sum(minutes):.0f} minutes"
+    if campaign.copies == 1 < campaign.nodes:
+        yield "  no instructions are counted: with --copies 1 nodes differ in them as releases do"
+    yield f"  disk: {gigabytes} GB per node for {campaign.keep} environments, if torch includes CUDA"
+    for node, block in zip(names(), blocks):
+        yield f"  {node}: {len(block) + 2} sessions: {', '.join(block)}"
