@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 import report
@@ -110,21 +111,18 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
 @pytest.fixture
 def index(monkeypatch):
-    """What the only index that pip asks answers, by path: a dictionary, to be filled. JSON has a path of its own."""
+    """What the only index that pip asks answers, by path: a dictionary, to be filled. To whoever takes JSON (PEP 691)."""
     answers = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            accepted = self.headers["Accept"]
-            only_json = selection.JSON in accepted and "html" not in accepted
-            status, text = answers.get(self.path + ("json" if only_json else ""), (404, ""))
+            status, text = answers.get(self.path, (404, "")) if selection.JSON in self.headers["Accept"] else (406, "")
             self.send_response(status)
-            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Type", selection.JSON if text.startswith("{") else "text/html")
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, *_):
-            pass
+        log_message = Mock()
 
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
@@ -139,17 +137,12 @@ def index(monkeypatch):
 def fill(index, days, yanked=()):
     """Have an index hold torch and numpy, with these days of torch's releases."""
     for package, found in (("torch", days), ("numpy", {"2.0.0": "2024-06-16"})):
-        files = [
-            {
-                "filename": f"{package}-{version}-py3-none-any.whl",
-                "upload-time": f"{day}T10:00:00Z",
-                "yanked": version in yanked and "broken",
-            }
-            for version, day in found.items()
-        ]
-        links = "".join(f'<a href="{file["filename"]}">{file["filename"]}</a>\n' for file in files)
-        index[f"/{package}/"] = 200, f"<!DOCTYPE html><html><body>{links}</body></html>"
-        index[f"/{package}/json"] = 200, json.dumps({"meta": {"api-version": "1.1"}, "files": files})
+        files = []
+        for version, day in found.items():
+            name = f"{package}-{version}-py3-none-any.whl"
+            about = {"upload-time": f"{day}T10:00:00Z", "yanked": version in yanked and "broken"}
+            files.append({"filename": name, "url": name, "hashes": {}, **about})
+        index[f"/{package}/"] = 200, json.dumps({"meta": {"api-version": "1.1"}, "name": package, "files": files})
 
 
 CAME = {"2.3.0": "2024-04-24", "2.3.1": "2024-06-05", "2.4.0": "2024-07-24"}
