@@ -196,17 +196,12 @@ def filed(made, node, tag, **more):
 
 @pytest.fixture
 def asked(made, monkeypatch):
-    """What is asked of the engine, in which no job is left, and which has two nodes; without waiting."""
-    wanted = []
-
-    def submit(made, tags, without):
-        wanted.append((tags, without))
-        return without != {"n1", "n2"}
-
+    """A function that stands for the engine, in which no job is left, and which has two nodes; without waiting."""
+    submit = Mock(side_effect=lambda made, tags, without: without != {"n1", "n2"})
     monkeypatch.setattr(campaign, "submit", submit)
     monkeypatch.setattr(campaign, "coming", lambda made: [])
     monkeypatch.setattr(campaign, "BACK_OFF", 0.0)
-    return wanted
+    return submit
 
 
 def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch, capsys):
@@ -239,7 +234,7 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked, monkeyp
     assert list(made.lacking(made.gather())) == ["torch-2.1.2"], "what no node can measure is not asked for again"
     made.submitted = 1
     assert campaign.step(made) == "releases filed: node-a 2"
-    assert asked == [(["torch-2.1.2"], {"n1"})]
+    asked.assert_called_once_with(made, ["torch-2.1.2"], {"n1"})
     made.submitted = campaign.ASKED[True]
     assert campaign.step(made) is None, "somebody should look"
 
@@ -259,7 +254,7 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capfd, mon
         campaign.job([sys.executable, "-c", FULL])()
     failed_at_once(made, "n2", "7_1", f"submitit INFO starting\n{capfd.readouterr().err}")
     made.submitted = 1
-    assert campaign.step(made) and asked and all(without == {"n2"} for _, without in asked)
+    assert campaign.step(made) and asked.called and all(call.args[2] == {"n2"} for call in asked.mock_calls)
     said = capfd.readouterr().out
     assert ": /scratch (log: " in said and "7_1_0_log.err)" in said
     assert "n2" not in said, "nobody asked for hosts"
@@ -318,7 +313,7 @@ def test_the_page_is_built_of_what_was_gathered(made, asked):
         filed(made, node, "torch-2.3.1", failed="no wheel")  # at first
         for tag in made.plan.tags:
             filed(made, node, tag)
-    assert campaign.step(made) is None and not asked, "nothing is missing"
+    assert campaign.step(made) is None and not asked.called, "nothing is missing"
     assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load("cpu") is None, "a campaign that is complete is forgotten"
 
