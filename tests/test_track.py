@@ -11,7 +11,7 @@ import pytest
 import report
 import track
 from analysis.results import load
-from measuring import runner
+from measuring import engine, runner
 from measuring.runner import Journal, coarse_to_fine
 from store import files
 from store.records import Toolchain, name_of, with_samples
@@ -41,20 +41,15 @@ def rounds(project, tag):
     return [number for _, number in found]
 
 
-def interrupted(project, *command):
-    """What the first round of the third release took, in the second round of which its history is interrupted."""
+def test_history(project, tmp_path, all_quiet):
+    """Interrupted in the second round of the third release, and gone on with."""
+    command = ("--history", "torch", "--keep", "2", "--rounds", "2")
     running = project.start(sys.executable, "scripts/track.py", *command)
     state = project.root / ".asv" / "runs"
     assert "scripts/track.py --resume " in project.stop(running, lambda: list(state.glob("*/track/torch-2.1.0/0")))
     assert project.sessions() == {"torch-1.13.1": 1, "torch-2.3.0": 1}
-    (path,) = state.glob("*/track/torch-2.1.0")
-    return [line for line in Journal(path.parent).lines(path.name) if line.get("round") == 0]
-
-
-def test_history(project, tmp_path, all_quiet):
-    """Interrupted, and gone on with."""
-    command = ("--history", "torch", "--keep", "2", "--rounds", "2")
-    first_round = interrupted(project, *command)
+    (place,) = state.glob("*/track/torch-2.1.0/0")
+    first_round = engine.logged(place)
     for left, more in ((5, ()), (3, ("--resume",))):
         planned = project.verb("track", *command, "--dry-run", *more).stdout
         assert re.match(rf"{left} of 5 toolchains on [\w-]+, about 2 min each, profile tracking, ", planned)
