@@ -111,7 +111,7 @@ def test_a_release_comes(project, known, tmp_path, capsys):
 
 @pytest.fixture
 def index(monkeypatch):
-    """What the only index that pip asks answers, by path: a dictionary, to be filled. To whoever takes JSON (PEP 691)."""
+    """What the only index that pip asks answers whoever takes JSON (PEP 691), by path: a dictionary, to be filled."""
     answers = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -47,16 +47,15 @@ class Runner:
     """A directory in which steps run, and what they leave behind."""
 
     def __init__(self, root):
-        self.root, self.calls, self.temp = root / "work", root / "gh.txt", root
+        self.root, self.temp = root / "work", root
         self.root.mkdir()
-        self.calls.touch()
         tools = root / "tools"
         put(tools / "gh", GH)
         (tools / "gh").chmod(0o755)
         (root / ".gitconfig").write_text("[user]\nname = tester\nemail = tester@localhost.invalid\n")
         self.more = {
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-            "GH_CALLS": str(self.calls),
+            "GH_CALLS": str(root / "calls"),
             "GH_REPO": "owner/suite",
             "GITHUB_SERVER_URL": "https://example.org",
             "GITHUB_OUTPUT": str(root / "output"),
@@ -122,12 +121,11 @@ def test_a_comment_is_as_long_as_github_takes(name, runner):
     told(runner)
     for path in (runner.root / "comparison" / "comment.md", *(runner.root / "watched" / "verdicts").glob("*.md")):
         put(path, "### torch " + "x" * 100_000)
-    job = {"compare": "comment", "watch": "tell"}[name]
-    for (where, _), script in steps(name).items():
-        if where == job and "git apply" not in script:
-            runner.calls.write_text("")
+    for (job, _), script in steps(name).items():
+        if job in ("comment", "tell") and "git apply" not in script:
+            put(runner.temp / "calls", "")
             runner.run(script, MARKER="<!-- m -->", NUMBER="1", BRANCH="watch")
-            assert 0 < len(runner.calls.read_text()) < 65_536 * (1 + (name == "watch"))
+            assert 0 < len(runner.said("calls")) < 65_536 * (1 + (name == "watch"))
 
 
 def test_a_commit_of_an_action_has_one_tag():
@@ -174,19 +172,22 @@ esac
 """
 
 
-@pytest.fixture
-def measured(cloned):
-    """A runner that has measured what came."""
+def test_watch_measures_what_came_and_commits_it(cloned):
+    """What the index serves has run there, and may have made the patch: nothing else of it is taken."""
     cloned.python(CAME)
     cloned.run(MEASURE)
-    return cloned
+    assert cloned.said("output") == "new=true\n" and cloned.said("summary").startswith("### torch 2.16.0")
+    patch = (cloned.root / "watched" / "change.patch").read_text()
+    changed = ["reports/index.html", "reports/results/box/one.json", "scripts/toolchains/releases.json"]
+    assert re.findall(r"^\+\+\+ b/(.*)$", patch, re.MULTILINE) == changed
 
-
-def test_watch_measures_what_came(measured):
-    assert measured.said("output") == "new=true\n"
-    assert measured.said("summary").startswith("### torch 2.16.0")
-    changed = re.findall(r"^\+\+\+ b/(.*)$", (measured.root / "watched" / "change.patch").read_text(), re.MULTILINE)
-    assert changed == ["reports/index.html", "reports/results/box/one.json", "scripts/toolchains/releases.json"]
+    evil = "scripts/evil.py .github.yml reports.py"
+    cloned.run(f"echo evil | tee {evil} > /dev/null; git add {evil}")
+    cloned.run("git diff --cached --binary > watched/change.patch; git reset --quiet --hard")
+    cloned.run(steps("watch")["tell", "Put results and pages on the branch"], BRANCH="watch")
+    log = cloned.run(f"git --git-dir={cloned.temp}/origin.git log -1 --format='%an %ae: %s' --name-only watch")
+    commit = "watch watch@users.noreply.github.com: New releases, measured"
+    assert log.split("\n") == [commit, "", *changed, ""]
 
 
 @pytest.mark.parametrize(("python", "code"), [("echo nothing came", 0), ("echo no index; exit 2", 2)])
@@ -203,17 +204,6 @@ def told(runner):
         name = tag.replace("-", " ")
         put(verdicts / f"{tag}.json", json.dumps({"release": name, "machine": "box", "changed": found}))
         put(verdicts / f"{tag}.md", f"### {name}\n\nOn box. [The history](reports/history/box/README.md).\n")
-
-
-def test_watch_commits_what_was_measured(measured):
-    """What the index serves has run there, and may have made the patch: nothing else of it is taken."""
-    evil = "scripts/evil.py .github.yml reports.py"
-    measured.run(f"echo evil | tee {evil} > /dev/null; git add {evil}")
-    measured.run("git diff --cached --binary > watched/change.patch; git reset --quiet --hard")
-    measured.run(steps("watch")["tell", "Put results and pages on the branch"], BRANCH="watch")
-    log = measured.run(f"git --git-dir={measured.temp}/origin.git log -1 --format='%an %ae: %s' --name-only watch")
-    held = ["reports/index.html", "reports/results/box/one.json", "scripts/toolchains/releases.json"]
-    assert log.split("\n") == ["watch watch@users.noreply.github.com: New releases, measured", "", *held, ""]
 
 
 PULL = "Open a pull request, unless there is one"
@@ -233,12 +223,12 @@ def test_watch_tells(what, runner, snapshot):
     step, there = TELLS[what]
     told(runner)
     runner.run(steps("watch")["tell", step], BRANCH="watch", **{"OPEN_PR": "", "OPEN_ISSUE": "", **there})
-    assert runner.calls.read_text().replace(str(runner.temp), "TEMP") == snapshot
+    assert runner.said("calls") == snapshot
 
 
 def test_watch_without_verdicts_tells_nobody(runner):
     runner.run(steps("watch")["tell", ISSUE], BRANCH="watch")
-    assert runner.calls.read_text() == ""
+    assert not runner.said("calls")
 
 
 ABOUT = steps("submission")["check", "Which machine is it about?"]
