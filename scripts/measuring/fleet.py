@@ -1,22 +1,22 @@
 """A history measured by many nodes of a machine type: dealt to nodes, given to an engine, gathered as it comes.
 
 A block is what one job measures on one node: the reference, some releases, and the reference again. Each release is in
-as many blocks as there are to be copies, so that an effect of a node is none of the release.
+as many blocks as ``copies`` says, so that an effect of one node is not taken for one of the release.
 
 What is complete is read from result files, in which a session appears when it is whole. So whoever submitted may be
-gone: another process, on another machine of the same disk, goes on from what lies there. The code is frozen when a
-campaign begins, so that no edit meanwhile makes nodes measure different versions. Each node has a suite of its own, a
-copy of that, with results and a journal as in any checkout: a job that is started anew there goes on, and one that
-comes to another node begins anew.
+gone: another process, on any machine that shares the disk, continues from these files. The code is frozen when a
+campaign begins, so that an edit meanwhile cannot make nodes measure different versions. Each node has a suite of its
+own: a copy of the frozen code, with results and a journal as in any checkout. A job that is started again on its node
+continues there; on another node it begins anew.
 
-    .asv/fleet/MACHINE/hosts/node-a      the host whose name that is; nothing outside of .asv says it
+    .asv/fleet/MACHINE/hosts/node-a      the name of the host that is node-a; it stands nowhere outside of .asv
     .asv/fleet/MACHINE/ID/code           the code, as it was at submission
     .asv/fleet/MACHINE/ID/node-a/suite   a copy of it, with .asv/runs and reports/results
     .asv/fleet/MACHINE/ID/node-a/home    where asv keeps its machines
 
-An engine is this process, one job after the other, or the users' own Slurm by way of submitit. All of submitit is here.
-Its word on whether a job is done is not taken: without accounting it knows no states, and it takes a node's failure for
-an end though Slurm starts the job anew. A job that failed at once leaves its node out the next time.
+An engine is this process, one job after the other, or the users' own Slurm through submitit. All use of submitit is
+here. Its job states are not used: without accounting it knows none, and it takes a node's failure for the end of a job,
+though Slurm starts that anew. A node whose job failed by itself is left out the next time.
 """
 
 import json
@@ -53,16 +53,16 @@ FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
 CODE, SUITE, HOME = "code", "suite", "home"  # of a campaign, of its nodes
 VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program on a node
-# Of a node's disk, which several users, machine types and Pythons may share
+# The directory of environments on a node's disk, which users, machine types and Pythons may share: each has its own
 WHOSE = f"{getattr(os, 'getuid', int)()} {platform.machine()} {platform.libc_ver()} {sys.base_prefix}"
 SCRATCH = f"numpy-torch-{sha256(WHOSE.encode()).hexdigest()[:12]}"
 DEBUG, SLURM = "debug", "slurm"  # engines: this machine for every node, and the users' own Slurm
-ASKED = (2, 5)  # times of either, before somebody should look why it is still missing
+ASKED = (2, 5)  # times that either engine is asked for what is missing, before somebody should look why
 GRACE = 60  # seconds before the end of a job's time in which it may end by itself
 REQUEUES = 5  # times that a job may run out of time, and go on
 POLL = 10.0  # seconds between two looks at what there is
-SILENCE = 600.0  # seconds in which Slurm may fail to say what jobs there are: a controller that is busy, or starts anew
-BACK_OFF = 30.0  # seconds before a job is asked for again whose node failed, twice that the next time, and so on
+SILENCE = 600.0  # seconds in which Slurm may fail to list its jobs: its controller is busy, or restarts
+BACK_OFF = 30.0  # seconds before a job whose node failed is submitted again; doubled each time
 INSTALL_MINUTES = 1.5  # of a release, where torch comes with CUDA
 ENVIRONMENT_GB = 5  # of the same
 SPARE = 1.5  # times the estimate: what a job may take, for a busy node waits for quiet
@@ -74,15 +74,15 @@ Blocks = list[tuple[list[str], set[str]]]  # releases, and the hosts that are no
 
 
 def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
-    """The blocks, one a node: each of ``tags`` in ``copies`` of them, as even as can be, in the order of ``tags``.
+    """A block per node, as even as can be: each of ``tags`` is in ``copies`` of them, in the order of ``tags``.
 
-    Every release goes to the nodes that have the least so far and have met the least: over four nodes and twice that is
-    01, 23, 02, 13, 03, 12.
+    A release goes to a node that has the fewest so far; of several, to one that shares the fewest with the nodes which
+    have this release already. With four nodes and two copies, releases go to nodes 01, 23, 02, 13, 03, 12.
     """
     blocks: list[list[str]] = [[] for _ in range(nodes)]
     for tag in tags:
         for _ in range(copies):
-            # what the nodes that have this release measure, too: by it others have met them
+            # release -> how many of the nodes that have this one have that, too
             met = Counter(other for block in blocks if tag in block for other in block)
             rest = [block for block in blocks if tag not in block]
             least = min(rest, key=lambda block: (len(block), sum(met[other] for other in block)))
@@ -91,7 +91,7 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
 
 
 def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]) -> Blocks:
-    """Blocks for releases that too few hosts have, each with those that it is not for. had: release -> its hosts."""
+    """Blocks of releases that too few hosts have, each with the hosts that it is not for. had: release -> its hosts."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag, having in had.items():
         groups.setdefault(tuple(sorted(having)), []).append(tag)
@@ -103,7 +103,7 @@ def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: 
 
 
 def minutes_for(releases: int, session: float) -> float:
-    """That a node takes for so many, by estimate, where a session takes so many."""
+    """Estimated minutes of a node for so many releases, where a session takes ``session`` minutes."""
     return (releases + 2) * session + (releases + 1) * INSTALL_MINUTES
 
 
@@ -114,14 +114,13 @@ def minutes_for(releases: int, session: float) -> float:
 class Campaign:
     """What nodes of a machine type are to measure; kept on disk until it is complete.
 
-    id         its jobs have this name, too
-    plan       of any node: its releases, each to be measured on as many nodes as there are ``copies``, come before and
-               after the reference
-    minutes    a session takes by its profile's estimate; allowed: a job may take
-    keep       environments on a node's disk at most
+    id         also the name of its jobs
+    plan       its releases, each to be measured on ``copies`` nodes, and the reference, on every node first and last
+    minutes    that a session takes, by its profile's estimate; ``allowed``: that a job may take
+    keep       environments on a node's disk, at most
     options    of the engine
     code       hash of the code that all nodes measure
-    submitted  times
+    submitted  how often its jobs were submitted
     """
 
     id: str
@@ -145,7 +144,7 @@ class Campaign:
 
     @classmethod
     def load(cls, machine: str) -> "Campaign | None":
-        """That of a machine type; None where none is kept. UserError where it cannot be read."""
+        """The campaign of a machine type; None where none is kept. UserError where it cannot be read."""
         return restored(cls, FLEET / machine / PLAN, FLEET / machine)
 
     def save(self) -> None:
@@ -157,7 +156,7 @@ class Campaign:
         shutil.rmtree(self.place, ignore_errors=True)
 
     def freeze(self) -> None:
-        """Copy the code, once: what nodes measure is this, whatever happens to the checkout."""
+        """Copy the code, once: nodes measure this copy, whatever happens to the checkout."""
         if not self.code:
             copy_code(ROOT, self.place / CODE)
             self.code = hash_of(self.place / CODE)
@@ -168,7 +167,7 @@ class Campaign:
     # --- what there is ------------------------------------------------------------------------------------------------
 
     def gather(self) -> dict[tuple[str, str], str]:
-        """File what the nodes have filed, each in a directory of its own, with what describes it.
+        """File the results of each node in a directory of its own, and asv's description of the benchmarks.
 
         Release and node -> why that node could not measure it, "" where it has.
         """
@@ -182,7 +181,7 @@ class Campaign:
         return {session: "" if (session, "") in own else why for session, why in own}
 
     def lacking(self, sessions: Mapping[tuple[str, str], str]) -> dict[str, set[str]]:
-        """Release that too few nodes have -> those; none that no node could measure. sessions: see gather"""
+        """Release that too few nodes have -> these; without those that no node can measure. sessions: see gather"""
         had = {tag: {node for (one, node), why in sessions.items() if one == tag and not why} for tag in self.plan.tags}
         failed = Counter(tag for (tag, _), why in sessions.items() if why)
         few = {tag: nodes for tag, nodes in had.items() if len(nodes) < self.copies}
@@ -190,7 +189,7 @@ class Campaign:
 
 
 def hash_of(code: Path) -> str:
-    """Of all files of a copy of the code."""
+    """A hash of all files of a copy of the code."""
     files = sorted(path for path in code.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return sha256(b"".join(str(path.relative_to(code)).encode() + path.read_bytes() for path in files)).hexdigest()
 
@@ -215,7 +214,7 @@ def name_of(directory: Path, host: str) -> str:
 
 
 def variables_of(campaign: Campaign, place: Path) -> dict[str, str]:
-    """The environment to measure in: a home of the node's own, for asv; pip's settings and cache stay the user's."""
+    """Environment variables of a node's suite: asv has a home of its own there, pip the user's settings and cache."""
     own = {"HOME": str(place / HOME), environments.KEEP_VARIABLE: str(campaign.keep)}
     if campaign.wheelhouse:
         own |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": campaign.wheelhouse}
@@ -224,7 +223,7 @@ def variables_of(campaign: Campaign, place: Path) -> dict[str, str]:
 
 
 def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -> None:
-    """Make this node's suite if it has none, and go on in it: this program is that of the frozen code."""
+    """Make this node's suite if it has none, and go on there: so far this process runs the frozen code itself."""
     node = node or name_of(directory, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     place = ROOT.parent / node
     suite = place / SUITE
@@ -245,9 +244,9 @@ def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -
 
 
 def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
-    """What a job does on its node; the exit code, 0 where a release could not be measured, too: records say why.
+    """What a job does on its node; the exit code: 0 also where a release could not be measured, for records say why.
 
-    directory  of the machine type: what all jobs of a campaign have in common is in its file there
+    directory  of the machine type: the campaign's file there says what all its jobs have in common
     """
     campaign = restored(Campaign, directory / PLAN, directory)
     if campaign is None:
@@ -267,7 +266,7 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
 
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
-    """The command that measures these releases, in the frozen code, on a node; "": on that where it runs."""
+    """The command of the frozen code that measures these releases on a node; "": on that where it runs."""
     return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, str(campaign.directory), node, *tags]
 
 
@@ -293,7 +292,8 @@ def job(command: Sequence[str]) -> Callable[[], None]:
 
 
 def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) -> bool:
-    """Have Slurm measure a block, on another host than these; whether it takes such a job, as at first it has to."""
+    """Submit a job that measures a block on another host than these; whether Slurm takes it, else UserError the first
+    time."""
     try:
         import submitit
     except ModuleNotFoundError:
@@ -320,7 +320,7 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
 
 
 def coming(campaign: Campaign) -> list[str]:
-    """A word on each of the campaign's jobs that Slurm has."""
+    """State and reason of each of the campaign's jobs in Slurm's queue."""
     if not campaign.slurm:
         return []
     command = ["squeue", "--noheader", "--array", f"--name={campaign.id}", "--format=%T %r"]
@@ -328,7 +328,7 @@ def coming(campaign: Campaign) -> list[str]:
 
 
 def broken_hosts(campaign: Campaign) -> dict[str, str]:
-    """Host -> why the last job there failed by itself, with its log; none that Slurm, or somebody, ended."""
+    """Host -> why the last job there failed, with its log. A job that Slurm or somebody ended has not failed."""
     broken: dict[str, str] = {}
     for path in sorted(campaign.logs.glob("*.host"), key=lambda path: path.stat().st_mtime):
         host, job = path.read_text(encoding="utf-8").strip(), path.stem
@@ -362,7 +362,7 @@ def ask(command: Sequence[str], silence: float = 0.0) -> str:
 
 
 def minutes_of(limit: str) -> float:
-    """Of a time limit as sinfo writes it: [days-][hours:]minutes:seconds, or infinite."""
+    """Minutes of a time limit as sinfo writes it: [days-][hours:]minutes:seconds, or infinite."""
     days, _, rest = limit.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in parts):
@@ -371,7 +371,7 @@ def minutes_of(limit: str) -> float:
 
 
 def check_cluster(campaign: Campaign) -> None:
-    """UserError unless Slurm takes jobs of these properties for as many nodes, and lets one take its time."""
+    """UserError unless Slurm takes jobs with these options for so many nodes, and allows them enough time."""
     asked = [f"--{name}" if value is True else f"--{name}={value}" for name, value in campaign.options.items()]
     ask(["sbatch", "--test-only", "--wrap=true", f"--nodes={campaign.nodes}", *asked])
     partition = campaign.options.get("partition")
@@ -382,11 +382,11 @@ def check_cluster(campaign: Campaign) -> None:
         raise UserError(f"{asked_for}: with --time {longest:.0f} a second job continues the first")
 
 
-# --- campaigns seen through -------------------------------------------------------------------------------------------
+# --- campaigns carried out --------------------------------------------------------------------------------------------
 
 
 def step(campaign: Campaign) -> str | None:
-    """Gather what there is and ask for what is missing: how far it is, in words, None when there is no more to come."""
+    """Gather what is filed and submit what is missing; how far it is, in words, or None when nothing more will come."""
     jobs = coming(campaign)  # before the files: what ends meanwhile is seen the next time
     sessions = campaign.gather()
     short = campaign.lacking(sessions)
@@ -400,7 +400,7 @@ def step(campaign: Campaign) -> str | None:
         print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
     campaign.submitted += 1
     campaign.save()
-    if not campaign.slurm:  # this machine: no two may time at once, and each goes on
+    if not campaign.slurm:  # on this machine one node after the other, for no two may time at once
         for tags, node in zip(deal(campaign.plan.tags, campaign.nodes, campaign.copies), names()):
             with session(program(campaign, tags, node), ROOT) as process:
                 process.wait()
@@ -427,7 +427,7 @@ def give_up(machine: str) -> None:
 
 
 def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
-    """See a campaign through, and build its page; the exit code: 2 where something could not be measured."""
+    """Carry out a campaign, and build its page; the exit code: 2 where something could not be measured."""
     campaign.freeze()
     if campaign.wheelhouse and not campaign.submitted:
         wheels(Path(campaign.wheelhouse), [campaign.plan.reference, *campaign.plan.tags])
@@ -444,7 +444,7 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 
 def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
-    """Say what a campaign has come to, and build its page; the exit code."""
+    """Say what came of a campaign, and build its page; the exit code."""
     sessions = campaign.gather()
     short, failed = campaign.lacking(sessions), {session: why for session, why in sessions.items() if why}
     there = len({tag for tag, _ in sessions.keys() - failed.keys()} & {*campaign.plan.tags})
@@ -463,7 +463,7 @@ def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 
 def wheels(directory: Path, tags: Collection[str]) -> None:
-    """Have a wheelhouse hold what these releases are installed from; what is there already is taken from there."""
+    """Download the wheels of these releases into a wheelhouse, but for those that it has already."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory), "--find-links", str(directory)]
     for tag in tags:
