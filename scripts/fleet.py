@@ -42,7 +42,7 @@ OPTIONS = {  # Slurm's
     "gres": "generic resources, such as gpu:1",
     "reservation": "reservation",
 }
-# That decide a figure: the run records' command has these, and none that names a place
+# Options that decide a figure. The command in run records has these, and none that names a place
 DECIDING = ("history", "releases", "since", "reference", "profile", "only", "rounds", "nodes", "copies", "engine")
 
 
@@ -80,7 +80,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 
 
 def machine_of(chosen: Namespace) -> str:
-    """What results are filed under: as asked, that of the one campaign to go on with, or made of what chooses nodes."""
+    """The name that results are filed under: as asked for, that of the only campaign to resume, or made of what chooses
+    nodes."""
     named = chosen.machine or "-".join(filter(None, (chosen.partition, chosen.constraint)))
     if chosen.resume and not named:
         begun = sorted(path.parent.name for path in fleet.FLEET.glob(f"*/{fleet.PLAN}"))
@@ -93,7 +94,7 @@ def machine_of(chosen: Namespace) -> str:
 
 
 def campaign_of(chosen: Namespace, machine: str) -> Campaign:
-    """What the command line asks a type of machine for."""
+    """The campaign that the command line asks for, of a machine type."""
     debug = chosen.engine == DEBUG
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
     shown = [word for name in DECIDING if (value := getattr(chosen, name)) for word in (f"--{name}", str(value))]

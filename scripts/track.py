@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     codes = [code, *history_page.tell(RESULTS, machine, releases, chosen.verdicts)]
-    return 1 if 1 in codes else max(codes)  # what is slower was found, whatever else was not measured
+    return 1 if 1 in codes else max(codes)  # something is slower, whatever else could not be measured
 
 
 def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
@@ -128,8 +128,8 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         raise
     for tag, reason in failed.items():
         print(line(f"{tag} has no results: {reason}"))
-    # a new release that is not for this Python is done with, or every week would try it again; not one of which the
-    # reason ends with what is wrong with the index
+    # a new release without a wheel for this Python is done with, or every week would try it again; but not where the
+    # reason ends with what is wrong with the index, in brackets
     known = (reason.startswith(environments.NO_WHEEL) and not reason.endswith(")") for reason in failed.values())
     lasting = chosen.new and all(known)
     if failed and not lasting:

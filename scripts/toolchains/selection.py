@@ -1,9 +1,10 @@
 """What names on a command line select (releases, a Python to measure with, a machine, a file of results), and which
 releases the package index has that the ledger lacks.
 
-pip is asked, so the index is whatever pip is configured for: an address, or a directory of files. It says which
-versions there are, and where it looked; places that speak JSON say when each came (PEP 700). Where none does, or one
-has the same day for all, a release's day is that on which it was first seen, and releases.json says so under ``seen``.
+pip is asked, so the index is whatever pip is configured for: addresses, or directories of files. pip says which
+versions there are, and where it looked; an address that speaks JSON says when each came (PEP 700). Where none does, or
+all releases have the same day, a release's day is that on which it was first seen: releases.json lists it under
+``seen``.
 """
 
 import argparse
@@ -30,17 +31,15 @@ from .ledger import Toolchain
 INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
 JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
-SECONDS = 300  # that pip, or a place, may take to answer
+SECONDS = 300  # that pip, or an address, may take to answer
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
 
 
 def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain | None:
-    """The release of these packages' histories that has this tag, version or beginning of its commit, or None.
-
-    UserError where there are several.
-    """
+    """The release in these packages' histories whose tag or version is ``name``, or whose commit begins with it; None
+    where there is none, UserError where there are several."""
     known = [toolchain for package in packages for toolchain in ledger.history(package)]
     begins = name if HASH.fullmatch(name) else "no commit"
     found = [each for each in known if name in (each.tag, each.version) or each.commit.startswith(begins)]
@@ -50,7 +49,7 @@ def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain |
 
 
 def add_releases(parser: Parser) -> None:
-    """Options that choose releases, see ``chosen_releases``, how many stay installed, and to print the plan only."""
+    """Options that choose releases (see ``chosen_releases``), that limit environments, and that only print the plan."""
     parser.option("--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES)
     parser.option("--releases 2.6.0,2.13.0", "these (default: the last patch of every minor one)")
     parser.option("--since 2.0", "this release and later ones")
@@ -59,13 +58,13 @@ def add_releases(parser: Parser) -> None:
 
 
 def packages(chosen: argparse.Namespace) -> Sequence[str]:
-    """Whose histories such options choose from."""
+    """The packages whose histories these options choose from."""
     return [chosen.history] if chosen.history else ledger.PACKAGES
 
 
 def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
-    """The releases that such options choose, history by history, in order of release; UserError where a name is none of
-    a release, or none is left."""
+    """The releases that these options choose, history by history, in order of release; UserError where a name is of no
+    release, or none is left."""
     if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
         raise UserError(f"--since {chosen.since!r} is no version")
     among = packages(chosen)
@@ -102,7 +101,7 @@ def offered(package: str) -> tuple[list[str], list[str]]:
 
 
 def files_at(place: str) -> list[Mapping[str, Any]]:
-    """The files that a place lists of a package; none where it speaks no JSON, or does not answer."""
+    """The files of a package that an address lists; none where it speaks no JSON, or does not answer."""
     try:
         request = urllib.request.Request(place, headers={"Accept": JSON})
         with urllib.request.urlopen(request, timeout=SECONDS) as answer:
@@ -115,7 +114,7 @@ def wheels(listed: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Version -> the days of its wheels, "" where one has none; [] where all of them are withdrawn."""
     by_version: dict[str, list[str]] = {}
     for file in listed:
-        with contextlib.suppress(InvalidWheelFilename):  # a source, or nothing that pip would take
+        with contextlib.suppress(InvalidWheelFilename):  # an sdist, or nothing that pip would take
             _, version, _, _ = parse_wheel_filename(str(file.get("filename")))
             days = by_version.setdefault(str(version), [])
             days += [] if file.get("yanked") else [day_of(file)]
@@ -130,9 +129,10 @@ def day_of(file: Mapping[str, Any]) -> str:
 
 
 def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
-    """The final releases that came after those that are known, in order: the next of a minor release, or a later one.
+    """The final releases after those that are known, in order: later patches of a known minor release, and whatever is
+    later than all that is known.
 
-    What is missing in between was left out, and stays so.
+    What is missing in between was left out on purpose, and stays out.
     """
     minors = {version.release[:2]: version for version in sorted(map(Version, known))}
     newest, final = max(minors.values()), []
@@ -145,7 +145,7 @@ def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
 
 
 def update(today: str = "") -> list[Toolchain]:
-    """Add to releases.json what came since its last releases; those, history by history, in order of release."""
+    """Add to releases.json what came since its last releases; these, history by history, in order of release."""
     today = today or datetime.now(timezone.utc).date().isoformat()
     before, text = ledger.commits(), ledger.RELEASES.read_text(encoding="utf-8")
     releases = json.loads(text)
@@ -154,7 +154,7 @@ def update(today: str = "") -> list[Toolchain]:
         fresh = since(releases[package], versions)
         listed = wheels(file for place in places for file in files_at(place)) if fresh else {}
         days = {version: min(filter(None, known)) for version, known in listed.items() if any(known)}
-        if len(days) > 1 == len(set(days.values())):  # so says an index that does not know them
+        if len(days) > 1 == len(set(days.values())):  # one day for all: the index does not know them
             days = {}
         for version in fresh:
             if listed.get(version) != []:
@@ -162,7 +162,7 @@ def update(today: str = "") -> list[Toolchain]:
                 if version not in days:
                     releases.setdefault("seen", {}).setdefault(package, []).append(version)
         releases[package] = dict(sorted(releases[package].items(), key=lambda release: Version(release[0])))
-    if releases != json.loads(text):  # not before both are asked: they are new only once
+    if releases != json.loads(text):  # not before both packages were asked about: a release is new only once
         put(ledger.RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
         ledger.forget()
     return [toolchain for commit, toolchain in ledger.commits().items() if commit not in before]
@@ -177,7 +177,7 @@ Target = tuple[Path, str]  # the Python that runs asv; the commit of the release
 def python(name: str) -> Path | None:
     """The Python that ``name`` is: an executable, one on the PATH, or that of a virtual environment; None if none is.
 
-    Symbolic links stay: a virtual environment's Python is one, and knows its packages by where it lies.
+    A symbolic link is not resolved: a virtual environment's Python is one, and finds its packages by its own place.
     """
     path = Path(os.path.expanduser(name)).absolute()
     place = environments.python(path) if path.is_dir() else path
@@ -186,8 +186,8 @@ def python(name: str) -> Path | None:
 
 
 def target(name: str) -> Target:
-    """What ``name`` is to be measured: "installed" (what this Python has), a Python, see ``python``, or a release, see
-    ``release``. UserError where it is none of them.
+    """What --run measures by this name: "installed" (what this Python has), a Python (see ``python``) or a release (see
+    ``release``). UserError where it is none of them.
     """
     interpreter = Path(sys.executable) if name == INSTALLED else python(name)
     if interpreter:
@@ -205,18 +205,18 @@ def target(name: str) -> Target:
 
 
 def check_machine(name: str) -> str:
-    """A machine's name, and so that of a directory of results; UserError where this cannot be one."""
+    """The name of a machine, which is also that of its directory of results; UserError where this cannot be one."""
     if why := files.no_name(name):
         raise UserError(f"--machine {name!r}: {why}")
     return name
 
 
 def result_file(name: str, results: Path, machine: str | None = None) -> Path:
-    """The one result file that ``name`` is, is in, or is the toolchain of; UserError where there is none, or several.
+    """The one result file that ``name`` stands for; UserError where there is none, or several.
 
-    name     a file; a directory: a checkout, asv's results directory or one machine's in it; or a toolchain that has
+    name     a file; a directory (a checkout, asv's results directory or one machine's in it); or a toolchain that has
              results in the directory ``results``: its tag, the beginning of its commit, or a release
-    machine  whose, where several have some
+    machine  whose file, where several machines have one
     """
     path = Path(name)
     if path.is_file():
@@ -241,14 +241,14 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
 
 
 def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
-    """Those of ``paths`` that are of a toolchain; UserError where there is none."""
+    """Those of ``paths`` that are of the toolchain ``name``; UserError where there is none."""
     known = release(name)
     begins = known.commit if known else name if HASH.fullmatch(name) else ""
     tags, broken = dict[Path, str](), []
     for path in paths:
         try:
             records = files.read_records(path)
-            # a plain asv run leaves no run record and so no tag; asv's name begins with eight letters of the commit
+            # a plain asv run leaves no record, and so no tag; the name of its file begins with that of the commit
             tags[path] = records[-1].toolchain.tag if records else path.name[:8]
         except UserError:
             broken.append(path.name)
