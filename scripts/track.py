@@ -94,13 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"nothing is left to measure on {machine}")
             return 0
         journal.save(plan)
-        every = ledger.tagged()
-        releases = [every[tag] for tag in plan.tags if tag not in plan.beside and tag in every]
         code = track(chosen, journal, plan)
     try:
         from pages import history_page
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
+    releases = [ledger.tagged()[tag] for tag in plan.tags if tag not in plan.beside]
     codes = [code, *history_page.tell(RESULTS, machine, releases, chosen.verdicts)]
     return 1 if 1 in codes else max(codes)  # something is slower, whatever else could not be measured
 
