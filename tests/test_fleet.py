@@ -43,9 +43,10 @@ def test_the_design_is_balanced(nodes, copies):
 
 def test_what_is_missing_is_asked_of_others():
     had = {"b": {"n1"}, "c": {"n1"}, "d": set()}
-    assert campaign.top_up(had, 2, 2, ()) == [(["b", "c"], {"n1"}), (["d"], set()), (["d"], set())]
-    assert campaign.top_up(dict.fromkeys(TAGS, ()), 2, 4, ()) == [(each, set()) for each in campaign.deal(TAGS, 4, 2)]
-    assert campaign.top_up(had, 2, 2, {"n2"})[0] == (["b", "c"], {"n1", "n2"}), "Slurm says that there is none"
+    assert [*campaign.top_up(had, 2, 2, ())] == [(["b", "c"], {"n1"}), (["d"], set()), (["d"], set())]
+    every = campaign.top_up(dict.fromkeys(TAGS, ()), 2, 4, ())
+    assert [*every] == [(each, set()) for each in campaign.deal(TAGS, 4, 2)]
+    assert next(campaign.top_up(had, 2, 2, {"n2"})) == (["b", "c"], {"n1", "n2"}), "Slurm says that there is none"
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ INSTALL_MINUTES = 1.5  # of a release, where torch comes with CUDA
 ENVIRONMENT_GB = 5  # of the same
 SPARE = 1.5  # times the estimate: what a job may take, for a busy node waits for quiet
 
-Blocks = list[tuple[list[str], set[str]]]  # releases, and the hosts that are not to measure them
+Block = tuple[list[str], set[str]]  # releases, and the hosts that are not to measure them
 
 
 # --- who measures what ------------------------------------------------------------------------------------------------
@@ -90,16 +90,14 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
     return blocks
 
 
-def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]) -> Blocks:
+def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]) -> Iterator[Block]:
     """Blocks of releases that too few hosts have, each with the hosts that it is not for. had: release -> its hosts."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag, having in had.items():
         groups.setdefault(tuple(sorted(having)), []).append(tag)
-    more: Blocks = []
     for having, tags in groups.items():
         without, missing = {*having, *broken}, copies - len(having)
-        more += [(block, without) for block in deal(tags, max(missing, nodes - len(without)), missing) if block]
-    return more
+        yield from ((block, without) for block in deal(tags, max(missing, nodes - len(without)), missing) if block)
 
 
 def minutes_for(releases: int, session: float) -> float:
@@ -374,8 +372,8 @@ def check_cluster(campaign: Campaign) -> None:
     """UserError unless Slurm takes jobs with these options for so many nodes, and allows them enough time."""
     asked = [f"--{name}" if value is True else f"--{name}={value}" for name, value in campaign.options.items()]
     ask(["sbatch", "--test-only", "--wrap=true", f"--nodes={campaign.nodes}", *asked])
-    partition = campaign.options.get("partition")
-    limits = ask(["sinfo", "--noheader", "--format=%l", *([f"--partition={partition}"] if partition else [])]).split()
+    partition = [word for word in asked if word.startswith("--partition=")]
+    limits = ask(["sinfo", "--noheader", "--format=%l", *partition]).split()
     longest = max(map(minutes_of, limits), default=math.inf)
     if campaign.allowed > longest:
         asked_for = f"the partition allows {longest:.0f} minutes per job, but {campaign.allowed} are needed"
