@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = machine_of(chosen)
     with nullcontext() if chosen.dry_run else held(fleet.FLEET / machine):
         if chosen.resume:
-            campaign = Campaign.load(machine)
+            campaign = Campaign.load(fleet.FLEET / machine)
             if campaign is None:
                 raise UserError(f"nothing to resume on {machine}: leave out --resume")
             campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often

@@ -141,9 +141,9 @@ class Campaign:
         self.logs = self.directory / "logs" / self.id
 
     @classmethod
-    def load(cls, machine: str) -> "Campaign | None":
-        """The campaign of a machine type; None where none is kept. UserError where it cannot be read."""
-        return restored(cls, FLEET / machine / PLAN, FLEET / machine)
+    def load(cls, directory: Path) -> "Campaign | None":
+        """The campaign in the directory of a machine type; None where none is kept. UserError where it is broken."""
+        return restored(cls, directory / PLAN, directory)
 
     def save(self) -> None:
         put(self.directory / PLAN, json.dumps(asdict(self)))
@@ -246,7 +246,7 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
 
     directory  of the machine type: the campaign's file there says what all its jobs have in common
     """
-    campaign = restored(Campaign, directory / PLAN, directory)
+    campaign = Campaign.load(directory)
     if campaign is None:
         raise UserError(f"{directory / PLAN} is gone: the campaign has ended")
     if ROOT.name == CODE:
@@ -415,7 +415,7 @@ def step(campaign: Campaign) -> str | None:
 
 def give_up(machine: str) -> None:
     """Make room for a new campaign: what an incomplete one has measured is filed; UserError where it has jobs."""
-    before = Campaign.load(machine)
+    before = Campaign.load(FLEET / machine)
     if before and coming(before):
         goes_on = f"--resume gathers their results, scancel --name={before.id} cancels them"
         raise UserError(f"jobs named {before.id} are still measuring {machine}: {goes_on}")
