@@ -41,6 +41,7 @@ from string import ascii_lowercase
 from typing import Any
 
 import cli
+import psutil
 from cli import UserError, put
 from store.files import BENCHMARKS, NODE, RECORDS, put_all, read_records, result_files
 from toolchains import environments, ledger
@@ -273,18 +274,21 @@ def job(command: Sequence[str]) -> Callable[[], None]:
 
     It is of a class that this function makes, so that nodes get its code and need not find this file.
     """
-    from submitit.helpers import Checkpointable
+    from submitit.helpers import DelayedSubmission
 
-    class Job(Checkpointable):
+    class Job:
         def __call__(self) -> None:
             # Slurm's warning is for submitit alone, and reaches every process of the job
-            with subprocess.Popen(["sh", "-c", 'trap "" USR2; exec "$@"', "sh", *command]) as process:
-                try:
-                    code = process.wait()
-                finally:  # at that warning submitit has the job queued again, and exits here
-                    process.terminate()
-            if code:
+            self.process = psutil.Popen(["sh", "-c", 'trap "" USR2; exec "$@"', "sh", *command])
+            if code := self.process.wait():
                 raise RuntimeError(f"exit status {code}; the reason is above")
+
+        def checkpoint(self) -> DelayedSubmission:
+            """Called at that warning, which interrupts the waiting above: subprocess's would lock, not psutil's."""
+            if self.process.is_running():
+                self.process.terminate()
+                self.process.wait()
+            return DelayedSubmission(Job())
 
     return Job()
 
