@@ -302,14 +302,14 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
         why = "--engine slurm needs submitit: pip install submitit (in this Python, which the nodes use, too)"
         raise UserError(why) from None
     executor = submitit.AutoExecutor(campaign.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
-    excluded = {"exclude": ",".join(sorted(without))} if without else {}
     executor.update_parameters(
         name=campaign.id,
         timeout_min=campaign.allowed,
         tasks_per_node=1,
         slurm_signal_delay_s=GRACE,
+        slurm_exclude=",".join(sorted(without)) or None,
         slurm_setup=[f'echo "$SLURMD_NODENAME" > "{campaign.logs}/$SLURM_JOB_ID.host"'],
-        slurm_additional_parameters={**campaign.options, "requeue": True, **excluded},
+        slurm_additional_parameters={**campaign.options, "requeue": True},
     )
     try:
         executor.submit(job(program(campaign, tags)))
