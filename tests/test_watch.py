@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import report
-from cli import UserError
+from cli import UserError, put
 from filelock import FileLock
 from measuring import runner
 from measuring.runner import Plan
@@ -227,9 +227,8 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
         return plan and (list(plan.tags), list(plan.beside))
 
     def measured(name, version, **record):
-        path = tmp_path / name / f"{torch[version].commit[:8]}-toolchain-py3.11.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"toolchain": {"tag": torch[version].tag}, "skipped": {}, **record}) + "\n")
+        line = json.dumps({"toolchain": {"tag": torch[version].tag}, "skipped": {}, **record})
+        put(tmp_path / name / f"{torch[version].commit[:8]}-toolchain-py3.11.jsonl", line + "\n")
 
     assert planned() is None
     assert planned("2.3.0") == (["torch-2.2.0", "torch-2.3.0"], ["torch-2.2.0"])
