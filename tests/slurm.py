@@ -23,8 +23,6 @@ CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost={host}
 SlurmctldPort={ports[0]}
-SlurmUser=root
-SlurmdUser=root
 AuthType=auth/none
 CredType=cred/none
 StateSaveLocation={root}/state
@@ -32,20 +30,18 @@ SlurmdSpoolDir={root}/%n
 SlurmctldPidFile={root}/slurmctld.pid
 SlurmdPidFile={root}/%n.slurmd.pid
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 SelectType=select/cons_tres
 SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-JobRequeue=1
 SlurmdTimeout=10
 KillWait=10
 ReturnToService=2
 NodeName=n1 NodeHostname=n1 NodeAddr={host} Port={ports[1]} CPUs={cores} RealMemory=2000
 NodeName=n2 NodeHostname=n2 NodeAddr={host} Port={ports[2]} CPUs={cores} RealMemory=2000 Feature=quick
-PartitionName=both Nodes=n1,n2 Default=YES MaxTime=60 PriorityTier=1 GraceTime=0
+PartitionName=both Nodes=n1,n2 Default=YES MaxTime=60
 PartitionName=first Nodes=n1,n2 MaxTime=60 PriorityTier=2
-PartitionName=plain Nodes=n1 MaxTime=60 PriorityTier=1
+PartitionName=plain Nodes=n1 MaxTime=60
 """
 
 
