@@ -35,24 +35,23 @@ def cluster(tmp_path):
         cluster.end()
 
 
-@pytest.fixture(scope="session")
-def scratch(tmp_path_factory):
-    """Options: the nodes' disk, on which a test finds what one before it has installed."""
-    return ("--scratch", str(tmp_path_factory.mktemp("scratch")), "--keep", "9")
-
-
 @pytest.fixture
-def project(tmp_path, cluster, scratch):
+def project(tmp_path, cluster):
     project = prepared(Project(tmp_path), cluster)
-    of_two = "--history torch --releases 1.13.1,2.1.0,2.3.0 --nodes 2 --copies 2 --partition both --rounds 2 --time 15"
-    project.plan = (*of_two.split(), "--no-report", *scratch)
+    project.plan += ("--releases", "1.13.1,2.1.0,2.3.0", "--time", "15")
     return project
 
 
 def prepared(project, cluster):
-    """A project that is a client of the cluster, and looks every second."""
+    """A project that is a client of the cluster, and looks every second.
+
+    Its nodes have one disk for all tests: what one of them has installed is there for the next.
+    """
     project.replace("scripts/measuring/fleet.py", POLL=1.0, BACK_OFF=1.0)
     project.variables |= cluster.environment
+    disk = ("--scratch", str(project.root.parents[1] / "scratch"), "--keep", "9")
+    options = "--history torch --nodes 2 --copies 2 --partition both --rounds 2 --no-report"
+    project.plan = (*options.split(), *disk)
     return project
 
 
@@ -119,13 +118,13 @@ while os.path.exists({path!r}) and torch.__version__.startswith("2.1"):
 
 
 def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of_time_go_on(project, cluster):
-    """Slurm counts in minutes, and here it warns after half of one: until then one release takes no end."""
+    """Slurm warns here after half a minute, or up to a minute later: until then one release takes no end."""
     project.replace("scripts/measuring/fleet.py", GRACE=90)
     held = project.root / "held"
     held.touch()
     with (project.root / "benchmarks" / "conversion.py").open("a") as file:
         file.write(HELD.format(path=str(held)))
-    ours = start(project, *project.plan, "--time", "2")
+    ours = start(project, *project.plan, "--time", "3")
     first_filed(project, ours)
     cluster.ask("scancel", "--name", cluster.ask("squeue", "-h", "-o", "%j").split()[0])
     suites = str(project.root / ".asv" / "fleet")
@@ -255,7 +254,7 @@ COUNTED = f"""
 """
 
 
-def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp_path, cluster, scratch):
+def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp_path, cluster):
     """Real: Slurm with its two nodes, jobs, processes, samples, files, and all that is made of them.
 
     Made up: what a call takes, for the two nodes are one busy machine on which a tenth of a real call would be noise.
@@ -265,8 +264,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp
     releases = {**tiny.RELEASES, "torch": {version: real[version] for version in SERIES}}
     families = {"conversion": WHAT_IT_TAKES + TIMED, "instructions": WHAT_IT_TAKES + COUNTED}
     decided = prepared(Project(tmp_path, releases, families, judged=True), cluster)
-    plan = ("--history", "torch", "--nodes", "2", "--copies", "2", "--rounds", "2", "--time", "30")
-    finish(decided, start(decided, *plan, "--partition", "both", "--no-report", *scratch))
+    finish(decided, start(decided, *decided.plan, "--time", "30"))
     told = (decided.root / "fleet.log").read_text()
     assert re.search(r"^both: releases filed: node-a \d, node-b \d; 2 RUNNING", told, re.MULTILINE)
     names = {path.read_text(): path.name for path in (decided.root / ".asv" / "fleet" / "both" / "hosts").iterdir()}
