@@ -48,29 +48,20 @@ def check_gone(number):
     until(lambda: not processes.members(number), 5)
 
 
-@pytest.fixture
-def running():
-    """Our program, and the number of the session that it started, which has four processes."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    ours = subprocess.Popen([sys.executable, "-c", OURS], env=ENVIRONMENT, start_new_session=True, **pipes)
-    number = int(ours.stdout.readline())
-    assert len(processes.members(number)) == 4
-    yield ours, number
-    ours.kill()
-    ours.communicate()
-    processes.end(number)
-
-
 @pytest.mark.parametrize(
     "names, code",
     [(["SIGINT"], 130), (["SIGTERM"], 143), (["SIGHUP"], 129), (["SIGKILL"], -signal.SIGKILL), (["SIGINT"] * 2, 130)],
 )
-def test_nothing_runs_on(running, names, code):
-    ours, number = running
-    for name in names:
-        ours.send_signal(getattr(signal, name))
-        time.sleep(0.2 * (len(names) - 1))
-    _, complaint = ours.communicate(timeout=10)
+def test_nothing_runs_on(names, code):
+    """Our program has started a session of four processes, and is ended."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with processes.session([sys.executable, "-c", OURS], ROOT, ENVIRONMENT, **pipes) as ours:
+        number = int(ours.stdout.readline())
+        assert len(processes.members(number)) == 4
+        for name in names:
+            ours.send_signal(getattr(signal, name))
+            time.sleep(0.2 * (len(names) - 1))
+        _, complaint = ours.communicate(timeout=10)
     assert ours.returncode == code
     check_gone(number)
     assert len(names) > 1 or complaint.split() == ([] if name == "SIGKILL" else ["-c:", "interrupted"])
