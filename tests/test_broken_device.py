@@ -27,35 +27,28 @@ TORCH = """
 import os, time
 from types import SimpleNamespace
 
-__version__ = "2.13.0+cu130"
-version = SimpleNamespace(cuda="13.0", hip=None, git_version="")
-
+def context(*arguments, **options):
+    {context}
+    return "An Accelerator"
 
 class device(str):
     type = property(lambda name: name.partition(":")[0])
     index = property(lambda name: int(name.partition(":")[2]))
 
+class OutOfMemoryError(RuntimeError):
+    pass
 
-def context(*arguments, **options):
-    {context}
-    return "An Accelerator"
+class cuda:
+    DeferredCudaCallError = type("DeferredCudaCallError", (Exception,), {{}})
+    is_available = lambda: True
+    device_count = lambda: 2
+    get_device_name = set_device = synchronize = context
 
-
-def get_num_threads():
-    return 1
-
-
-OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {{}})
+__version__ = "2.13.0+cu130"
+version = SimpleNamespace(cuda="13.0", hip=None, git_version="")
+backends = None
 empty = context
-backends = SimpleNamespace()
-cuda = SimpleNamespace(
-    is_available=lambda: True,
-    device_count=lambda: 2,
-    get_device_name=context,
-    set_device=context,
-    synchronize=context,
-    DeferredCudaCallError=type("DeferredCudaCallError", (Exception,), {{}}),
-)
+get_num_threads = lambda: 1
 """
 
 

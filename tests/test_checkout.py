@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from cli import put
-from conftest import ROOT, environment, export
+from conftest import ROOT, export, run
 
 
 def test_only_what_git_holds_is_committed(tmp_path):
@@ -17,8 +16,8 @@ def test_only_what_git_holds_is_committed(tmp_path):
     results = root / "reports" / "results"
     for name in ("benchmarks.json", "reference/machine.json"):
         put(results / name, "committed")
-    for command in (["init", "--quiet"], ["add", "."]):
-        subprocess.run(["git", "-C", str(root), *command], check=True, env=environment(tmp_path))
+    for command in (["init"], ["add", "."]):
+        assert run("git", *command, home=tmp_path, cwd=root).returncode == 0
     for name in ("benchmarks.json", "reference/more.json", "mine/machine.json"):
         put(results / name, "measured")
     found = export(root, tmp_path / "found")
@@ -82,5 +81,5 @@ def test_the_committed_description_is_what_asv_finds(committed, checkout):
 def test_lint_finds_nothing():
     """Style, types, and which room imports which: what `make lint` checks, beside other tests and not before them."""
     command = ["make", "lint", "--old-file=.venv/installed-dev", f"BIN={Path(sys.executable).parent}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run(*command, home=Path.home(), timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
