@@ -9,20 +9,19 @@ import math
 import re
 import shlex
 import shutil
-import statistics
 import sys
 import time
-from datetime import datetime, timezone
+from functools import partialmethod
 from itertools import product
 from pathlib import Path
 
 import pytest
 from asv.results import Results
-from asv.runner import BenchmarkResult
+from cli import put
 from conftest import ROOT, Checkout, export, run
 from store import files
 from tiny import Project
-from toolchains.selection import release
+from toolchains import selection
 
 from benchmarks import routes
 
@@ -38,15 +37,10 @@ def succeeded(done):
     return done.stdout
 
 
-def result_file(checkout):
-    """Its one result file."""
-    (path,) = (path for path in checkout.results.glob("*/*.json") if path.name != "machine.json")
-    return path
-
-
 def cells_in(checkout, name):
     """Cell (its parameters as asv spells them) -> result and samples, of one benchmark."""
-    file = Results.load(str(result_file(checkout)))
+    (path,) = files.result_files(checkout.results)
+    file = Results.load(str(path))
     params = file.get_result_params(name)
     taken = zip(file.get_result_value(name, params), file.get_result_samples(name, params))
     return dict(zip(product(*params), taken))
@@ -148,7 +142,7 @@ def test_a_family_with_a_new_parameter_is_on_page_table_and_csv(page):
 
 
 def test_run_files_samples_by_toolchain(measured):
-    path = result_file(measured)
+    (path,) = files.result_files(measured.results)
     file = json.loads(path.read_text(encoding="utf-8"))
     assert file["env_name"].startswith("toolchain-py")
     assert path.name == f"{file['commit_hash'][:8]}-{file['env_name']}.json"
@@ -189,64 +183,44 @@ def test_asv_profile(measured):
 
 def test_what_is_not_installed_is_not_measured(checkout):
     """The environment stands for one toolchain: nothing may be filed under another's commit."""
-    record = checkout.results / "elsewhere" / "x.jsonl"
-    record.parent.mkdir(parents=True)
-    record.write_text(json.dumps({"toolchain": {"torch": "1.13.0+cpu", "numpy": "1.23.5"}}) + "\n", encoding="utf-8")
+    record = {"toolchain": {"torch": "1.13.0+cpu", "numpy": "1.23.5"}}
+    put(checkout.results / "elsewhere" / "x.jsonl", json.dumps(record) + "\n")
     done = checkout.asv("run", "torch-1.13.0+cpu-numpy-1.23.5^!", "--bench", "limits.Floor")
     assert "<torch-1.13.0+cpu-numpy-1.23.5> " in done.stdout + done.stderr
-    assert [path.name for path in checkout.results.glob("*/*.json") if path.name != "machine.json"] == []
-
-
-def with_samples(path):
-    """asv's file of a committed result with the samples in it that its figures rest on, as asv itself would file it."""
-    results = Results.load(path)
-    used = files.used_samples(files.read_measurements(Path(path)))
-    for name in results.get_all_result_keys():
-        params = results.get_result_params(name)
-        samples, number = zip(*(used.get(cell, (None, None)) for cell in files.spelled(name, params)))
-        timed = {place for place, calls in enumerate(number) if calls is not None}
-        value = [statistics.median(taken) if place in timed else None for place, taken in enumerate(samples)]
-        results.add_result(
-            {"name": name, "version": results.benchmark_version[name], "params": params},
-            BenchmarkResult(value, list(samples), list(number), 0, "", None),
-            started_at=datetime.fromtimestamp(results.started_at[name] / 1000, timezone.utc),
-            duration=results.duration.get(name),
-            record_samples=True,
-            selected_idx=timed,
-        )
-    return results
+    assert not files.result_files(checkout.results)
 
 
 @pytest.mark.slow
-def test_files_without_samples_give_what_those_with_samples_do(checkout, tracked):
+def test_files_without_samples_give_what_those_with_samples_do(checkout, tracked, monkeypatch):
     """asv show, compare and publish read the committed files as if asv had filed their samples, too."""
     tags = "torch-2.9.1", "torch-2.10.0"
-    committed = ROOT / "reports" / "results"
-    shutil.copytree(committed / tracked, checkout.results / tracked, ignore=shutil.ignore_patterns("*-toolchain-*"))
-    commits = [release(tag).commit for tag in tags]
-    chosen = [path for path in files.result_files(committed, tracked) if Results.load(str(path)).commit_hash in commits]
-    assert len(chosen) == len(tags)
+    committed, place = ROOT / "reports" / "results", checkout.results / tracked
+    place.mkdir(parents=True)
     shutil.copy(committed / "benchmarks.json", checkout.results)
-    commands = [("show", tags[0], "--machine", tracked), ("compare", *tags, "--machine", tracked), ("publish",)]
-    outputs = []
-    for made in (Results.load, with_samples):
-        for path in chosen:
-            made(str(path)).save(str(checkout.results))
-        said = [succeeded(checkout.asv(*command)) for command in commands[:2]]
-        succeeded(checkout.asv(*commands[2]))
+    shutil.copy(committed / tracked / "machine.json", place)
+    copies = [Path(shutil.copy(selection.result_file(tag, committed, tracked), place)) for tag in tags]
+
+    def said():
+        commands = ("show", tags[0], "--machine", tracked), ("compare", *tags, "--machine", tracked), ("publish",)
+        shown, compared, _ = (succeeded(checkout.asv(*command)) for command in commands)
         html = checkout.root / ".asv" / "html"
-        graphs = {path.relative_to(html): path.read_text() for path in sorted(html.rglob("graphs/**/*.json"))}
-        assert graphs and "timeit_convert" in said[1]
-        outputs.append((said, graphs))
-    (written, *_) = checkout.results.glob(f"{tracked}/*-toolchain-*.json")
-    assert "samples" in json.loads(written.read_text())["result_columns"]
-    (shown, compared), graphs = outputs[0]
-    assert (shown, graphs) == (outputs[1][0][0], outputs[1][1])
+        graphs = {path.relative_to(html): path.read_text() for path in html.rglob("graphs/**/*.json")}
+        assert graphs and "timeit_convert" in compared
+        return compared.splitlines(), (shown, graphs)
+
+    compared, others = said()
+    monkeypatch.setattr(Results, "add_result", partialmethod(Results.add_result, record_samples=True))
+    for path in copies:
+        original = committed / tracked / path.name
+        files.export([path], path, files.read_measurements(original), files.read_records(original), ())
+        assert "samples" in json.loads(path.read_text())["result_columns"]
+    compared_by_samples, others_by_samples = said()
+    assert others_by_samples == others
     # asv compares by samples where it has them, by intervals elsewhere: of 1,000 lines one may be marked differently
-    lines, others = (text.splitlines() for text in (compared, outputs[1][0][1]))
-    figures, others_figures = ([re.sub("[-~+x]", "", line).split() for line in each] for each in (lines, others))
-    assert figures == others_figures
-    assert sum(line != other for line, other in zip(lines, others)) <= len(lines) / 1000 + 1
+    both = compared, compared_by_samples
+    figures, figures_by_samples = ([re.sub("[-~+x]", "", line).split() for line in lines] for lines in both)
+    assert figures_by_samples == figures
+    assert sum(line != other for line, other in zip(*both)) <= len(compared) / 1000 + 1
 
 
 COMMANDS = [
