@@ -57,18 +57,18 @@ def test_commits_are_those_that_git_makes_dated_and_for_ever(tmp_path, known):
     assert made.get_branch_commits(ledger.OUTSIDE) == [each.commit for each in every][::-1], "asv walks it from its end"
     dates = ["2022-12-15", "2026-07-08", "2026-08-01", ledger.UNKNOWN_DATE]  # a nightly's own day
     assert [each.date for each in (LINE[0], LINE[-1], *ODD[:2])] == dates
-    env = environment(tmp_path, GIT_CONFIG_GLOBAL=os.devnull)
-    git = ["git", "-C", str(tmp_path)]
-    subprocess.run([*git, "init", "--quiet", "--object-format=sha1"], check=True, env=env)
+    stream = ""
     for each in every:
-        assert re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", each.tag), "it can be typed"
+        assert re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", each.tag) and ledger.find(each.commit) is None
         author = f"ledger <ledger@localhost> {each.made} +0000"
-        stream = f"commit refs/heads/x\nauthor {author}\ncommitter {author}\n"
+        stream += f"commit refs/heads/{each.tag}\nauthor {author}\ncommitter {author}\n"
         message, held = str(each), json.dumps({"numpy": each.numpy, "torch": each.torch}) + "\n"
         stream += f"data {len(message)}\n{message}\nM 100644 inline toolchain.json\ndata {len(held)}\n{held}"
-        subprocess.run([*git, "fast-import", "--quiet", "--force"], input=stream.encode(), check=True, env=env)
-        asked = subprocess.run([*git, "rev-parse", "x"], capture_output=True, text=True, check=True, env=env)
-        assert asked.stdout.strip() == each.commit and ledger.find(each.commit) is None
+    git = {"check": True, "cwd": tmp_path, "env": environment(tmp_path, GIT_CONFIG_GLOBAL=os.devnull), "text": True}
+    subprocess.run(["git", "init", "--quiet", "--object-format=sha1"], **git)
+    subprocess.run(["git", "fast-import", "--quiet"], input=stream, **git)
+    asked = subprocess.run(["git", "rev-parse", *(each.tag for each in every)], stdout=subprocess.PIPE, **git)
+    assert asked.stdout.split() == [each.commit for each in every]
 
 
 @pytest.mark.parametrize("package", ledger.PACKAGES)
