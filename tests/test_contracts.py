@@ -14,7 +14,6 @@ from conftest import possible
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inputs import SOURCES, plain
-from moves import RECORDED, grad_outcome
 
 from benchmarks import batches, routes, semantics, sources
 
@@ -410,6 +409,24 @@ def test_handed_over_to_a_worker(route, isolated):
 
 
 # Transfers ----------------------------------------------------------------------------------------------------------
+
+
+# Transfers between tensors whose contracts say what becomes of one that requires grad
+RECORDED = [
+    route for route in routes.ROUTES if route.host_memory and not route.array and "requires grad" in route.inputs
+]
+
+
+def grad_outcome(route, names, run):
+    """What becomes of a tensor that requires grad, in the catalogue's words. run: does it, and gives the result."""
+    names["t"] = names["t"].detach().requires_grad_()
+    first = run()
+    assert first.requires_grad
+    if route.memory != routes.INTO:
+        return routes.Does.FOLLOWS
+    recorded = first.grad_fn
+    before = [node for node, place in run().grad_fn.next_functions]
+    return routes.Does.ACCUMULATES if recorded in before else routes.Does.FOLLOWS
 
 
 @pytest.mark.parametrize(

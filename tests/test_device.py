@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 from conftest import possible
-from moves import RECORDED, grad_outcome
+from test_contracts import RECORDED, grad_outcome
 
 from benchmarks import devices, link, moving, overlap, routes
 
