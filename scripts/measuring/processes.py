@@ -1,8 +1,8 @@
 """Programs in a session of their own that ends when we do, however we end, and how far a long work is.
 
 asv starts a server, which forks a process a cell, each in a process group of its own: the session alone has them all.
-Run as a program this is the watcher of one: it reads a session's number, and ends that session when its input ends,
-which a process cannot prevent, not even one that is killed.
+Run as a program this is the watcher of a session: it reads the session's number, and ends the session when it reads
+another line, or when its input ends. That comes by itself when we are killed.
 """
 
 import contextlib
@@ -29,26 +29,22 @@ Env = Mapping[str, str] | None
 def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
     """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True) as watcher:
-        process = None
+    watcher = subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True)
+    try:
+        with _later_interrupted():
+            process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+            print(process.pid, file=watcher.stdin, flush=True)
         try:
-            with _later_interrupted():
-                process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
-                print(process.pid, file=watcher.stdin, flush=True)
             yield process
         except BaseException:
-            if process:
-                process.send_signal(signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
             raise
-        finally:
-            with _later_interrupted():
-                if process:
-                    end(process.pid)
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(GRACE)  # what hangs inside a driver outlives even a kill
-                watcher.kill()
+    finally:
+        with _later_interrupted():
+            watcher.communicate("\n")
+    process.poll()  # or it stays as a zombie
 
 
 def apart(
@@ -86,7 +82,7 @@ def read(path: Path | str) -> str:
 
 
 def end(number: int) -> None:
-    """Kill the processes of a session, and those that they start meanwhile."""
+    """Kill the processes of a session, and those that they start meanwhile. What hangs in a driver outlives that."""
     until = time.monotonic() + GRACE
     while (processes := members(number)) and time.monotonic() < until:
         for process in processes:
@@ -151,7 +147,6 @@ class Progress:
 
 
 if __name__ == "__main__":
-    watched = sys.stdin.readline().strip()
-    sys.stdin.read()
-    if watched:
+    if watched := sys.stdin.readline().strip():
+        sys.stdin.readline()
         end(int(watched))
