@@ -1,6 +1,5 @@
 """What of a machine bears on a run: what is to be changed, a device that is kept awake, cores near it, how it ran."""
 
-import ast
 import itertools
 import math
 import os
@@ -138,24 +137,23 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone forgets what it has read of a file")
 def test_libraries_that_a_call_may_run_are_read_from_the_beginning_to_the_end(tmp_path, monkeypatch):
     for name in ("numpy/core/c.so", "torch/lib/libtorch_cpu.so.2", "torch/lib/libtorch_cuda.so", "torch/notes.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"x" * 5 * 2**20)
+        put(tmp_path / name, b"x" * 5 * 2**20)
     for package in ("numpy", "torch"):
-        (tmp_path / package / "__init__.py").touch()
-    spied = """
-import os
-forget = os.posix_fadvise
-def spy(file, *rest):
-    forget(file, *rest)
-    opened.append(os.dup(file))
-opened, os.posix_fadvise = [], spy
-"""
-    told = "\nprint([(os.readlink(f'/proc/self/fd/{file}'), os.lseek(file, 0, os.SEEK_CUR)) for file in opened])"
-    monkeypatch.setattr(machine, "READ_LIBRARIES", spied + machine.READ_LIBRARIES + told)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    done = machine.read_libraries(Path(sys.executable))
-    read = [(str(tmp_path / name), 5 * 2**20) for name in ("numpy/core/c.so", "torch/lib/libtorch_cpu.so.2")]
-    assert done.returncode == 0 and sorted(ast.literal_eval(done.stdout)) == read, done.stderr
+        put(tmp_path / package / "__init__.py", "")
+        monkeypatch.delitem(sys.modules, package, raising=False)
+    opened, forget = [], os.posix_fadvise
+
+    def spy(file, *rest):
+        forget(file, *rest)
+        opened.append(os.dup(file))
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(os, "posix_fadvise", spy)
+    monkeypatch.setattr(machine, "run_in", lambda python, code: exec(code, {}))
+    machine.read_libraries(Path(sys.executable))
+    read = {os.readlink(f"/proc/self/fd/{file}"): os.lseek(file, 0, os.SEEK_CUR) for file in opened}
+    whole = dict.fromkeys(("numpy/core/c.so", "torch/lib/libtorch_cpu.so.2"), 5 * 2**20)
+    assert read == {str(tmp_path / name): length for name, length in whole.items()}
 
 
 FINE = Conditions(cores=8, cores_allowed=8, governor="performance", load_average=0.2)
