@@ -287,6 +287,8 @@ def test_a_disk_without_locks_is_said(tmp_path, monkeypatch):
 
 NONE = "No matching distribution found for torch===2.6.0"
 UNSATISFIED = "ERROR: Could not find a version that satisfies the requirement torch===2.6.0 (from versions: {})\n"
+UNKNOWN = "the package index has none for this Python, or did not answer"
+FULL = "Could not install packages due to an OSError: [Errno 28] No space left on device:"
 RETRYING = "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'\n"
 CONFLICT = "Cannot install torch===2.15.0 because these package versions have conflicting dependencies."
 ALL_THAT_PIP_SAYS = f"""INFO: pip is looking at multiple versions
@@ -304,15 +306,9 @@ ERROR: ResolutionImpossible: for help visit x
     ("output", "reason"),
     [
         (f"ERROR: Ignored the following versions: 1.2\n{UNSATISFIED.format('1.0, 2.0')}ERROR: {NONE}\n", NONE),
-        (
-            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device: '/home/me/x'\n",
-            "Could not install packages due to an OSError: [Errno 28] No space left on device:",
-        ),
+        (f"ERROR: {FULL} '/home/me/x'\n", FULL),
         (f"{RETRYING}ERROR: {NONE}\n", f"{NONE} (the package index did not answer)"),
-        (
-            f"{UNSATISFIED.format('none')}ERROR: {NONE}\n",
-            f"{NONE} (the package index has none for this Python, or did not answer)",
-        ),
+        (f"{UNSATISFIED.format('none')}ERROR: {NONE}\n", f"{NONE} ({UNKNOWN})"),
         (ALL_THAT_PIP_SAYS, f"{CONFLICT} (pip's own settings hold it to torch<=2.14.1: see pip config list)"),
         ("Killed\n", "Killed"),
         ("", "it said nothing"),
