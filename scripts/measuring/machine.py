@@ -1,6 +1,6 @@
-"""What of a machine bears on timing: its hardware, its load, torch with its threads, the device that works; is it fit?
+"""What affects timing on a machine: hardware, load, torch and its threads, the device; and whether it is fit for a run.
 
-A process holds a context on the device beside a run: without one, each process timed finds clocks and link asleep.
+During a run another process holds a context on the device. Else each timed process would find clocks and link asleep.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ from .processes import apart, last_line, read, session
 from .profiles import Cells
 
 AWAKE = "awake"
-# What processes run that ask the suite's own code; the checkout is their argument. What torch, or a backend that it
-# loads, prints meanwhile is no answer
+# The beginning of programs that ask the suite's own code. Their argument is the checkout. What torch, or a backend that
+# it loads, prints during the import goes to stderr, for it is no answer
 ANSWER = """
 import json, os, platform, sys
 answer, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
@@ -64,7 +64,7 @@ DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a mach
 
 
 def check_machine(directory: Path) -> None:
-    """UserError if the results in ``directory`` were measured on other hardware: a page is about one machine."""
+    """UserError if the results in ``directory`` are of other hardware: a page is about one machine."""
     here = asdict(conditions())
     for path in files.result_files(directory.parent, directory.name, files.RECORDS):
         before = {}
@@ -81,17 +81,17 @@ def check_machine(directory: Path) -> None:
 
 
 def caches() -> dict[str, str]:
-    """Level -> size of the caches for data, as the system says it; empty where it does not."""
+    """Level -> size of the data caches, in the system's words; empty where it does not say."""
     every = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
     data = [cache for cache in every if read(cache / "type") != "Instruction"]
     return {f"L{read(cache / 'level')}": read(cache / "size") for cache in data}
 
 
 def settings(python: str = sys.executable) -> Settings:
-    """The toolchain really imported, its thread settings, and the device's name and model, or why there is none: by a
-    process like those timed, in DEVICE_SECONDS at most.
+    """The toolchain as imported, its thread settings, and the device's name and model, or why there is none. A process
+    like the timed ones finds them, in DEVICE_SECONDS at most.
 
-    Making a context may abort, crash or hang in the driver. That says that no device works, and ends no run.
+    Making a context may abort, crash or hang in the driver. Then no device works, but the run goes on.
     """
     done = run_in(python, SAY_SETTINGS, DEVICE_SECONDS)
     (imported, *device), code = done.stdout.splitlines() or [""], done.returncode
@@ -111,22 +111,22 @@ def settings(python: str = sys.executable) -> Settings:
 
 
 def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
-    """Have the libraries of torch and numpy of this Python read from disk anew, each from its beginning to its end.
+    """Read the libraries of this Python's torch and numpy from disk again, each from its beginning to its end.
 
-    Where their pages lie in memory moves calls by some percent, as long as they stay there (docs/accuracy.md). Done
-    before each round, this makes rounds differ in it, and not sessions. Libraries that another process uses stay where
-    they are. Linux alone has the call; elsewhere, and where torch is missing, nothing is done.
+    Where their pages lie in memory changes the time of calls by some percent, as long as they stay there
+    (docs/accuracy.md). Read again before each round, they differ between rounds, not between sessions. Libraries that
+    another process uses stay where they are. Only Linux has the call. Elsewhere, and without torch, nothing is done.
     """
     return run_in(str(python), READ_LIBRARIES) if hasattr(os, "posix_fadvise") else None
 
 
 def run_in(python: str, code: str, seconds: float = math.inf) -> "subprocess.CompletedProcess[str]":
-    """Run code in that Python, with the checkout as its argument; see apart."""
+    """Run code in that Python, with the checkout as its argument; see ``apart``."""
     return apart([python, "-c", code, str(ROOT)], ROOT, environment_of(Path(python)), seconds)
 
 
 def conditions() -> Conditions:
-    """What of the machine bears on timing, as it is now."""
+    """What affects timing on this machine now."""
     cores = os.cpu_count() or 1
     huge = read("/sys/kernel/mm/transparent_hugepage/enabled")
     return Conditions(
@@ -147,12 +147,12 @@ def conditions() -> Conditions:
 
 
 class Awake(contextlib.ExitStack):
-    """The device of a run: kept awake from the first measurement that wants it on, until this is left."""
+    """Keeps the device of a run awake, from the first measurement that uses it until this is left."""
 
-    why_not: str | None = None  # it is not awake; None: nobody has tried
+    why_not: str | None = None  # why it is not awake; None: not tried yet
 
     def hold(self) -> str:
-        """Keep the device awake from now on; why it is not, "" where it is. One that takes one process alone is let go
+        """Keep the device awake from now on; why that fails, or "". A device that takes only one process is released
         again."""
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
         beside = session([sys.executable, "-c", HOLD, str(ROOT)], ROOT, stdin=pipe, stdout=pipe, stderr=none, text=True)
@@ -167,8 +167,8 @@ class Awake(contextlib.ExitStack):
         return why
 
     def measure(self, record: Record, known: Cells, cells: Sequence[str], asv: Callable[..., None]) -> Record:
-        """A run of asv; where a device takes part, on the record's cores and with the device awake, but for the
-        benchmarks that time how it wakes. The record says whether it was.
+        """Run asv on the record's cores. A device that takes part is kept awake, except for benchmarks of how it wakes,
+        which run first. The record that is returned says whether it was awake.
         """
         alone = [cell for cell in cells if cell.partition("(")[0] in known.asleep]
         others = [cell for cell in cells if cell not in alone]
@@ -193,8 +193,8 @@ SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
 def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
-    """The share of so many seconds in which a speed probe takes no more than a tenth longer than its fastest level; how
-    many times that level a probe takes in the mean."""
+    """The share of the time in which a speed probe takes at most a tenth longer than its fastest level; and the mean
+    time of a probe, as a multiple of that level."""
     readings, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         readings.append(probe())
@@ -204,8 +204,8 @@ def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
 
 
 def quota() -> float:
-    """Processors' worth of time that this process may take: the least that one of its control groups, or a group above
-    one, allows; infinite where nothing limits it."""
+    """How many processors' time this process may use: the least quota of its control groups and of the groups above
+    them; infinite where nothing limits it."""
     quotas = [math.inf]
     for line in read(GROUPS_OF_PROCESS).splitlines():
         _, controllers, group = line.split(":", 2)  # version 2 names no controllers
@@ -217,7 +217,7 @@ def quota() -> float:
 
 
 def findings(known: Conditions, quiet: float, processors: float) -> dict[str, str]:
-    """What was looked at, and how it is -> what to change, "" where nothing is to be."""
+    """Finding, such as "load average 5.0" -> what to change, or "" if nothing."""
     cores, load = known.cores_allowed or 1, known.load_average or 0.0
     share = "no quota of processors" if math.isinf(processors) else f"a quota of {processors:.1f}"
     busy = "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
@@ -235,7 +235,7 @@ def findings(known: Conditions, quiet: float, processors: float) -> dict[str, st
 
 
 def check() -> int:
-    """Look at all of it, and say it; the exit code: 0 where nothing is to be changed, else 1."""
+    """Print the findings; the exit code is 0 if nothing is to be changed, else 1."""
     print("checking the machine for about ten seconds", flush=True)
     at, found = settings(), findings(conditions(), quiet_now(5.0)[0], quota())
     print(f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}")

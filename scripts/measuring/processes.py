@@ -1,6 +1,6 @@
-"""Programs in a session of their own that ends when we do, however we end, and how far a long work is.
+"""Programs in a session of their own, which ends when we do, however we end; and the progress of long work.
 
-asv starts a server, which forks a process a cell, each in a process group of its own: the session alone has them all.
+asv starts a server, which forks a process per cell, each in its own process group: only the session has them all.
 Run as a program this is the watcher of a session: it reads the session's number, and ends the session when it reads
 another line, or when its input ends. That comes by itself when we are killed.
 """
@@ -27,7 +27,7 @@ Env = Mapping[str, str] | None
 
 @contextlib.contextmanager
 def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """A program, started; when the block is left, it and all it started are gone. ``options`` are Popen's."""
+    """Start a program. When the block is left, it and all that it started are gone. ``options`` are Popen's."""
     pipe = subprocess.PIPE
     watcher = subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True)
     try:
@@ -50,12 +50,12 @@ def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Itera
 def apart(
     command: Words, cwd: Path, env: Env = None, seconds: float = math.inf, meanwhile: Callable[[], None] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program in a session of its own; what it printed, and its exit code, None where it took longer.
+    """Run a program in a session of its own: what it printed, and its exit code, None if it took longer.
 
-    meanwhile  is called as long as it runs, a few times per second: it may be measuring
+    meanwhile  called while it runs, only a few times per second, since it may be measuring
     """
     until = time.monotonic() + seconds
-    # No pipe: what hangs inside a driver would hold its end for ever
+    # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with session(command, cwd, env, stdout=out, stderr=err) as process:
             while process.poll() is None and time.monotonic() < until:
@@ -92,7 +92,7 @@ def end(number: int) -> None:
 
 
 def members(number: int) -> list[int]:
-    """The processes of a session that run; none where the system has no sessions, as Windows."""
+    """The running processes of a session; none where the system has no sessions, such as Windows."""
     processes = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, AttributeError, psutil.Error):
@@ -103,7 +103,7 @@ def members(number: int) -> list[int]:
 
 @contextlib.contextmanager
 def _later_interrupted() -> Iterator[None]:
-    """A signal that comes within the block is heeded behind it: half of it would leave a process unwatched."""
+    """Delay signals until the block is left: interrupted halfway, it would leave a process unwatched."""
     came: list[int] = []
     with contextlib.ExitStack() as back:
         for number in SIGNALS:
@@ -115,7 +115,7 @@ def _later_interrupted() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-# --- how far work is --------------------------------------------------------------------------------------------------
+# --- progress ---------------------------------------------------------------------------------------------------------
 
 
 def duration(seconds: float) -> str:
@@ -127,15 +127,15 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """How many of ``total`` steps are done, with the time left by the mean so far: a line every 15 seconds at most, and
-    for another percent."""
+    """Prints how many of ``total`` steps are done, and the time left by the mean so far. There is at most one line per
+    15 seconds, and only for another percent."""
 
     def __init__(self, title: str, total: int = 0) -> None:
         self.title, self.total, self.done, self.percent = title, total, 0, 0
         self.start = self.shown = math.nan
 
     def at(self, done: int) -> None:
-        """So many steps are done."""
+        """Note that ``done`` steps are done."""
         now, self.done = time.monotonic(), done
         if math.isnan(self.start):
             self.start = self.shown = now
