@@ -1,9 +1,9 @@
-"""Virtual environments, one a toolchain, and what is installed in one or in the interpreter that runs.
+"""Virtual environments, one per toolchain; and what is installed in one of them or in the running interpreter.
 
-An environment is made when it is first needed, and the least recently used one is removed beyond a limit. A CUDA build
-of torch takes about 5 GB and a minute and a half to install, so a history of twenty does not stay. Several processes
-may need some at a time: one installs while the others wait, and nobody removes what is being installed or used. What
-is installed is found without importing torch (which takes a second).
+An environment is made when it is first needed. Beyond a limit the least recently used one is removed: a CUDA build of
+torch takes about 5 GB and a minute and a half to install, so not all twenty of a history stay. Several processes may
+need environments at the same time. One installs while the others wait, and nobody removes what is being installed or
+used. What is installed is found without importing torch, which takes a second.
 """
 
 import dataclasses
@@ -30,26 +30,26 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
-RESULTS_VARIABLE = "CONVERSION_RESULTS"  # names the results directory of a run that is not whole yet, for the plugin
+RESULTS_VARIABLE = "CONVERSION_RESULTS"  # for the plugin: the results directory of a run that is not complete yet
 KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` alternate without installing again
-READY = "ready"  # a file in every whole environment; its time is that of the last use
-NO_WHEEL = "No matching distribution found"  # so pip's reason begins where a release is not for this Python
+READY = "ready"  # a file in every complete environment; its time is that of the last use
+NO_WHEEL = "No matching distribution found"  # the beginning of pip's reason where a release is not for this Python
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
-PINNED = ("asv", "asv_runner")  # there, because the timing rests on them
+PINNED = ("asv", "asv_runner")  # in that file, because the timing rests on them
 
 
 class InstallError(Exception):
-    """A toolchain cannot be installed; the text says why in one line."""
+    """A toolchain cannot be installed. The text says why in one line."""
 
 
 def keep(default: int = KEEP) -> int:
-    """How many environments may stay on disk: what the environment variable says, else ``default``."""
+    """How many environments may stay on disk: as the environment variable says, else ``default``."""
     text = os.environ.get(KEEP_VARIABLE, "")
     return max(1, int(text)) if text.isdigit() else default
 
 
 def directory(root: Path, toolchain: Toolchain) -> Path:
-    """Where the environment of a toolchain lies: by what is in it, so that the two histories share one."""
+    """Where the environment of a toolchain lies. It is named by its content, so that the two histories share one."""
     return root / f"py{sysconfig.get_python_version()}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
 
 
@@ -59,7 +59,7 @@ def python(environment: Path) -> Path:
 
 
 def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
-    """The toolchain that is really installed in an environment made for ``wanted``: that, with its build variant."""
+    """What is really installed in the environment of the toolchain ``wanted``: that, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
     scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # Python 3.10 has no name for it
     path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
@@ -67,16 +67,16 @@ def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
 
 
 def requirements(toolchain: Toolchain) -> list[str]:
-    """What goes into an environment. asv_runner runs the benchmarks there, in the version the timing rests on.
+    """What goes into an environment. asv_runner runs the benchmarks there, in the version that the timing rests on.
 
-    ``===`` takes the package index's build: ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
-    and a history is of one build variant.
+    ``===`` takes the package index's build. ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
+    but a history is of one build variant.
     """
     return [f"torch==={toolchain.release}", f"numpy=={toolchain.numpy}", f"asv_runner=={pins()['asv_runner']}"]
 
 
 def pins() -> dict[str, str]:
-    """The versions that requirements.txt pins of what the timing rests on; InstallError where it pins none."""
+    """The versions, in requirements.txt, of what the timing rests on. InstallError where it pins none."""
     found = dict(re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE))
     for package in PINNED:
         if package not in found:
@@ -85,19 +85,19 @@ def pins() -> dict[str, str]:
 
 
 def same(toolchain: Toolchain, here: Toolchain) -> bool:
-    """Is what is installed ``here`` this toolchain of a history? Where the two histories cross it is one of each."""
+    """Is what is installed ``here`` this toolchain of a history? Where the two histories cross, it is in both."""
     return bool(here.history) and (here.release, here.numpy) == (toolchain.release, toolchain.numpy)
 
 
 def is_ready(environment: Path) -> bool:
-    """Is this environment whole?"""
+    """Is this environment complete?"""
     return (environment / READY).is_file() and python(environment).exists()
 
 
 def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600) -> Path:
-    """The environment of a toolchain of a history, installed if it is not there; InstallError says why it cannot be.
+    """The environment of a toolchain of a history, installed if it is not there. InstallError says why it cannot be.
 
-    This process uses it from now on, and none of those before it: what it has used so far may be what has to go.
+    This process uses it from now on, and no longer the one before: that may be the one that has to go.
     """
     environment, until = directory(root, toolchain), time.monotonic() + seconds
     root.mkdir(parents=True, exist_ok=True)
@@ -123,14 +123,15 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
     return environment
 
 
-_occupied: list[int] = []  # by this process: the lock of one environment, or none
+_occupied: list[int] = []  # the lock of the environment that this process uses, if any
 
 
 def _locked(environment: Path, alone: bool) -> int | None:
-    """A lock of an environment: shared by all that use it, or of one that installs or removes it; None where it is
-    another's, or there is none to share. It ends with the process, however that ends, and is seen where its number says
-    nothing: on another machine of the same disk, in another container. Windows has none, but files in use stay there
-    anyway."""
+    """A lock of an environment: shared by all that use it, or held alone by one that installs or removes it. None where
+    another holds it, or there is no environment to share. The lock ends with the process, however that ends. It also
+    works where a process number says nothing: in another container, or on another machine with the same disk. Windows
+    has no such locks, but keeps files that are in use.
+    """
     lock = os.open(environment.with_name(environment.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if fcntl:
@@ -139,7 +140,7 @@ def _locked(environment: Path, alone: bool) -> int | None:
             return lock
     except BlockingIOError:
         pass
-    except OSError as error:  # such as Lustre's that is mounted without -o flock
+    except OSError as error:  # such as that of Lustre, mounted without -o flock
         os.close(lock)
         why = f"no file can be locked in .asv/env ({error.strerror})"
         raise InstallError(f"{why}: make it a link to a directory of a local disk") from None
@@ -154,7 +155,7 @@ def used(environment: Path) -> None:
 
 
 def clean_up(root: Path, limit: int) -> None:
-    """Remove the least recently used environments until at most ``limit`` are left, and what was half made.
+    """Remove the least recently used environments until at most ``limit`` are left, and incomplete ones.
 
     What another process installs or uses stays.
     """
@@ -168,7 +169,7 @@ def clean_up(root: Path, limit: int) -> None:
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
     run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
-    # A release without a wheel for this Python is to fail, not to compile for an hour
+    # A release without a wheel for this Python has to fail, not to compile for an hour
     pip = [str(python(environment)), "-m", "pip", "install", "--progress-bar=off", "--only-binary=torch,numpy"]
     run([*pip, *requirements(toolchain)], seconds)
     try:
@@ -180,9 +181,9 @@ def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
 
 
 def run(command: Sequence[str], seconds: float | None = None) -> str:
-    """What a program such as pip printed; InstallError says why it failed, or that it took longer."""
+    """What a program such as pip printed. InstallError says why it failed, or that it took too long."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    # What pip says of itself is no reason: it asks the index for its own newest version, too
+    # pip would also ask the index for its own newest version, and what it says of that is no reason
     env |= {"PIP_USER": "false", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     none, both = subprocess.DEVNULL, subprocess.STDOUT
     try:
@@ -194,18 +195,18 @@ def run(command: Sequence[str], seconds: float | None = None) -> str:
 
 
 def reason(output: str) -> str:
-    """pip's reason for a failure in one line."""
+    """pip's reason for a failure, in one line."""
     errors = re.findall(r"^\s*(?:ERROR|error): *(.+)$", output, re.MULTILINE)
     reasons = [error for error in errors if not error.startswith(("ResolutionImpossible", "Ignored the following"))]
     lines = reasons or [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
-    # neither an index's address nor this machine's paths belong into results
+    # addresses of an index and paths of this machine do not belong in results
     text = re.sub(r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]).strip()
     answered = re.findall(r"too many (\d{3}) error responses|Could not fetch URL \S+: (\d{3}) ", output)
     if answered:
         text += f" (the package index answered {''.join(answered[0])})"
     elif "Retrying" in output or "Could not fetch URL" in output:
         text += " (the package index did not answer)"
-    elif "(from versions: none)" in output:  # all that pip says of a silent index that it asks only once
+    elif "(from versions: none)" in output:  # all that pip says if an index is silent and it asks only once
         text += " (the package index has none for this Python, or did not answer)"
     elif text.startswith(NO_WHEEL) and "Fetched page" in output and "Found link" not in output:
         text += " (the package index lists no release: does it ask for a login?)"
@@ -215,18 +216,18 @@ def reason(output: str) -> str:
     return text[:300]
 
 
-# --- what an interpreter has, and on which machine --------------------------------------------------------------------
+# --- what an interpreter has, and on which machine it runs ------------------------------------------------------------
 
 
 def toolchain(path: list[str] | None = None) -> Toolchain:
-    """The torch, with its build variant, and numpy that the running interpreter or the directories ``path`` hold.
+    """The torch, with its build variant, and the numpy of the running interpreter, or of the directories ``path``.
 
     ModuleNotFoundError where one is missing.
     """
     spec = importlib.util.find_spec("torch") if path is None else PathFinder.find_spec("torch", path)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("torch is not installed in this Python")
-    # torch/version.py is written by torch's build: the package metadata of a CUDA wheel leaves the variant out
+    # torch's build writes torch/version.py. The package metadata of a CUDA wheel leaves the variant out
     build = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
     version = str(build["__version__"])
     if "+" not in version:
@@ -240,7 +241,7 @@ def toolchain(path: list[str] | None = None) -> Toolchain:
 
 
 def here() -> Toolchain | None:
-    """What is installed in the running interpreter, or None."""
+    """The toolchain of the running interpreter, or None."""
     try:
         return toolchain()
     except ModuleNotFoundError:
@@ -248,15 +249,16 @@ def here() -> Toolchain | None:
 
 
 def distribution(name: str, path: list[str] | None = None) -> Distribution | None:
-    """An installed package, of the running interpreter or of the directories ``path``; None where it is not there."""
+    """A package that is installed in the running interpreter, or in the directories ``path``; None if it is not."""
     return next(iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None)
 
 
 def _from_index(torch: Distribution | None, package: Path) -> bool:
-    """Is ``package`` the build that the package index serves? Its metadata name no variant, an installer put it there.
+    """Is ``package`` the build that the package index serves? Then its metadata name no variant, and pip or another
+    installer put it there.
 
-    A wheel of PyTorch's own index names its variant, a build from source its commit; conda's and Linux distributions'
-    builds are not the index's either.
+    A wheel of PyTorch's own index names its variant, and a build from source its commit. Builds of conda and of Linux
+    distributions are not the index's either.
     """
     if torch is None or Path(str(torch.locate_file("torch"))).resolve() != package.resolve():
         return False
@@ -266,13 +268,13 @@ def _from_index(torch: Distribution | None, package: Path) -> bool:
 
 
 def cpu_model() -> str:
-    """Name of the processor, as asv has it, too; py-cpuinfo finds the same and takes a second."""
-    from asv.util import get_cpu_info  # who lacks asv learns so elsewhere
+    """Name of the processor, the same as asv's. py-cpuinfo finds the same, but takes a second."""
+    from asv.util import get_cpu_info  # whether asv is missing is checked elsewhere
 
     return get_cpu_info() or platform.processor() or platform.machine()
 
 
 def machine_name(cores: int = os.cpu_count() or 1) -> str:
-    """A name made of the hardware, such as amd-epyc-2-cores. Never the host's name, which is nobody's business."""
+    """A name made of the hardware, such as amd-epyc-2-cores. Never the name of the host, which is private."""
     words = re.sub(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*", " ", cpu_model().lower())
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:40] + f"-{cores}-cores"

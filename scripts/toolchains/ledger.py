@@ -1,10 +1,10 @@
 """The ledger: every toolchain as a commit, so that asv can track it.
 
-asv asks a repository which commits there are, when they were made and what they are called. Here the thing that
-changes is an installed release, so a commit stands for one torch with one numpy: its date is the day of the release,
-its tag can be typed. There are two histories, one package held fixed in each, and a branch for all other toolchains
-that have results. No repository is stored: a toolchain's hash is that of a git commit without parents that holds it,
-so it depends on that toolchain alone. It is the same on every machine, whatever else is in the ledger.
+asv asks a repository which commits there are, when they were made and what they are called. Here what changes is the
+installed release, so a commit stands for one torch with one numpy. Its date is the day of the release, and its tag can
+be typed. There are two histories, in each of which one package is held fixed, and a branch for all other toolchains
+that have results. No repository is stored: the hash of a toolchain is that of a git commit without parents that holds
+only this toolchain. So it is the same on every machine, whatever else is in the ledger.
 """
 
 import errno
@@ -23,7 +23,7 @@ from packaging.version import Version
 RELEASES = Path(__file__).with_name("releases.json")
 PACKAGES = ("torch", "numpy")  # each has a history, and a branch of that name
 OUTSIDE = "installed"  # the branch of toolchains that are in neither history
-LONGEST_VERSION = 64  # letters; a tag is the name of a file
+LONGEST_VERSION = 64  # letters, for a tag may be the name of a file
 UNKNOWN_DATE = "2022-01-01"  # of a build that is neither a release nor dated in its version
 
 
@@ -40,7 +40,7 @@ def _releases() -> dict[str, Any]:
 
 
 def first_seen(package: str, version: str) -> bool:
-    """Whether a release's day is the one on which it was first seen: the package index named none."""
+    """Whether the day of a release is that on which it was first seen, since the package index named none."""
     return version in _releases().get("seen", {}).get(package, ())
 
 
@@ -48,8 +48,8 @@ def first_seen(package: str, version: str) -> bool:
 class Toolchain:
     """One torch with one numpy.
 
-    ``torch`` names the build variant (2.13.0+cpu) where it is known. A history is made of the builds that the package
-    index serves, whichever variant that is on a platform, so there the variant is no part of the toolchain's identity.
+    ``torch`` names the build variant (2.13.0+cpu) where it is known. A history consists of the builds that the package
+    index serves, whichever variant that is on a platform. There the variant is no part of a toolchain's identity.
     """
 
     torch: str
@@ -68,7 +68,7 @@ class Toolchain:
 
     @property
     def tag(self) -> str:
-        """Name of the commit, to be typed where asv takes a commit."""
+        """Name of the commit, for use where asv takes a commit."""
         if self.history:
             return f"{self.history}-{self.version}"
         return re.sub(r"[^\w.+-]", "-", f"torch-{self.torch}-numpy-{self.numpy}")
@@ -83,12 +83,12 @@ class Toolchain:
 
     @property
     def made(self) -> int:
-        """When the commit was made, in seconds since 1970: at noon of that day. It is part of its hash."""
+        """Time of the commit, in seconds since 1970: noon of its day. It is part of the hash."""
         return int(datetime.strptime(self.date, "%Y-%m-%d").replace(hour=12, tzinfo=timezone.utc).timestamp())
 
     @property
     def commit(self) -> str:
-        """The commit's hash, as git would make it: it holds one file, and has no parents."""
+        """Hash of the commit, as git would make it. The commit holds one file, and has no parents."""
         torch = self.release if self.history else self.torch
         held = {"torch": torch, "numpy": self.numpy} | ({"history": self.history} if self.history else {})
         blob = _git_hash("blob", json.dumps(held, sort_keys=True).encode() + b"\n")
@@ -106,14 +106,14 @@ def _git_hash(of: str, content: bytes) -> str:
 
 
 def history(package: str) -> tuple[Toolchain, ...]:
-    """The releases of one package, in order of version, the other one held."""
+    """The releases of one package, in order of version. The other package is held fixed."""
     versions = sorted(_releases()[package], key=Version)
     held = _releases()["held"]
     return tuple(Toolchain(**{**held, package: version}, history=package) for version in versions)
 
 
 def series(package: str) -> list[Toolchain]:
-    """The last patch release of every minor release: what a history is measured at unless one asks for more."""
+    """The last patch release of every minor release: what is measured of a history by default."""
     last = {Version(toolchain.version).release[:2]: toolchain for toolchain in history(package)}
     return list(last.values())
 
@@ -125,7 +125,7 @@ def forget() -> None:
 
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
-    """The toolchain of this torch and numpy: one of a history if torch is the package index's build and both match."""
+    """The toolchain of this torch and numpy. It is one of a history if both match and torch is the index's build."""
     for known in commits().values() if from_index else ():
         if (known.torch, known.numpy) == (torch.split("+")[0], numpy):
             return Toolchain(torch, numpy, known.history)
@@ -139,8 +139,8 @@ def commits() -> dict[str, Toolchain]:
 
 
 def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
-    """The toolchain that a run record names. ValueError or TypeError where asv cannot have it: that would keep asv from
-    all the others."""
+    """The toolchain that a run record names. ValueError or TypeError where asv cannot have it as a commit: with it in
+    the ledger, asv could use none of the others."""
     if tag in tagged():
         return tagged()[tag]
     for version in (torch, numpy):
@@ -148,7 +148,7 @@ def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
             raise ValueError(f"{version[:LONGEST_VERSION]!a} is no version")
         Version(version)
     toolchain = Toolchain(torch, numpy)
-    if toolchain.commit and tag not in (None, toolchain.tag):  # a commit needs a day, which may be none
+    if toolchain.commit and tag not in (None, toolchain.tag):  # the commit raises ValueError where its day is none
         raise ValueError(f"{toolchain} has another tag")
     return toolchain
 
@@ -159,5 +159,5 @@ def tagged() -> dict[str, Toolchain]:
 
 
 def find(commit: str) -> Toolchain | None:
-    """The toolchain of a commit, among the histories."""
+    """The toolchain of a commit of the histories, or None."""
     return commits().get(commit)

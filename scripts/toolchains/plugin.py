@@ -1,8 +1,8 @@
-"""asv plugin: the ledger as a repository asv can ask, and an environment that is the toolchain asv asks for.
+"""asv plugin: the ledger as asv's repository, and an environment that is the toolchain asv asks for.
 
-With it a plain ``asv run`` benchmarks the torch and numpy of the interpreter that runs asv and files the result under
-their commit, and ``asv run torch-2.6.0^!`` installs that release and benchmarks it, under the same environment name:
-asv compares results of one environment only, and gives every version in its own matrix an environment of its own.
+With it a plain ``asv run`` benchmarks the torch and numpy of the interpreter that runs asv, and files the result under
+their commit. ``asv run torch-2.6.0^!`` installs that release and benchmarks it. Both have the same environment name,
+because asv compares results of one environment only, and its own matrix makes an environment per version.
 """
 
 import json
@@ -22,7 +22,7 @@ from asv.repo import NoSuchNameError
 from . import environments, ledger
 
 # asv loads plugins with the directory of asv.conf.json as the current one
-HERE = "here"  # what is installed in the running interpreter, whatever branch it is on
+HERE = "here"  # the name of what is installed in the running interpreter, whichever branch that is on
 RESULTS = Path("reports/results")
 OUTSIDE = "toolchains.jsonl"  # in the results directory: toolchains outside the histories that were measured
 
@@ -43,7 +43,7 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
 
 
 def remember(toolchain: ledger.Toolchain, results: Path) -> None:
-    """Keep a toolchain outside the histories in the ledger for good: asv cannot publish a commit that is gone."""
+    """Keep a toolchain outside the histories in the ledger: asv cannot publish a commit that is gone."""
     if toolchain.history or toolchain in recorded(results):
         return
     results.mkdir(parents=True, exist_ok=True)
@@ -55,8 +55,8 @@ def remember(toolchain: ledger.Toolchain, results: Path) -> None:
 def register(name: str) -> None:
     """Make ``name`` known to asv as this machine's, in asv's own file in the home directory.
 
-    asv's UserError where that file is broken. It is replaced whole: asv 0.6.6 writes it in place, so whoever reads
-    meanwhile, or after the disk was full, would find half of it.
+    asv's UserError where that file is broken. The file is replaced as a whole. asv 0.6.6 writes it in place: a reader
+    would find half of it during the write, or after the disk was full.
     """
     from filelock import FileLock  # comes with asv, by way of virtualenv
 
@@ -65,7 +65,7 @@ def register(name: str) -> None:
         raise util.UserError(f"set HOME: this user has no home directory, where asv keeps {path.name}")
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with FileLock(path.with_name(path.name + ".lock")):  # or one of two would lose its machine
+        with FileLock(path.with_name(path.name + ".lock")):  # two at a time would lose one machine
             known = util.load_json(path) if path.is_file() else {}
             if name not in known:
                 if path.is_file():
@@ -86,7 +86,7 @@ def setup() -> None:
     except OSError as error:
         raise util.UserError(f"{error.filename} {error.strerror}") from None
     if environments.RESULTS_VARIABLE in os.environ:
-        # asv saves what it knows of the machine before it makes an environment, which is where results_dir changes
+        # asv saves machine.json before it makes an environment, and only that changes results_dir
         save = Machine.save
         Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
     Machine.hardcoded_machine_name = environments.machine_name()
@@ -94,8 +94,8 @@ def setup() -> None:
 
 
 class Ledger(Git):
-    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git, of which
-    there is none: what asv's class would ask git, this one knows."""
+    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git, but there
+    is no git repository: this class knows what asv's would ask git."""
 
     dvcs = "ledger"
     _pulled = True  # there is nothing to fetch
@@ -107,7 +107,7 @@ class Ledger(Git):
         lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
         self._known = {toolchain.commit: toolchain for line in lines.values() for toolchain in line}
         self._lines = {branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()}
-        # A commit -> it and those before it in its line, the newest first
+        # Commit -> itself and those before it in its branch, newest first
         self._up_to = {each: line[place::-1] for line in self._lines.values() for place, each in enumerate(line)}
         self._names = self.get_tags()
         self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
@@ -153,15 +153,15 @@ class Ledger(Git):
     get_date_from_name = get_date  # asv names commits alone
 
     def get_branch_commits(self, branch):
-        """None for the branch of other toolchains as long as there are none."""
+        """The branch of other toolchains has no commits as long as there are none."""
         return self._lines.get(branch, [])[::-1]
 
     def get_new_branch_commits(self, branches, existing):
-        """``asv run NEW`` and ``ALL`` are about the histories: what is not one's own installed toolchain is gone."""
+        """``asv run NEW`` and ``ALL`` take the histories: other toolchains than one's own are no longer installed."""
         return super().get_new_branch_commits(ledger.PACKAGES, existing)
 
     def get_revisions(self, commits):
-        """The place of each in order of time; in a line that of the releases, whose days go back and forth."""
+        """Commit -> its place in order of time; in a branch that of the releases, whose days go back and forth."""
         days: dict[str, int] = {}
         for line in self._lines.values():
             days |= dict(zip(line, accumulate(map(self.get_date, line), max)))
@@ -169,11 +169,10 @@ class Ledger(Git):
 
 
 class ToolchainEnvironment(environment.Environment):
-    """The running interpreter for what is installed in it, and for a release of a history an environment of its own.
+    """The running interpreter for what is installed in it, or an environment of its own for a release of a history.
 
-    The constructor is what asv calls first in every command that measures. There the branches to take commits from by
-    default become what is installed; those in asv.conf.json are the branches to publish. Results go elsewhere, too, if
-    a run that is not whole yet says so.
+    asv calls the constructor first in every command that measures. So this is where the default branches become what is
+    installed: those in asv.conf.json are for publishing. And where results go elsewhere, if an incomplete run says so.
     """
 
     tool_name = "toolchain"
@@ -192,14 +191,14 @@ class ToolchainEnvironment(environment.Environment):
 
     @property
     def name(self):
-        """One name for all toolchains of a Python version, so that asv compares across them."""
+        """The same name for all toolchains of a Python version, so that asv compares them."""
         return f"toolchain-py{self._python}"
 
     def create(self):
-        """Nothing yet: what is to be installed is known once asv names the commit."""
+        """Nothing yet: what to install is known when asv names the commit."""
 
     def install_project(self, conf, repo, commit_hash):
-        """Make the toolchain at this commit the one that ``run`` runs in."""
+        """Have ``run`` use the toolchain of this commit."""
         self._executable = sys.executable
         here = self._here
         if here and commit_hash == here.commit:
@@ -216,7 +215,7 @@ class ToolchainEnvironment(environment.Environment):
         self._set_commit_hash(commit_hash)
 
     def _install(self, conf, toolchain):
-        """The Python of a release; what cannot be installed is not tried again."""
+        """The Python of a release. What cannot be installed is not tried again."""
         if toolchain.tag not in self._failed:
             root = Path(conf.env_dir).absolute()
             if not environments.is_ready(environments.directory(root, toolchain)):
@@ -234,6 +233,6 @@ class ToolchainEnvironment(environment.Environment):
         path = env.pop("PYTHONPATH", None)
         env.pop("ASV_PYTHONPATH", None)
         if path and self._executable == sys.executable:
-            # asv's runner drops PYTHONPATH, and with it a torch that was found there, unless it has this name, too
+            # asv's runner drops PYTHONPATH unless it has this name, too: a torch that is found there would be lost
             env.update(PYTHONPATH=path, ASV_PYTHONPATH=path)
         return util.check_output([self._executable, *args], env=env, **kwargs)
