@@ -352,8 +352,8 @@ RESULT = "box/c0ffee00-toolchain-py3.11.json"
 
 @pytest.fixture
 def results(tmp_path):
-    """A results directory with one result file, of a toolchain outside the histories."""
-    return resultfiles.write(tmp_path / "results", [BENCH])
+    """The results directory of a checkout with one result file, of a toolchain outside the histories."""
+    return resultfiles.write(tmp_path / "checkout" / "reports" / "results", [BENCH])
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
@@ -404,17 +404,15 @@ def test_toolchains_by_tag_and_hash(results):
 
 
 def test_files_and_directories(results, tmp_path):
-    for path in (results, results / "box", results / RESULT):
-        assert selection.result_file(str(path), tmp_path / "none") == results / RESULT
-        assert files.results_of(selection.result_file(str(path), tmp_path / "none")) == results
-    (tmp_path / "checkout" / "reports").mkdir(parents=True)
-    results.rename(tmp_path / "checkout" / "reports" / "results")
-    found = selection.result_file(str(tmp_path / "checkout"), tmp_path / "none", "box")
-    assert found == tmp_path / "checkout" / "reports" / "results" / RESULT
+    """A checkout, its results, a machine's, and a file."""
+    for path in (results.parents[1], results, results / "box", results / RESULT):
+        for machine in (None, "box"):
+            assert selection.result_file(str(path), tmp_path / "none", machine) == results / RESULT
+    assert files.results_of(results / RESULT) == results
+    line = r"^\S+ is not a result file: those lie in reports/results/MACHINE/ and end with \.json$"
     for name in ("benchmarks.json", "box/machine.json"):
-        line = r"^\S+ is not a result file: those lie in reports/results/MACHINE/ and end with \.json$"
         with pytest.raises(UserError, match=line):
-            selection.result_file(str(found.parents[1] / name), tmp_path)
+            selection.result_file(str(results / name), tmp_path)
 
 
 def test_a_release_that_asv_was_run_for_by_hand(tmp_path):
