@@ -127,9 +127,9 @@ def test_a_driver_that_hangs_is_not_waited_for(settings, monkeypatch):
 
 def test_a_fault_of_a_device_that_worked_is_a_failure(monkeypatch):
     device = devices.Device("cuda:0")
-    device.module = SimpleNamespace(set_device=lambda device: None, synchronize=lambda device: None)
-    monkeypatch.setattr(torch, "empty", lambda *size, **options: None)
-    device.use().module.set_device = Mock(side_effect=RuntimeError(FAULT))
+    device.module = Mock()
+    monkeypatch.setattr(torch, "empty", Mock())
+    device.use().module.set_device.side_effect = RuntimeError(FAULT)
     with pytest.raises(RuntimeError, match="illegal") as raised:
         device.use()
     assert raised.type is RuntimeError
