@@ -216,22 +216,21 @@ def quota() -> float:
     return min(quotas)
 
 
-def findings(known: Conditions, quiet: float, processors: float) -> dict[str, str]:
-    """Finding, such as "load average 5.0" -> what to change, or "" if nothing."""
+def findings(known: Conditions, quiet: float, processors: float) -> dict[str, str | bool]:
+    """Finding, such as "load average 5.0" -> what to change, or False if nothing."""
     cores, load = known.cores_allowed or 1, known.load_average or 0.0
     share = "no quota of processors" if math.isinf(processors) else f"a quota of {processors:.1f}"
     busy = "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
     busy += "machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
     lift = "the container is stopped when it is used up: lift it (docker run without --cpus)"
     slow = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
-    looked = {
+    return {
         f"quiet {quiet:.0%} of the time": quiet < QUIET_SHARE and busy,
         f"{cores} of {known.cores} cores": cores < 2 and "asv needs one beside the one that is measured: allow two",
         f"load average {load:.1f}": load > 0.5 * cores and "end what else runs here",
         share: processors < cores and lift,
         f"frequency governor {known.governor or 'unknown'}": known.governor in SLOW_GOVERNORS and slow,
     }
-    return {what: advice or "" for what, advice in looked.items()}
 
 
 def check() -> int:
