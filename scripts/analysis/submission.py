@@ -73,7 +73,8 @@ def findings(directory: Path, suite: Path) -> list[Finding]:
     try:
         return next(filter(None, (list(islice(step, MOST_FINDINGS)) for step in steps)), [])
     except files.BrokenFile as error:
-        return [Finding(error.path.name, "broken_file", error.what)]
+        path, why = error.args
+        return [Finding(path.name, "broken_file", why)]
 
 
 def _named(file: str, named: Mapping[str, Collection[str]], *values: Any) -> Iterator[Finding]:

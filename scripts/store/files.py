@@ -62,14 +62,11 @@ LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes
 
 
 class BrokenFile(UserError):
-    """A file that cannot be read; ``what`` says why, after its name."""
+    """A file that cannot be read. Its arguments are the path, and why: words that follow the file's name."""
 
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(f"{path} {what}: remove it or restore it from git")
-        self.path, self.what = path, what
-
-    def __reduce__(self) -> tuple[type, tuple[Path, str]]:
-        return type(self), (self.path, self.what)  # results are read in several processes
+    def __str__(self) -> str:
+        path, why = self.args
+        return f"{path} {why}: remove it or restore it from git"
 
 
 # --- where -----------------------------------------------------------------------------------------------------------
