@@ -24,16 +24,9 @@ class UserError(Exception):
     """Something the person at the keyboard can mend; its text says what to do."""
 
 
-class Ended(KeyboardInterrupt):
-    """By a signal that means the same as Ctrl-C: somebody, or the system, wants the program to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.code = 128 + number
-
-
 def _ended(number: int, frame: Any) -> NoReturn:
-    raise Ended(number)
+    """Take a signal for Ctrl-C, which means the same: somebody, or the system, wants the program to end."""
+    raise KeyboardInterrupt(number)
 
 
 ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
@@ -180,7 +173,7 @@ def ended(error: BaseException) -> int:
         return GONE
     if isinstance(error, KeyboardInterrupt):
         print(file=sys.stderr)  # below ^C
-        said, code = "interrupted", error.code if isinstance(error, Ended) else 130
+        said, code = "interrupted", 128 + (error.args[0] if error.args else signal.SIGINT)
     elif isinstance(error, UserError):
         said = str(error)
     elif isinstance(error, OSError):
