@@ -113,16 +113,13 @@ class Run:
         few of them are at their baseline for a level to be seen, and most of what lifts them lifts that one, too."""
         if PROCESSOR not in self._probes:
             return {}
-        processor = self._probes[PROCESSOR]
-        every = processor.taken[processor.in_order(processor.has)]
-        found = {PROCESSOR: baseline(every, NEAR[PROCESSOR], whole.get(PROCESSOR, math.inf))}
-        near = self._near(PROCESSOR, found[PROCESSOR])
-        for kind, probes in self._probes.items():
-            if kind != PROCESSOR:
-                taken = probes.taken[probes.in_order(processor.has)]
-                quiet = near[processor.in_order(probes.has)]
-                taken = taken[quiet] if quiet.any() else taken
-                found[kind] = baseline(taken, NEAR[kind], whole.get(kind, math.inf))
+        processor, found = self._probes[PROCESSOR], dict[str, float]()
+        near = np.ones(len(processor.taken), dtype=bool)
+        for kind, probes in {PROCESSOR: processor, **self._probes}.items():
+            taken, quiet = probes.taken[probes.in_order(processor.has)], near[processor.in_order(probes.has)]
+            found[kind] = baseline(taken[quiet] if quiet.any() else taken, NEAR[kind], whole.get(kind, math.inf))
+            if kind == PROCESSOR:  # which is the first
+                near = self._near(PROCESSOR, found[PROCESSOR])
         return found
 
     def _near(self, kind: str, known: float) -> Bools:
@@ -306,14 +303,8 @@ def _rounded(values: Floats) -> Floats:
 
 def _quantile(values: Floats, group: Ints, groups: int, share: float = QUANTILE) -> Floats:
     """A quantile of the values of each group, by linear interpolation; NaN of a group without values."""
-    # numpy sorts small whole numbers by radix: by value, then stably by group, takes a third of a lexsort
-    by_value, small = np.argsort(values), np.uint16 if groups < 1 << 16 else np.intp
-    ordered = values[by_value[np.argsort(group[by_value].astype(small), kind="stable")]]
+    ordered = np.append(values[np.lexsort((values, group))], math.nan)  # of an empty last group
     sizes = np.bincount(group, minlength=groups)
-    first = np.cumsum(sizes) - sizes
-    place = share * (sizes - 1)
-    low = np.clip(place.astype(np.intp), 0, np.maximum(sizes - 1, 0))
-    high = np.minimum(low + 1, np.maximum(sizes - 1, 0))
-    padded = np.append(ordered, math.nan)  # of an empty last group
-    result = padded[first + low] + (place - low) * (padded[first + high] - padded[first + low])
-    return np.where(sizes > 0, result, math.nan)
+    first, place = np.cumsum(sizes) - sizes, share * np.maximum(sizes - 1, 0)
+    low, high = (ordered[first + end(place).astype(np.intp)] for end in (np.floor, np.ceil))
+    return np.where(sizes > 0, low + place % 1 * (high - low), math.nan)
