@@ -63,6 +63,8 @@ CONTROL = "".join(word for word in WORDS if not word.isprintable())
 PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
 SIZES = (8, 2**20, 2**24)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
+# Where links in a page of ours lead
+OWN = re.compile(r"#|results\.csv$|[a-z0-9-]+\.svg$|(\.\./)+(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)$")
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
 
 
@@ -126,7 +128,8 @@ class Tags(HTMLParser):
         self.found, self.addresses = [], []
 
     def handle_starttag(self, tag, attributes):
-        self.found.append((tag, *sorted(name for name, _ in attributes)))
+        if tag not in ("path", "wbr", "use", "defs", "g", "text", "rect"):
+            self.found.append((tag, *sorted(name for name, _ in attributes)))
         self.addresses += [value for name, value in attributes if name in ("href", "src")]
 
 
@@ -167,71 +170,55 @@ def shown(text):
     return all(letter.isprintable() or letter == "\n" for letter in text)
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The page that says PLAIN."""
-    root = tmp_path_factory.mktemp("plain")
-    (page,) = built(write(root / "results", PLAIN), root / "out")
-    return page
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("word", PAGES, ids=lambda word: ascii(word[:20]))
-def test_a_page_shows_words_of_files_and_obeys_none(word, plain, tmp_path, capsys, recwarn):
-    (page,) = built(write(tmp_path / "results", word), tmp_path / "out")
-    printed = capsys.readouterr()
-    harmless_markdown((tmp_path / "out" / "README.md").read_text(), (plain.parent / "README.md").read_text(), False)
-    assert not printed.err and not recwarn.list
-    assert shown(printed.out)
-    alike = word.isprintable() and len(word) < 100  # else its routes are not those of its contracts
-    harmless_markdown((page / "README.md").read_text(), (plain / "README.md").read_text(), alike)
-    kinds = []
-    for path in (plain, page):
-        tags = Tags()
-        tags.feed((path / "index.html").read_text())
-        kinds.append([tag for tag in tags.found if tag[0] not in ("path", "wbr", "use", "defs", "g", "text", "rect")])
-        own = re.compile(r"#|results\.csv$|[a-z0-9-]+\.svg$|\.\./results/box/[\w.%-]*$")
-        assert all(own.match(address) for address in tags.addresses)
-    assert kinds[0] == kinds[1] if alike else set(kinds[1]) <= set(kinds[0])
-    drawings = list(page.glob("*.svg"))
-    assert len(drawings) == len(list(plain.glob("*.svg"))) > 2
-    for drawing in drawings:
-        root = xml.fromstring(drawing.read_text())
-        assert shown("".join(root.itertext())) and not any("script" in node.tag for node in root.iter())
-        assert float(root.get("width").removesuffix("pt")) < 72 * 20
-    rows, others = (list(csv.reader((path / "results.csv").open(newline=""))) for path in (page, plain))
-    assert {len(row) for row in rows} == {len(others[0])} and (len(rows) == len(others) or not alike)
-    assert all(map(shown, (entry for row in rows for entry in row)))
-
-
-def history(root, word, machine):
+def history(root, word):
+    """Releases of which one changed a route, in the history of a machine whose name is no Markdown either."""
     logs = test_history.logs_of(1)
     logs[3:, 2] += 1
     logs[0, 11] = float("nan")
     promises = [contract(route, "copy") for route in (*(f"f{number}(a, {word})" for number in range(11)), "g(a)")]
     conditions = resultfiles.record([])["conditions"] | {"cpu": word}
     about = {"command": f"python scripts/track.py {word}", "conditions": conditions}
-    return test_history.write(root, logs, test_history.SERIES[:6], promises, machine=machine, record=about)
+    return test_history.write(root, logs, test_history.SERIES[:6], promises, machine="a.b_c-1", record=about)
 
 
 @pytest.fixture(scope="module")
-def plain_history(tmp_path_factory):
-    """The directories of the pages of a history that say PLAIN."""
-    root = tmp_path_factory.mktemp("plain-history")
-    return built(history(root / "results", PLAIN, PLAIN), root / "out")
+def plain(tmp_path_factory):
+    """What writes results -> the directories of the pages that say PLAIN."""
+    roots = {made: tmp_path_factory.mktemp("plain") for made in (write, history)}
+    return {made: built(made(root / "results", PLAIN), root / "out") for made, root in roots.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("word", [ALL, "\x1b[31m\n"], ids=["all", "control"])
-def test_a_history_shows_words_of_files_and_obeys_none(word, plain_history, tmp_path, capsys):
-    machine = "a.b_c-1"
-    pages = built(history(tmp_path / "results", word, machine), tmp_path / "out")
+@pytest.mark.parametrize(
+    "made, word",
+    [*((write, word) for word in PAGES), (history, ALL), (history, "\x1b[31m\n")],
+    ids=lambda each: ascii(each[:20]) if isinstance(each, str) else each.__name__,
+)
+def test_a_page_shows_words_of_files_and_obeys_none(made, word, plain, tmp_path, capsys, recwarn):
+    pages = built(made(tmp_path / "results", word), tmp_path / "out")
     printed = capsys.readouterr()
-    assert shown(printed.out) and not printed.err and len(pages) == len(plain_history) == 2
-    for page, other in zip(pages, plain_history):
-        text, usual = ((path / "README.md").read_text() for path in (page, other))
-        harmless_markdown(text, usual.replace(f"/{PLAIN}/", f"/{machine}/"), word.isprintable())
-        assert [xml.fromstring(path.read_text()) for path in page.glob("*.svg")]
+    assert not printed.err and not recwarn.list and shown(printed.out)
+    harmless_markdown(*((each[0].parent / "README.md").read_text() for each in (pages, plain[made])), alike=False)
+    # else the routes of a run are not those of its contracts
+    alike = word.isprintable() and (made is history or len(word) < 100)
+    for page, other in zip(pages, plain[made], strict=True):
+        harmless_markdown((page / "README.md").read_text(), (other / "README.md").read_text(), alike)
+        kinds = []
+        for path in (other, page):
+            tags = Tags()
+            tags.feed((path / "index.html").read_text())
+            kinds.append(tags.found)
+            assert all(map(OWN.match, tags.addresses))
+        assert kinds[0] == kinds[1] if alike else set(kinds[1]) <= set(kinds[0])
+        drawings = list(page.glob("*.svg"))
+        assert len(drawings) == len(list(other.glob("*.svg"))) > (2 if made is write else 0)
+        for drawing in drawings:
+            root = xml.fromstring(drawing.read_text())
+            assert shown("".join(root.itertext())) and not any("script" in node.tag for node in root.iter())
+            assert float(root.get("width").removesuffix("pt")) < 72 * 20
+        rows, others = (list(csv.reader((path / "results.csv").open(newline=""))) for path in (page, other))
+        assert {len(row) for row in rows} == {len(others[0])} and (len(rows) == len(others) or not alike)
+        assert all(map(shown, (entry for row in rows for entry in row)))
 
 
 @pytest.mark.slow
