@@ -69,7 +69,7 @@ NASTY = st.one_of(
 
 
 SIGNS = st.text(st.sampled_from("|`\\\\[]()<>!*_~#-+=&:;$./ w1a\n\x1b\u202e\ud800"), max_size=12)
-ACTIONS = st.sampled_from(["put", "put", "put", "remove", "twice"])
+ACTIONS = st.sampled_from(["put", "put", "put", "remove", "twice", "bytes"])
 
 
 def places(value, path=()):
@@ -80,21 +80,6 @@ def places(value, path=()):
         yield from places(inner, (*path, key))
 
 
-def change(holder, path, action, nasty):
-    """Put something else in one place of a JSON value, or have it there twice, or not at all."""
-    *above, last = path
-    for key in above:
-        holder = holder[key]
-    if action == "put":
-        holder[last] = nasty
-    elif action == "remove":
-        del holder[last]
-    elif isinstance(holder, list):
-        holder.insert(last, holder[last])
-    else:
-        holder[f"{last}2"] = holder[last]
-
-
 def small(root):
     """A small results directory with probes and a skipped cell."""
     times = {(route, n): [1e-6] * 4 for route in sides.ROUTES for n in (8, 4096)}
@@ -102,14 +87,36 @@ def small(root):
     return root
 
 
-def read_or_refused(root, output=None):
-    """Load it, and build its page there; an error that a person can mend is a UserError."""
+@contextlib.contextmanager
+def spoilt(root, data, kinds):
+    """A file of one of these kinds is spoilt while the block runs.
+
+    It is cut off, or has bytes in between that are no text, or one place in one of its JSON texts holds something else,
+    or is there twice, or not at all.
+    """
+    (path,) = root.rglob(data.draw(st.sampled_from(kinds)))
+    held, action = path.read_bytes(), data.draw(ACTIONS)
     try:
-        results.load(root)
-        for _, page in build.build(root, "box", output).pages if output else ():
-            assert shown(page.with_name("README.md").read_text(encoding="utf-8"))
-    except UserError as error:
-        assert str(error), "an error without words"
+        if action == "bytes":
+            at, between = data.draw(st.integers(0, len(held))), data.draw(st.binary(max_size=8))
+            path.write_bytes(held[:at] + between + (held[at:] if data.draw(st.booleans()) else b""))
+        else:
+            with edited(path) as holder:
+                number = data.draw(st.integers(0, len(holder) - 1))
+                *above, last = number, *data.draw(st.sampled_from(list(places(holder[number]))))
+                for key in above:
+                    holder = holder[key]
+                if action == "put":
+                    holder[last] = data.draw(NASTY)
+                elif action == "remove":
+                    del holder[last]
+                elif isinstance(holder, list):
+                    holder.insert(last, holder[last])
+                else:
+                    holder[f"{last}2"] = holder[last]
+        yield
+    finally:
+        path.write_bytes(held)
 
 
 @pytest.fixture(scope="module")
@@ -119,44 +126,18 @@ def whole(tmp_path_factory):
     return root
 
 
-@contextlib.contextmanager
-def restored(root, kind):
-    """The file of a kind, which is as before when the block has changed it."""
-    (path,) = root.rglob(kind)
-    held = path.read_bytes()
-    try:
-        yield path
-    finally:
-        path.write_bytes(held)
-
-
-def with_another_value(path, data, action):
-    """Draws a line of a file, and something else in one place of it."""
-    with edited(path) as lines:
-        number = data.draw(st.integers(0, len(lines) - 1))
-        place = data.draw(st.sampled_from(list(places(lines[number]))))
-        change(lines, (number, *place), action, data.draw(NASTY))
-
-
-@examples(0.2)
-@given(data=st.data(), kind=st.sampled_from(KINDS), action=ACTIONS)
-def test_one_value_is_another(whole, data, kind, action):
-    with restored(whole, kind) as path:
-        with_another_value(path, data, action)
-        page = data.draw(st.integers(1, PAGES)) == PAGES
-        read_or_refused(whole, whole.parent / "out" if page else None)
-
-
-@examples(0.1)
-@given(data=st.data(), kind=st.sampled_from(KINDS))
-def test_bytes_are_others(whole, data, kind):
-    """Cut off, or with bytes in between that are no text."""
-    with restored(whole, kind) as path:
-        held = path.read_bytes()
-        at = data.draw(st.integers(0, len(held)))
-        between = data.draw(st.binary(max_size=8))
-        path.write_bytes(held[:at] + between + (held[at:] if data.draw(st.booleans()) else b""))
-        read_or_refused(whole)
+@examples(0.3)
+@given(data=st.data())
+def test_results_are_read_or_refused(whole, data):
+    """And their page is built; an error that a person can mend is a UserError."""
+    with spoilt(whole, data, KINDS):
+        try:
+            results.load(whole)
+            if data.draw(st.integers(1, PAGES)) == PAGES:
+                for _, page in build.build(whole, "box", whole.parent / "out").pages:
+                    assert shown(page.with_name("README.md").read_text(encoding="utf-8"))
+        except UserError as error:
+            assert str(error), "an error without words"
 
 
 # Submissions --------------------------------------------------------------------------------------------------------
@@ -171,11 +152,10 @@ def offered(tmp_path_factory):
 
 
 @examples(0.3)
-@given(data=st.data(), kind=st.sampled_from(KINDS[:-1]), action=ACTIONS)
-def test_a_submission_is_refused_or_stops_nobody(offered, data, kind, action):
+@given(data=st.data())
+def test_a_submission_is_refused_or_stops_nobody(offered, data):
     """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
-    with restored(offered, kind) as path:
-        with_another_value(path, data, action)
+    with spoilt(offered, data, KINDS[:-1]):
         try:
             sentences = build.submission(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
             assert all(map(shown, map(show.to_plain, sentences))) and len(build.comment(sentences)) < 65_536
