@@ -9,7 +9,7 @@ import resultfiles
 from analysis import comparison
 from analysis.cells import cells_of, conversions
 from analysis.results import load
-from analysis.verdicts import SKIPS, SUITE, Reason, Settings, of_calls
+from analysis.verdicts import Settings, of_calls
 from cli import UserError
 from pages import comparison_words, show, tables
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
@@ -63,8 +63,6 @@ OTHERS = {(VIEW, 8): HIGH, (VIEW, "int32", 8): [*LOW[:3], *HIGH[3:]]}
         # a call of more instructions is one that became slower
         (BASE, CHANGED, ["more", "as many", "inconclusive"], 1),
         (CHANGED, BASE, ["fewer", "as many", "inconclusive"], 0),
-        (BASE, BASE, ["as many"] * 3, 0),
-        (BASE, LACKING, ["gone", "failed", "as many"], None),
         (LACKING, BASE, ["new", "failed", "as many"], None),
         (STATES, OTHERS, ["inconclusive"] * 2, 2),
         *(({(VIEW, 8): a}, {(VIEW, 8): [times * n for n in b]}, [verdict], None) for a, b, times, verdict in RANGES),
@@ -86,31 +84,26 @@ def test_memory_layout_looks_like_no_change(tmp_path, factor):
     assert changed <= 0.005 if factor == 1 else changed >= 0.8
 
 
-def test_reasons_are_said(tmp_path):
-    gone, failed, _ = compared(tmp_path / "lacking", BASE, LACKING).counted["reason"]
-    assert (gone, failed.what) == (Reason(SKIPS, "new", "the reason"), "failed")
-    assert comparison_words.said("headline", compared(tmp_path / "same", BASE, BASE)) == "nothing changed"
+LIBC = {"conditions": {"cpu": "A CPU", "libc": "2.36"}}
+# What is otherwise of NEW: its counts, its run record, its measurements
+OTHERWISE = {
+    "nothing": {},
+    "a cell was skipped and one failed": {"counts": LACKING},
+    "another CPU": {"record": {"conditions": {"cpu": "Another"}}},
+    "another libc": {"record": {"conditions": {"cpu": "A CPU", "libc": "2.99"}}},
+    "another name of the machine": {"record": {"machine": "other"}},  # the result file says the same
+    "another version of the count": {"lines": {"version": "v2"}},
+}
 
 
-@pytest.mark.parametrize(
-    "record",
-    [{"conditions": {"cpu": "Another"}}, {"conditions": {"cpu": "A CPU", "libc": "2.99"}}, {"machine": "other"}],
-)
-def test_another_machine_counts_otherwise(tmp_path, record):
-    libc = {"conditions": {"cpu": "A CPU", "libc": "2.36"}}
-    one, other = side(tmp_path / "base", BASE, **libc), side(tmp_path / "new", BASE, **{**libc, **record})
-    found = comparison.compare(one, other)
-    differs = "machine" not in record  # what the result file says of it is the same here
-    assert set(found.counted["verdict"]) == ({"not comparable"} if differs else {"as many"})
-
-
-def test_another_version_of_the_count_is_not_compared(tmp_path):
-    one, other = side(tmp_path / "base", BASE), side(tmp_path / "new", BASE)
-    resultfiles.mend(tmp_path / "new", lambda line: {**line, "version": "v2"})
-    other = load(tmp_path / "new")
-    found = comparison.compare(one, other)
-    assert set(found.counted["verdict"]) == {"not comparable"}
-    assert found.exit_code == 2 and {reason.what for reason in found.counted["reason"]} == {SUITE}
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_why_counts_are_not_compared(what, tmp_path, snapshot):
+    new = {"counts": BASE, "record": {}, "lines": {}} | OTHERWISE[what]
+    one, _ = side(tmp_path / "base", BASE, **LIBC), side(tmp_path / "new", new["counts"], **LIBC | new["record"])
+    resultfiles.mend(tmp_path / "new", lambda line: line | new["lines"])
+    found = comparison.compare(one, load(tmp_path / "new"))
+    said = [f"{row.verdict}: {comparison_words.why(row.reason)}" for row in found.counted.itertuples()]
+    assert [found.exit_code, comparison_words.said("headline", found), *said] == snapshot
 
 
 def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
@@ -121,19 +114,9 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
     after = before | {(VIEW, n): around(1.2e-6) for n in (16, 64, 256)} | {(VIEW, 128): around(0.8e-6)}
     times = [[conversion(seconds, CONTRACTS)] for seconds in (before, after)]
     found = compared(tmp_path, base, slower, times, min_decided=0)
-    wanted = {
-        8: ("more", "no change", True),
-        16: ("as many", "slower", True),
-        32: ("as many", "no change", False),
-        64: ("more", "slower", False),
-        128: ("more", "faster", True),
-        256: ("inconclusive", "slower", False),
-    }
-    rows = found.counted.set_index("nbytes")[["verdict", "time", "contradicts"]]
-    assert {n: tuple(rows.loc[n]) for n in wanted} == wanted
-    document = json.loads(comparison_words.as_json(found, "command"))
-    assert [row["verdict"] for row in document["counted"]].count("more") == 3
-    assert (document["headline"], comparison_words.markdown(found, False, "command")) == snapshot
+    rows = json.loads(comparison_words.as_json(found, "command"))["counted"]
+    said = [" | ".join(str(row[name]) for name in ("nbytes", "verdict", "time", "contradicts")) for row in rows]
+    assert (said, comparison_words.markdown(found, False, "command")) == snapshot
 
 
 def test_what_is_counted_once_is_not_compared(tmp_path):
