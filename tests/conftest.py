@@ -106,9 +106,9 @@ def build(results, output):
     return output / "box"
 
 
-# Fixtures that start asv or torch in processes of their own, make environments or simulate a whole check of the timing:
-# what uses them is not in make test-fast
-SLOW = {"check_history", "checkout", "collected", "isolated", "measured", "project", "settings", "sides"}
+# Fixtures that start asv or torch in processes of their own, or make environments: what uses them is not in make
+# test-fast
+SLOW = {"checkout", "collected", "isolated", "measured", "project", "settings", "sides"}
 
 
 # Files that take long, the longest first: begun last, they would leave all cores but one idle
