@@ -154,18 +154,13 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def read_once():
-    """A committed history is read once, and its changes are found once, for all tests that compare its releases."""
+def history(committed, tracked):
+    """The result files of a machine with a committed history of times. It is read once, and its changes are found once,
+    for all tests that compare its releases."""
     with pytest.MonkeyPatch.context() as patch:
         for function in (comparison.load, comparison.histories_of):
             patch.setattr(comparison, function.__name__, functools.cache(function))
-        yield
-
-
-@pytest.fixture
-def history(committed, tracked, read_once):
-    """The result files of a machine with a committed history of times."""
-    return committed / "reports" / "results" / tracked
+        yield committed / "reports" / "results" / tracked
 
 
 @pytest.mark.slow
@@ -198,7 +193,7 @@ def test_a_release_is_no_slower_than_itself(history):
 
 
 @pytest.mark.slow
-def test_comparisons_that_are_offered(committed, read_once, monkeypatch, capsys):
+def test_comparisons_that_are_offered(committed, history, monkeypatch, capsys):
     """By README and by the page of every history: of one result file each, wherever else the releases were measured."""
     pages = sorted((committed / "reports" / "history").glob("*/README.md"))
     offered = re.findall(
@@ -208,7 +203,7 @@ def test_comparisons_that_are_offered(committed, read_once, monkeypatch, capsys)
     for page in pages:
         offered += re.findall(r"scripts/compare\.py ([^`]+)`", page.read_text(encoding="utf-8"))
     assert len(offered) == 1 + len(pages)
-    monkeypatch.setattr(compare, "RESULTS", committed / "reports" / "results")
+    monkeypatch.setattr(compare, "RESULTS", history.parent)
     for options in offered:
         assert compare.main(options.split()) in (0, 1), options
         assert " → " in capsys.readouterr().out.splitlines()[0]
