@@ -193,10 +193,11 @@ def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.Data
     routes = asked.assign(took=np.exp(means(readings)), case=asked["case"].map(case_title))
     routes["error"] = np.log(routes["took"] / routes["took"].clip(routes["least"], routes["most"])).abs()
     cases = []
-    for case, own in routes.groupby(asked["case"], sort=False):
+    for _, own in routes.groupby(asked["case"], sort=False):
         if found := regrets(readings[own.index]):
-            regret, two = (float(np.median(found)), found[0], found[-1]), own.loc[[own.index[0], own["took"].idxmin()]]
-            cases.append((*regret, *two[["route", "took"]].to_numpy().ravel(), case_title(case)))
+            advised, best = own.iloc[0], own.loc[own["took"].idxmin()]
+            two = (advised["route"], advised["took"], best["route"], best["took"], advised["case"])
+            cases.append((float(np.median(found)), found[0], found[-1], *two))
     names = ["regret", "low", "high", "advised", "took", "best", "best took", "case"]
     by_error = routes[["route", "took", "least", "most", "case", "error"]].dropna()
     by_regret = pd.DataFrame(cases, columns=names).sort_values("regret", ascending=False)
@@ -260,9 +261,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         times = run.baselines[PROCESSOR] / known.run.baselines[PROCESSOR]
         print(f"the processor's speed probe takes {times:.2f} times what it took when the results were measured")
     codes = []
-    for each in threads:
-        own = asked["case"].map(lambda case: case.threads) == each
-        count, judgement = asked["case"][own].nunique(), judged(asked[own].reset_index(drop=True), readings[own])
-        print(*summary(known.threads if each == ALL_THREADS else 1, count, *judgement), sep="\n")
-        codes.append(code_of(count, judgement[0]["regret"], judgement[1]))
+    for each, own in asked.groupby(asked["case"].map(lambda case: case.threads), sort=False):
+        count, (cases, routes) = own["case"].nunique(), judged(own.reset_index(drop=True), readings[own.index])
+        print(*summary(known.threads if each == ALL_THREADS else 1, count, cases, routes), sep="\n")
+        codes.append(code_of(count, cases["regret"], routes))
     return 1 if 1 in codes else max(codes)
