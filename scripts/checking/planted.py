@@ -284,9 +284,8 @@ def timing(argv: Sequence[str]) -> int:
     # "no change" is what differs by less than a bias; a comparison wants the larger of the two to be larger
     margins = ["--min-effect", f"{EACH:.1%}", "--equivalence", f"{EACH + 0.001:.1%}", "--profile", "standard"]
     cells, bias, noisy = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
-    shown = cells[["route", "nbytes", "new_seconds", "base_seconds", "ratio", "low95", "high95", "verdict"]]
     names = {"nbytes": "size", "new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"}
-    shown = shown.astype({"nbytes": int}).rename(columns=names)
+    shown = cells[["route", *names, "low95", "high95", "verdict"]].astype({"nbytes": int}).rename(columns=names)
     formats = {"size": show.size, "suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
     print(shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–"))
     off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
