@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
-GONE = 128 + getattr(signal, "SIGPIPE", 13)  # exit code where whoever reads has gone: not 0, it has got no verdict
+GONE = 128 + getattr(signal, "SIGPIPE", 13)  # exit code where the reader is gone: not 0, for nobody has read a verdict
 LONGEST = 1000  # letters of an error, and of any text in a file
 
 
@@ -63,8 +63,8 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     """Whether --only chooses a cell, by asv's name of it; UserError where it is no regular expression.
 
     One meaning in every verb: what asv's --bench means, a regular expression that is found anywhere in a name such as
-    ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)', 'float32', 8)``. A part of a name as it stands there
-    does, too: brackets of a route need no backslash.
+    ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)', 'float32', 8)``. A literal part of
+    a name matches, too: brackets of a route need no backslash.
     """
     try:
         with warnings.catch_warnings():
@@ -107,7 +107,7 @@ def bytes_of(text: str) -> int | None:
 
 
 def share(text: str, ends: bool = False) -> float:
-    """A relative size, "1%", "1 %" or "0.01", as 0.01; above 0 and below 1, or one of them where ``ends`` may be."""
+    """The fraction that "1%", "1 %" or "0.01" says, above 0 and below 1; with ``ends`` it may be 0 or 1, too."""
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
@@ -128,9 +128,9 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def put(path: Path, content: str | bytes) -> None:
-    """Have a file hold ``content``: all of it or, if that is interrupted, what it held before. Makes its directory.
+    """Write a file, and its directory where there is none. If that is interrupted, it holds what it held before.
 
-    Several processes may do so at a time: each writes a file of its own, and removes those of who was killed.
+    Several processes may do so at a time: each writes a temporary file, and removes those that killed ones left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{path.name}.*.new"):
@@ -147,7 +147,8 @@ def put(path: Path, content: str | bytes) -> None:
 
 
 def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
-    """Run a verb as a program: its return value is the exit code, 2 after an error, 128 and the signal's after one."""
+    """Run a verb as a program. It exits with what ``main`` returns, with 2 after an error, with 128 plus a signal's
+    number after that signal."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

@@ -80,8 +80,8 @@ def drawn(threads: str, rng: random.Random) -> Case:
 
 
 def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame:
-    """So many cases that can be answered: a row per route that may matter, the advised one first, with the ``ends`` of
-    what is predicted; UserError where there is none. A case of one route is none: it has no regret."""
+    """``count`` cases that can be answered: a row per route that may matter, the advised one first, with the ``ends``
+    of its predicted time. UserError if there are none. Cases of one route are left out: they have no regret."""
     rng, asked = random.Random(f"{seed} {threads}"), list[pd.DataFrame]()
     for case in (drawn(threads, rng) for _ in range(MORE * count)):
         with contextlib.suppress(UserError):  # nothing was measured near it
@@ -97,7 +97,7 @@ def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame
 
 
 def ends(predicted: Any) -> tuple[float, float]:
-    """Of a range; of a time, which is no range, twice the same; the least of an upper bound is 0."""
+    """The least and the most of a predicted range; of one time that time, twice. The least of an upper bound is 0."""
     least, most = (predicted.low, predicted.high) if predicted.is_range else (predicted.seconds,) * 2
     return (least if predicted.quiet else 0.0), most
 
@@ -156,7 +156,7 @@ def benchmark_of(name: str) -> Any:
 
 def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
     """What the suite logs of a cell when it sets it up and measures it as it always does; UserError where it skips it.
-    Its size is none of the benchmark's parameters: so that is to know of no other cell."""
+    The benchmark has no such size among its parameters, so it is given those of this cell alone."""
     benchmark = benchmark_of(name)
     benchmark._params, benchmark._current_params = [[value] for value in params], params
     benchmark.samples_per_process = [samples_per_process(params[-1])]
@@ -170,9 +170,9 @@ def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
 
 
 def regrets(readings: Floats) -> list[float]:
-    """By which share the advised route, the first, takes longer than the best, process by process, in order.
+    """How much longer the advised route, the first, takes than the best one: a share per process, sorted.
 
-    The best is that of the other processes: chosen by the same one, it would be the luckiest of all routes.
+    The other processes choose the best one: chosen by the same process, it would be the luckiest of all routes.
 
     readings  (routes, processes) of log seconds, NaN where a process was noisy
     """

@@ -89,7 +89,7 @@ def known(every: Sequence[History]) -> Iterator[Line]:
 
 
 def points_of(every: Sequence[History]) -> pd.DataFrame:
-    """The points of histories: the error of each, and the place of what is timed in its series."""
+    """The points of histories, with the error of each and, if it is a time, its place in the series."""
     rows = pd.concat([history.rows for history in every])
     rows["error"] = np.log(rows["high"] / rows["low"]) / 2 / HALF
     timed = (rows["what"] == TIME) & ~rows["control"]

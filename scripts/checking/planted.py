@@ -37,9 +37,9 @@ _SIDE = _pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]
 
 
 def call(root: Path, *arguments: str) -> str:
-    """What this Python printed, run in ``root``; UserError if it failed, and has said why.
+    """Run this Python in ``root``; what it printed. UserError if it failed, and has said why.
 
-    It has a home of its own, where asv keeps its machines and git its settings, and none of our settings of those.
+    It has a home of its own, where asv keeps its machines and git its settings, and no variables of git's or ours.
     """
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
@@ -53,7 +53,7 @@ def call(root: Path, *arguments: str) -> str:
 
 
 def plant(root: Path, file: str, code: str) -> None:
-    """Append to a file of the benchmarks in the copy ``root`` what makes one side of its comparisons another."""
+    """Append ``code``, by which one side differs from the other, to a file of the benchmarks in the copy ``root``."""
     with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
         benchmarks.write(SIDE + code)
 

@@ -95,7 +95,8 @@ def no_name(name: str) -> str:
 
 
 def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
-    """The results of a machine, or of all, or the files beside them with another suffix: its own, then its nodes'."""
+    """The result files of a machine, or of all machines: its own, then those of its nodes. With another suffix the
+    files of that kind."""
     files = []
     for directory in _directories(results, "*") if machine is None else [results / machine]:
         for place in [directory, *_directories(directory, f"{NODE}*")]:
@@ -145,8 +146,8 @@ def fresh_results(results: Path) -> Path | None:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file of results, decompressed; UserError where something else has its name, a pipe or a link to
-    anywhere, ValueError above MOST, or where compressed ones are cut off, and zlib.error where they are no such."""
+    """The bytes of a file of results, decompressed. UserError if it is no file, but a pipe or a link; ValueError if
+    there are more than MOST, or if compressed ones are cut off or go on; zlib.error if they are not compressed."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise BrokenFile(path, "is no file")
     with path.open("rb") as file:
@@ -162,7 +163,7 @@ def content(path: Path) -> bytes:
 
 
 def texts(path: Path) -> list[bytes]:
-    """The JSON texts that a file holds, one, or one a line; ValueError where one is out of all proportion."""
+    """The JSON texts of a file, one, or one per line; ValueError if they are too many, or one is far too long."""
     held = content(path)
     if held.count(b"\n") > LINES:
         raise ValueError(f"it holds more than {LINES:,} lines")
@@ -175,7 +176,7 @@ def texts(path: Path) -> list[bytes]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """UserError where what is read of a file in the block is something else, or cannot be read."""
+    """UserError if the file that the block reads is broken, or cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -272,9 +273,9 @@ def measurements_text(lines: Iterable[Line]) -> bytes:
 def merged(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -> list[Line]:
     """The measurements of a file once those of a run are in it.
 
-    A run replaces the lines of its cells, but for cells that an earlier run had more processes of: a quick look adds to
-    what is known. Not more than all runs together: a history measures its first toolchain twice, and the next history's
-    first session replaces both. Lines of a benchmark whose version is another now go.
+    A run replaces the lines of its cells. Where one earlier run had more processes of a cell, its lines stay: a quick
+    look adds to what is known. Earlier runs are not added up: a history measures its first toolchain twice, and the
+    first session of the next history replaces both. Lines of a benchmark whose version has changed go.
 
     keep  all lines stay: the processes stand beside those of other days
     """
@@ -298,9 +299,9 @@ def record_text(record: Record) -> str:
 
 
 def put_all(whole: Path, results: Path) -> None:
-    """Have the directory ``results`` hold the files of ``whole``, each of them whole at any moment.
+    """Copy the files of ``whole`` into the directory ``results``, where each is whole at any moment.
 
-    In this order, so that whoever reads meanwhile finds the measurements of every figure, and no record without them.
+    Measurements come first and records last: whoever reads meanwhile finds the measurements of every figure and record.
     """
     for suffix in (MEASUREMENTS, ".json", RECORDS):
         for path in sorted(whole.rglob(f"*{suffix}")):
@@ -322,8 +323,8 @@ def export(
     records  of all runs that those are of, as they are going to be filed; the last is the session's
     tried    all cells that a process of the session was started for
 
-    The figures rest on the samples that ours rest on, as they were taken: those of a plain ``asv run`` beside them are
-    not corrected for speed either.
+    The figures rest on the same samples as ours, without speed correction: those of a plain ``asv run`` have none
+    either.
     """
     from asv.results import Results
     from asv.runner import BenchmarkResult

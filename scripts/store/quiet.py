@@ -55,8 +55,8 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
     chance. It shows by the probes that are faster than ``near`` (log units) the level: where HELD of RECURS of the
     parts are, the baseline is what those just reach.
 
-    whole: the baseline of all the run, where later runs replaced most of its processes. It stands where what is left of
-    them shows a slower level only: that is of a noisy moment.
+    whole: the baseline of the whole run, where later runs replaced most of its processes. It is taken where the rest
+    shows a slower level only, which is that of a noisy moment.
     """
     if not len(probes):
         return math.nan
@@ -109,8 +109,8 @@ class Run:
         self.baselines = self._baselines(whole or {})
 
     def _baselines(self, whole: Mapping[str, float]) -> dict[str, float]:
-        """Probes that move bytes count where the processor's, taken in the same moment, is quiet: on a busy machine too
-        few of them are at their baseline for a level to be seen, and most of what lifts them lifts that one, too."""
+        """Probes that move bytes count only where the processor's probe of the same moment is quiet. On a busy machine
+        too few of all are at their baseline for a level to be seen, and most of what slows them slows that one, too."""
         if PROCESSOR not in self._probes:
             return {}
         processor, found = self._probes[PROCESSOR], dict[str, float]()

@@ -37,7 +37,7 @@ def made_of(of: type[Made], loaded: Any) -> Made:
 
 
 def plain_of(of: Any, loaded: Any) -> Any:
-    """What JSON holds of a field: a dataclass without what is null, lists as tuples."""
+    """What JSON holds of a type, as dacite takes it: lists become tuples, and a dataclass loses what is null."""
     if isinstance(loaded, list):
         return tuple(plain_of(None, value) for value in loaded)
     if not isinstance(loaded, dict):
@@ -187,10 +187,10 @@ def plain(record: Record) -> dict[str, Any]:
 
 
 def recent(runs: Iterable[Record]) -> list[str]:
-    """The files of runs, given oldest first, that measured something: first the file that a page is about.
+    """The files of runs that measured something, the latest first: a page is about that one. ``runs``: oldest first.
 
-    A history's last run is its first toolchain again, so its runs count where there are no others: a page is about what
-    was measured for its own sake.
+    The runs of a history count only where there are no others. Its last run is its first toolchain again, and a page is
+    about what was measured for its own sake.
     """
     whole = [record for record in runs if not record.failed]
     chosen = [record for record in whole if record.profile != "tracking"] or whole
