@@ -101,9 +101,8 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
     """What they say of each other; UserError where they have no point in common."""
     first, second = points_of(now), points_of(before)
     both = first.merge(second, on=KEY, suffixes=("", "_then"))
-    both = both.assign(  # y: their difference, where nothing changed
-        y=np.log(both["value"] / both["value_then"]), error=np.hypot(both["error"], both["error_then"]), spread=0.0
-    )
+    both["y"] = np.log(both["value"] / both["value_then"])  # their difference, where nothing changed
+    both["error"], both["spread"] = np.hypot(both["error"], both["error_then"]), 0.0
     times, counts = (both[both["what"] == what] for what in (TIME, INSTRUCTIONS))
     if times.empty:
         raise UserError("no figure was measured in both by the same benchmarks: name another revision")
