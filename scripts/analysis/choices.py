@@ -29,30 +29,8 @@ from cli import UserError, size
 from store import files
 from store.records import MACHINE, UNKNOWN, Conditions, Record
 
-from benchmarks.contracts import (
-    ALIAS,
-    ALL_THREADS,
-    ALLOCATE,
-    COMPLETION,
-    CONTIGUOUS,
-    COPY,
-    DEVICE_TO_HOST,
-    ENQUEUE,
-    HOST_TO_DEVICE,
-    INTO,
-    LINE,
-    MEMORIES,
-    NUMPY_TO_TORCH,
-    ONE_THREAD,
-    PAGEABLE,
-    PARALLEL,
-    PIN,
-    PINNED,
-    TORCH_TO_NUMPY,
-    UNEVEN,
-    Role,
-    Route,
-)
+from benchmarks import contracts
+from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, DEVICE_TO_HOST, HOST_TO_DEVICE, ONE_THREAD, Role
 
 from .cells import (
     AS_GOOD,
@@ -77,8 +55,8 @@ NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
 ZERO_D, TRANSPOSED = "0-d", "m"  # a layout, and the name of a transposed source in routes that cross a link
 # Source and target -> direction, and whether it is an array that is at the host's end of a link
 WAYS = {
-    (NUMPY, TORCH): (NUMPY_TO_TORCH, False),
-    (TORCH, NUMPY): (TORCH_TO_NUMPY, False),
+    (NUMPY, TORCH): (contracts.NUMPY_TO_TORCH, False),
+    (TORCH, NUMPY): (contracts.TORCH_TO_NUMPY, False),
     (NUMPY, CUDA): (HOST_TO_DEVICE, True),
     (TORCH, CUDA): (HOST_TO_DEVICE, False),
     (CUDA, NUMPY): (DEVICE_TO_HOST, True),
@@ -248,7 +226,8 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     # families of layouts have a contiguous source, too, to compare theirs with
     roles = (Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING)
     plain = cells["role"].isin(roles) | arrays | (cells["layout"] != "")
-    asked = cells["method"].isin((COMPLETION, ENQUEUE)).where(moved, plain & (cells["layout"] != CONTIGUOUS))
+    clocked = cells["method"].isin((contracts.COMPLETION, contracts.ENQUEUE))
+    asked = clocked.where(moved, plain & (cells["layout"] != CONTIGUOUS))
     named = (cells["route"] != "") & (cells["memory"] != "") & cells["direction"].isin(DIRECTIONS)
     cast = (cells["role"] == Role.CASTING) & ~cells["keeps"]
     needed = cells.assign(
@@ -261,7 +240,7 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
         enqueue=False,
     )[asked & named]
     crosses = needed["device"] & needed["direction"].isin(LINK)
-    early = crosses & (needed["method"] == ENQUEUE)
+    early = crosses & (needed["method"] == contracts.ENQUEUE)
     heeded = needed["contract"].map(lambda contract: replace(contract, hazard="").safe).astype(bool)
     held = needed.assign(enqueue=True, safe=heeded.where(early, needed["safe"]))
     both = pd.concat([needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True)
@@ -276,9 +255,9 @@ def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     grad, batch, goal = here["grad"].astype(bool), here["batch"].astype(bool), here["goal"] != ""
     plain = here[~(grad | batch | goal)]
     plain = plain[plain["dtype"] == usual_dtype(plain)]
-    ways = itertools.product(MEMORIES, plain["direction"].unique())
+    ways = itertools.product(contracts.MEMORIES, plain["direction"].unique())
     found = [plain[(plain["memory"] == memory) & (plain["direction"] == way)] for memory, way in ways]
-    found += [here[grad & (here["memory"] == ALIAS)], here[batch & (here["direction"] == NUMPY_TO_TORCH)]]
+    found += [here[grad & (here["memory"] == ALIAS)], here[batch & (here["direction"] == contracts.NUMPY_TO_TORCH)]]
     casts: dict[tuple[str, ...], list[pd.DataFrame]] = {}
     for need, rows in here[goal].groupby("need", sort=False):
         best = rows[rows["kind"] == BEST]
@@ -335,9 +314,9 @@ class Known:
         each, made = itemsize(need.dtype), itemsize(need.goal or need.dtype)
         leaps = {
             (RELEASED + 1) * each * int(self.rows["arrays"].max()): need.batch,
-            PARALLEL * each: need.threads not in ("", ONE_THREAD) and need.memory != ALIAS,
+            contracts.PARALLEL * each: need.threads not in ("", ONE_THREAD) and need.memory != ALIAS,
             FRESH * each // made: fresh and self.run.conditions.libc.startswith("glibc"),
-            STAGED + 1: (need.direction, need.host) == (HOST_TO_DEVICE, PAGEABLE),
+            STAGED + 1: (need.direction, need.host) == (HOST_TO_DEVICE, contracts.PAGEABLE),
         }
         return sorted(nbytes for nbytes, there in leaps.items() if there)
 
@@ -396,16 +375,16 @@ def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
     """What is pinned once for a transfer, by its name in the route, or "": by which method, and its bytes."""
     for name, pinned in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
         if need.host and uses(route, name):
-            return name, ALLOCATE, pinned
-    if need.host != PINNED or (need.direction == DEVICE_TO_HOST and need.memory != INTO):
+            return name, contracts.ALLOCATE, pinned
+    if need.host != contracts.PINNED or (need.direction == DEVICE_TO_HOST and need.memory != contracts.INTO):
         return "", "", 0  # torch's allocator keeps pinned memory, so the figure of a new result has it
-    return *(("h", ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", PIN)), nbytes
+    return *(("h", contracts.ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", contracts.PIN)), nbytes
 
 
 def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
     """With ``total``: the seconds of a transfer, of which so many share what is paid once; nothing by whose memory is
     ``pinned`` already."""
-    free = (rows["host"] == PINNED) & pinned
+    free = (rows["host"] == contracts.PINNED) & pinned
     rows = rows.assign(paid=rows["paid"].mask(free, ""), once=rows["once"].mask(free, 0.0))
     return rows.assign(total=rows["seconds"] + rows["once"].fillna(0.0) / count)
 
@@ -468,8 +447,8 @@ class Case:
     @property
     def layouts(self) -> list[str]:
         """Those that speak for it, the best first: of uneven arrays, even ones where those were not measured."""
-        uneven = self.batch and self.layout == CONTIGUOUS and self.nbytes % LINE
-        return [UNEVEN, CONTIGUOUS] if uneven else [self.layout]
+        uneven = self.batch and self.layout == CONTIGUOUS and self.nbytes % contracts.LINE
+        return [contracts.UNEVEN, CONTIGUOUS] if uneven else [self.layout]
 
     def threads_in(self, known: Known) -> str:
         """How many threads torch has, as needs have it."""
@@ -522,7 +501,7 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
     """By the rows of a need but for the host's memory; None where none of its routes may be taken."""
     need = rows["need"].iloc[0]
 
-    def fits(contract: Route) -> bool:
+    def fits(contract: contracts.Route) -> bool:
         takes = case.dtype not in contract.refuses and (contract.takes_grad or not case.grad)
         return takes and contract.memory_for(case.dtype, case.layout) == need.memory
 
@@ -537,7 +516,7 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
     }
     found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "sizes"])
-    found = priced(found, case.count, pinned=case.host == PINNED)
+    found = priced(found, case.count, pinned=case.host == contracts.PINNED)
     good = _in_order(found[found["kind"].isin(GOOD)])
     if good.empty:
         return None
@@ -702,7 +681,7 @@ def _speaking(case: Case, known: Known, rows: pd.DataFrame) -> str:
     torch does not spread it, so that sizes on either side speak for it."""
     threads = case.threads_in(known)
     sizes = rows["nbytes"][rows["threads"] == threads]
-    spread = case.total >= PARALLEL * itemsize(case.dtype)
+    spread = case.total >= contracts.PARALLEL * itemsize(case.dtype)
     return threads if spread or not threads or sizes.empty or (sizes == case.total).any() else ONE_THREAD
 
 
@@ -715,7 +694,7 @@ def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
         return f"--dtype {case.dtype}: every route {direction} refuses it; add {goals}"
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
         return f"--grad: every such route {direction} refuses it; leave it out, and detach first"
-    wanted = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}.get(case.memory, "")
+    wanted = {ALIAS: " that shares memory", COPY: " that copies", contracts.INTO: " into a buffer"}.get(case.memory, "")
     grad = " and takes a tensor that requires grad" if case.grad else ""
     what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
     what += f" to {case.goal}" if case.goal else ""

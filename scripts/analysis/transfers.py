@@ -15,25 +15,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 from store.records import Record
 
-from benchmarks.contracts import (
-    COMPLETION,
-    CONTIGUOUS,
-    DEVICE_TO_HOST,
-    ENQUEUE,
-    HOST_TO_DEVICE,
-    INTO,
-    PAGEABLE,
-    PIN,
-    PINNED,
-    REGISTERED,
-    Role,
-)
+from benchmarks import contracts
+from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE, PAGEABLE, PINNED, Role
 
 from .cells import LINK, SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype
 from .choices import Need
 from .results import Results
 
-HOSTS = (PAGEABLE, PINNED, REGISTERED)
+HOSTS = (PAGEABLE, PINNED, contracts.REGISTERED)
 PLAIN = {HOST_TO_DEVICE: "d.copy_(t)", DEVICE_TO_HOST: "h.copy_(t)"}
 PARTS = ["other", "transfer", "both"]  # of overlap.Hidden
 CLOCKS = ["host", "device"]  # of link.Limit
@@ -153,11 +142,11 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
     Host to device comes before back, pageable memory first.
     """
     usual = usual_dtype(transfers.main)
-    here = table[table["direction"].isin(LINK) & (table["dtype"] == usual) & (table["layout"] == CONTIGUOUS)]
+    here = table[table["direction"].isin(LINK) & (table["dtype"] == usual) & (table["layout"] == contracts.CONTIGUOUS)]
 
     def order(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
         need, _ = answer
-        return LINK.index(need.direction), not need.array, HOSTS.index(need.host), need.memory == INTO
+        return LINK.index(need.direction), not need.array, HOSTS.index(need.host), need.memory == contracts.INTO
 
     wanted = [(need, rows) for need, rows in here.groupby("need", sort=False) if need.plain and not need.enqueue]
     return sorted(wanted, key=order)
@@ -188,7 +177,7 @@ def in_short(transfers: Transfers) -> list[dict[str, Any]]:
             early, held = transfers.without_waiting(pinned)
             limit, sizes = transfers.limit(direction), transfers.of(COMPLETION, direction, PINNED)
             half = [c.nbytes for c in _where(sizes, route=route).itertuples() if (limit.share(c) or 0) >= 0.5]
-            pins = _where(transfers.role(Role.PINNING), method=PIN).set_index("nbytes")["seconds"].to_dict()
+            pins = _where(transfers.role(Role.PINNING), method=contracts.PIN).set_index("nbytes")["seconds"].to_dict()
             gain = pageable.seconds - pinned.seconds
             pays = math.ceil(pins[pinned.nbytes] / gain) if pinned.nbytes in pins and gain > 0 else None
             said = {"pageable": pageable, "pinned": pinned, "early": early, "held": held}
