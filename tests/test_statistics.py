@@ -241,13 +241,10 @@ def test_partition_is_the_best_there_is(values, noise, penalty):
     assert cost == pytest.approx(by_brute_force(values, noise, penalty), rel=1e-9, abs=1e-9)
 
 
-def test_partition_of_nothing_and_of_nonsense():
-    assert statistics.optimal_partition(np.array([]), np.array([]), 6.0) == []
-    assert statistics.optimal_partition(np.array([1.0]), np.array([0.1]), 6.0) == [0]
-    with pytest.raises(ValueError, match="finite"):
-        statistics.optimal_partition(np.array([1.0, np.nan]), np.array([0.1, 0.1]), 6.0)
-    with pytest.raises(ValueError, match="zero"):
-        statistics.optimal_partition(np.array([1.0, 2.0]), np.array([0.1, 0.0]), 6.0)
+@pytest.mark.parametrize(("values", "noise"), [([1.0, np.nan], [0.1, 0.1]), ([1.0, 2.0], [0.1, 0.0])])
+def test_no_partition_of_nonsense(values, noise):
+    with pytest.raises(ValueError, match="finite values and noise above zero"):
+        statistics.optimal_partition(np.array(values), np.array(noise), 6.0)
 
 
 @pytest.mark.slow

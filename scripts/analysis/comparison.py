@@ -344,12 +344,9 @@ def _decide(
 ) -> pd.DataFrame:
     """Verdict, reason and figures of every cell; without evidence inconclusive. ``taken`` cells show how large noise
     is, and of them those that are ``judged`` get a verdict and figures."""
-    base, new = (side[taken] for side in logs)
-    known = None if controls is None else controls[taken]
-    of_taken = statistics.estimate(base, new, noise[taken], paired[taken], session, known)
-    every = np.full((4, len(taken)), np.nan)
-    every[:, taken] = [*vars(of_taken).values()]
-    estimated = Estimate(*np.where(judged, every, np.nan))
+    base, new = (np.where(taken[:, None], side, np.nan) for side in logs)
+    every = statistics.estimate(base, new, noise, paired, session, controls)
+    estimated = Estimate(*np.where(judged, [*vars(every).values()], np.nan))
     processes = [np.isfinite(side).sum(axis=1) for side in logs]
     fewest = np.minimum(*processes)
     enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimated.error)

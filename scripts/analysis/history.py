@@ -214,8 +214,7 @@ def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
     ]
     kept = kept.set_index("cell")
     kept["series"] = series_of(kept)
-    places = {cell: place for place, cell in enumerate(results.given)}
-    return kept.loc[sorted(kept.index, key=places.__getitem__)]
+    return kept.loc[[cell for cell in results.given if cell in kept.index]]
 
 
 def series_of(cells: pd.DataFrame) -> pd.Series:

@@ -206,7 +206,7 @@ def _moderated(parts: Sequence[Levels]) -> tuple[Floats, Floats, Floats]:
             variance = (np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1) / weight
             own_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
         variance, own_df = np.maximum(variance, LEAST_VARIANCE), np.maximum(own_df, 0.0)
-        prior = fit_prior(variance, own_df) if len(variance) >= MIN_FAMILY else NO_PRIOR
+        prior = fit_prior(variance, own_df) if np.sum(own_df > 0) >= MIN_FAMILY else NO_PRIOR
         posterior, known = squeeze(variance, own_df, prior)
         terms = [(posterior * weight, known)]
         terms += [(part.shared / part.n, part.shared_df) for part in parts if part.shared_df.any()]
@@ -283,20 +283,20 @@ def session_variance(
     was faster or slower then.
     """
     extra = np.full(len(effect), SESSION_SD**2)
-    everything = _excess(effect, squared_error)
+    everything = _excess(effect, squared_error, 0.0)
     for family in np.unique(families):
         mask = families == family
-        enough = np.isfinite(effect[mask]).sum() >= 10
-        extra[mask] = np.maximum(extra[mask], _excess(effect[mask], squared_error[mask]) if enough else everything)
+        extra[mask] = np.maximum(extra[mask], _excess(effect[mask], squared_error[mask], everything))
     if controls is not None and np.isfinite(effect[controls]).any():
         extra += float(np.nanmedian(effect[controls])) ** 2
     return extra
 
 
-def _excess(effect: Floats, squared_error: Floats) -> float:
+def _excess(effect: Floats, squared_error: Floats, otherwise: float) -> float:
+    """``otherwise`` where too few cells tell."""
     known = np.isfinite(effect) & np.isfinite(squared_error)
     if known.sum() < MIN_FAMILY:
-        return 0.0
+        return otherwise
     spread = MAD_TO_SD * np.median(np.abs(effect[known] - np.median(effect[known])))
     return max(0.0, float(spread**2 - np.median(squared_error[known])))
 
@@ -406,22 +406,19 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int
     segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
     Of equally good partitions the one whose last segments begin earliest.
     """
-    n = len(values)
-    if n == 0:
-        return []
     if not (np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()):
         raise ValueError("optimal_partition takes finite values and noise above zero")
     weight = np.asarray(noise, dtype=float) ** -2.0
     centred = np.asarray(values, dtype=float) - np.average(values, weights=weight)  # against cancellation below
     sums = [np.concatenate([[0.0], np.cumsum(weight * centred**power)]) for power in (0, 1, 2)]
-    best, came_from = np.zeros(n + 1), np.zeros(n + 1, dtype=int)
+    best, came_from = np.zeros(len(values) + 1), np.zeros(len(values) + 1, dtype=int)
     best[0] = -penalty
-    for end in range(1, n + 1):
+    for end in range(1, len(best)):
         w, wx, wxx = (total[end] - total[:end] for total in sums)
         costs = best[:end] + (wxx - wx**2 / w) + penalty
         came_from[end] = int(np.argmin(costs))
         best[end] = costs[came_from[end]]
-    starts, end = [], n
+    starts, end = [], len(values)
     while end:
         end = int(came_from[end])
         starts.append(end)
