@@ -129,14 +129,14 @@ def record(benches, skipped="the reason", **changes):
     }
 
 
-def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=(), clock=None):
-    """A results directory with one result file; its path.
+def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=(), clock=None, node=""):
+    """A results directory with one result file, of a machine or of one of its nodes; its path.
 
     records  run records, by default one
     slow     (cell's parameters, process) during which the machine ran at half its speed: its probes show it
     clock    a function of the process: how much longer its speed probes took; without one there are no probes
     """
-    directory = root / machine
+    directory = root / machine / node
     directory.mkdir(parents=True, exist_ok=True)
     described = {bench.name: bench.description() for bench in benches} | {"version": 2}
     (root / "benchmarks.json").write_text(json.dumps(described))
