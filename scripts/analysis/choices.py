@@ -2,16 +2,17 @@
 
 ``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. A need is what
 somebody has and wants, see Need; its candidates are the routes that do it. At each size a route is good where it is
-safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest.
-Safe: no hazard, and no input that it silently gets wrong or dies of. Neighbouring sizes that have a good route in
-common get one: of several that which is good at most sizes, so that an answer has few names, then the one least behind.
+safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest. A safe
+route has no hazard, and no input makes it die or give a wrong result silently. Neighbouring sizes that have a good
+route in common get one route. Of several it is the one that is good at the most sizes, so that an answer has few names;
+of equals the one that is least behind.
 
-To take the fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4
-parts in place of 1 or 2. To take the catalogue's first of all that tie cost up to 30 %.
+Taking the fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4
+parts instead of 1 or 2. Taking the catalogue's first of all that tie cost up to 30 %.
 
-A case is an array of some size that somebody has here and wants there. ``answer`` looks its routes up in the table.
-Between measured sizes a time is interpolated, or a range is given where their bandwidths or processes differ; beyond
-them it is extrapolated to FARTHEST times the size; nothing is carried across a size at which times leap, nor from one
+A case is an array of some size that somebody has here and wants there. ``answer`` looks up its routes in the table.
+Between measured sizes a time is interpolated; where their bandwidths or processes differ, it is a range. Beyond them it
+is extrapolated, up to FARTHEST times the size. No time is carried across a size at which times leap, nor from one
 layout to another.
 """
 
@@ -73,8 +74,8 @@ CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see be
 FELT = 1.25  # what takes this many times its shortest call: its bytes say something of a bandwidth
 FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
 UNSTEADY = 0.25  # relative: by how much sessions of a machine differ that is not steady; of another by AS_GOOD
-# Relative, of a time that was not measured: what processes of a session may be further off is given as a range. Between
-# runs of one machine 94 % of the figures that processes show so closely differ by less, 74 % of the others do
+# Relative, of a time that was not measured: where processes of a session may be further off, a range is given. Of two
+# runs of one machine, 94 % of the figures whose processes are so close differ by less, and 74 % of the others
 # (docs/accuracy.md)
 CLOSE = 0.15
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
@@ -130,9 +131,9 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _taken(cells: pd.DataFrame) -> pd.DataFrame:
-    """The route to take (``taken``) for each need and size: of the fewest runs of neighbouring sizes that have a good
-    route in common: which none is decided to be faster than, and which takes at most AS_GOOD longer than the fastest.
-    One without a quiet process is an upper bound, and as good as that says."""
+    """The route to take (``taken``) for each need and size: one for each run of neighbouring sizes, and as few runs as
+    can be. It is good at all sizes of its run: no route is decided to be faster, and it takes at most AS_GOOD longer
+    than the fastest. A route without a quiet process is judged by its upper bound."""
     good = unbeaten(cells, AT)
     ratio = good["seconds"] / good.groupby(AT)["seconds"].transform("min")
     good = good.assign(behind=np.log(ratio))[ratio <= 1 + AS_GOOD]
@@ -156,8 +157,8 @@ def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
 
 
 def _runs(keys: Iterable[Any], sets: "pd.Series[Any]") -> "pd.Series[int]":
-    """The number of the run that each of these belongs to: neighbours with one key whose sets have something in common,
-    all of them, or are all empty."""
+    """The number of the run that each of these belongs to. A run is of neighbours with one key; all their sets have
+    something in common, or all are empty."""
     begins, before, common = list[bool](), None, set[str]()
     for key, own in zip(keys, sets):
         begins.append(key != before or not (common & own or common == own == set()))
@@ -215,8 +216,8 @@ def choices(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _needed(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that somebody may ask for, with the columns NEED of what for. What a transfer's caller is held by is
-    another need, and whoever asks that heeds its hazard."""
+    """The cells that somebody may ask for, with the columns NEED that say what for. How long a transfer holds its
+    caller is another need, and whoever asks for that heeds the hazard."""
     numbers = sorted({ONE_THREAD, *cells.loc[~cells["device"], "threads"]})
     on_host = (with_threads(cells, threads).assign(threads=threads) for threads in numbers)
     cells = pd.concat([*on_host, cells[cells["device"]].assign(threads="")], ignore_index=True)
@@ -249,8 +250,8 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
-    """What a page answers of ``choices``, the rows of each: alias, copy and into in either direction for the usual
-    dtype; what requires grad; lists; casts, dtypes with one recommendation together."""
+    """The rows of each answer that a page gives: alias, copy and into in either direction for the usual dtype; what
+    requires grad; lists; and casts, where dtypes with one recommendation are one answer."""
     here = table[(table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")]
     grad, batch, goal = here["grad"].astype(bool), here["batch"].astype(bool), here["goal"] != ""
     plain = here[~(grad | batch | goal)]
@@ -337,7 +338,7 @@ def known_in(results: Path, machine: str) -> Known:
 
 
 def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.DataFrame) -> Known:
-    """Of results, their cells but for those that no memory could move so fast, and the choices."""
+    """What is known by results, by their credible cells (see ``cells_of``), and by the choices of these."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
     limit = SAME if memcpy.empty else memcpy / memcpy.index
     effects = [*between_neighbours(cells), *(gain for each in advised(results, cells) for gain in each.gains)]
@@ -372,7 +373,7 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
-    """What is pinned once for a transfer, by its name in the route, or "": by which method, and its bytes."""
+    """The name in the route of what is pinned once for a transfer ("": nothing), the method that pins it, its bytes."""
     for name, pinned in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
         if need.host and uses(route, name):
             return name, contracts.ALLOCATE, pinned
@@ -382,16 +383,16 @@ def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
 
 
 def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
-    """With ``total``: the seconds of a transfer, of which so many share what is paid once; nothing by whose memory is
-    ``pinned`` already."""
+    """The rows with ``total``, the seconds of a transfer: ``count`` transfers share what is paid once. Where memory is
+    ``pinned`` already, nothing is paid for that."""
     free = (rows["host"] == contracts.PINNED) & pinned
     rows = rows.assign(paid=rows["paid"].mask(free, ""), once=rows["once"].mask(free, 0.0))
     return rows.assign(total=rows["seconds"] + rows["once"].fillna(0.0) / count)
 
 
 def _dtypes(results: Results) -> dict[str, dict[str, str]]:
-    """Direction -> dtype that the suite times, or one of UNTIMED -> why it has no figure in that direction, where none
-    of its cells has one; else ""."""
+    """Direction -> dtype that the suite times, or one of UNTIMED -> why no cell of that direction and dtype has a
+    figure; "" where one has."""
     found: dict[str, dict[str, str]] = {}
     for each in (each for each in results.benchmarks.values() if each.role in (Role.CONVERSION, Role.TRANSFER)):
         found.setdefault(each.direction, {}).update((word.strip("'"), "") for word in each.listed("dtype"))
@@ -446,7 +447,7 @@ class Case:
 
     @property
     def layouts(self) -> list[str]:
-        """Those that speak for it, the best first: of uneven arrays, even ones where those were not measured."""
+        """The layouts whose times speak for it, the best first: even arrays may speak for uneven ones."""
         uneven = self.batch and self.layout == CONTIGUOUS and self.nbytes % contracts.LINE
         return [contracts.UNEVEN, CONTIGUOUS] if uneven else [self.layout]
 
@@ -498,7 +499,7 @@ def answer(case: Case, known: Known) -> Answer:
 
 
 def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
-    """By the rows of a need but for the host's memory; None where none of its routes may be taken."""
+    """The answer by the rows of a need on any memory of the host; None where none of its routes may be taken."""
     need = rows["need"].iloc[0]
 
     def fits(contract: contracts.Route) -> bool:
@@ -527,8 +528,8 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
 
 
 def _in_order(good: pd.DataFrame) -> pd.DataFrame:
-    """Routes as they are ranked at a measured size; else by time, first the one that is best where they were measured,
-    if that is as good. Those that tie there tie up to the first that is slower."""
+    """The routes of a measured size as they are ranked there, of another by time. Then the first is the one that is
+    best at the measured sizes, if it is as good; those that tie there tie up to the first that is slower."""
     ranked = good["kind"].head(1).eq(BEST).all() and good["how"].eq(MEASURED).all()
     if ranked and len(good[["host", "paid", "once"]].drop_duplicates()) <= 1:
         return good

@@ -449,10 +449,10 @@ def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[
 
 
 def splits(processes: int) -> list[tuple[list[int], list[int]]]:
-    """Halves of a baseline's processes, none of fewer than four: of every two neighbours in time one goes to each half.
+    """Ways to halve a baseline's processes: of every two neighbours in time each half gets one. None below four.
 
-    So do the processes of an interleaved comparison, and drift is the same for both halves. What differs between two
-    sessions no half of one session can show: see statistics.session_variance.
+    The processes of an interleaved comparison are divided so, too, and drift is the same for both halves. What differs
+    between two sessions cannot be seen in halves of one session: see statistics.session_variance.
     """
     pairs = [(k, k + 1) for k in range(0, processes - 1, 2)]
     if len(pairs) < 2:
@@ -546,7 +546,7 @@ def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.Dat
 
 
 def _merged(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows, of ``sizes`` that are one series in their history one: the first of those that were quiet and have the
+    """The rows, one for all sizes that are one series in their history: the first of those that were quiet and have the
     most processes."""
     several = table["parameters"].map(lambda given: "sizes" in given).astype(bool)
     fewest = table[["base_processes", "new_processes"]].min(axis=1)

@@ -3,9 +3,9 @@
 What routes do is measured and held against their contracts, and followed along a history.
 
 A setting of the environment, with which a program is started, may gain more than any choice of a route. It is chosen
-as a route is (see choices.py), for each route at the size that answers are about: of the settings that the family
-advises, those that none is decided to be slower than; of these, those by which the route is decided to be more than
-GAIN times as fast as without; of these the family's first. Routes that have one in common get one.
+for each route, at the size that answers are about, as a route is (see choices.py). Of the settings that the family
+advises it is the first one that has no faster one, as far as that is decided, and with which the route is decided to be
+more than GAIN times as fast as without. Routes that have one in common get one.
 
 Placement: some routes take longer where a source and its buffer lie as neighbours in memory do.
 """

@@ -1,8 +1,8 @@
 """Histories: what each release of torch or numpy did to the cost of every route, as one table of points and changes.
 
-A series is one route, dtype and size along the releases: its time, or its instruction count. Sizes of a route that
-shares memory are one series of times, for its cost does not depend on them. A point is one release; its error is that
-of its processes and of sessions, or what memory layout does to a count.
+A series is one route, dtype and size along the releases: its time, or its instruction count. All sizes of a route that
+shares memory are one series of times, for its cost does not depend on them. A point is one release. The error of a time
+is that of its processes and of sessions; that of a count is what memory layout does to it.
 
 Levels of times are found by exact optimal partitioning (statistics.optimal_partition). A change of level is reported if
 its false discovery rate, over all places where a series of its noise class could change, is at most ``FDR``. An
@@ -335,8 +335,8 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
 
 
 def _offsets(table: pd.DataFrame, own: list[str], level: list[str], how: str, within: str) -> "pd.Series[float]":
-    """What each group of rows by ``own`` adds to ``y``: the median beyond the ``how`` of the rows by ``level``, with a
-    mean of 0 ``within``. Both are found by turns."""
+    """What each group of rows by ``own`` adds to ``y``: its median beyond the level of its rows, which is the ``how``
+    of the group by ``level``. Offsets have a mean of 0 ``within``. Offsets and levels are found by turns."""
     offset = pd.Series(0.0, index=table.index)
     for _ in range(10):
         base = (table["y"] - offset).groupby([table[name] for name in level]).transform(how)
@@ -419,9 +419,8 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Of the series of one noise class, each in order of release with y (log), error and spread (see layout_sd; 0 of
     times): level (log) and before, and where a level begins ratio, its ends, q, verdict, earliest and latest.
 
-    No change point that is left is above MOST: the others are dropped, the weakest first, and levels found again
-    without them, until that holds. So are those smaller than ``min_effect``, or than the range over processes by
-    layout.
+    Change points are dropped, the weakest first, and levels are found again without them, until the q of none that is
+    left is above MOST. Those smaller than ``min_effect``, or than the range over processes by layout, are dropped, too.
     """
     series = [each for _, each in own.groupby("series", sort=False)]
     known = [(each["y"].to_numpy(), each["error"].to_numpy()) for each in series]

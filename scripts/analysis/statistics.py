@@ -233,7 +233,7 @@ def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
 def between(base: Levels, other: Levels, together: Bools, sessions: Floats) -> Estimate:
     """The effect ``other`` - ``base`` of cells, for arrays over cells of shapes that broadcast.
 
-    together  both cells are of one family: what that shares cancels in the rounds of which both have a process
+    together  both cells are of one family: what it shares in a round cancels where both have a process of that round
     sessions  variance of the effect by what their runs differ by
     """
     both = np.where(together, (base.present & other.present).sum(axis=-1), 0) / (base.n * other.n)
@@ -277,10 +277,10 @@ def session_variance(
 ) -> Floats:
     """Variance of an effect, (cells,), that no process of the two sessions shows: what differs between sessions.
 
-    The greatest of a floor (SESSION_SD squared) and, in each family, what the effects spread around their median more
-    than their errors explain; robust, so that up to about a third of the cells may really have changed. To it comes the
-    square of the median effect of the controls, cells such as memcpy that no toolchain can change: the machine itself
-    was faster or slower then.
+    In each family it is what the effects spread around their median beyond what their errors explain, and at least
+    SESSION_SD squared. It is robust: up to about a third of the cells may really have changed. The square of the median
+    effect of the controls is added to it. These are cells such as memcpy that no toolchain can change: if they differ,
+    the machine itself was faster or slower.
     """
     extra = np.full(len(effect), SESSION_SD**2)
     everything = _excess(effect, squared_error, 0.0)
