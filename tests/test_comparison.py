@@ -52,6 +52,8 @@ del FEW[0][ROUTES[0], 1], FEW[1][ROUTES[0], 2]
 SHARE = {"times": FEW[0]}, {"times": FEW[1]}
 LOUD = {"times": cells(0, sd=NOISE)}, {"times": cells(1, sd=NOISE)}
 # Both sides, and settings; all that is said of them is in the snapshot
+BUSY = [(cell, number) for cell in EVERY if cell[0] == ROUTES[1] for number in range(4)]
+HALVES = [{cell: own[: 2 + 2 * (cell[0] == route)] for cell, own in cells(0).items()} for route in ROUTES]
 COMPARED = {
     "one is slower and one faster, nothing else": (BASE, {"times": cells(1, {ONE: 1.3, OTHER: 0.7})}),
     "one is faster, which fails nothing": (BASE, {"times": cells(1, {ONE: 0.7})}),
@@ -85,6 +87,9 @@ COMPARED = {
     "without a record, with a note": (BASE | {"records": []}, {"times": cells(1), "records": []}),
     "5 % behind drift that pairs share": (in_turns(cells(0), "base"), in_turns(cells(1, {ONE: 1.05}), "new")),
     "nothing behind drift without pairs": (in_turns(cells(0), ""), in_turns(cells(1, {ONE: 1.05}), "")),
+    # of cells that were never quiet one process is left: more rounds are no help
+    "nothing where NEW was never quiet at all": (QUIET, half(cells(1), BUSY), {"only": re.escape(ROUTES[1])}),
+    "too few processes on one side or the other": ({"times": HALVES[0]}, {"times": HALVES[1]}),
     "one lost a process and is no pair": (BASE | {"record": together("base")}, {**LOST, "record": together("new")}),
 }
 
@@ -102,6 +107,7 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
         f"{rows['ratio'].median():.2f}",
         comparison_words.said("headline", found),
         *comparison_words.lines("trust", found),
+        *(comparison_words.lines("refusal", found) if found.exit_code == 2 else ()),
     ]
     assert [f"exit code {found.exit_code}", *map(show.to_plain, said)] == snapshot
     assert not rows["close"][rows["reason"].map(lambda reason: reason.what == NEVER_QUIET)].any()
@@ -146,18 +152,6 @@ def test_every_cell_has_exactly_one_verdict(tmp_path, snapshot):
     assert {" → ".join(pair): named.get((ROUTES[0], 8 + k), "") for k, pair in enumerate(pairs)} == snapshot
     assert comparison_words.text(found, True) and comparison_words.markdown(found, True, "")
     assert len(json.loads(comparison_words.as_json(found, ""))["cells"]) == len(found.cells)
-
-
-def test_why_nothing_could_be_compared(tmp_path):
-    """Of cells that were never quiet one process is left: more rounds are no help. Others have too few on a side."""
-    busy = [(cell, number) for cell in EVERY if cell[0] == ROUTES[1] for number in range(4)]
-    sides = write(tmp_path / "a", **QUIET), write(tmp_path / "b", **half(cells(1), busy))
-    found = compared(*sides, only=re.escape(ROUTES[1]))
-    said = "could not compare: the machine was never quiet for 12 of 12 cells: measure on a quieter machine"
-    assert comparison_words.said("headline", found) == said
-    halves = [{cell: own[: 2 + 2 * (cell[0] == route)] for cell, own in cells(0).items()} for route in ROUTES]
-    found = compared(*(write(tmp_path / name, times) for name, times in zip("cd", halves)))
-    assert "takes 4 processes per side and no cell has more than 2 on both" in comparison_words.said("refusal", found)
 
 
 # --- interleaved sides -----------------------------------------------------------------------------------------------
