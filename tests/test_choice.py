@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import resultfiles
 from analysis import cells as choice
-from analysis import statistics
 from analysis.cells import cells_of
 from analysis.choices import BEST, SLOWER, TIE, UNDECIDED, Case, Need, answer, choices, known_in, known_of, rank
 from analysis.results import load
 from cli import UserError
 from noise import processes
 from resultfiles import around, contract, conversion, every
-from scipy import stats
 from test_answers import FIRST, KIB, MIB, SECOND, SIZES, disturbed, loaded
 
 from benchmarks import contracts
@@ -31,16 +29,6 @@ def weighed(logs, family="copy"):
 
 
 # Pairs ---------------------------------------------------------------------------------------------------------------
-
-
-def test_two_cells_alone_are_welchs():
-    """Without a family to learn from it is scipy's t test."""
-    logs = np.random.default_rng(0).normal([[0.0], [0.3]], 0.05, (2, 5))
-    found = statistics.levels(logs, np.full(2, "x"))
-    one, other = (statistics.Levels(*(values[[k]] for values in vars(found).values())) for k in (0, 1))
-    estimated = statistics.between(one, other, np.array([True]), np.zeros(1))
-    known = stats.ttest_ind(logs[1], logs[0], equal_var=False)
-    assert statistics.p_different(estimated, 0.0)[0] == pytest.approx(known.pvalue, rel=1e-6)
 
 
 @pytest.mark.parametrize("watched", [True, False])

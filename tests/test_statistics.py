@@ -93,6 +93,11 @@ def test_without_a_prior_it_is_students_and_welchs_t():
     found = statistics.estimate(many, few, ONE, np.array([False]))
     welch = stats.ttest_ind(few[0, :4], many[0], equal_var=False)
     assert found.effect[0] / found.error[0] == pytest.approx(welch.statistic) and found.df[0] == 3 <= welch.df
+    level = statistics.levels(np.vstack([base[0], new[0]]), np.full(2, "x"))  # of two cells of one run
+    one, other = (statistics.Levels(*(values[[k]] for values in vars(level).values())) for k in (0, 1))
+    found = statistics.between(one, other, np.array([True]), np.zeros(1))
+    welch = stats.ttest_ind(new[0], base[0], equal_var=False)
+    assert statistics.p_different(found, 0.0)[0] == pytest.approx(welch.pvalue, rel=1e-6)
 
 
 @pytest.mark.parametrize(("flagged", "cells"), [(0, 100), (3, 100), (100, 100), (1, 4)])
