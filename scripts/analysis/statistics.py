@@ -99,11 +99,8 @@ def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]
     """
     known = np.where(df > 0, variance, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        if np.isinf(prior.df):
-            posterior = np.full_like(known, prior.variance)
-        else:
-            posterior = (prior.df * prior.variance + df * known) / (prior.df + df)
-    return posterior, np.minimum(prior.df + df, df.sum())
+        weight = 1.0 / (1.0 + df / prior.df)  # of the prior
+    return weight * prior.variance + (1.0 - weight) * known, np.minimum(prior.df + df, df.sum())
 
 
 @dataclass(frozen=True)
@@ -359,12 +356,11 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
     """
     size = np.abs(estimated.effect)
     variance = np.where(paired, 1.0, 2.0) * estimated.sd**2
-    df = np.where(np.isfinite(estimated.df), estimated.df, 1e6)
     needed = np.full(len(size), np.inf)
     # an effect near zero has two margins to stay clear of
     for gap, level, power in ((size - min_effect, 1 - alpha / 2, POWER), (equivalence - size, 0.95, (1 + POWER) / 2)):
         with np.errstate(divide="ignore", invalid="ignore"):
-            quantiles = special.stdtrit(df, level) + special.ndtri(power)
+            quantiles = special.stdtrit(estimated.df, level) + special.ndtri(power)
             n = np.where(gap > 0, variance * (quantiles / np.maximum(gap, 1e-9)) ** 2, np.inf)
         needed = np.fmin(needed, n)
     needed = np.maximum(np.ceil(needed), MIN_PROCESSES)
