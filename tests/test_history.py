@@ -213,23 +213,6 @@ def test_controls_are_never_among_the_changes(tmp_path):
     assert made.changes.empty and list(made.false_alarms["release"]) == [VERSIONS[6]]
 
 
-def test_figures_of_another_version_of_a_benchmark_are_left_out(tmp_path):
-    root = write(tmp_path, logs_of(17))
-    resultfiles.mend(root, lambda line: {**line, "version": "v0"}, SERIES[0].commit)
-    assert VERSIONS[0] not in set(history_in(root).rows["release"])
-
-
-def test_a_result_without_quiet_samples_is_no_point(tmp_path):
-    """One release's cell at twice the time, and the machine at half its speed meanwhile: a gap, and not a dip."""
-    logs = logs_of(18, [(7, 6, 2.0), (7, 7, 0.5)])
-    busy = {((ROUTES[7], "float32", 4 * KIB), number) for number in range(4)}
-    root = write(tmp_path, logs, at=STEADY)
-    write(root, logs[6:7], SERIES[6:7], at=STEADY, slow=busy)
-    made = history_in(root)
-    assert made.changes.empty
-    assert VERSIONS[6] not in set(made.rows.loc[made.rows["route"] == ROUTES[7], "release"])
-
-
 # --- instruction counts ----------------------------------------------------------------------------------------------
 
 
