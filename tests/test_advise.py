@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import advise
+import numpy as np
 import pandas as pd
 import pytest
 from analysis import choices as cases
@@ -210,9 +211,7 @@ CPU = [
 
 @pytest.mark.parametrize("case", CPU, ids=str)
 def test_code_runs_as_it_is(known, case):
-    torch = pytest.importorskip("torch")
-    np = pytest.importorskip("numpy")
-    sources = pytest.importorskip("benchmarks.sources")
+    torch, sources = pytest.importorskip("torch"), pytest.importorskip("benchmarks.sources")
     found = answer(case, known)
     for candidate in found.ranked:
         names = {}
@@ -239,7 +238,7 @@ def test_code_has_the_layout_that_was_measured(known, ends, layout):
             for each in page.snippet(Case(*ends, nbytes, layout=layout), best, known).split("\n")
             if "yours" in each
         )
-        exec(line, names := {"np": pytest.importorskip("numpy"), "torch": torch})
+        exec(line, names := {"np": np, "torch": torch})
         made, measured = torch.as_tensor(names[line[0]]), torch.from_numpy(sources.laid_out("float32", nbytes, layout))
         assert (made.shape, made.stride()) == (measured.shape, measured.stride())
 

@@ -121,12 +121,6 @@ def test_one_more_process_lies_within(shared, seed):
     assert 0.88 <= held.mean() <= 0.94
 
 
-def test_q_values_leave_out_cells_without_p():
-    q = statistics.q_values(np.array([0.01, np.nan, 0.04]))
-    assert q[[0, 2]] == pytest.approx([0.02, 0.04]) and np.isnan(q[1])
-    assert np.isnan(statistics.q_values(np.full(2, np.nan))).all()
-
-
 # --- what is promised, by simulation ---------------------------------------------------------------------------------
 
 
