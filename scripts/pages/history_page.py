@@ -19,9 +19,7 @@ from itertools import chain, cycle, groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from xml.sax.saxutils import escape, quoteattr
 
-import jinja2
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,7 +37,7 @@ from pages import show, tables
 from pages.advice import Box, capital
 from pages.comparison_words import number
 from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
-from pages.page import OPTIONS, Page, Section
+from pages.page import Page, Section, web
 from pages.show import code, prose
 from pages.tables import Table, tabled, text_of
 
@@ -493,10 +491,7 @@ def write_feed(output: Path, histories: Sequence[History]) -> None:
     changed = [news for news in every if any(news.row[verdict] for verdict in CHANGED)]
     changed.sort(key=lambda news: (news.release.date, news.release.tag), reverse=True)
     entries = [_entry(tag, [*each]) for tag, each in groupby(changed, key=lambda news: news.release.tag)]
-    environment = jinja2.Environment(**OPTIONS)
-    environment.filters |= {"xml": escape, "quoted": quoteattr, "html": show.to_html}
-    text = environment.get_template("feed.xml.jinja").render(entries=entries, name=FEED, space=SPACE)
-    put(output / FEED, text)
+    put(output / FEED, web("feed.xml.jinja", entries=entries, name=FEED, space=SPACE))
 
 
 def _entry(tag: str, changes: Sequence[News]) -> dict[str, Any]:

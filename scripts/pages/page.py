@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import jinja2
 import pandas as pd
@@ -21,7 +22,6 @@ from .figures import Figure, slug
 from .tables import Entry, Table, lines_of
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
-OPTIONS = show.OPTIONS | {"loader": jinja2.FileSystemLoader(show.TEMPLATES), "keep_trailing_newline": True}
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def rendered(page: Page) -> dict[str, str]:
 
 
 def web(template: str, **values: Any) -> str:
-    """A template of HTML."""
+    """A template of HTML or XML."""
     return _environment(_html, autoescape=True).get_template(template).render(**values)
 
 
@@ -117,7 +117,6 @@ def write_into(directory: Path, page: Page) -> Path:
 
 def write(directory: Path, page: Page) -> Path:
     """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed."""
-    files = rendered(page)
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
 
     def settle() -> None:
@@ -131,9 +130,7 @@ def write(directory: Path, page: Page) -> Path:
         settle()
         if directory.is_dir():
             shutil.copytree(directory, fresh, symlinks=True, ignore=shutil.ignore_patterns("*.svg"))
-        fresh.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (fresh / name).write_bytes(content.encode())
+        write_into(fresh, page)
         if directory.is_dir():
             directory.rename(old)
         fresh.rename(directory)
@@ -147,8 +144,10 @@ def write(directory: Path, page: Page) -> Path:
 @functools.cache
 def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> jinja2.Environment:
     """convert: the filter `line`, which every value in Markdown passes."""
-    made = jinja2.Environment(autoescape=autoescape, **OPTIONS)
+    loader = jinja2.FileSystemLoader(show.TEMPLATES)
+    made = jinja2.Environment(autoescape=autoescape, loader=loader, keep_trailing_newline=True, **show.OPTIONS)
     made.filters |= {"line": convert, "slug": slug, "code": lambda words: convert(show.code(words))}
+    made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML, as the text of an element of XML
     return made
 
 
