@@ -27,7 +27,6 @@ from pages import transfers
 
 from . import families, figures, show, tables
 from .advice import advice, conditions, embedded, neighbours, setting, takes, title
-from .figures import Figure
 from .page import Page, Section
 from .show import prose
 from .tables import Table, columns_of, csv_of, tabled
@@ -102,7 +101,7 @@ def page_of(
         ),
         legend=prose("machine_legend", **about),
         warnings=prose("machine_warnings", **about),
-        sections=(sections := sections_of(results, before, cells, table, threads, moved)),
+        sections=(sections := sections_of(results, before, cells, table, made, threads, moved)),
         measured=commands_of(results, sections),
         links=tuple(links),
         command=pasted(results.last) or "asv run --record-samples",
@@ -139,38 +138,36 @@ def sections_of(
     before: Results | None,
     cells: pd.DataFrame,
     table: pd.DataFrame,
+    made: Sequence[pd.DataFrame],
     threads: int,
     moved: Transfers,
 ) -> list[Section]:
     """The sections that the results can fill, in the order of the page."""
-    missing, one_thread, alone = tables.missing_in(results), with_one_thread(cells), asked(table, ONE_THREAD)
-    made = asked(table, ALL_THREADS) or alone
+    missing, one_thread, semantics = tables.missing_in(results), with_one_thread(cells), Semantics(results)
     limit, counted = limit_of(one_thread), verdicts.of_calls(results)
-
-    def data(figure: Figure) -> tuple[Figure, Table]:
-        return figure, tables.curves(figure.cells, missing, limit if figure.cells[0].memory != ALIAS else None, counted)
-
-    semantics = Semantics(results)
+    times = tuple(
+        (figure, tables.curves(figure.cells, missing, limit, counted)) for figure in figures.times(one_thread, limit)
+    )
+    reached = tuple(
+        (figure, tables.shares(figure.cells, missing, limit)) for figure in figures.efficiency(one_thread, limit)
+    )
     measured = {*cells["direction"]} | {direction for direction, *_ in semantics.seen}
-    shown = [results.contracts[key] for key in tables.catalogue(results) if key[0] in measured]
+    shown = [contract for contract in tables.catalogue(results) if contract.direction in measured]
+    promised, broken = tables.contracts(semantics, shown), tables.broken(semantics, results.contracts.values())
     decisions = [rows for rows in made if rows["need"].iloc[0].plain]
+    decided = tables.decision(decisions, limit if threads == 1 else Limit())
     about = {"threads": threads, "usual": usual_dtype(conversions(one_thread)), "transfers": len(moved.main) > 0}
-    first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
 
     def said(block: str) -> tuple[str, ...]:
         return prose("machine_sections", block, **about)
 
-    times = tuple(map(data, figures.times(one_thread, limit)))
-    reached = tuple(
-        (drawn, tables.shares(drawn.cells, missing, limit)) for drawn in figures.efficiency(one_thread, limit)
-    )
-    promised, broken = tables.contracts(semantics, shown), tables.broken(semantics, results.contracts.values())
-    decided = tables.decision(decisions, limit if threads == 1 else Limit())
+    asking = questions(results, one_thread, asked(table, ONE_THREAD), moved)
+    first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
         against.append(comparison_section(comparison.compare(before, results)))
     first_read = [
-        Section("questions", "What users ask", tables=(questions(results, one_thread, alone, moved),)),
+        Section("questions", "What users ask", tables=(asking,)),
         first,
         Section("size", f"Time against size, {show.threads(1)}", said("size"), times),
     ]
@@ -257,12 +254,11 @@ def comparison_section(compared: Comparison) -> Section:
 
 
 def _method(results: Results, cells: pd.DataFrame) -> Section:
-    environment = [tables.environment(results.last)] if results.runs else []
     parts = (
         tabled("tables", "runs", False, runs=[(record, pasted(record)) for record in results.runs]),
-        *environment,
-        tables.spread(cells),
+        *(tables.environment(record) for record in results.runs[-1:]),
+        tabled("tables", "spread", cells=cells),
         tabled("tables", "harness", cells=cells),
-        tables.absent(results),
+        tabled("tables", "absent", False, missing=results.missing),
     )
     return Section("method", "Machine and method", tables=parts, after=prose("machine_method", results=results))

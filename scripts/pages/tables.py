@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from cli import put
 from store.records import Record
 from toolchains import ledger
 
-from benchmarks.contracts import Route
+from benchmarks.contracts import ALIAS, Route
 
 from . import advice, show
 from .show import code, steady
@@ -168,7 +168,7 @@ def curves(
     limit: Limit | None = None,
     counts: Mapping[Hashable, Any] | None = None,
 ) -> Table:
-    """The figures behind a panel of time against size: median, range below it; memcpy in the last row.
+    """The figures behind a panel of time against size: median, range below it; of what moves bytes memcpy's, too.
 
     counts: instructions of calls, see verdicts.of_calls; a column for each size at which some of the cells have them
     """
@@ -177,17 +177,16 @@ def curves(
         return [show.time(cell), show.interval(cell.low, cell.high)]
 
     table = by_size("Median, and range over processes", cells, missing, both)
-    sizes = sorted({cell.nbytes for cell in cells})
+    columns, rows, sizes = [*table.columns], [*table.rows], sorted({cell.nbytes for cell in cells})
+    if limit and limit.seconds and cells[0].memory != ALIAS:
+        rows.append(("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes)))
     down = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}.values()  # as the table's rows
     for n in sizes:
         counted = [(counts or {}).get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
         if any(counted):
-            rows = tuple((*row, count(instructions)) for row, instructions in zip(table.rows, counted, strict=True))
-            table = replace(table, columns=(*table.columns, f"instructions, {show.size(n)}"), rows=rows)
-    if limit and limit.seconds:
-        row = ("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes))
-        table = replace(table, rows=(*table.rows, row + ("",) * (len(table.columns) - len(row))))
-    return table
+            columns.append(f"instructions, {show.size(n)}")
+            rows = [(*row, count(instructions)) for row, instructions in zip_longest(rows, counted)]
+    return replace(table, columns=tuple(columns), rows=tuple(rows))
 
 
 def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
@@ -232,28 +231,14 @@ def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
     return [tabled("tables", "contracts", False, direction=way, promises=[*each], **about) for way, each in ways]
 
 
-def catalogue(results: Results) -> list[tuple[str, str]]:
-    """(direction, route) of every contract, in the catalogue's order as far as benchmarks tell it."""
-    families = sorted(results.benchmarks.values(), key=lambda each: (each.place, -len(each.contracts)))
+def catalogue(results: Results) -> list[Route]:
+    """Every contract, in the catalogue's order as far as benchmarks tell it."""
     keys: dict[tuple[str, str], None] = {}
-    for family in families:
-        promises = sorted(family.contracts.values(), key=lambda promise: family.nth("route", promise.expression))
-        keys |= dict.fromkeys((promise.direction, promise.expression) for promise in promises)
-    directions = [*DIRECTIONS, *dict.fromkeys(direction for direction, _ in keys)]
-    return sorted(keys, key=lambda key: directions.index(key[0]))
-
-
-def spread(cells: pd.DataFrame) -> Table:
-    """How far processes differ: coefficient of variation between the processes of a cell, by kind of memory."""
-    several = cells[cells["processes"] > 1]
-    kinds = several["memory"].where(several["memory"] != "", several["family"])
-    return tabled("tables", "spread", kinds=several.groupby(kinds, sort=False))
-
-
-def absent(results: Results) -> Table:
-    """Every cell without a figure: grouped by benchmark and reason, with the number of cells and the routes."""
-    groups = results.missing.groupby(["status", "benchmark", "reason"], sort=False, observed=True, dropna=False)
-    return tabled("tables", "absent", False, groups=groups)
+    for family in sorted(results.benchmarks.values(), key=lambda each: (each.place, -len(each.contracts))):
+        routes = sorted(family.contracts, key=partial(family.nth, "route"))
+        keys |= dict.fromkeys((family.contracts[route].direction, route) for route in routes)
+    directions = [*DIRECTIONS, *(direction for direction, _ in keys)]
+    return [results.contracts[key] for key in sorted(keys, key=lambda key: directions.index(key[0]))]
 
 
 def environment(record: Record) -> Table:
