@@ -315,19 +315,14 @@ def embedded(known: choices.Known) -> str:
     title    of the case, and code to paste, where the row is of the route to take
     """
     rows = choices.priced(known.rows)  # who chooses pinned memory has it
-    each = list(rows.itertuples())
-    cases = [case_of(row) for row in each]
-    contracts = rows.drop_duplicates(["need", "route"]).set_index(["need", "route"])["contract"].map(about)
-    commands = {
-        need: said("case", "command", case=case, known=known) for need, case in dict(zip(rows["need"], cases)).items()
-    }
+    each = [(row, case_of(row), row.kind == choices.BEST) for row in rows.itertuples()]
     rows = rows.assign(
-        nbytes=[case.nbytes for case in cases],
-        command=rows["need"].map(commands),
-        title=[case_title(c, threads_of(c, known)) if row.kind == choices.BEST else "" for c, row in zip(cases, each)],
-        cost=[said("case", "cost", route=row, count=1) for row in each],
-        code=[snippet(case, row, known) if row.kind == choices.BEST else "" for case, row in zip(cases, each)],
-        notes=list(contracts.loc[[(row.need, row.route) for row in each]]),
+        nbytes=[case.nbytes for _, case, _ in each],
+        command=[said("case", "command", case=case, known=known) for _, case, _ in each],
+        title=[case_title(case, threads_of(case, known)) if best else "" for _, case, best in each],
+        cost=[said("case", "cost", route=row, count=1) for row, _, _ in each],
+        code=[snippet(case, row, known) if best else "" for row, case, best in each],
+        notes=[about(row.contract) for row, _, _ in each],
     )
     packed = {name: pd.factorize(rows[name]) for name in FORM}
     # what most programs have comes first
