@@ -106,7 +106,7 @@ def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
     best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
     routes = list(best[best["kind"] == choices.BEST].drop_duplicates("route").itertuples())
     promised = routes_by(routes, lambda row: promises(row.contract))
-    inputs = routes_by(routes, lambda row: outcomes(row.contract))
+    inputs = routes_by(routes, lambda row: show.lines("unusual_inputs", "outcomes", contract=row.contract))
     lines = show.prose("advice", "conditions", promised=promised, inputs=inputs)
     return Box("Conditions and unusual inputs", lines=lines, folded=True) if lines else None
 
@@ -191,13 +191,7 @@ def routes_by(rows: Iterable[Any], texts: Callable[[Any], Iterable[str]]) -> dic
 
 def unusual(contract: Route) -> tuple[str, ...]:
     """What a route does with unusual inputs, in a sentence; none where it simply takes or refuses them all."""
-    return show.prose("unusual_inputs", contract=contract)
-
-
-def outcomes(contract: Route) -> list[str]:
-    """The same, a piece for each thing that it does; what is refused is left out."""
-    pieces = [piece for words in unusual(contract) for piece in words.rstrip(".").split("; ")]
-    return [piece for piece in pieces if not piece.endswith("(see Contracts)")]
+    return show.prose("unusual_inputs", "sentence", contract=contract)
 
 
 def why_unsafe(contract: Route) -> str:

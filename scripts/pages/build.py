@@ -157,14 +157,10 @@ def gather(reports: Path, site: Path) -> None:
         if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
             (site / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, site / place)
+    # a web server may list no directory by itself
     for directory in [path for path in (site / RESULTS).glob("**/") if not (path / "index.html").exists()]:
-        put(directory / "index.html", _listing(directory, site))
-
-
-def _listing(directory: Path, site: Path) -> str:
-    """A page that lists a directory: a web server may show none by itself."""
-    places = [f"{path.name}/index.html" if path.is_dir() else path.name for path in sorted(directory.iterdir())]
-    return web("listing.html.jinja", name=directory.relative_to(site).as_posix(), places=places)
+        name, paths = directory.relative_to(site).as_posix(), sorted(directory.iterdir())
+        put(directory / "index.html", web("listing.html.jinja", name=name, paths=paths))
 
 
 def address(site: Path, url: str) -> None:

@@ -58,7 +58,6 @@ FEED = "feed.xml"
 SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids, for good
 # Of the page over several machines
 MOST_SHARED = 30  # rows of a table; changes.csv has all
-SORTS = (SAME, DIFFERS, NOT_KNOWN)
 
 
 def link(histories: Sequence[History]) -> str:
@@ -263,10 +262,7 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: M
     limits = {what: _limits(own) for what, own in rows.groupby("what")}
     each = HEAD + HEIGHT + (GAP + COUNTS if len(limits) > 1 else 0.0) + FOOT
     wide, high = ACROSS * (LEFT + PANEL + RIGHT), math.ceil(len(routes) / ACROSS) * each
-    with (
-        plt.style.context(str(STYLE)),
-        plt.rc_context({"font.size": FONT, "xtick.labelsize": FONT, "ytick.labelsize": FONT}),
-    ):
+    with plt.style.context([STYLE, {"font.size": FONT, "xtick.labelsize": FONT, "ytick.labelsize": FONT}]):
         figure = plt.figure(figsize=(wide, high))
         for index, route in enumerate(routes):
             row, column = divmod(index, ACROSS)
@@ -362,7 +358,7 @@ def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
 
 def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     """Everything the page over all histories says. changes: see ``history.over_machines``."""
-    found: dict[str, list[Any]] = {sort: [] for sort in SORTS}
+    found: dict[str, list[Any]] = {sort: [] for sort in (SAME, DIFFERS, NOT_KNOWN)}
     for _, rows in changes[changes["evidence"] != LAYOUT].groupby("change"):
         said = next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in set(rows["said"]))
         found[said].append(rows.to_dict("records"))
