@@ -10,7 +10,7 @@ import html
 import math
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -172,38 +172,39 @@ def named(routes: Iterable[str]) -> str:
     return "".join(f"{code(route)}, " for route in each[: NAMED - 1]) + f"and {len(each) - NAMED + 1} more"
 
 
+def _shown(sentence: str, text: Callable[[str], str], code: Callable[[str], str]) -> str:
+    """A sentence, its text and its code each as these show them."""
+    return "".join(code(piece) if is_code else text(piece) for piece, is_code in spans(sentence))
+
+
 def to_html(sentence: str) -> str:
     """A sentence as HTML, everything in it escaped; code may break around its brackets."""
-    pieces = []
-    for text, is_code in spans(sentence):
-        escaped = html.escape(text)
-        if is_code:
-            escaped = f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', escaped)}</code>"
-        pieces.append(escaped)
-    return "".join(pieces)
+
+    def code(text: str) -> str:
+        return f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', html.escape(text))}</code>"
+
+    return _shown(sentence, html.escape, code)
 
 
 def to_markdown(sentence: str) -> str:
     """A sentence as Markdown, everything in it escaped; safe in a table and at the beginning of a line, too."""
-    pieces = []
-    for text, is_code in spans(sentence.replace("\n", " ")):
-        if not is_code:
-            pieces.append(_escaped(text))
-        elif re.search(r"[`|]", text):  # neither can be escaped in a code span that may stand in a table or not
-            pieces.append(f"<code>{_escaped(text)}</code>")
-        elif text.strip():
-            pieces.append(f"`{text}`")
-    return _BLOCK.sub(r"\\", "".join(pieces).strip())
+
+    def code(text: str) -> str:
+        if re.search(r"[`|]", text):  # neither can be escaped in a code span that may stand in a table or not
+            return f"<code>{_escaped(text)}</code>"
+        return f"`{text}`" if text.strip() else ""
+
+    return _BLOCK.sub(r"\\", _shown(sentence.replace("\n", " "), _escaped, code).strip())
 
 
 def to_plain(sentence: str) -> str:
     """A sentence as text, its code in backticks."""
-    return "".join(f"`{text}`" if is_code else text for text, is_code in spans(sentence))
+    return _shown(sentence, str, "`{}`".format)
 
 
 def bare(sentence: str) -> str:
     """A sentence as text, its code as it is."""
-    return "".join(text for text, _ in spans(sentence))
+    return _shown(sentence, str, str)
 
 
 # What makes a line begin a heading, an item, a fence or a rule; a number may make it an item, as it does of ours
