@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import comparison, verdicts
-from analysis.cells import Limit, Row, at_usual_size, cells_of, conversions, decided, limit_of, usual_dtype
+from analysis.cells import Limit, at_usual_size, cells_of, conversions, decided, limit_of, usual_dtype
 from analysis.choices import BEST, asked, choices, known_of, rank
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
@@ -200,17 +200,13 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
     arrays = moved.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE)
     promised = arrays["contract"].map(lambda each: each.array and each.memory != INTO).astype(bool)
     fresh = arrays[arrays["safe"] & promised]
-    from_device: dict[str, tuple[bool, Row]] = {}  # the plain route, and one that takes what requires grad
-    for requires in (False, True):
-        able = fresh[fresh["contract"].map(lambda each: each.takes_grad).astype(bool) | (not requires)]
-        if len(able):
-            cell = transfers.best(rank(at_usual_size(able)))
-            from_device.setdefault(cell.route, (requires, cell))
+    graded = fresh[fresh["contract"].map(lambda each: each.takes_grad).astype(bool)]
+    from_device = [transfers.best(rank(at_usual_size(able))) for able in (fresh, graded) if len(able)]
     orders = []
     for where, those in (("CPU", conversions(cells)), ("device", moved.of(COMPLETION, DEVICE_TO_HOST))):
         both = [*at_usual_size(those[those["route"].isin(ORDERS)]).itertuples()]
         if len(both) == 2:  # the faster first, or the catalogue's and how they tie
-            tie = tables.compared(both[0], both[1], "", tie="no significant difference")
+            tie = "" if decided(*both) else tables.compared(both[0], both[1], "", "no significant difference")
             both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
             orders.append((where, *both, tie))
     written = show.written(
@@ -228,7 +224,7 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
         sharing=[*shares.drop_duplicates(["need", "part"], keep="last").itertuples()],
         lists={"slow": [*slow.itertuples()], "best": [*rest.itertuples()]},
         takes_grad=[take for each in grad for take in takes(each)],
-        from_device=list(from_device.values()),
+        from_device=from_device,
         orders=orders,
         copies=slowed(cells),
     )
