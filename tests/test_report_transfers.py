@@ -1,7 +1,7 @@
 """The page of a machine with an accelerator: advice by completion, three clocks kept apart, what is missing said.
 
 Machine and seconds are made up (tests/accelerator.py); benchmarks and contracts are the suite's own. What is said of
-them stands in the snapshot, and what differs from that where something else was measured: read the difference.
+their page stands in the snapshot, and what differs from that where something else was measured: read the difference.
 """
 
 import functools
@@ -16,7 +16,7 @@ from analysis.cells import cells_of
 from analysis.choices import Case, answer, choices, known_of
 from analysis.results import load
 from conftest import build
-from pages import families, figures, show, tables
+from pages import families, figures, machine, page, show
 from pages import transfers as page_of_transfers
 from resultfiles import SKIPPED, of_suite
 
@@ -31,26 +31,10 @@ def read(tmp_path, benches, **changes):
     return loaded, transfers.transfers_of(loaded, cells_of(loaded))
 
 
-def lines_of(section):
-    """All that a section says but for figures."""
-    lines = [f"# {section.title}", *section.intro]
-    for table in section.tables:
-        rows = (" | ".join("; ".join(tables.lines_of(entry)) for entry in row) for row in (table.columns, *table.rows))
-        lines += [f"## {table.title}", *rows, *table.notes]
-    return lines
-
-
-def told(loaded, found):
-    """All that is said of transfers but for figures, a line each."""
-    table = choices(found.cells)
-    lines = [f"> {warning}" for warning in page_of_transfers.impossible(found)]
-    for box in page_of_transfers.advice(table, found):
-        lines += [f"# {box.title}", *box.said, *box.notes]
-    missing, said = tables.missing_in(loaded), page_of_transfers.said(found)
-    sections = families.sections(loaded, found.cells, missing, on_device=True, sentences=said)
-    for section in (*page_of_transfers.transfer_sections(table, found, missing), *sections):
-        lines += lines_of(section)
-    return [show.to_plain(line) for line in lines]
+def told(loaded):
+    """All that their page says but for figures and data, a line each."""
+    made = page.rendered(machine.page_of(loaded, None, "box", [], []))
+    return made["README.md"].partition("## Data")[0].splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +54,7 @@ def measured(tmp_path_factory):
 @pytest.fixture(scope="module")
 def said(measured):
     """A function: all that is said of them."""
-    return functools.cache(lambda profile: told(*measured(profile)))
+    return functools.cache(lambda profile: told(measured(profile)[0]))
 
 
 @pytest.mark.parametrize("profile", ["transfers", "transfers-full"])
@@ -156,8 +140,8 @@ RECORDED = {
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_what_is_said_otherwise(tmp_path, case, said, snapshot):
     """The lines that are new."""
-    usually, found = said("transfers-full"), read(tmp_path, OTHERWISE[case](), **RECORDED.get(case, {}))
-    assert [line for line in told(*found) if line not in usually] == snapshot
+    loaded, _ = read(tmp_path, OTHERWISE[case](), **RECORDED.get(case, {}))
+    assert [line for line in told(loaded) if line not in said("transfers-full")] == snapshot
 
 
 @pytest.mark.parametrize("generation, loud", [(3, True), (4, True), (5, False)])
