@@ -146,30 +146,31 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
 def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
     """Stopped while one of its files is written, or between two renames: all are the old ones, and what else lay there
     stays."""
-    results = resultfiles.write(tmp_path / "r", [conversion({("torch.from_numpy(a)", 8): around(1e-6)}, [FROM_NUMPY])])
-    page = build(results, tmp_path / "out")
+
+    def built(seconds):
+        bench = conversion({("torch.from_numpy(a)", 8): around(seconds)}, [FROM_NUMPY])
+        return build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out")
+
+    page = built(1e-6)
     (page / "mine.txt").write_text("mine")
     (page / "gone.svg").write_text("of an older page")
     before = {path.name: path.read_bytes() for path in page.iterdir()}
-    write_bytes, rename = Path.write_bytes, Path.rename
 
-    def stopped(self, data):
-        write_bytes(self, data[:10] if name in self.name else data)
-        if name in self.name:
-            raise KeyboardInterrupt
+    def stopped(call):
+        def as_usual_or_not(path, other):
+            if name in path.name:
+                raise KeyboardInterrupt
+            return call(path, other)
 
-    def stopped_between(self, target):
-        if self.name == name:
-            raise KeyboardInterrupt
-        rename(self, target)
+        return as_usual_or_not
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "write_bytes", stopped)
-        patched.setattr(Path, "rename", stopped_between)
-        build(results, tmp_path / "out")
+        patched.setattr(Path, "write_bytes", stopped(Path.write_bytes))
+        patched.setattr(Path, "rename", stopped(Path.rename))
+        built(2e-6)
     assert {path.name: path.read_bytes() for path in page.iterdir()} == before
     assert [path.name for path in page.parent.iterdir() if path.is_dir()] == [page.name]
-    build(results, tmp_path / "out")
+    built(2e-6)
     assert {path.name for path in page.iterdir()} == {*before} - {"gone.svg"}
 
 

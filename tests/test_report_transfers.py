@@ -1,7 +1,7 @@
 """The page of a machine with an accelerator: advice by completion, three clocks kept apart, what is missing said.
 
-Machine and seconds are made up (tests/accelerator.py); benchmarks and contracts are the suite's own. What is said of
-their page stands in the snapshot, and what differs from that where something else was measured: read the difference.
+Machine and seconds are made up (tests/accelerator.py); benchmarks and contracts are the suite's own. What their page
+says stands in the snapshot, and what differs from that where something else was measured: read the difference.
 """
 
 import functools
