@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from dataclasses import replace
 
 import pytest
 import resultfiles
@@ -13,7 +12,7 @@ from analysis.findings import Semantics
 from analysis.results import load, noise_of_cells
 from pages import show, tables
 from pages.advice import advice, conditions, title, unusual
-from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy
+from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy, steady
 
 from benchmarks import contracts, timing
 
@@ -92,16 +91,9 @@ def loaded(tmp_path, times, promises=None, busy=()):
     """Results of conversions; the cells ``busy``, (route, nbytes), were never quiet."""
     routes = dict.fromkeys(route for route, *_ in times)
     contracts = [contract(route, "copy", **(promises or {}).get(route, {})) for route in routes]
-    return disturbed(load(resultfiles.write(tmp_path, [conversion(times, contracts)])), busy)
-
-
-def disturbed(results, busy):
-    """The results, were the cells ``busy``, (route, nbytes), never quiet: the fastest process of each is left."""
-    for table in (results.cells, results.processes):
-        table["quiet"] = [key not in busy for key in zip(table["route"], table["nbytes"])]
-    processes = results.processes.sort_values("seconds")
-    left = processes[processes["quiet"] | ~processes["cell"].duplicated()].sort_index()
-    return replace(results, processes=left)
+    slow = [((route, "float32", nbytes), process) for route, nbytes in busy for process in range(4)]
+    benches = [conversion(times, contracts), memcpy({8: around(1e-7)})]  # something is quiet
+    return load(resultfiles.write(tmp_path, benches, slow=slow, clock=steady if busy else None))
 
 
 def text(answer):
