@@ -18,9 +18,11 @@ from pages import advice as words
 from pages import build as machines
 from pages import show
 from pages.page import write_into
+from resultfiles import KIB, MIB
 
 pytestmark = pytest.mark.slow
 WIDE, NARROW = 1280, 390
+VALUES = "options => options.map((option) => option.value)"
 
 
 @pytest.fixture
@@ -124,14 +126,14 @@ def address(page, case):
     return f"{page}#{urlencode(options)}"
 
 
-def title(case, known):
-    return words.case_title(case, words.threads_of(case, known))
+SHOWN = "#choose .chosen :is(h3, ol li)"
 
 
-def rows_of(case, known):
-    """The rows that scripts/advise.py has for a case, as a page shows them, and the first of them."""
+def texts_of(case, known):
+    """What scripts/advise.py says of a case, as a page shows it: title and routes; and code for the first of these."""
     ranked = answer(case, known).ranked
-    return [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]], ranked[0]
+    lines = [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]]
+    return [words.case_title(case, words.threads_of(case, known)), *lines], words.snippet(case, ranked[0], known)
 
 
 def test_it_shows_the_rows_that_advise_has(pages, known, browser):
@@ -141,31 +143,29 @@ def test_it_shows_the_rows_that_advise_has(pages, known, browser):
     assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
     for case in asked:
         browser.goto(address(pages.link, case))
-        lines, first = rows_of(case, known)
-        chosen = browser.locator("#choose .chosen")
-        chosen.locator("h3", has_text=title(case, known)).wait_for()
-        asked = vars(advise.arguments(shlex.split(browser.locator("#choose .command").inner_text())[2:]))
-        assert {**asdict(case), "threads": case.threads.replace("all", "")}.items() <= asked.items()
-        assert chosen.locator("ol li").all_inner_texts() == lines, case
-        assert chosen.locator("pre").inner_text() == words.snippet(case, first, known)
+        texts, code = texts_of(case, known)
+        browser.locator("#choose .chosen h3", has_text=texts[0]).wait_for()
+        command = browser.locator("#choose .command").inner_text()
+        options = vars(advise.arguments(shlex.split(command)[2:]))
+        assert {**asdict(case), "threads": case.threads.replace("all", "")}.items() <= options.items()
+        assert browser.locator(SHOWN).all_inner_texts() == texts, case
+        assert browser.locator("#choose .chosen pre").inner_text() == code
     assert browser.complaints == []
     assert {url.partition("#")[0] for url in browser.requests} == {pages.link}
 
 
 def test_between_measured_sizes_it_shows_both(pages, known, browser):
-    case = Case("numpy", "torch", 3 * 2**20, memory="copy")
+    case = Case("numpy", "torch", 3 * MIB, memory="copy")
     browser.goto(address(pages.link, case))
-    shown = browser.locator("#choose .chosen")
-    assert shown.locator("p").first.inner_text() == "3 MiB was not measured. Shown: 1 MiB and 16 MiB."
-    for place, near in enumerate(replace(case, nbytes=size) for size in (2**20, 16 * 2**20)):
-        assert shown.locator("h3").nth(place).inner_text() == title(near, known)
-        lines, _ = rows_of(near, known)
-        assert shown.locator("ol").nth(place).locator("li").all_inner_texts() == lines
+    between = browser.locator("#choose .chosen p").first
+    assert between.inner_text() == "3 MiB was not measured. Shown: 1 MiB and 16 MiB."
+    near = [texts_of(replace(case, nbytes=size), known)[0] for size in (MIB, 16 * MIB)]
+    assert browser.locator(SHOWN).all_inner_texts() == [*near[0], *near[1]]
 
 
 def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
     """Those of uneven lists, too, which are no whole number of MiB."""
-    uneven = {"layout": ["uneven"], "nbytes": [2**20 + 2**10, 28 * 2**20 + 2**10]}
+    uneven = {"layout": ["uneven"], "nbytes": [MIB + KIB, 28 * MIB + KIB]}
     promises = [resultfiles.contract("torch.from_numpy(np.array(arrays))", "copy")]
     lists = resultfiles.every("batches.UnevenArraysToTensor.timeit_convert", lambda *_: 1e-4, promises, **uneven)
     made = build(resultfiles.write(tmp_path / "r", [made_up.host(), lists]), tmp_path / "out")
@@ -173,7 +173,7 @@ def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
     browser.goto(address((made / "index.html").as_uri(), case))
     heading = browser.locator("#choose .chosen h3")
     assert "64 arrays of 16.02 KiB each of uneven float32" in heading.inner_text()
-    offered = browser.locator("#sizes option").evaluate_all("options => options.map((option) => option.value)")
+    offered = browser.locator("#sizes option").evaluate_all(VALUES)
     assert offered == ["16400B", "458768B"]
     browser.locator("#choose input[name=nbytes]").fill(offered[1])
     assert "64 arrays of 448 KiB each" in heading.inner_text()
@@ -210,9 +210,7 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(pages, tmp_path, browse
     assert enqueue.is_hidden(), "what is about transfers"
     browser.locator("#choose select[name=to]").select_option("cuda")
     assert enqueue.is_visible()
-    assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(
-        "options => options.map((option) => option.value)"
-    )
+    assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(VALUES)
     host = build(resultfiles.write(tmp_path / "results", [made_up.host()]), tmp_path / "out")
     browser.goto((host / "index.html").as_uri())
     cuda = browser.locator("#choose select[name=to] option[value=cuda]")
@@ -229,8 +227,7 @@ def test_whatever_is_chosen_has_an_answer(pages, browser):
         if field.get_attribute("type") == "checkbox":
             field.click()
         else:
-            options = field.locator("option:enabled").evaluate_all("options => options.map((option) => option.value)")
-            chosen = chance.choice(options)
+            chosen = chance.choice(field.locator("option:enabled").evaluate_all(VALUES))
             field.select_option(chosen)
             assert field.input_value() == chosen
         assert browser.locator("#choose .chosen ol li").count() > 0, browser.url
