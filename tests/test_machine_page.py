@@ -197,7 +197,7 @@ def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
         for dtype, size in sizes.items()
     ]
     (lacks,) = [mark for mark in marks if mark.parameters == {"workers": 0, "dtype": "B", "nbytes": MIB}]
-    missing = {("toy", *lacks.parameters.values()): ("skipped", "no B here")}
+    missing = {("toy", *lacks.parameters.values()): "n/a: no B here"}
     made = tables.laid("title", toy, [mark for mark in marks if mark is not lacks], "dtype", missing, str, "workers")
     assert made.rows == (("0", "1 µs", "n/a", "1 µs"), ("2", "1 µs", "1 µs", "1 µs")) and "no B here" in made.notes[0]
 

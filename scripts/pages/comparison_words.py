@@ -92,13 +92,8 @@ def listed(counts: Mapping[str, int], comparison: Comparison) -> str:
 def cell_line(row: Mapping[str, Any]) -> str:
     """A cell as people know it: its route, then what else tells it apart."""
     values = dict(row["parameters"])
-    parts: list[str] = []
     expression = values.pop("route", None) or values.pop("statement", None)
-    for name, value in values.items():
-        if name in ("nbytes", "sizes"):
-            parts.append(show.span(value if name == "sizes" else [value]))
-        else:
-            parts.append(show.valued(name, value))
+    parts = [show.valued(name, value) for name, value in values.items()]
     method = str(row["method"]).partition("_")[2]
     parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method not in ("convert", row["family"]) else ""))
     rest = ", ".join(parts)

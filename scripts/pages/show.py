@@ -148,8 +148,10 @@ def join(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def valued(name: str, value: object) -> str:
+def valued(name: str, value: Any) -> str:
     """A parameter's value in words: "float32" says what it is, "4 workers" and "one thread" have to."""
+    if name in ("nbytes", "sizes"):
+        return span([value] if name == "nbytes" else value)
     if name in CODE_VALUES:
         return code(str(value))
     if name in PLAIN_VALUES:

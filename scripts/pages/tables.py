@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row, decided, too_few
 from analysis.findings import Semantics
-from analysis.results import PARAMETERS, Declared, Results, parameters_of
+from analysis.results import PARAMETERS, SKIPPED, Declared, Results, parameters_of
 from cli import put
 from store.records import Record
 from toolchains import ledger
@@ -98,16 +98,17 @@ class Mark:
         return int(self.parameters.get("nbytes", 0))
 
 
-Missing = Mapping[tuple[Any, ...], tuple[str, str]]  # see missing_in
+Missing = Mapping[tuple[Any, ...], str]  # see missing_in
 
 
 def missing_in(results: Results) -> Missing:
-    """Benchmark and parameters of a cell -> why a place in a table is empty: status and reason."""
+    """Benchmark and parameters of a cell -> why a place in a table is empty: "n/a: no such call", "failed: ..."."""
     absent = results.missing
-    reasons = absent["reason"].where(absent["reason"].astype(bool), "see asv show")
-    names = zip(absent["benchmark"], parameters_of(absent, results))
-    places = ((name, *parameters.values()) for name, parameters in names)
-    return dict(zip(places, zip(absent["status"], reasons)))
+    each = zip(absent["benchmark"], parameters_of(absent, results), absent["status"], absent["reason"])
+    return {
+        (name, *parameters.values()): f"{'n/a' if status == SKIPPED else status}: {reason or 'see asv show'}"
+        for name, parameters, status, reason in each
+    }
 
 
 def by_size(title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]) -> Table:
@@ -140,11 +141,10 @@ def laid(
         line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else "all" if name is None else str(name)]
         for value in across:
             there, like = placed.get((name, value)), {**in_column[value], row: name}
-            status, reason = ("", "") if there else missing.get((declared.name, *like.values()), ("", ""))
-            word = {"": "", "skipped": "n/a"}.get(status, "failed")
-            if word:
-                reasons.setdefault(f"{word}: {reason}", []).append(str(name))
-            line.append(_entry(there.lines) if there else word)
+            why = "" if there else missing.get((declared.name, *like.values()), "")
+            if why:
+                reasons.setdefault(why, []).append(str(name))
+            line.append(_entry(there.lines) if there else why.partition(":")[0])
         body.append(tuple(line))
     notes = tuple(f"{why} ({show.named(routes)})." for why, routes in reasons.items())
     return Table(title, (row, *map(head, across)), tuple(body), notes)
