@@ -147,8 +147,8 @@ def capital(words: str) -> str:
 
 
 def takes(rows: pd.DataFrame) -> Iterator[Take]:
-    """What to take of the rows of a need: one a part, with the time of its quiet cells where there are any: one figure
-    for all sizes if that does, else up to three sizes, each with its range if that is WIDE."""
+    """The routes to take for a need, one per part. Times are those of quiet cells, where there are any: one for all
+    sizes if it hardly changes (see ``flat``), else up to three, each with its range if that is WIDE."""
     parts = [cells for _, cells in rows[rows["kind"] == choices.BEST].groupby("part")]
     close = (rows["kind"] == choices.TIE) & (rows["ratio"] < CLEAR)
     tied = (close | (rows["kind"] == choices.UNDECIDED)).groupby(rows["part"]).any()

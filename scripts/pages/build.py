@@ -89,8 +89,8 @@ def name_histories(output: Path, machines: Sequence[str]) -> None:
 
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
-    """The results of the file that was run most recently, of the one before it, and the toolchains of all others but
-    those ``elsewhere``, which have a page of their own."""
+    """The results of the file that was run last, those of the one before it, and the toolchains of all files but the
+    first. Left out are toolchains ``elsewhere``: they have a page of their own."""
     toolchains = dict(results.cells[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
     recorded = recent(record for record in results.runs if record.file in toolchains) or list(toolchains)[::-1]
     others = [toolchain for name, toolchain in toolchains.items() if name != recorded[0] and toolchain not in elsewhere]

@@ -70,8 +70,8 @@ def _shown(benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame
 
 
 def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[tuple[Figure, Table]]:
-    """Time against size of the usual dtype, a panel for every combination of the parameters but row and size; nothing
-    where there is one size."""
+    """Time against size, of the usual dtype: a panel for each combination of the other parameters. Nothing where there
+    is only one size."""
     usual = cells[cells["dtype"] == usual_dtype(cells)]
     own = (cells["down"].iloc[0], "nbytes")
     others = [tuple(str(each) for name, each in given.items() if name not in own) for given in usual["parameters"]]
@@ -143,7 +143,8 @@ def _count(value: float, unit: str, of: float | None) -> str:
 
 
 def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Missing) -> Iterator[Table]:
-    """One parameter across; sizes as usual where another is across; a table for each combination of the others."""
+    """A table for each combination of the parameters that are neither down nor across. Where sizes are not across, each
+    column is of the usual size, or else of its own, which its head says."""
     names = declared.param_names
     values = {name: {mark.parameters[name] for mark in marks} for name in names}
     wanted, rows = declared.across, declared.down

@@ -187,7 +187,8 @@ def _values_beside(ax: Axes, shows: Curves, values: Any) -> None:
 
 
 def ticks(axis: Axis, wanted: Sequence[float], room: float, form: Callable[[float], str]) -> None:
-    """Label a logarithmic axis: of the ticks wanted, in order, those that have ``room``, a share of its length."""
+    """Label a logarithmic axis at the ticks wanted, in this order, without those that are closer to one before them
+    than ``room``, a share of the axis."""
     low, high = axis.get_view_interval()
     apart = room * math.log(high / low)
     chosen: list[float] = []
@@ -220,7 +221,7 @@ def bandwidths(name: str, about: str, cells: Sequence[Row], limit: float | None)
 
 
 def found(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
-    """The least and the most time at the usual size. anywhere: and at any other."""
+    """A caption: the shortest and the longest time at the usual size. anywhere: they are the same at other sizes."""
     cells = [cell for cell in cells if cell.quiet] or cells
     nbytes = usual_size(cells, cells[0].down, sys.maxsize)
     ends = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds)

@@ -183,7 +183,7 @@ def _changes(history: History, release: Any) -> Table:
 
 
 def _shown(history: History) -> pd.DataFrame:
-    """The rows of routes in one dtype, with ``over`` their newest level, and the release that has it as ``base``."""
+    """The rows of routes in one dtype. newest: the level of their last release, ``base``; over: level over newest."""
     rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == "float32")]
     last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")

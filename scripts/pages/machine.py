@@ -38,8 +38,8 @@ ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 
 
 def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
-    """The runs that timed cells are of: record (UNKNOWN where it is not known which run), cells, and processes of the
-    cell that has most. The latest comes first; a cell with processes of several runs counts as the latest one's."""
+    """The runs of the timed cells, the latest first: record (UNKNOWN if the run is not known), number of cells, and
+    most processes of a cell. A cell with processes of several runs counts for the latest one."""
     records = {record.started: record for record in results.runs}
     timed = results.processes.groupby("cell", sort=False, observed=True)
     cells = timed.agg(run=("run", "max"), processes=("process", "size"))
@@ -116,7 +116,7 @@ def page_of(
 
 
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
-    """The fastest safe route of each need that a page answers, and size: the data of the page over machines."""
+    """The fastest safe route for each need and size that a page answers: the data of the page over machines."""
     every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
     named = [(title(rows), rows) for frame in every for _, rows in frame.groupby("need", sort=False)]
     named += [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
@@ -126,7 +126,7 @@ def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
 
 
 def with_one_thread(cells: pd.DataFrame) -> pd.DataFrame:
-    """What sections are of, but for answers and those of families."""
+    """The cells that most sections are about; answers, and sections of families, have the others, too."""
     return cells[(cells["threads"] == ONE_THREAD) | cells["device"]]
 
 

@@ -85,8 +85,8 @@ def best(rows: pd.DataFrame) -> Row:
 
 
 def _on_condition(rows: pd.DataFrame) -> Row | None:
-    """Of the rows of a part the route that is faster on a condition at all sizes, or else at the largest; there. Of
-    several that nothing is decided to be faster than, the catalogue's first that is not far behind the fastest."""
+    """The cell, at the largest size of a part, of the route that is faster on a condition: at all sizes, or else there.
+    Of several that none is decided to be faster than, the catalogue's first that is at most AS_GOOD behind is taken."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
     everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
