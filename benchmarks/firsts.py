@@ -8,7 +8,6 @@ import torch as _torch
 
 from . import devices as _devices
 from . import moving as _moving
-from . import sampling_log as _sampling_log
 from . import sources as _sources
 
 needs_device = True
@@ -31,19 +30,14 @@ class Context:
 
     def setup(self):
         # in another process: whether there is a device is asked of its driver, which starts for it
-        self.timed_by = _Forked(_apart(_found))
+        self.name = _apart(_found)
+        self.timed_by = self
 
     def timeit_first_tensor(self):
-        return "first_use()", {"first_use": lambda: self.timed_by.timeit(1)}
-
-
-class _Forked:
-    """Times the first use of a device, each time in a process of its own, like a timeit.Timer."""
-
-    def __init__(self, name):
-        self.name = name
+        return "first_use()", {"first_use": lambda: self.timeit(1)}
 
     def timeit(self, number):
+        """Seconds of so many first uses, each in a process of its own."""
         return sum(_apart(_first_use, self.name) for _ in range(number))
 
 
@@ -63,17 +57,7 @@ def _first_use(name):
 def _apart(work, *given):
     """What ``work`` gives, or raises, in a process forked from this one, which is gone then."""
     with _ProcessPoolExecutor(1, mp_context=_multiprocessing.get_context("fork")) as pool:
-        return pool.submit(_ours, work, *given).result()
-
-
-def _ours(work, *given):
-    """The same in this process; of what torch raises the first sentence alone, which can cross to another process."""
-    try:
-        return work(*given)
-    except Exception as error:
-        if isinstance(error, NotImplementedError) and not _sampling_log.is_torchs(error):
-            raise
-        raise RuntimeError(f"{type(error).__name__}: {_sampling_log.first_sentence(error)}") from None
+        return pool.submit(work, *given).result()
 
 
 class PinnedMemory:
