@@ -5,7 +5,7 @@ enqueue     the call alone: how long the caller is held; the queue is drained be
 sustained   several non-blocking copies in flight and one synchronize, by the copy
 """
 
-import time as _time
+import timeit as _timeit
 
 from . import devices as _devices
 from . import moving as _moving
@@ -19,7 +19,6 @@ across = "memory"
 noise = "transfer"  # the device's, whatever its routes do with memory
 
 ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
-ENQUEUE_WARMUP = 10  # calls at least
 SMALL = 2**20  # bytes up to which a call and a wait are more than 1 % of a few copies
 ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned copy, and no longer the call
 # Least length of a sample from timing.LARGE on, where a call takes a millisecond: one alone is as long as what the
@@ -66,11 +65,9 @@ class _Asynchronous(_Transfer):
     def timeit_enqueue(self, route, *cell):
         if not self.route.non_blocking:
             raise NotImplementedError("blocking: its completion time is how long it holds the caller")
-        # warmed up here, a wait after every call: the usual warm-up would queue copies by the hundred and not wait
-        start, calls = _time.perf_counter(), 0
-        while calls < ENQUEUE_WARMUP or _time.perf_counter() - start < _timing.WARMUP_SECONDS:
-            self.move.run()
-            calls += 1
+        # warmed up here, a wait after every call: by itself the call would queue copies by the hundred
+        waited = _timeit.Timer(f"{route}; synchronize()", globals=self.move.names)
+        _timing.Timing(waited, ENQUEUED, number=1).warm_up()
         return route, self.move.names
 
     timeit_enqueue.samples_for = lambda *cell: ENQUEUED
