@@ -7,7 +7,6 @@ from . import devices as _devices
 from . import moving as _moving
 from . import nvml as _nvml
 from . import routes as _routes
-from . import sampling_log as _sampling_log
 
 needs_device = True
 
@@ -18,7 +17,6 @@ WAYS = {
 }
 COPIES = 16  # queued between two events, so that what lies between them is the link's time alone
 QUEUED = 0.004  # seconds of work before them: launching 32 copies takes 0.2 ms, of a slow host 2
-LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
 
 
 class _Ways:
@@ -52,31 +50,19 @@ class Limit(_Ways):
     """
 
     role = "link"
-    param_names = ("direction", "nbytes")
     params = ([*WAYS.values(), BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
 
     def setup(self, direction, nbytes):
-        device = self.ready(direction, _routes.PINNED, "uint8", nbytes)
-        self.timed_by = _Queued(device, self.moves)
+        self.device = device = self.ready(direction, _routes.PINNED, "uint8", nbytes)
+        self.streams = [device.current_stream(), *(device.stream() for _ in self.moves[1:])]  # one for each move
+        self.work = _devices.Work(device, QUEUED).require()
+        self.timed_by, self.parts = self, {"host": [], "device": []}
 
     def timeit_copy(self, direction, nbytes):
         return "; ".join(move.route.expression for move in self.moves), {}, COPIES
 
-
-class _Queued:
-    """Times COPIES of each move, like a timeit.Timer, by events of the device; parts: the same by the host's clock.
-
-    Several moves have a stream each, and begin together.
-    """
-
-    def __init__(self, device, moves):
-        self.device, self.parts = device, {"host": [], "device": []}
-        self.streams = [device.current_stream(), *(device.stream() for _ in moves[1:])]
-        self.copies = [compile(move.route.expression, "copy", "eval") for move in moves]
-        self.names = [move.names for move in moves]
-        self.work = _devices.Work(device, QUEUED).require()
-
     def timeit(self, number):
+        """COPIES of each move, by events of the device; ``parts`` has the same by the host's clock."""
         return sum(self._once() for _ in range(number))
 
     def _once(self):
@@ -84,11 +70,11 @@ class _Queued:
         self.device.synchronize()
         self.work.queue()
         start.record()
-        for stream, copy, names in zip(self.streams, self.copies, self.names):
+        for stream, move in zip(self.streams, self.moves):
             with self.device.on(stream):
                 stream.wait_event(start)
                 for _ in range(COPIES):
-                    eval(copy, names)
+                    move.call()
         for stream in self.streams[1:]:
             self.streams[0].wait_stream(stream)
         end.record()
@@ -104,7 +90,6 @@ class Floor:
     """Waiting for an idle device: what every completion time contains that ends with a wait."""
 
     role = "synchronize"
-    param_names = ()
     single_threaded = False
 
     def setup(self):
@@ -116,48 +101,25 @@ class Floor:
         return "synchronize()", {"synchronize": self.device.wait}
 
 
-class Hardware:
+class Hardware(_Ways):
     """Generation and width of the link, read under load with nvidia-ml-py."""
 
     role = "hardware"
-    param_names = ("quantity",)
     params = (["link generation", "link width"],)
-    timeout = 120
 
-    def setup_cache(self):
-        """Quantity -> its value or why it has none, all asked by one process: each would make a context of its own."""
-        try:
-            return self._asked()
-        except NotImplementedError as reason:
-            return dict.fromkeys(self.params[0], str(reason))
-
-    setup_cache.timeout = timeout
-
-    @_sampling_log.out_of_memory_skips()
-    def _asked(self):
-        device = _devices.find().use()
+    def setup(self, quantity):
+        device = self.ready(_routes.HOST_TO_DEVICE, _routes.PINNED, "uint8", 64 * 2**20)
         if _find_spec("pynvml") is None:
             raise NotImplementedError("needs nvidia-ml-py")
-        route = _routes.find("d.copy_(t, non_blocking=True)", _routes.HOST_TO_DEVICE)
-        move = _moving.Move(route, _routes.PINNED, "uint8", 64 * 2**20, device)
-        try:
-            until = _time.monotonic() + LOAD_SECONDS
-            while _time.monotonic() < until:
-                move.run()
-            for _ in range(16):  # still copying while the link is asked
-                move.call()
-            found = _nvml.ask(device, _nvml.link)
-        finally:
-            device.synchronize()
-            move.close()
-        return found or dict.fromkeys(self.params[0], "the driver does not say")
+        for _ in range(16):  # an idle link sleeps at a low generation and width, so it is asked while it still copies
+            self.moves[0].call()
+        found = _nvml.ask(device, _nvml.link)
+        device.synchronize()
+        if found is None:
+            raise NotImplementedError("the driver does not say")
+        self.value = found[quantity]
 
-    def setup(self, cache, quantity):
-        self.value = cache[quantity]
-        if isinstance(self.value, str):
-            raise NotImplementedError(self.value)
-
-    def track_value(self, cache, quantity):
+    def track_value(self, quantity):
         return self.value
 
     track_value.unit = "as named"

@@ -161,6 +161,8 @@ class Move:
         self.route, self.device, self.memory = route, device, memory
         self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.wait}
         self.names.update(map_tree=map_tree, copy_in_chunks=copy_in_chunks)
+        before, _, last = route.expression.rpartition("; ")
+        self.before, self.last = compile(before, "<route>", "exec"), compile(last, "<route>", "eval")
         self.release = None
         try:
             self._prepare(dtype, nbytes)
@@ -211,10 +213,8 @@ class Move:
 
     def call(self):
         """Run the route once; its result, or the buffer that it writes into."""
-        *before, last = self.route.expression.split("; ")
-        for statement in before:
-            exec(statement, self.names)
-        result = eval(last, self.names)
+        exec(self.before, self.names)
+        result = eval(self.last, self.names)
         if self.route.memory == _routes.INTO:
             return next((self.names[name] for name in ("d", "ds", "h") if name in self.names), result)
         return result

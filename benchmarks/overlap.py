@@ -3,6 +3,7 @@
 import os as _os
 import sys as _sys
 import timeit as _timeit
+from functools import partial as _partial
 
 import numpy as _np
 import torch as _torch
@@ -47,18 +48,24 @@ class Hidden(_link._Ways):
     def setup(self, direction, memory, nbytes):
         device = self.ready(direction, memory, "float32", nbytes)
         move, *others = self.moves
-        transfer, names = move.route.expression, move.names
-        names["synchronize"] = device.synchronize  # of both streams
-        for back in others:
-            code = compile(back.route.expression, "back", "eval")
-            names["other"] = _aside(device, device.stream(), code, back.names)
-        if not others:
+        transfer = move.route.expression
+        self.names = names = {**move.names, "synchronize": device.synchronize}  # of both streams
+        if others:
+            names["other"] = _aside(device, device.stream(), others[0].call)
+        else:
             names["other"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
-        statements = {"other": "other()", "transfer": transfer, "both": f"other(); {transfer}"}
-        self.timed_by = _Turns({part: f"{each}; synchronize()" for part, each in statements.items()}, names)
+        self.statements = {"other": "other()", "transfer": transfer, "both": f"other(); {transfer}"}
+        self.timed_by, self.parts = self, {part: [] for part in self.statements}
 
     def timeit_completion(self, direction, memory, nbytes):
-        return self.timed_by.statements["both"], self.moves[0].names
+        return self.statements["both"], self.names
+
+    def timeit(self, number):
+        """Both at once, after each alone."""
+        for part, statement in self.statements.items():
+            seconds = _timeit.timeit(f"{statement}; synchronize()", globals=self.names, number=number)
+            self.parts[part].append(seconds / number)
+        return seconds
 
 
 def _products(device, transfer):
@@ -66,49 +73,33 @@ def _products(device, transfer):
 
     Of the largest matrices of which several fit: starting a product holds the host, and with it the transfer.
     """
-    stream, multiply, chosen = device.stream(), compile("mm(m, m, out=result)", "product", "eval"), None
+    stream, chosen = device.stream(), None
     for side in SIDES:
         matrix = _torch.randn(side, side, device=device.device)
-        given = {"mm": _torch.mm, "m": matrix, "result": _torch.empty_like(matrix)}
-        names = {"multiply": _aside(device, stream, multiply, given), "synchronize": device.synchronize}
+        multiply = _partial(_torch.mm, matrix, matrix, out=_torch.empty_like(matrix))
         device.synchronize()  # the matrix was filled on another stream
+        names = {"multiply": _aside(device, stream, multiply), "synchronize": device.synchronize}
         seconds = _seconds("multiply(); synchronize()", names)
         if chosen and seconds > transfer / PARTS:
             break
-        chosen = given, max(1, round(LONGER * transfer / seconds))
-    return _aside(device, stream, multiply, *chosen)
+        chosen = multiply, max(1, round(LONGER * transfer / seconds))
+    return _aside(device, stream, *chosen)
 
 
-def _aside(device, stream, code, names, count=1):
-    """A function that runs code on a stream, so many times."""
+def _aside(device, stream, work, count=1):
+    """A function that calls ``work`` on a stream, so many times."""
 
     def run():
         with device.on(stream):
             for _ in range(count):
-                eval(code, names)
+                work()
 
     return run
 
 
 def _seconds(statement, names):
-    """The least of a few times; the first makes what a library keeps, such as the workspace of a product."""
-    timer = _timeit.Timer(statement, globals=names)
-    timer.timeit(1)
-    return min(timer.repeat(3, 1))
-
-
-class _Turns:
-    """Times several statements one after the other, like a timeit.Timer of the last. parts: the seconds of each."""
-
-    def __init__(self, statements, names):
-        self.statements = statements
-        self.timers = {part: _timeit.Timer(statement, globals=names) for part, statement in statements.items()}
-        self.parts = {part: [] for part in statements}
-
-    def timeit(self, number):
-        for part, timer in self.timers.items():
-            self.parts[part].append(timer.timeit(number) / number)
-        return self.parts[part][-1] * number
+    """The least of a few times: the first also makes what a library keeps, such as the workspace of a product."""
+    return min(_timeit.repeat(statement, globals=names, number=1, repeat=4))
 
 
 class _Step:

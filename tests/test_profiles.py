@@ -103,8 +103,7 @@ def contexts(title, number):
     for name, chosen in select(PROFILES[title], SUITE, number).items():
         benchmark = SUITE[name]
         if benchmark["needs_device"] and not (number and benchmark["type"] == "track"):
-            asked_at_once = "setup_cache_key" in benchmark
-            for made in values(chosen[:1] if asked_at_once else chosen, benchmark):
+            for made in values(chosen, benchmark):
                 taken = benchmark.get("contracts", {}).get(made.get("route"), {}).get("host_memory", routes.ANY_HOST)
                 found += made.get("memory", routes.PAGEABLE) in taken or "memory" not in made
     return found
