@@ -32,35 +32,6 @@ def uses(route, name):
     return re.search(rf"\b{name}\b", route.expression) is not None
 
 
-class Stages:
-    """Two pinned buffers, a side stream and an event each: what a copy in chunks keeps between calls."""
-
-    def __init__(self, device, dtype):
-        device.require_streams()
-        self.device = device
-        count = max(1, CHUNK // dtype.itemsize)
-        self.buffers = [device.pinned(torch.empty(count, dtype=dtype)) for _ in range(2)]
-        self.events = [device.event() for _ in range(2)]
-        self.stream = device.stream()
-        self.count = count
-
-
-def copy_in_chunks(d, t, stages):
-    """Copy a pageable host tensor to the device through two pinned buffers, the host's copy beside the device's."""
-    stages.stream.wait_stream(stages.device.current_stream())
-    target, source = d.view(-1), t.view(-1)
-    with stages.device.on(stages.stream):
-        for index, start in enumerate(range(0, source.numel(), stages.count)):
-            buffer, event = stages.buffers[index % 2], stages.events[index % 2]
-            event.synchronize()  # the buffer's last chunk has left it
-            chunk = source[start : start + stages.count]
-            buffer[: chunk.numel()].copy_(chunk)
-            target[start : start + stages.count].copy_(buffer[: chunk.numel()], non_blocking=True)
-            event.record(stages.stream)
-    stages.device.current_stream().wait_stream(stages.stream)
-    return d
-
-
 class Buffers:
     """Two pinned tensors that copies from the device go to in turns, and an event each that says when one is done.
 
@@ -90,18 +61,37 @@ class Buffers:
         return self.tensors[turn].numpy()
 
 
+class Stages(Buffers):
+    """Such buffers for chunks, and a side stream: what a copy in chunks keeps between calls."""
+
+    def __init__(self, device, dtype):
+        super().__init__(device, torch.empty(CHUNK, dtype=torch.uint8).view(dtype))
+        self.device, self.stream = device, device.stream()
+
+
+def copy_in_chunks(d, t, stages):
+    """Copy a pageable host tensor to the device through two pinned buffers, the host's copy beside the device's."""
+    size = len(stages.tensors[0])
+    stages.stream.wait_stream(stages.device.current_stream())
+    with stages.device.on(stages.stream):
+        for index, (source, target) in enumerate(zip(t.view(-1).split(size), d.view(-1).split(size))):
+            buffer, event = stages.tensors[index % 2][: len(source)], stages.events[index % 2]
+            event.synchronize()  # the buffer's last chunk has left it
+            buffer.copy_(source)
+            target.copy_(buffer, non_blocking=True)
+            event.record(stages.stream)
+    stages.device.current_stream().wait_stream(stages.stream)
+    return d
+
+
 def host_tensor(device, dtype, nbytes, memory, seed=0):
-    """A host tensor in pageable, pinned or registered memory, and what undoes the registration, else None."""
+    """A host tensor; in pinned memory if that is asked for."""
     tensor = _sources.tensor(dtype, nbytes, seed)
     each = PAGE // tensor.element_size()
     pages = torch.arange(seed + 1, seed + 1 + tensor.numel() // each)
     for place in range(MARKS):
         tensor[place::each][: len(pages)].copy_(pages // MARK**place % MARK)
-    if memory == _routes.PINNED:
-        return device.pinned(tensor), None
-    if memory == _routes.REGISTERED:
-        return tensor, device.registered(tensor)
-    return tensor, None
+    return device.pinned(tensor) if memory == _routes.PINNED else tensor
 
 
 def require_memory(nbytes):
@@ -163,12 +153,7 @@ class Move:
         self.names.update(map_tree=map_tree, copy_in_chunks=copy_in_chunks)
         before, _, last = route.expression.rpartition("; ")
         self.before, self.last = compile(before, "<route>", "exec"), compile(last, "<route>", "eval")
-        self.release = None
-        try:
-            self._prepare(dtype, nbytes)
-        except Exception:
-            self.close()
-            raise
+        self._prepare(dtype, nbytes)
 
     def _prepare(self, dtype, nbytes):
         route, device, names = self.route, self.device, self.names
@@ -179,15 +164,14 @@ class Move:
         memory = self.memory if to_device else _routes.PAGEABLE
         name = next(name for name in ("tensors", "numbers", "tree", "m", "a", "t") if uses(route, name))
         if name == "tensors":
-            host = [host_tensor(device, dtype, EACH, memory, seed)[0] for seed in range(max(1, nbytes // EACH))]
+            host = [host_tensor(device, dtype, EACH, memory, seed) for seed in range(max(1, nbytes // EACH))]
         else:
-            host, self.release = host_tensor(device, dtype, nbytes, memory)
+            host = host_tensor(device, dtype, nbytes, memory)
         if name == "numbers":  # such as the losses of many steps
             host = list(host)
         elif name == "tree":
-            quarter = host.numel() // 4
-            leaves = [host[place * quarter :][:quarter] for place in range(4)] if quarter else [host] * 4
-            host = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
+            image, target, boxes, labels = host.tensor_split(4)
+            host = {"image": image, "targets": [target, {"boxes": boxes, "labels": labels}]}
         elif name == "m":
             columns = min(1024, max(1, int(host.numel() ** 0.5)))
             host = host[: host.numel() // columns * columns].view(-1, columns).t()
@@ -203,13 +187,14 @@ class Move:
         if uses(route, "s"):
             names["s"] = device.pinned(torch.cat(host) if name == "tensors" else host)
         if uses(route, "h"):
-            names["h"] = torch.empty_like(host)
-            if self.memory == _routes.PINNED:
-                names["h"] = device.pinned(names["h"])
+            empty = torch.empty_like(host)
+            names["h"] = device.pinned(empty) if self.memory == _routes.PINNED else empty
         if uses(route, "stages"):
             names["stages"] = Stages(device, host.dtype)
         if uses(route, "buffers"):
             names["buffers"] = Buffers(device, host)
+        # last, for nothing undoes it where something else fails
+        self.release = device.registered(host) if memory == _routes.REGISTERED else None
 
     def call(self):
         """Run the route once; its result, or the buffer that it writes into."""

@@ -179,7 +179,7 @@ def test_a_device_that_queues_and_is_never_seen_busy_has_no_figure(device, queue
 @pytest.mark.parametrize("dtype", [*moving.DTYPES, "bfloat16"])
 def test_no_two_pages_of_a_source_are_alike(device, dtype):
     """A chunk that arrives in place of another would not be seen otherwise: sources repeat one tile."""
-    host, _ = moving.host_tensor(device, dtype, 8 * 2**20, routes.PAGEABLE)
+    host = moving.host_tensor(device, dtype, 8 * 2**20, routes.PAGEABLE)
     pages = host.view(torch.uint8).view(-1, moving.PAGE)
     assert len(torch.unique(pages, dim=0)) == len(pages) and torch.isfinite(host.double()).all()
 
