@@ -1,5 +1,6 @@
 """Copies with torch's own number of threads: how they are timed, and that advice is for the threads somebody has."""
 
+import itertools
 import math
 import os
 import threading
@@ -70,20 +71,15 @@ def test_every_core_is_probed_where_it_is(monkeypatch):
     assert os.sched_getaffinity(0) == allowed
 
 
-def test_a_thread_without_a_core_disturbs_the_sample(monkeypatch, logged):  # noqa: F811
+# What threads have waited at the first look, and at all later ones; NaN where nobody says
+@pytest.mark.parametrize("first, later, disturbed", [(0.0, 1.0, [0]), (math.nan, math.nan, [*range(timing.SAMPLES)])])
+def test_a_thread_without_a_core_disturbs_the_sample(first, later, disturbed, monkeypatch, logged):  # noqa: F811
     """A twentieth of the sample: one that waits stalls all others."""
     monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
-    waited = iter([0.0, 1.0, *[1.0] * 1000])
-    monkeypatch.setattr(probes, "ready", lambda: next(waited))
+    looks = itertools.chain([first], itertools.repeat(later))
+    monkeypatch.setattr(probes, "ready", lambda: next(looks))
     _, line = logged(on_all_cores=True, number=10)
-    assert line["disturbed"] == [0] and len(line["seconds"]) == timing.SAMPLES + 1
-
-
-def test_where_nobody_says_whether_threads_waited_no_sample_is_quiet(monkeypatch, logged):  # noqa: F811
-    monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
-    monkeypatch.setattr(probes, "ready", lambda: math.nan)
-    _, line = logged(on_all_cores=True)
-    assert len(line["disturbed"]) == len(line["seconds"])
+    assert line["disturbed"] == disturbed and len(line["seconds"]) == timing.SAMPLES + (disturbed == [0])
 
 
 def test_the_system_says_whether_threads_waited():
