@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import possible
 
-from benchmarks import conversion, files, limits, placement, routes, sources
+from benchmarks import conversion, files, limits, placement, routes, semantics, sources
 
 INTO_TENSOR, INTO_ARRAY = "np.copyto(b.numpy(), a)", "np.copyto(b, t.numpy())"
 
@@ -22,25 +22,22 @@ def names_of(expression, source):
     return sources.namespace(routes.find(expression, direction), source)
 
 
-@pytest.mark.parametrize("dtype", sources.NUMPY_DTYPES)
-@pytest.mark.parametrize("nbytes", [8, 4096, 2**20])
-def test_array_has_its_bytes(dtype, nbytes):
-    a = sources.array(dtype, nbytes)
-    assert (a.dtype, a.nbytes, a.ndim) == (np.dtype(dtype), nbytes, 1)
-    assert a.flags.c_contiguous and a.flags.writeable and a.flags.owndata
+MADE = [
+    *((sources.array, each) for each in sources.NUMPY_DTYPES),
+    *((sources.tensor, each) for each in sources.TORCH_DTYPES),
+]
 
 
-@pytest.mark.parametrize("dtype", sources.TORCH_DTYPES)
-@pytest.mark.parametrize("nbytes", [8, 4096, 2**20])
-def test_tensor_has_its_bytes(dtype, nbytes):
-    t = sources.tensor(dtype, nbytes)
-    assert (t.dtype, t.numel() * t.element_size(), t.dim()) == (getattr(torch, dtype), nbytes, 1)
-    assert t.is_contiguous() and not t.requires_grad
-
-
-@pytest.mark.parametrize("dtype", ["complex128", "float64"])
-def test_one_element_at_least(dtype):
-    assert len(sources.array(dtype, 1)) == len(sources.tensor(dtype, 1)) == 1
+@pytest.mark.parametrize("make, dtype", MADE)
+@pytest.mark.parametrize("nbytes", [1, 8, 4096, 2**20])
+def test_source_has_its_bytes(make, dtype, nbytes):
+    """Of one element at least, in memory of its own that can be written to."""
+    made = make(dtype, nbytes)
+    assert (semantics.dtype_name(made), made.nbytes, made.ndim) == (dtype, max(nbytes, made[:1].nbytes), 1)
+    if make == sources.array:
+        assert made.flags.c_contiguous and made.flags.writeable and made.flags.owndata
+    else:
+        assert made.is_contiguous() and not made.requires_grad
 
 
 @pytest.mark.parametrize("dtype", sources.NUMPY_DTYPES)
@@ -99,12 +96,8 @@ def test_sizes_are_powers_of_two_in_order():
 
 def test_buffer_only_where_the_expression_names_it():
     a, t = sources.array("float32", 64), sources.tensor("float32", 64)
-    into = names_of("b.copy_(torch.from_numpy(a))", a)
-    assert isinstance(into["b"], torch.Tensor) and into["b"].shape == a.shape and into["dtype"] == torch.float32
-    assert not np.shares_memory(into["b"].numpy(), a)
-    back = names_of(INTO_ARRAY, t)
-    assert isinstance(back["b"], np.ndarray) and not np.shares_memory(back["b"], t.numpy())
-    assert "b" not in names_of("torch.from_numpy(a)", a) and "b" not in names_of("t.numpy()", t)
+    used = {"b.copy_(torch.from_numpy(a))": a, INTO_ARRAY: t, "torch.from_numpy(a)": a, "t.numpy()": t}
+    assert ["b" in names_of(expression, source) for expression, source in used.items()] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
