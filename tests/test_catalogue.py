@@ -155,29 +155,24 @@ def test_a_report_needs_no_torch(tmp_path):
 
 
 HYGIENE = """
-import json, os, sys
+import json, os, signal, sys
 import numpy, torch
-
-def threads():
-    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
-
-before = threads()
-calls = []
 from torch.utils._python_dispatch import TorchDispatchMode
 
 class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), names=None):
-        calls.append(str(function))
+        operations.append(str(function))
         return function(*arguments, **(names or {}))
 
+operations, threads = [], len(os.listdir("/proc/self/task"))
 with Watch():
     from asv_runner.discovery import disc_benchmarks
     found = len(list(disc_benchmarks(sys.argv[1])))
-facts = {"found": found, "operations": calls, "threads": threads() - before, "cuda": torch.cuda.is_initialized()}
+facts = {"found": found, "operations": operations, "cuda": torch.cuda.is_initialized()}
+facts["threads"] = len(os.listdir("/proc/self/task")) - threads
 # What the fork server does next: a child that runs an OpenMP operation. After one in the parent it would hang.
 child = os.fork()
 if not child:
-    import signal
     signal.alarm(30)
     torch.set_num_threads(2)
     total = torch.ones(2**20).add(1).sum().item()

@@ -20,10 +20,10 @@ from benchmarks.statement import CountBenchmark, StatementBenchmark
 class Counted:
     """A statement that counts its calls; on its own clock each of them takes a microsecond."""
 
-    number = repeat = 0
+    number = repeat = setups = 0
 
     def setup(self, *params):
-        self.calls = 0
+        self.calls, self.setups = 0, self.setups + 1
 
     def call(self):
         self.calls += 1
@@ -103,6 +103,7 @@ def test_samples_are_seconds_a_call():
     assert result["number"] * 1e-6 >= timing.SAMPLE_SECONDS
     assert made.instance.calls >= timing.WARMUP_CALLS + timing.SAMPLES * result["number"]
     assert result["number"] * 1e-6 < 20 * timing.SAMPLE_SECONDS, "not much longer than needed"
+    assert made.instance.setups == 1, "asv's own type runs it before every call, which leaves the caches cold"
 
 
 def test_a_call_that_waits_in_the_warm_up_does_not_choose_the_length_of_a_sample():
@@ -142,13 +143,6 @@ def test_every_cell_of_the_suite_says_its_samples(suite):
         assert len(made.samples_per_process) == math.prod(map(len, made.params)), name
         assert all(isinstance(count, int) and count >= 1 for count in made.samples_per_process), name
         assert (made.type, made.unit) == ("time", "seconds")
-
-
-def test_setup_runs_once():
-    """asv's own type runs it before every call, which leaves the caches cold."""
-    setups = []
-    ran(setup=lambda self: (setups.append(1), setattr(self, "calls", 0)))
-    assert setups == [1]
 
 
 def test_planted_cost_is_read():
