@@ -66,7 +66,6 @@ class WorkBehind(_Busy):
     role = "work behind"
     title = "an array whose copy was queued before the work"
     params = (["buffers.read()", "synchronize(); buffers.read()"], SIZES)
-    timeout = 120
     teardown = _transfer._Transfer.teardown
 
     def samples_for(self, form, nbytes):

@@ -11,7 +11,6 @@ from . import moving as _moving
 from . import sources as _sources
 
 needs_device = True
-timeout = 120
 
 CONTEXTS = 5  # processes forked by one of asv's, a sample each
 PROBE = 4096  # bytes registered to see whether that can be done

@@ -141,7 +141,6 @@ class TrainingStep:
     single_threaded = False
     features = 1024
     batches = 8
-    timeout = 120
 
     def setup(self, form, nbytes):
         device = _devices.find().use()

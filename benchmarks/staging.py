@@ -70,7 +70,6 @@ class PinnedBlock:
     title = "pinned memory that a tensor of one byte more takes"
     multiple_of = "nbytes"
     params = ([2**20, 64 * 2**20],)
-    timeout = 120
 
     def setup(self, nbytes):
         """Which tensors get the block again, the largest first: here, where what fails says why."""

@@ -38,7 +38,6 @@ class _Transfer:
 
     param_names = ("route", "memory", "dtype", "nbytes")
     single_threaded = False  # the host waits for the device, spinning or asleep
-    timeout = 120
 
     def __init__(self):
         self.contracts = {route: find(route).contract() for route in self.params[0]}
