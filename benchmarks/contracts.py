@@ -42,8 +42,8 @@ Outcomes = Mapping[str, str]  # an awkward source, or a dtype -> what happens
 
 
 class Does:
-    """What a route does with an awkward source, beside the name of an exception. What loses something that its user may
-    miss says what; what reads one thing for another is plain wrong.
+    """What a route does with an awkward source, if it raises nothing. If it loses something that a user may miss, the
+    words say what. If it reads one thing for another, it is plain wrong.
     """
 
     WORKS = "works"
@@ -63,7 +63,7 @@ class Does:
     EXTENDS = "adds zeros to the file, silently"
     FOLLOWS = "works, and the result requires grad"
     ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
-    # What kind of thing that is, for those who decide by it; an exception's name is of the kind RAISES
+    # The kind of each, for code that decides by it; the name of an exception has the kind RAISES
     KINDS = {
         **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
         **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
@@ -80,7 +80,7 @@ GRAD = "requires grad"  # the awkward source that questions and measurements ask
 
 
 def kind(does: str) -> str:
-    """What kind of thing it is that happens to an awkward source: one of KIND_ORDER."""
+    """The kind of what happens to an awkward source: one of KIND_ORDER."""
     return Does.KINDS.get(does, RAISES)
 
 

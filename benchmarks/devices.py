@@ -40,8 +40,8 @@ BLOCK = 64 * 2**20  # bytes of each copy within the device: 30 µs on the fastes
 TRIES = 3  # at queueing work, of which the shortest counts
 MOST_TRIES = 20  # at seeing it: a host that is busy elsewhere looks too late
 MOST = 1024  # copies that are queued at most, where a wait returns at once: 14 ms of work on the fastest
-HOPELESS = 20  # times as long as the work that queueing may take: a device on which it does works while the call lasts
-SEEN = 0.002  # seconds of work queued before what is checked: a call that returns too early does so by microseconds
+HOPELESS = 20  # if queueing takes this many times as long as the work, the device works during the call
+SEEN = 0.002  # seconds of work that are queued before a check: a call that returns too early is microseconds early
 # A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a link that slept wakes in milliseconds
 WARM_SECONDS, WARM_AT_MOST = 0.3, 2.0
 WARM_STEP, WARM_WITHIN = 0.1, 0.03  # seconds apart, and relative: what two samples have to agree within
@@ -49,7 +49,7 @@ CROSSING = 2**20  # bytes that cross the link with each piece of the work that w
 
 
 class Device:
-    """An accelerator, by torch's name of it (cuda:0). Making one does not initialise it; using it does."""
+    """An accelerator, by torch's name of it (cuda:0). ``use`` initialises the device, making this object does not."""
 
     def __init__(self, name):
         self.device = torch.device(name)
@@ -85,9 +85,9 @@ class Device:
         self.works = True
 
     def use(self):
-        """Make the device the current one, which streams and events belong to and pinned memory is made for; itself.
+        """Make the device the current one, for streams, events and pinned memory; return it.
 
-        The first time it also allocates an element: NotImplementedError, with the driver's reason, where that fails.
+        The first time this also allocates an element. If that fails, NotImplementedError has the driver's reason.
         """
         with self.first_use():
             choose = self._call("set_device", "set_device_index")
@@ -126,7 +126,7 @@ class Device:
             return None
 
     def require_idle(self, what):
-        """RuntimeError, which says ``what`` returned too early, where the current stream says that it is busy."""
+        """Raise RuntimeError, that ``what`` returned too early, if the current stream says that it is busy."""
         if self.is_idle() is False:
             raise RuntimeError(f"{what} returned before the work queued on {self} was done")
 
@@ -142,7 +142,7 @@ class Device:
             return self.synchronize
 
     def check_synchronize(self):
-        """RuntimeError unless a wait lasts as long as the work that is queued; Work, for whoever wants to see more."""
+        """Raise RuntimeError unless waits last as long as the work that is queued; return the Work, for more checks."""
         work = Work(self, SEEN)
         for what, wait in {"synchronize()": self.synchronize, "the stream's synchronize()": self.wait}.items():
             work.queue_before(what)
@@ -281,7 +281,7 @@ class Device:
 
 
 class Work:
-    """Copies within a device, as many as take it ``seconds`` once they are queued; none where it does not queue."""
+    """Copies within a device, as many as keep it busy for ``seconds``; none where the device does not queue."""
 
     def __init__(self, device, seconds):
         self.device, self.copies, self.seen = device, 1, False
@@ -299,9 +299,9 @@ class Work:
             self.there.copy_(self.here, non_blocking=True)
 
     def queue_before(self, what):
-        """Queue until the stream is seen to be busy; where it never is, nobody can say whether ``what`` waits.
+        """Queue until the stream is seen to be busy; if it never is, nobody can say whether ``what`` waits.
 
-        That is noted of a device that does not queue or cannot say; of another it skips the cell.
+        If the device does not queue or cannot say, that is noted. If it does, the cell is skipped.
         """
         for _ in range(MOST_TRIES):
             self.queue()

@@ -54,7 +54,7 @@ def _first_use(name):
 
 
 def _apart(work, *given):
-    """What ``work`` gives, or raises, in a process forked from this one, which is gone then."""
+    """Call ``work`` in a process that is forked for it alone; return what it gives, or raise what it raises."""
     with _ProcessPoolExecutor(1, mp_context=_multiprocessing.get_context("fork")) as pool:
         return pool.submit(work, *given).result()
 

@@ -292,9 +292,9 @@ class Held:
 
 
 def same(got, held):
-    """Whether a tensor, an array or a number holds the same values, wherever it lies; a large one by its parts.
+    """Whether a tensor, an array or a number, wherever it lies, has the values that ``held`` has.
 
-    Each part moves to the host by itself: moving all of a large one back would take longer than what is measured.
+    The parts move to the host one by one: moving all of a large one back would take longer than what is measured.
     """
     got = as_tensor(got)
     if got.shape != held.shape:

@@ -30,9 +30,9 @@ HELD = 0.05  # share of the recent probes that a level has if the machine holds 
 RECENT = 512  # probes that the baseline so far is found in: those of 5 to 25 processes
 RING = 3  # where they begin in the memory that processes share
 ANEW = 32  # probes after which the baseline so far is found anew
-FIRST = 0.2  # seconds that the first process to need a kind of probe takes some, or it would take its samples blindly
+FIRST = 0.2  # seconds of probes by the first process that needs a kind: without them it could not judge its samples
 PATIENCE = 0.3  # seconds at most that a process waits for the machine to be quiet
-FAIR = 2  # times its share of what all processes may still wait, that one of them may: what comes last waits, too
+FAIR = 2  # a process may wait this many times its share of what all may still wait, so that the last can wait, too
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 HOPELESS = (
     5  # samples that begin quiet and end disturbed, none being quiet: the machine is quiet for less than they take
@@ -114,7 +114,7 @@ class Cores:
 
 
 def ready():
-    """Seconds that threads of this process were ready to run and had no core, all together; NaN where nobody says."""
+    """Seconds that the threads of this process were ready to run without a core, in all; NaN if nobody says."""
     try:
         waits = [int((task / "schedstat").read_text().split()[1]) for task in Path("/proc/self/task").iterdir()]
     except (OSError, IndexError):
@@ -156,7 +156,7 @@ class Recent:
         return max(0.0, min(PATIENCE, left, share))
 
     def meet(self, take, fine):
-        """Take probes for FIRST seconds, and keep as many as fill the ring, of those before which ``fine`` says so."""
+        """Take probes for FIRST seconds; keep those before which ``fine()`` is true, and no more than fill the ring."""
         start = now = time.perf_counter()
         while now - start < FIRST:
             good, seconds, now = fine(), take(), time.perf_counter()
@@ -181,12 +181,12 @@ _RECENT = {kind: Recent() for kind in NEAR}
 
 
 class Watch:
-    """Watches over the samples of one process: probes before the first and after each, and how long it waited.
+    """Takes probes before the first sample of a process and after each, and counts how long the process waits.
 
     kinds    of probes that stand between samples; none where a device's own clock times them: the host's speed has no
              part in that
-    prepare  is called before every look, so that a look says how the machine is when the next sample begins
-    cores    what takes the processor's probe of all cores; None: of the one that it runs on
+    prepare  is called before every look, so that a look shows the machine as it is when the next sample begins
+    cores    takes the processor's probe on all cores; None: it is taken on the one that this process runs on
     """
 
     def __init__(self, kinds=(PROCESSOR,), prepare=None, cores=None):
@@ -207,7 +207,7 @@ class Watch:
         self.quiet = self.look()
 
     def look(self):
-        """Take a probe of each kind, to stand between two samples; whether all are quiet by what is known so far."""
+        """Take a probe of each kind, between two samples; return whether all are quiet, by what is known so far."""
         if self.prepare is not None:
             self.prepare()
         self.quiet = True
@@ -243,9 +243,9 @@ class Watch:
         return 0.0 if hopeless else max(0.0, self.patience - self.waited)
 
     def judge(self, sample):
-        """Take a sample by calling ``sample``: seconds, whether it had the processor throughout, whether it is quiet.
+        """Call ``sample``; return its seconds, whether it had the processor throughout, and whether it is quiet.
 
-        A disturbed one is worth another try as long as ``left`` is above zero.
+        One that is not is worth another try as long as ``left`` is above zero.
         """
         began, start = self.quiet, time.perf_counter()
         seconds, undisturbed = sample()
@@ -258,13 +258,13 @@ class Watch:
         return seconds, undisturbed, quiet
 
     def distances(self):
-        """How far from the baseline the probes around each sample are, log units, the kinds added up: one a sample."""
+        """How far the probes around each sample are from the baseline, in log units, added up over the kinds."""
         far = [[excess(taken * UNITS, kind) for taken in probes] for kind, probes in self.probes.items()]
         places = [sample + sum(wait <= sample for wait in self.waits) for sample in range(self.samples)]
         return [sum(max(kind[place], kind[place + 1]) for kind in far) for place in places]
 
     def close(self):
-        """Have the other processes know what this one waited; seconds."""
+        """Add what this process waited to what all have waited; return its seconds."""
         _RECENT[PROCESSOR].waited += self.waited
         return self.waited
 

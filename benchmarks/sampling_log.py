@@ -10,7 +10,7 @@ from pathlib import Path
 
 LONGEST_LINE = 120  # letters of an error's first line: of a longer one the first sentence says what happened
 NOTES = {}  # what this process found out before its samples, and is logged with them
-GONE = "the device was lost: "  # how the reason of a skip begins that says so
+GONE = "the device was lost: "  # begins the reason of such a skip
 LOST = ".lost"  # suffix of the file beside the log that says why the device, which worked before, does not any more
 LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
 
@@ -23,12 +23,12 @@ def log(**record):
 
 
 def note(**facts):
-    """Have what is logged next say this, too: a process measures one cell."""
+    """Add this to what is logged next: a process measures one cell."""
     NOTES.update(facts)
 
 
 def lose(why):
-    """Have no later process of this run try the device again. A run that logs began with a device that worked."""
+    """Keep later processes of this run from trying the device again. A run that logs began with one that worked."""
     if path := os.environ.get(LOG_VARIABLE):
         Path(path + LOST).write_text(why, encoding="utf-8")
 

@@ -1,8 +1,8 @@
 """What does the environment do to fresh memory and to copies: allocator, huge pages, instructions?
 
 A setting has to be there when a process starts, so every cell has a process of its own that makes the source and runs
-the statement. When to, how often, and whether that was quiet is decided by the benchmark's process, as for any other
-cell: there stand the probes, for in the other one the setting would touch their memory, too (jemalloc slows those that
+the statement. The benchmark's own process decides when and how often, and whether that was quiet, as for any other
+cell. It takes the probes, too: in the other process the setting would touch their memory (jemalloc slows those that
 move bytes by a fifth).
 """
 
@@ -77,7 +77,7 @@ def _resident():
 
 
 def serve(family, route, setting, nbytes):
-    """In the other process: a JSON line for each on the standard input, which says what to do with the cell."""
+    """In the other process: read lines of JSON that say what to do with the cell, and answer each with such a line."""
 
     def answer(**said):
         print(_json.dumps(said), flush=True)
@@ -181,7 +181,7 @@ class _Settings:
     track_huge_pages.unit = "% in huge pages"
 
     def track_kept(self, route, setting, nbytes):
-        """Bytes that the process has more of than before the first call, all results freed."""
+        """How many bytes more the process has than before the first call, with all results freed."""
         return self.timed_by.ask("kept")
 
     track_kept.unit = "bytes kept"

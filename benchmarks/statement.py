@@ -33,8 +33,8 @@ SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": Fals
 
 
 class _Declared:
-    """Of an asv benchmark: what its family declares, its question, the version of what decides its figures, and why a
-    cell has none. Parameters have the names of the method's, where no ``param_names`` names them.
+    """What both types of benchmark have: what the family declares, its question, the version of the code that decides
+    its figures, and the reason why a cell has none. Without ``param_names``, parameters are called as in the method.
     """
 
     def __init__(self, name, func, attr_sources):
@@ -63,7 +63,7 @@ class _Declared:
         return False
 
     def run(self, *params):
-        """What ``take`` gives; logged is why it gives nothing."""
+        """Return what ``take`` gives; if it raises, log why."""
         try:
             with sampling_log.out_of_memory_skips():
                 return self.take(*params)
@@ -73,7 +73,7 @@ class _Declared:
             raise
 
     def log_why(self, error):
-        """Log why a cell has no figure; whether that is no failure: the cell does not exist here."""
+        """Log why a cell has no figure; return whether the cell does not exist here, which is no failure."""
         skipped = isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error)
         if skipped:
             print(f"asv: skipped: {error}")
@@ -83,7 +83,7 @@ class _Declared:
         return skipped
 
     def log(self, **record):
-        """Log it of this cell, with its parameters as asv writes them."""
+        """Write a record of this cell to the sampling log, with its parameters as asv writes them."""
         sampling_log.log(benchmark=self.name, params=[repr(value) for value in self._current_params], **record)
 
     def log_figures(self, began, **figures):
@@ -91,10 +91,10 @@ class _Declared:
 
 
 class CountBenchmark(_Declared, TrackBenchmark):
-    """asv's own for what is counted and not timed."""
+    """asv's own type, for what is counted and not timed."""
 
     def take(self, *params):
-        """The count, or ``{"samples": [counts], "number": 1}`` of a repeated one; logged like the samples of a time."""
+        """Return the count, or ``{"samples": [counts], "number": 1}`` if it is repeated, and log it as times are."""
         began = time.perf_counter()
         result = self.func(*params)
         values = result["samples"] if isinstance(result, dict) else [result]

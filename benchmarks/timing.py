@@ -62,7 +62,7 @@ class Timing:
     warmup_time: float = WARMUP_SECONDS
 
     def take(self):
-        """The samples in seconds a call, the times the statement ran in each, and what is worth logging of both."""
+        """Return the samples in seconds per call, how often the statement ran in each, and what to log of them."""
         number = 1 if self.once else self.warm_up()
         kinds, refresh = self._kinds()
         watchable = self.on_all_cores and hasattr(os, "sched_getaffinity")
@@ -99,9 +99,9 @@ class Timing:
         return [taken[index] for index in sorted(best)], number, found
 
     def warm_up(self):
-        """Call until caches, allocator and clock frequency are steady; the number of calls that make a sample.
+        """Call until caches, allocator and clock frequency are steady; return how many calls make a sample.
 
-        The fastest calls so far choose it: one that waits for a core for milliseconds looks like a sample of one call.
+        The fastest calls so far decide it. A call that waits milliseconds for a core would seem long enough by itself.
         """
         number = self.number or 1
         calls, fastest, start = 0, math.inf, time.perf_counter()
@@ -119,7 +119,7 @@ class Timing:
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
     def _kinds(self):
-        """The kinds of probes that see what slows this cell; whether its memory has to be met again after them."""
+        """The kinds of probes that see what slows this cell; whether a call must bring its memory back first."""
         if not self.probed:
             return (), False
         if self.nbytes < CACHED or self.once:

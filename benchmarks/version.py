@@ -73,7 +73,7 @@ file_of = cache(File)
 
 @cache  # many benchmarks have statements in common
 def _text(file, node):
-    """The code of a statement of a file, without what the lines before and after it say."""
+    """The code of a statement of a file, with its decorators and without the lines around it."""
     first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
     return bare(textwrap.dedent("".join(file.lines[first - 1 : node.end_lineno])))
 
