@@ -64,11 +64,6 @@ def test_what_the_expression_shows_is_declared(route):
         assert route.array == bool(re.search(ARRAY[route.direction], route.expression))
 
 
-def test_find_names_what_is_missing():
-    with pytest.raises(KeyError, match=r"t\.nosuch\(\)"):
-        routes.find("t.nosuch()", routes.TORCH_TO_NUMPY)
-
-
 @EVERY
 def test_route_has_cells_and_its_contract_travels(route, suite):
     timed = [

@@ -139,6 +139,7 @@ def fresh(milliseconds, group="Copies"):
 OTHERS = [text for text in SETTINGS if text not in environment.ADVISED and text != NONE]
 UNSURE = [40e-3, 15e-3, 33e-3, 12e-3], [20e-3, 11e-3, 9e-3, 15e-3]
 KEPT = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept")
+NEIGHBOURS = bench("Neighbours", {NONE: 24e-6, COPYING: 3e-6}, (64 * KIB,))
 # What was measured, and the settings whose processes were noisy; what is advised is in the snapshot
 ADVISED = {
     "the one that gains most, with its price": ([fresh({NONE: 33, HUGE: 10, KEEPING: 4.5}), KEPT], []),
@@ -149,6 +150,7 @@ ADVISED = {
     "nothing where the baseline is noisy": ([fresh({NONE: 33, HUGE: 10})], [NONE]),
     "another where the best is noisy, which is said": ([fresh({NONE: 33, HUGE: 10, KEEPING: 4})], [KEEPING]),
     "nothing that is never advised": ([fresh({**dict.fromkeys(OTHERS, 1), NONE: 33})], []),
+    "one of a copy between neighbours": ([NEIGHBOURS], []),
     "nothing without a baseline": ([fresh({NONE: resultfiles.SKIPPED, HUGE: 10})], []),
     "one that routes have in common": (
         [fresh({NONE: 33, HUGE: 10, KEEPING: 10}), fresh({NONE: 33, HUGE: 15, KEEPING: 5}, "Batches")],
@@ -171,17 +173,12 @@ def test_the_setting_that_is_advised(what, tmp_path, snapshot):
 
 def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     """One way to copy was timed; what NumPy's others cost between neighbours is decided by the same memmove."""
-    times = {NONE: 24e-6, COPYING: 3e-6}
-    results = load(resultfiles.write(tmp_path, [bench("Neighbours", times, (64 * KIB,))]))
+    results = load(resultfiles.write(tmp_path, [NEIGHBOURS]))
     cells = cells_of(results)
     (gain,) = known_of(results, "box", cells, choices(cells)).effects
     assert gain.setting == COPYING and gain.factor == pytest.approx(8, rel=0.01)
     alike = ("np.copyto(b.numpy(), a)", "torch.from_numpy(a.copy())", "torch.from_numpy(a).clone()")
     assert [gain.is_about(routes.find(each, routes.NUMPY_TO_TORCH)) for each in alike] == [True, True, False]
-    (found,) = findings.advised(results, cells_of(results))
-    assert (
-        advice.setting(found).title == "A copy between neighbours, 64 KiB: environment variables to set before python"
-    )
 
 
 APART = {("apart", 4 * KIB): 1.6e-6, ("apart", 64 * KIB): 3e-6}
