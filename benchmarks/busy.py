@@ -22,7 +22,6 @@ SIZES = [_moving.EACH, 64 * 2**20]
 class _Busy:
     """One call a sample, work queued before each. No probes beside it: meanwhile the queue would empty."""
 
-    single_threaded = False
     probed = False
     number = 1
     warmup_time = 0

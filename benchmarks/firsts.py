@@ -20,7 +20,6 @@ class Context:
     """Making the device's context: the first tensor on it, from before the driver is touched."""
 
     role = "context"
-    single_threaded = False
     number = 1
     asleep = True
 
@@ -64,7 +63,6 @@ class PinnedMemory:
 
     role = "pinned memory"
     params = ([2**20, 64 * 2**20, 2**30],)
-    single_threaded = False
     once = True
 
     def setup(self, nbytes):

@@ -22,7 +22,6 @@ QUEUED = 0.004  # seconds of work before them: launching 32 copies takes 0.2 ms,
 class _Ways:
     """Copies one way, or both ways: the moves of each, made ready. Nothing of the host decides what they take."""
 
-    single_threaded = False
     probed = False
     number = 1
     timeout = 300
@@ -90,7 +89,6 @@ class Floor:
     """Waiting for an idle device: what every completion time contains that ends with a wait."""
 
     role = "synchronize"
-    single_threaded = False
 
     def setup(self):
         self.device = _devices.find().use()

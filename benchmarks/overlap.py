@@ -138,7 +138,6 @@ class TrainingStep:
         ["naive", "pinned", "pinned non_blocking", "prefetch", "already pinned", "loss read once"],
         [2**20, 16 * 2**20],
     )
-    single_threaded = False
     features = 1024
     batches = 8
 
@@ -205,7 +204,6 @@ class DataLoader:
     across = "memory"
     beside = {"memory": "pageable", "called": "pageable"}
     params = ([0, 2], [_routes.PAGEABLE, _routes.PINNED])
-    single_threaded = False
     count, features, batch = 128, 2**18, 16
     epoch = 8  # times that an epoch takes every sample: 64 batches, of which what starts an epoch is a small part
     timeout = 300

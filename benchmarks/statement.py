@@ -111,7 +111,8 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     attribute, may say
 
     samples_for(*params)     samples a process takes of a cell (default: timing.samples_per_process)
-    single_threaded = False  host work is spread over threads or waits for a device: CPU time tells nothing
+    single_threaded = False  host work is spread over threads, or waits for another process: CPU time tells nothing;
+                             so it is where an accelerator takes part
     on_all_cores = True      torch spreads it over all cores: all of them are watched
     drained = True           call the namespace's ``synchronize`` before every sample
     probed = False           the device's own clock times it, and how fast the host is has no part in it; or what
@@ -141,7 +142,9 @@ class StatementBenchmark(_Declared, TimeBenchmark):
 
     def _load_vars(self):
         super()._load_vars()
-        for name, default in SAID.items():
+        # the host waits for the device, spinning or asleep
+        said = {**SAID, "single_threaded": not _get_first_attr(self._attr_sources, "needs_device", False)}
+        for name, default in said.items():
             setattr(self, name, _get_first_attr(self._attr_sources, name, default))
 
     def do_setup(self):

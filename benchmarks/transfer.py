@@ -37,7 +37,6 @@ class _Transfer:
     """route × memory × dtype × nbytes; memory is that of the host side."""
 
     param_names = ("route", "memory", "dtype", "nbytes")
-    single_threaded = False  # the host waits for the device, spinning or asleep
 
     def __init__(self):
         self.contracts = {route: find(route).contract() for route in self.params[0]}

@@ -240,16 +240,16 @@ def test_patience_is_shared_fairly(monkeypatch):
     assert probes.Recent().patience() == probes.PATIENCE
 
 
-@pytest.mark.parametrize("single_threaded", [True, False])
-def test_calls_that_quiet_is_too_short_for_are_not_waited_for(single_threaded, monkeypatch, logged):
+@pytest.mark.parametrize("more", [{}, {"single_threaded": False}, {"needs_device": True}])
+def test_calls_that_quiet_is_too_short_for_are_not_waited_for(more, monkeypatch, logged):
     """Every sample begins in quiet and none ends in it: after HOPELESS of them the rest are taken as they come.
 
-    Of several threads CPU time tells nothing.
+    Of several threads CPU time tells nothing, nor of one that waits for a device.
     """
     monkeypatch.setattr(time, "process_time", lambda: 0.0)
-    _, line = logged(single_threaded=single_threaded)
+    _, line = logged(**more)
     assert len(line["seconds"]) == timing.SAMPLES and line["waited"] < probes.PATIENCE / 2
-    assert line["disturbed"] == [*range(timing.SAMPLES)] * single_threaded
+    assert line["disturbed"] == ([] if more else [*range(timing.SAMPLES)])
 
 
 def test_large_samples_stand_between_probes_of_what_they_need(logged):
