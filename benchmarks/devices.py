@@ -122,7 +122,7 @@ class Device:
         """Whether all work queued on the current stream is done, without waiting; None where the device cannot say."""
         try:
             return self.current_stream().query()
-        except (AttributeError, RuntimeError):
+        except (AttributeError, TypeError, RuntimeError):  # no streams, or none that can say
             return None
 
     def require_idle(self, what):

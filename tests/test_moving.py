@@ -164,7 +164,10 @@ def test_a_route_that_returns_before_its_bytes_and_is_called_blocking_is_seen(de
         move.verify()
 
 
-def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device):
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device, asked, monkeypatch):
+    """Where torch asks any accelerator for its streams, and before torch 2.6, where it asks none."""
+    monkeypatch.setattr(devices.Device, "_accelerator", torch.accelerator if asked else None)
     moved(device, "d.copy_(t)").verify()
     assert "was not seen to be busy" in sampling_log.NOTES["unseen"]
 
