@@ -235,15 +235,6 @@ def made(request):
     assert not Path(benchmark.directory.name).exists()
 
 
-@pytest.fixture
-def evictable(made):
-    """Its file, where this machine can evict it."""
-    path = made.names["path"]
-    with possible():
-        files.evict(path)
-    return Path(path)
-
-
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 @pytest.mark.parametrize("made", [route.expression for route in routes.select(routes.FILES)], indirect=True)
 def test_every_number_is_read(made, request):
@@ -255,21 +246,20 @@ def test_every_number_is_read(made, request):
     assert eval(warm, names) == numbers.sum()
 
 
-def test_a_cold_sample_finds_no_page_in_memory(made, evictable):
-    statement, names = made.timeit_cold(MAPPED, NBYTES)
+def test_a_cold_sample_finds_no_page_in_memory_or_says_why(made):
+    path = made.names["path"]
+    with possible():
+        statement, names = made.timeit_cold(MAPPED, NBYTES)
     for _ in range(2):
         names["prepare"]()
-        assert files.cached_pages(evictable) == 0
+        assert files.cached_pages(path) == 0
         eval(statement, names)
-        assert files.cached_pages(evictable) == NBYTES // os.sysconf("SC_PAGE_SIZE")
-
-
-def test_pages_that_stay_are_a_reason_to_skip(made, evictable):
-    kept = np.memmap(evictable, dtype=np.float32, mode="r")
+        assert files.cached_pages(path) == NBYTES // os.sysconf("SC_PAGE_SIZE")
+    kept = np.memmap(path, dtype=np.float32, mode="r")  # whose pages stay
     kept.sum()
     line = "^temporary files stay in memory here: set TMPDIR to a directory on a disk$"
     with pytest.raises(NotImplementedError, match=line):
-        made.timeit_cold(MAPPED, NBYTES)
+        names["prepare"]()
 
 
 def test_a_system_that_cannot_forget_is_a_reason_to_skip(made, monkeypatch):
