@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import partial
 
 import pytest
 import resultfiles
@@ -130,32 +131,25 @@ def bench(group, found, sizes=(SIZE,), method="timeit_convert"):
     return of_suite(f"settings.{group}.{method}", {(route, text, n): found[text] for text in found for n in sizes})
 
 
-def fresh(milliseconds, group="Copies"):
-    """Copies into fresh memory. milliseconds: setting -> of all processes, or what else stands for them."""
-    timed = {text: each * 1e-3 for text, each in milliseconds.items() if isinstance(each, int | float)}
-    return bench(group, {**milliseconds, **timed})
-
-
+fresh = partial(bench, "Copies")
 OTHERS = [text for text in SETTINGS if text not in environment.ADVISED and text != NONE]
 UNSURE = [40e-3, 15e-3, 33e-3, 12e-3], [20e-3, 11e-3, 9e-3, 15e-3]
 KEPT = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept")
+BATCHES = bench("Batches", {NONE: 33e-3, HUGE: 15e-3, KEEPING: 5e-3})
 NEIGHBOURS = bench("Neighbours", {NONE: 24e-6, COPYING: 3e-6}, (64 * KIB,))
 # What was measured, and the settings whose processes were noisy; what is advised is in the snapshot
 ADVISED = {
-    "the one that gains most, with its price": ([fresh({NONE: 33, HUGE: 10, KEEPING: 4.5}), KEPT], []),
-    "of those that tie the one that touches least": ([fresh({NONE: 33, HUGE: 10.1, KEEPING: 10})], []),
-    "nothing where less than half is gained": ([fresh({NONE: 14, HUGE: 10})], []),
-    "one where more than half is": ([fresh({NONE: 16, HUGE: 10})], []),
+    "the one that gains most, with its price": ([fresh({NONE: 33e-3, HUGE: 10e-3, KEEPING: 4.5e-3}), KEPT], []),
+    "of those that tie the one that touches least": ([fresh({NONE: 33e-3, HUGE: 10.1e-3, KEEPING: 10e-3})], []),
+    "nothing where less than half is gained": ([fresh({NONE: 14e-3, HUGE: 10e-3})], []),
+    "one where more than half is": ([fresh({NONE: 16e-3, HUGE: 10e-3})], []),
     "nothing that the processes do not show": ([fresh({NONE: UNSURE[0], HUGE: UNSURE[1]})], []),
-    "nothing where the baseline is noisy": ([fresh({NONE: 33, HUGE: 10})], [NONE]),
-    "another where the best is noisy, which is said": ([fresh({NONE: 33, HUGE: 10, KEEPING: 4})], [KEEPING]),
-    "nothing that is never advised": ([fresh({**dict.fromkeys(OTHERS, 1), NONE: 33})], []),
+    "nothing where the baseline is noisy": ([fresh({NONE: 33e-3, HUGE: 10e-3})], [NONE]),
+    "another where the best is noisy, which is said": ([fresh({NONE: 33e-3, HUGE: 10e-3, KEEPING: 4e-3})], [KEEPING]),
+    "nothing that is never advised": ([fresh({**dict.fromkeys(OTHERS, 1e-3), NONE: 33e-3})], []),
     "one of a copy between neighbours": ([NEIGHBOURS], []),
-    "nothing without a baseline": ([fresh({NONE: resultfiles.SKIPPED, HUGE: 10})], []),
-    "one that routes have in common": (
-        [fresh({NONE: 33, HUGE: 10, KEEPING: 10}), fresh({NONE: 33, HUGE: 15, KEEPING: 5}, "Batches")],
-        [],
-    ),
+    "nothing without a baseline": ([fresh({NONE: resultfiles.SKIPPED, HUGE: 10e-3})], []),
+    "one that routes have in common": ([fresh({NONE: 33e-3, HUGE: 10e-3, KEEPING: 10e-3}), BATCHES], []),
 }
 
 
