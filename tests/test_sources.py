@@ -268,10 +268,8 @@ def test_a_system_that_cannot_forget_is_a_reason_to_skip(made, monkeypatch):
         made.timeit_cold(MAPPED, NBYTES)
 
 
-def test_no_room_is_a_reason_to_skip(monkeypatch):
+def test_no_room_is_a_reason_to_skip(made, monkeypatch):
+    made.teardown(MAPPED, NBYTES)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=NBYTES))
-    benchmark = files.FileToTensor()
     with pytest.raises(NotImplementedError, match=r"^needs 0\.0 GiB of room in the directory of temporary files$"):
-        benchmark.setup(MAPPED, NBYTES)
-    benchmark.teardown(MAPPED, NBYTES)
-    assert not Path(benchmark.directory.name).exists()
+        made.setup(MAPPED, NBYTES)
