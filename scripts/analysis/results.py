@@ -370,7 +370,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
 
 def _of_history(commit: str) -> Toolchain:
     """The toolchain of a commit that asv was run for by hand; its hash alone outside the histories."""
-    toolchain = ledger.find(commit)
+    toolchain = ledger.commits().get(commit)
     return Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy) if toolchain else Toolchain(commit[:8])
 
 

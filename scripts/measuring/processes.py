@@ -28,8 +28,7 @@ Env = Mapping[str, str] | None
 @contextlib.contextmanager
 def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
     """Start a program. When the block is left, it and all that it started are gone. ``options`` are Popen's."""
-    pipe = subprocess.PIPE
-    watcher = subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True)
+    watcher = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, text=True, start_new_session=True)
     try:
         with _later_interrupted():
             process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)

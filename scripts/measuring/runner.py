@@ -328,7 +328,7 @@ class Runner:
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
         """A Python that has what is to be measured, and the toolchain that it really has, with its build variant."""
-        toolchain = ledger.find(suite.commit)
+        toolchain = ledger.commits().get(suite.commit)
         if toolchain is None:
             return suite.python, suite.installed()
         if self.here and environments.same(toolchain, self.here):

@@ -269,7 +269,7 @@ def columns_of(results: Results) -> dict[tuple[str, ...], str]:
 
 def csv_of(results: Results) -> str:
     """Every cell: what was timed, counted, or has no figure."""
-    of_row = [ledger.find(commit) for commit in results.cells["commit"]]
+    of_row = [ledger.commits().get(commit) for commit in results.cells["commit"]]
     releases = {name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()}
     return text_of(results.cells.assign(**releases)[[*chain(*columns_of(results))]], DIGITS)
 

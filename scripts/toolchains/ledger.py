@@ -126,10 +126,9 @@ def forget() -> None:
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
     """The toolchain of this torch and numpy. It is one of a history if both match and torch is the index's build."""
-    for known in commits().values() if from_index else ():
-        if (known.torch, known.numpy) == (torch.split("+")[0], numpy):
-            return Toolchain(torch, numpy, known.history)
-    return Toolchain(torch, numpy)
+    here = torch.split("+")[0], numpy
+    histories = (each.history for each in commits().values() if from_index and (each.torch, each.numpy) == here)
+    return Toolchain(torch, numpy, next(histories, ""))
 
 
 @cache
@@ -156,8 +155,3 @@ def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
 def tagged() -> dict[str, Toolchain]:
     """Tag -> toolchain, of the histories."""
     return {toolchain.tag: toolchain for toolchain in commits().values()}
-
-
-def find(commit: str) -> Toolchain | None:
-    """The toolchain of a commit of the histories, or None."""
-    return commits().get(commit)

@@ -7,7 +7,6 @@ because asv compares results of one environment only, and its own matrix makes a
 
 import json
 import os
-import platform
 import shutil
 import sys
 from itertools import accumulate
@@ -178,7 +177,7 @@ class ToolchainEnvironment(environment.Environment):
     tool_name = "toolchain"
 
     def __init__(self, conf, python, requirements, tagged_env_vars):
-        if python != platform.python_version().rpartition(".")[0]:
+        if python != "{}.{}".format(*sys.version_info):
             raise environment.EnvironmentUnavailable(f"Python {python}: start asv with that Python")
         self._requirements = requirements  # asv's constructor uses them before it sets them
         super().__init__(conf, python, requirements, tagged_env_vars)
@@ -204,7 +203,7 @@ class ToolchainEnvironment(environment.Environment):
         if here and commit_hash == here.commit:
             remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
         elif commit_hash is not None:  # asv check asks for no commit
-            toolchain = ledger.find(commit_hash)
+            toolchain = ledger.commits().get(commit_hash)
             if len(commit_hash) != 40:  # asv run TAGS
                 raise util.UserError("asv files the results of all of TAGS under one wrong name: name a range, or ALL")
             if toolchain is None:
