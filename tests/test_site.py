@@ -29,18 +29,23 @@ def whole(committed, tmp_path_factory):
     return published(committed / "reports", tmp_path_factory.mktemp("published") / ".asv" / "site")
 
 
-def test_links_of_the_committed_pages_are_relative_and_lead_somewhere(whole):
-    texts = {path: path.read_text(encoding="utf-8") for path in whole.rglob("*.html")}
+def check_links(site):
+    """They are relative and lead somewhere, and no page has an id twice."""
+    texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     anchors = {path: re.findall(r'\bid="([^"]+)"', text) for path, text in texts.items()}
     for path, text in texts.items():
         assert len(anchors[path]) == len(set(anchors[path])), path
-        for link in set(re.findall(r'\s(?:href|src)="([^"]+)"', text)):
+        for link in set(re.findall(r'\s(?:href|src|srcset|data)="([^"]+)"', text)):
             parts = urlsplit(html.unescape(link))
             target = path.parent.joinpath(unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             assert not (parts.scheme or parts.netloc or parts.path.startswith("/")), (path, link)
             assert target.is_file(), (path, link)
             assert not parts.fragment or unquote(parts.fragment) in anchors.get(target, [parts.fragment]), (path, link)
+
+
+def test_links_of_the_committed_pages(whole):
+    check_links(whole)
     assert {"index.html", "feed.xml", "figures.csv", "figures-columns.csv"} <= {path.name for path in whole.iterdir()}
 
 
@@ -70,6 +75,7 @@ def test_the_site_holds_pages_and_results_and_nothing_else(reports, tmp_path):
     held = {path.relative_to(found) for path in found.rglob("*") if path.is_file() or path.is_symlink()}
     made = {"figures.csv", "figures-columns.csv", "results/index.html", "results/box/index.html"}
     assert {path.as_posix() for path in held - before} == made and held > before
+    check_links(found)
 
 
 @pytest.mark.parametrize("place", ["sub", "box/node-a", "box/00000000-toolchain-py3.11.json"])
