@@ -17,7 +17,7 @@ from pages import advice as words
 from pages import show
 from pages.advice import advice
 from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write
-from test_in_a_browser import address, rows_of
+from test_in_a_browser import SHOWN, address, texts_of
 from test_statement import log, logged, probe  # noqa: F401  fixtures
 
 from benchmarks import contracts, parallel, probes, routes, sources, timing
@@ -170,8 +170,7 @@ def test_the_form_asks_for_threads(results, known, tmp_path, opened):
         assert offered == ["4, torch's default", "1"]
         for threads in ("", "1"):
             case = Case("numpy", "torch", MIB, memory="copy", threads=threads)
-            lines, first = rows_of(case, known)
             browser.goto(address(page, case))
-            assert first.how == MEASURED
-            assert browser.locator("#choose .chosen ol li").all_inner_texts() == lines
+            assert answer(case, known).ranked[0].how == MEASURED
+            assert browser.locator(SHOWN).all_inner_texts() == texts_of(case, known)[0]
         assert browser.complaints == []

@@ -10,10 +10,9 @@ from analysis import findings
 from analysis.cells import cells_of
 from analysis.choices import choices, known_of
 from analysis.results import load
-from conftest import possible, run
-from pages import advice, families, show, tables
+from conftest import build, possible, run
+from pages import advice, show
 from resultfiles import KIB, MIB, of_suite
-from test_report_transfers import lines_of
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
 from benchmarks import environment, routes, settings, timing
@@ -207,6 +206,6 @@ def test_the_section_has_settings_down_and_sizes_across(tmp_path, snapshot):
     times = {NONE: 33e-3, HUGE: 10e-3, "LD_PRELOAD=libjemalloc.so.2": resultfiles.SKIPPED}
     counted = bench("Copies", {NONE: 16384.0, HUGE: 32.0}, (16 * MIB, SIZE), "track_page_faults")
     kept = bench("Copies", {NONE: 0, HUGE: 2 * MIB}, method="track_kept")
-    results = load(resultfiles.write(tmp_path, [bench("Copies", times, (16 * MIB, SIZE)), counted, kept]))
-    (section,) = families.sections(results, cells_of(results), tables.missing_in(results))
-    assert [show.to_plain(line) for line in lines_of(section)] == snapshot
+    root = resultfiles.write(tmp_path / "results", [bench("Copies", times, (16 * MIB, SIZE)), counted, kept])
+    page = (build(root, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
+    assert page.partition("## Settings of the environment")[2].partition("\n## ")[0].splitlines() == snapshot
