@@ -29,7 +29,7 @@ LONGEST_REASON = 300  # letters of why a cell failed
 ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
 # What a benchmark may say of how it is timed: as timing.Timing takes it, and what else
 TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "warmup_time")
-SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"light": False, "timed_by": None}
+SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": False, "light": False, "timed_by": None}
 
 
 class _Declared:
@@ -114,6 +114,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     single_threaded = False  host work is spread over threads, or waits for another process: CPU time tells nothing;
                              so it is where an accelerator takes part
     on_all_cores = True      torch spreads it over all cores: all of them are watched
+    drained = True           call the namespace's ``synchronize`` before every sample
     probed = False           the device's own clock times it, and how fast the host is has no part in it; or what
                              ``prepare`` queued would be done while probes are taken
     light = True             the host moves no bytes: probes that do would only empty the caches that the call finds
@@ -166,7 +167,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             nbytes=0 if self.light else self._nbytes(params),
             calls=calls[0] if calls else 1,
             number=self.number,
-            prepare=namespace.get("prepare"),
+            prepare=namespace["synchronize"] if self.drained else namespace.get("prepare"),
             **{name: getattr(self, name) for name in TIMED},
         ).take()
         if parts := getattr(timer, "parts", {}):

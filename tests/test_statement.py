@@ -306,14 +306,17 @@ def test_statement_of_several_calls_is_read_by_the_call():
     assert ran(timeit_call=timeit_call)[1]["samples"] == pytest.approx([1e-6] * timing.SAMPLES)
 
 
-def test_what_a_namespace_prepares_before_every_sample():
+@pytest.mark.parametrize(
+    ("name", "drained", "number"), [("synchronize", True, 2), ("prepare", False, 1)], ids=["drained", "prepared"]
+)
+def test_what_a_namespace_does_before_every_sample(name, drained, number):
     order = []
 
     def timeit_call(self):
-        return "call()", {"call": lambda: order.append("call"), "prepare": lambda: order.append("prepare")}
+        return "call()", {"call": lambda: order.append("call"), name: lambda: order.append(name)}
 
-    ran(timeit_call=timeit_call, timer=time.perf_counter, number=2, repeat=3, warmup_time=0)
-    expected = ["prepare", "call", "call"] * 3 + ["prepare"]
+    ran(timeit_call=timeit_call, timer=time.perf_counter, number=number, repeat=3, drained=drained, warmup_time=0)
+    expected = [name, *["call"] * number] * 3 + [name]
     assert order[-len(expected) :] == expected
 
 
