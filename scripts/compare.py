@@ -64,7 +64,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[str, str]:
     """Measure both sides in turns; the two checkouts that hold the results. compared: as ``main`` compares them."""
     from analysis.comparison import to_measure_again
-    from measuring import runner
+    from measuring import engine, runner
     from toolchains import environments
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
@@ -72,6 +72,9 @@ def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[s
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
+    if any(commit for _, commit in targets):  # a release, which this Python's asv measures
+        engine.check_asv()
+        engine.keep(None)
     machine = chosen.machine or environments.machine_name()
     plan = runner.Plan(machine, chosen.profile, chosen.only, runner.ROUNDS, command=chosen.command)
     with runner.held(ROOT / ".asv" / "runs" / machine):

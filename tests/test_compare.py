@@ -26,7 +26,7 @@ from pages import comparison_words, figures
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store import files
 from tiny import RELEASES
-from toolchains import ledger, selection
+from toolchains import environments, ledger, selection
 
 SHARES = {"1%": 0.01, "0.01": 0.01, "1 %": 0.01, ".5": 0.5}
 ENDS = {"0": 0, "100%": 1}  # all or nothing, where that says something
@@ -284,6 +284,20 @@ def test_sides_beside_a_run_of_a_machine(tmp_path, monkeypatch, refusal):
     with runner.held(tmp_path / ".asv" / "runs" / "box"):
         line = refusal(compare, "--run", "installed", "installed", "--machine", "box")
     assert line.startswith("box is being measured already, by process ")
+
+
+def test_a_release_is_measured_by_the_pinned_asv_and_keeps_as_many_as_others(tmp_path, monkeypatch, refusal):
+    """Of environments, that is. It is this Python that installs it, and runs asv there."""
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    monkeypatch.setenv(environments.KEEP_VARIABLE, "")
+
+    def measure_sides(*arguments):
+        raise UserError(f"keeps {environments.keep()}")
+
+    monkeypatch.setattr(runner, "measure_sides", measure_sides)
+    assert "keeps 6" in refusal(compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
+    monkeypatch.setattr(environments, "pins", lambda: {"asv": "0.1"})
+    assert "rests on asv 0.1" in refusal(compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
 
 
 def test_both_sides_are_measured_in_turns(collected, tmp_path):

@@ -32,7 +32,7 @@ import sys
 from importlib import metadata
 sys.path.insert(0, sys.argv[1])
 found = {each.metadata["Name"].replace("-", "_"): each.version for each in metadata.distributions()}
-print(found.get("asv"), found.get("asv_runner"), flush=True)
+print(found.get("asv", "none"), found.get("asv_runner", "none"), flush=True)
 from toolchains import environments
 has = environments.toolchain()
 print(has.torch, has.numpy, has.history)
