@@ -17,6 +17,7 @@ WAYS = {
 }
 COPIES = 16  # queued between two events, so that what lies between them is the link's time alone
 QUEUED = 0.004  # seconds of work before them: launching 32 copies takes 0.2 ms, of a slow host 2
+LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
 
 
 class _Ways:
@@ -109,7 +110,10 @@ class Hardware(_Ways):
         device = self.ready(_routes.HOST_TO_DEVICE, _routes.PINNED, "uint8", 64 * 2**20)
         if _find_spec("pynvml") is None:
             raise NotImplementedError("needs nvidia-ml-py")
-        for _ in range(16):  # an idle link sleeps at a low generation and width, so it is asked while it still copies
+        until = _time.monotonic() + LOAD_SECONDS
+        while _time.monotonic() < until:
+            self.moves[0].run()
+        for _ in range(16):  # still copying while the link is asked
             self.moves[0].call()
         found = _nvml.ask(device, _nvml.link)
         device.synchronize()
