@@ -106,12 +106,13 @@ def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_pa
 
 
 def test_what_noise_does(pair, tmp_path, monkeypatch, capsys, snapshot):
-    """To two runs of the same figures, or of which two cells of 24 differ by a third, which their comparison flags; and
-    to a slowdown, which is to be found and nothing else: what is not measured is not found."""
+    """To two runs of the same figures, or of which two cells of 24 differ by a third, which their comparison flags, or
+    all by a tenth; and to a slowdown, which is to be found and nothing else: what is not measured is not found."""
     base, new, again = *map(Path, pair), Path(shutil.copytree(pair[0], tmp_path / "again"))
+    far = Path(sides.write(tmp_path / "far", sides.cells(0, dict.fromkeys(sides.cells(0), 1.1))))
     monkeypatch.setattr(checking, "ROOT", tmp_path)
     codes = []
-    for other, verdicts in ((again, (SLOWER, "no change")), (new, ("no change", SLOWER)), (again, ())):
+    for other, verdicts in ((again, (SLOWER, "no change")), (new, ("no change", SLOWER)), (far, ())):
         cells = [{"route": route, "verdict": verdict} for route, verdict in zip((checking.ROUTE, "other"), verdicts)]
         monkeypatch.setattr(checking, "in_turns", lambda *_, cells=cells: {"cells": cells})
         monkeypatch.setattr(checking, "runs", lambda *_, other=other: [base, other])

@@ -67,6 +67,16 @@ def test_nothing_runs_on(names, code):
     assert len(names) > 1 or complaint.split() == ([] if name == "SIGKILL" else ["-c:", "interrupted"])
 
 
+def test_a_program_may_end_itself_by_ctrl_c_before_it_is_killed(tmp_path):
+    code = "import pathlib, time\nprint('ready', flush=True)\n"
+    code += "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    pathlib.Path('saved').touch()\n"
+    command = [sys.executable, "-c", code]
+    with pytest.raises(ValueError), processes.session(command, tmp_path, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        raise ValueError
+    assert (tmp_path / "saved").exists()
+
+
 def test_what_a_program_leaves_behind_goes_with_it():
     """It ended by itself, its children did not."""
     code = "import os, time\nif not os.fork():\n    os.setpgid(0, 0)\n    time.sleep(60)\n"
