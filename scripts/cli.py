@@ -118,7 +118,7 @@ def share(text: str, ends: bool = False) -> float:
     return value
 
 
-TAKES: dict[str, Callable[[str], Any]] = {"N": whole, "MINUTES": whole, "DIR": Path, "REGEX": regex, "SHARE": share}
+TAKES: dict[str, Callable[[str], Any]] = {"N": whole, "DIR": Path, "REGEX": regex, "SHARE": share}
 
 
 def check_writable(option: str, path: Path) -> None:

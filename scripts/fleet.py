@@ -18,13 +18,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
 import report
-from cli import ROOT, Parser, UserError
+from cli import ROOT, Parser, UserError, whole
 from measuring import fleet
 from measuring.engine import check_asv, keep, new_id
 from measuring.fleet import DEBUG, SLURM, Campaign
@@ -33,6 +34,7 @@ from measuring.runner import Plan, held
 from toolchains import environments, selection
 
 DEFAULT = "tracking"  # profile
+LEAST_MINUTES = 3  # Slurm warns up to a minute early, which with GRACE would be before the job can heed it
 OPTIONS = {  # Slurm's
     "partition": "partition",
     "constraint": "feature that nodes must have",
@@ -57,7 +59,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--engine", engine, choices=(DEBUG, SLURM))
     for name, about in OPTIONS.items():
         parser.option(f"--{name} {name.upper()}", f"Slurm option: {about}")
-    parser.option("--time MINUTES", "time limit of a job (default: estimated)")
+    about = "time limit of a job (default: estimated)"
+    parser.option("--time MINUTES", about, type=partial(whole, least=LEAST_MINUTES))
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
     parser.option("--wheelhouse DIR", "download wheels here, and install from here")

@@ -57,11 +57,16 @@ def cluster(monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "ask", lambda command, *_: "1:00:00\n2-00:00:00\n" if command[0] == "sinfo" else "")
 
 
+def test_a_job_of_a_campaign_that_has_ended_says_so(refusal, tmp_path):
+    assert refusal(fleet, campaign.ON_NODE, str(tmp_path), "").endswith("campaign.json is gone: the campaign has ended")
+
+
 @pytest.mark.parametrize(
     "options, line",
     [
         ("--partition cpu --time 2990", "the partition allows 2880 minutes per job, but 2990 are needed: with --time"),
         ("--nodes 0", "argument --nodes: takes a whole number from 1"),
+        ("--time 2", "argument --time: takes a whole number from 3"),
         ("--nodes 2 --copies 3", "--copies 3 needs at least as many nodes, but --nodes is 2"),
         ("--engine debug --mem 2G", "--engine debug measures on this machine and takes no --mem"),
         ("--reference 9.9", "--reference 9.9: no release of torch"),
