@@ -69,7 +69,7 @@ def histories_at(machine: str, revision: str) -> list[History]:
 
 
 def known(every: Sequence[History]) -> Iterator[Line]:
-    """What a history is known to, and its false alarms."""
+    """How exactly the points of a history are known, and its false alarms."""
     for history in every:
         rows = history.rows[~history.rows["control"]]
         classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
@@ -98,7 +98,7 @@ def points_of(every: Sequence[History]) -> pd.DataFrame:
 
 
 def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line]:
-    """What they say of each other; UserError where they have no point in common."""
+    """Whether two measurements of a history agree. UserError where they have no point in common."""
     first, second = points_of(now), points_of(before)
     both = first.merge(second, on=KEY, suffixes=("", "_then"))
     both["y"] = np.log(both["value"] / both["value_then"])  # their difference, where nothing changed

@@ -1,4 +1,4 @@
-"""Driving asv: a suite with the Python that runs asv there, its benchmarks, one run of asv."""
+"""Drive asv: find the benchmarks of a checkout, or of a copy of its code, and run some of them."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def this_command() -> str:
 
 
 def environment_of(python: Path, **variables: str) -> dict[str, str]:
-    """The environment for programs of that Python: ours, and these variables."""
+    """The environment variables for programs of that Python: ours, and these."""
     inherited = dict(os.environ)
     if python != Path(sys.executable):
         inherited.pop("PYTHONPATH", None)  # what is found there belongs to this Python
@@ -68,7 +68,7 @@ def copy_code(source: Path, root: Path) -> None:
 
 
 def link_environments(root: Path, place: Path) -> None:
-    """Have the environments of a copy of the code lie in ``place``."""
+    """Make the directory of environments of a copy of the code a link to ``place``."""
     link = root / ENVIRONMENTS
     for directory in (place, link.parent):
         directory.mkdir(parents=True, exist_ok=True)

@@ -75,7 +75,7 @@ LOST = (environments.InstallError, UserError)  # what is wrong with one toolchai
 
 
 class Changed(UserError):
-    """benchmarks/ is not what the rounds so far were taken with: that is wrong with all toolchains."""
+    """benchmarks/ changed after the first rounds were taken: no toolchain of the run can continue."""
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Journal:
         return restored(Plan, self.directory / PLAN, self.directory)
 
     def save(self, plan: Plan) -> None:
-        """This is what is asked for now; what is measured stays."""
+        """Save the plan; finished jobs stay."""
         put(self.directory / PLAN, json.dumps(asdict(plan)))
 
     def forget(self) -> None:
@@ -145,13 +145,13 @@ class Journal:
         return dict(sorted((int(path.name), path) for path in places))
 
     def begin(self) -> None:
-        """A job begins. What an interrupted one left is gone."""
+        """Prepare the directory of a job. The files of an interrupted one are removed."""
         shutil.rmtree(self.work, ignore_errors=True)
         (self.work / FILES).mkdir(parents=True)
         (self.work / LOG).touch()
 
     def keep(self, job: Job, record: Record) -> None:
-        """The job is whole, and this is the record of its session now."""
+        """Move a finished job into the journal, with the record of its session so far."""
         (self.work / RECORD).write_text(json.dumps(asdict(record)), encoding="utf-8")
         place = self.directory / job.session
         place.mkdir(exist_ok=True)
@@ -181,9 +181,9 @@ class Journal:
 
 
 def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
-    """What a file below ``directory`` holds; None where there is no such file.
+    """Read a dataclass from a file below ``directory``; None where there is no such file.
 
-    UserError where it cannot be read: taken for nothing, all would be measured again.
+    UserError where it cannot be read: a run that ignored it would measure everything again.
     """
     try:
         return made_of(of, json.loads(path.read_text(encoding="utf-8")))
@@ -223,8 +223,8 @@ def budget(processes: int, profile: str, planned: int = 0) -> float:
 
 @dataclass
 class Session:
-    """A toolchain that is being measured: what its jobs have in common. ``under``: the commit it is filed under.
-    ``python``: what has the toolchain."""
+    """What the jobs of one toolchain have in common. ``under``: the commit that results are filed under; ``python``:
+    the interpreter that has the toolchain."""
 
     suite: Suite
     python: Path
@@ -239,7 +239,7 @@ class Runner:
 
     sides       side -> what is measured there, where that is not the job's toolchain, in this checkout
     collection  that the sides are of, as the records say it
-    planned     jobs, in order; with them the time that is left is told
+    planned     all jobs, in order: the time that is left is estimated from them
     """
 
     journal: Journal
@@ -471,12 +471,12 @@ class Runner:
         return True
 
     def file(self, job: Job, whole: bool = True) -> Record:
-        """File what there is of a job's session: measurements, asv's export of them, and its record, which is returned.
+        """File the finished jobs of a session: measurements, asv's export of them, and the record, which is returned.
 
-        It is merged with what is filed by now, so nothing is lost that asv filed meanwhile. To file twice changes
-        nothing. At least one job of the session is whole.
+        They are merged with what is filed now, so that nothing is lost which asv filed meanwhile. To file twice changes
+        nothing. At least one job of the session must be finished.
 
-        whole  else the session goes on
+        whole  False: the session continues
         """
         session, lines, beside = self.open(job), self.journal.lines(job.session), self.again(job)
         record = summed_up(session.record, lines, session.cells.unavailable)
@@ -498,7 +498,7 @@ class Runner:
         return replace(record, file=files.file_of(path))
 
     def file_whole(self) -> None:
-        """File what an interrupted run has whole: who begins another one does not want to lose it."""
+        """File the finished sessions of an interrupted run, before another run replaces it."""
         known = {"": self.here and self.here.tag, **{tag: tag for tag in ledger.tagged()}}
         for tag in self.left:
             job = Job(tag, 0)
@@ -607,7 +607,7 @@ def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Seq
 
 
 def summary_of(record: Record) -> str:
-    """What came of a session, in a line."""
+    """A line about a session: its samples, how long it took, how quiet the machine was."""
     words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
     words += f"{record.waited:.0f} of them waiting for quiet"
     if record.quiet is not None:
@@ -674,10 +674,11 @@ def coarse_to_fine(line: Sequence[str]) -> list[str]:
 
 
 def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence[str] = ()) -> Plan:
-    """The plan to go on with, where that is asked for; else ``fresh`` begins, and the one before is forgotten, but for
-    what it has whole.
+    """With --resume the plan of the interrupted run, else ``fresh``. A run that is not resumed is forgotten, after its
+    whole sessions are filed.
 
-    UserError where there is none, or --resume comes with options that it had not; with more or fewer rounds it may.
+    UserError where there is nothing to resume, or where --resume comes with other options than that run had. The number
+    of rounds may be another.
 
     choosing  the options that choose toolchains
     """
@@ -699,8 +700,8 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
 
 
 def begun(journal: Journal, plan: Plan) -> Runner:
-    """The runner of a plan, which is kept from now on; UserError where results of that name are another machine's, or a
-    toolchain is none of the releases any more."""
+    """Save a plan and return its runner. UserError where the results of that name are another machine's, or where a
+    toolchain is no longer in releases.json."""
     if gone := sorted({*plan.tags} - {"", *ledger.tagged()}):
         begin = f"restore it there, begin anew without --resume, or remove {journal.directory}"
         raise UserError(f"{gone[0]} of the interrupted run is not in {ledger.RELEASES.name}: {begin}")
@@ -752,8 +753,8 @@ def dealt_with(machine: str | None) -> dict[str, bool]:
 
 
 def runner_of(stage: int, directory: Path, targets: Sequence[Target], plan: Plan) -> Runner:
-    """What measures both sides, each of which has a copy of the code; the environments that releases are installed in
-    are the checkout's."""
+    """The runner of a stage, with a copy of the code for each side. Releases are installed in the checkout's
+    environments."""
     sides, suffix = {}, files.FRESH if stage == 2 else ""
     for name, (python, commit) in zip(SIDES, targets):
         sides[name] = suite = Suite(directory / (name + suffix), python, commit)

@@ -26,9 +26,9 @@ READING = dacite.Config(type_hooks={float: number})
 
 
 def made_of(of: type[Made], loaded: Any) -> Made:
-    """A dataclass of what JSON holds. What is not there or null has its default; a name that it lacks is left alone.
+    """Make a dataclass of what JSON holds. A missing or null field has its default; other names are ignored.
 
-    TypeError where something is of another type, or what has no default is not there.
+    TypeError where a value is of another type, or a field without a default is missing.
     """
     try:
         return dacite.from_dict(of, plain_of(of, loaded), READING)
