@@ -1,9 +1,9 @@
-"""Virtual environments, one per toolchain; and what is installed in one of them or in the running interpreter.
+"""Virtual environments, one per toolchain, and the packages in an environment or in the running interpreter.
 
-An environment is made when it is first needed. Beyond a limit the least recently used one is removed: a CUDA build of
-torch takes about 5 GB and a minute and a half to install, so not all twenty of a history stay. Several processes may
-need environments at the same time. One installs while the others wait, and nobody removes what is being installed or
-used. What is installed is found without importing torch, which takes a second.
+An environment is made when it is first needed. Beyond a limit the least recently used environment is removed. A CUDA
+build of torch takes about 5 GB and a minute and a half to install, so not all twenty of a history stay. Several
+processes may need environments at the same time. One installs while the others wait. No process removes an environment
+that another installs or uses. Installed versions are found without importing torch, which takes a second.
 """
 
 import dataclasses
@@ -31,11 +31,11 @@ except ImportError:  # Windows
 
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
 RESULTS_VARIABLE = "CONVERSION_RESULTS"  # for the plugin: the results directory of a run that is not complete yet
-KEEP = 3  # unless asv.conf.json says another number; two let `asv continuous` alternate without installing again
-READY = "ready"  # a file in every complete environment; its time is that of the last use
-NO_WHEEL = "No matching distribution found"  # the beginning of pip's reason where a release is not for this Python
+KEEP = 3  # if asv.conf.json gives no number; two let `asv continuous` alternate without installing again
+READY = "ready"  # a file in every complete environment; its modification time is the last use
+NO_WHEEL = "No matching distribution found"  # beginning of pip's reason if a release has no wheel for this Python
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
-PINNED = ("asv", "asv_runner")  # in that file, because the timing rests on them
+PINNED = ("asv", "asv_runner")  # pinned in requirements.txt, because the timing depends on them
 
 
 class InstallError(Exception):
@@ -43,13 +43,13 @@ class InstallError(Exception):
 
 
 def keep(default: int = KEEP) -> int:
-    """How many environments may stay on disk: as the environment variable says, else ``default``."""
+    """Return the maximum number of environments on disk: the environment variable, else ``default``."""
     text = os.environ.get(KEEP_VARIABLE, "")
     return max(1, int(text)) if text.isdigit() else default
 
 
 def directory(root: Path, toolchain: Toolchain) -> Path:
-    """Where the environment of a toolchain lies. It is named by its content, so that the two histories share one."""
+    """Directory of a toolchain's environment. It is named by its content, so that the two histories share it."""
     return root / f"py{sysconfig.get_python_version()}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
 
 
@@ -59,24 +59,24 @@ def python(environment: Path) -> Path:
 
 
 def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
-    """What is really installed in the environment of the toolchain ``wanted``: that, with its build variant."""
+    """Return the toolchain that the environment of ``wanted`` really contains, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
-    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # Python 3.10 has no name for it
+    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # Python 3.10 has no "venv"
     path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
     return dataclasses.replace(toolchain(path), history=wanted.history)
 
 
 def requirements(toolchain: Toolchain) -> list[str]:
-    """What goes into an environment. asv_runner runs the benchmarks there, in the version that the timing rests on.
+    """Return pip requirements of an environment. The pinned asv_runner runs the benchmarks there.
 
     ``===`` takes the package index's build. ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
-    but a history is of one build variant.
+    but a history has one build variant.
     """
     return [f"torch==={toolchain.release}", f"numpy=={toolchain.numpy}", f"asv_runner=={pins()['asv_runner']}"]
 
 
 def pins() -> dict[str, str]:
-    """The versions, in requirements.txt, of what the timing rests on. InstallError where it pins none."""
+    """Return the versions of PINNED in requirements.txt. Raise InstallError if a package is not pinned."""
     found = dict(re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE))
     for package in PINNED:
         if package not in found:
@@ -85,7 +85,7 @@ def pins() -> dict[str, str]:
 
 
 def same(toolchain: Toolchain, here: Toolchain) -> bool:
-    """Is what is installed ``here`` this toolchain of a history? Where the two histories cross, it is in both."""
+    """Whether ``here``, the installed toolchain, is this release of a history. Both histories share one toolchain."""
     return bool(here.history) and (here.release, here.numpy) == (toolchain.release, toolchain.numpy)
 
 
@@ -95,9 +95,9 @@ def is_ready(environment: Path) -> bool:
 
 
 def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600) -> Path:
-    """The environment of a toolchain of a history, installed if it is not there. InstallError says why it cannot be.
+    """Return the environment of a history's toolchain. Install it if missing. Raise InstallError if that fails.
 
-    This process uses it from now on, and no longer the one before: that may be the one that has to go.
+    This process uses the environment from now on. It releases the previous one, which may have to be removed.
     """
     environment, until = directory(root, toolchain), time.monotonic() + seconds
     root.mkdir(parents=True, exist_ok=True)
@@ -127,10 +127,10 @@ _occupied: list[int] = []  # the lock of the environment that this process uses,
 
 
 def _locked(environment: Path, alone: bool) -> int | None:
-    """A lock of an environment: shared by all that use it, or held alone by one that installs or removes it. None where
-    another holds it, or there is no environment to share. The lock ends with the process, however that ends. It also
-    works where a process number says nothing: in another container, or on another machine with the same disk. Windows
-    has no such locks, but keeps files that are in use.
+    """Lock an environment: shared by its users, or exclusive (``alone``) to install or remove it. Return None if
+    another process holds the lock, or if there is no environment to share. The lock ends with the process, however the
+    process ends. Unlike a process number, it also works across containers and across machines with the same disk.
+    Windows has no such locks, but keeps files that are in use.
     """
     lock = os.open(environment.with_name(environment.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -140,7 +140,7 @@ def _locked(environment: Path, alone: bool) -> int | None:
             return lock
     except BlockingIOError:
         pass
-    except OSError as error:  # such as that of Lustre, mounted without -o flock
+    except OSError as error:  # such as on Lustre, mounted without -o flock
         os.close(lock)
         why = f"no file can be locked in .asv/env ({error.strerror})"
         raise InstallError(f"{why}: make it a link to a directory of a local disk") from None
@@ -155,9 +155,9 @@ def used(environment: Path) -> None:
 
 
 def clean_up(root: Path, limit: int) -> None:
-    """Remove the least recently used environments until at most ``limit`` are left, and incomplete ones.
+    """Remove incomplete environments, and the least recently used ones until at most ``limit`` are left.
 
-    What another process installs or uses stays.
+    Environments that another process installs or uses stay.
     """
     whole = sorted(root.glob(f"py*-torch-*/{READY}"), key=lambda ready: ready.stat().st_mtime_ns, reverse=True)
     staying = {ready.parent for ready in whole[: max(0, limit)]}
@@ -181,9 +181,9 @@ def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
 
 
 def run(command: Sequence[str], seconds: float | None = None) -> str:
-    """What a program such as pip printed. InstallError says why it failed, or that it took too long."""
+    """Run a program such as pip and return its output. Raise InstallError if it fails or takes too long."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    # pip would also ask the index for its own newest version, and what it says of that is no reason
+    # Otherwise pip asks the index for its own newest version, and prints lines that are no reason for a failure
     env |= {"PIP_USER": "false", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     none, both = subprocess.DEVNULL, subprocess.STDOUT
     try:
@@ -206,7 +206,7 @@ def reason(output: str) -> str:
         text += f" (the package index answered {''.join(answered[0])})"
     elif "Retrying" in output or "Could not fetch URL" in output:
         text += " (the package index did not answer)"
-    elif "(from versions: none)" in output:  # all that pip says if an index is silent and it asks only once
+    elif "(from versions: none)" in output:  # pip's only message if an index is silent and pip asks once
         text += " (the package index has none for this Python, or did not answer)"
     elif text.startswith(NO_WHEEL) and "Fetched page" in output and "Found link" not in output:
         text += " (the package index lists no release: does it ask for a login?)"
@@ -216,18 +216,18 @@ def reason(output: str) -> str:
     return text[:300]
 
 
-# --- what an interpreter has, and on which machine it runs ------------------------------------------------------------
+# --- an interpreter's packages, and its machine -----------------------------------------------------------------------
 
 
 def toolchain(path: list[str] | None = None) -> Toolchain:
-    """The torch, with its build variant, and the numpy of the running interpreter, or of the directories ``path``.
+    """Return the toolchain of the running interpreter, or of the directories ``path``, with torch's build variant.
 
-    ModuleNotFoundError where one is missing.
+    Raise ModuleNotFoundError if torch or numpy is missing.
     """
     spec = importlib.util.find_spec("torch") if path is None else PathFinder.find_spec("torch", path)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("torch is not installed in this Python")
-    # torch's build writes torch/version.py. The package metadata of a CUDA wheel leaves the variant out
+    # torch's build writes torch/version.py. The package metadata of a CUDA wheel omits the variant
     build = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
     version = str(build["__version__"])
     if "+" not in version:
@@ -249,16 +249,16 @@ def here() -> Toolchain | None:
 
 
 def distribution(name: str, path: list[str] | None = None) -> Distribution | None:
-    """A package that is installed in the running interpreter, or in the directories ``path``; None if it is not."""
+    """Find an installed package in the running interpreter or in the directories ``path``; None if there is none."""
     return next(iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None)
 
 
 def _from_index(torch: Distribution | None, package: Path) -> bool:
-    """Is ``package`` the build that the package index serves? Then its metadata name no variant, and pip or another
-    installer put it there.
+    """Whether ``package`` is the package index's build: its metadata names no variant, and pip or a similar program
+    installed it.
 
-    A wheel of PyTorch's own index names its variant, and a build from source its commit. Builds of conda and of Linux
-    distributions are not the index's either.
+    A wheel of PyTorch's own index names its variant, and a build from source names its commit. Builds of conda and of
+    Linux distributions do not come from the index either.
     """
     if torch is None or Path(str(torch.locate_file("torch"))).resolve() != package.resolve():
         return False
@@ -268,13 +268,13 @@ def _from_index(torch: Distribution | None, package: Path) -> bool:
 
 
 def cpu_model() -> str:
-    """Name of the processor, the same as asv's. py-cpuinfo finds the same, but takes a second."""
+    """Return the processor's name as asv finds it. py-cpuinfo finds the same name, but takes a second."""
     from asv.util import get_cpu_info  # whether asv is missing is checked elsewhere
 
     return get_cpu_info() or platform.processor() or platform.machine()
 
 
 def machine_name(cores: int = os.cpu_count() or 1) -> str:
-    """A name made of the hardware, such as amd-epyc-2-cores. Never the name of the host, which is private."""
+    """Return a name made from the hardware, such as amd-epyc-2-cores. The host's name is private and never used."""
     words = re.sub(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*", " ", cpu_model().lower())
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:40] + f"-{cores}-cores"
