@@ -1,10 +1,10 @@
 """The ledger: every toolchain as a commit, so that asv can track it.
 
-asv asks a repository which commits there are, when they were made and what they are called. Here what changes is the
-installed release, so a commit stands for one torch with one numpy. Its date is the day of the release, and its tag can
-be typed. There are two histories, in each of which one package is held fixed, and a branch for all other toolchains
-that have results. No repository is stored: the hash of a toolchain is that of a git commit without parents that holds
-only this toolchain. So it is the same on every machine, whatever else is in the ledger.
+asv asks a repository for its commits, their dates and their names. Here the installed release changes, so a commit
+stands for one torch with one numpy. Its date is the day of the release, and its tag can be typed. There are two
+histories, each with one package held fixed, and a branch for all other toolchains with results. No repository is
+stored. The hash of a toolchain is that of a git commit without parents that holds only this toolchain. So the hash is
+the same on every machine, whatever else is in the ledger.
 """
 
 import errno
@@ -23,8 +23,8 @@ from packaging.version import Version
 RELEASES = Path(__file__).with_name("releases.json")
 PACKAGES = ("torch", "numpy")  # each has a history, and a branch of that name
 OUTSIDE = "installed"  # the branch of toolchains that are in neither history
-LONGEST_VERSION = 64  # letters, for a tag may be the name of a file
-UNKNOWN_DATE = "2022-01-01"  # of a build that is neither a release nor dated in its version
+LONGEST_VERSION = 64  # characters, because a tag may become a file name
+UNKNOWN_DATE = "2022-01-01"  # for a build that is no release and has no date in its version
 
 
 @cache
@@ -40,7 +40,7 @@ def _releases() -> dict[str, Any]:
 
 
 def first_seen(package: str, version: str) -> bool:
-    """Whether the day of a release is that on which it was first seen, since the package index named none."""
+    """Whether a release is dated by the day it was first seen, because the package index gave no date."""
     return version in _releases().get("seen", {}).get(package, ())
 
 
@@ -48,8 +48,8 @@ def first_seen(package: str, version: str) -> bool:
 class Toolchain:
     """One torch with one numpy.
 
-    ``torch`` names the build variant (2.13.0+cpu) where it is known. A history consists of the builds that the package
-    index serves, whichever variant that is on a platform. There the variant is no part of a toolchain's identity.
+    ``torch`` includes the build variant (2.13.0+cpu) if it is known. A history consists of the package index's builds,
+    whose variant depends on the platform. So in a history the variant is not part of a toolchain's identity.
     """
 
     torch: str
@@ -68,14 +68,14 @@ class Toolchain:
 
     @property
     def tag(self) -> str:
-        """Name of the commit, for use where asv takes a commit."""
+        """Name of the commit, which asv accepts in place of the hash."""
         if self.history:
             return f"{self.history}-{self.version}"
         return re.sub(r"[^\w.+-]", "-", f"torch-{self.torch}-numpy-{self.numpy}")
 
     @property
     def date(self) -> str:
-        """Day of the release that this commit stands for; of a nightly the day in its version."""
+        """Day of the release that this commit stands for. For a nightly build, the day in its version."""
         nightly = re.search(r"\.dev(20\d{2})(\d{2})(\d{2})", self.torch)
         if nightly:
             return "-".join(nightly.groups())
@@ -88,7 +88,7 @@ class Toolchain:
 
     @property
     def commit(self) -> str:
-        """Hash of the commit, as git would make it. The commit holds one file, and has no parents."""
+        """Hash of the commit, as git would compute it. The commit holds one file and has no parents."""
         torch = self.release if self.history else self.torch
         held = {"torch": torch, "numpy": self.numpy} | ({"history": self.history} if self.history else {})
         blob = _git_hash("blob", json.dumps(held, sort_keys=True).encode() + b"\n")
@@ -113,19 +113,19 @@ def history(package: str) -> tuple[Toolchain, ...]:
 
 
 def series(package: str) -> list[Toolchain]:
-    """The last patch release of every minor release: what is measured of a history by default."""
+    """The last patch release of every minor release. These are measured by default."""
     last = {Version(toolchain.version).release[:2]: toolchain for toolchain in history(package)}
     return list(last.values())
 
 
 def forget() -> None:
-    """Read releases.json anew when it is asked for next."""
+    """Clear the caches, so that releases.json is read again."""
     _releases.cache_clear()
     commits.cache_clear()
 
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
-    """The toolchain of this torch and numpy. It is one of a history if both match and torch is the index's build."""
+    """Return the toolchain of this torch and numpy. It is in a history if both match and torch is the index's build."""
     here = torch.split("+")[0], numpy
     histories = (each.history for each in commits().values() if from_index and (each.torch, each.numpy) == here)
     return Toolchain(torch, numpy, next(histories, ""))
@@ -133,13 +133,13 @@ def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
 
 @cache
 def commits() -> dict[str, Toolchain]:
-    """Commit -> toolchain, of the histories."""
+    """Commit -> toolchain, for the histories."""
     return {toolchain.commit: toolchain for package in PACKAGES for toolchain in history(package)}
 
 
 def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
-    """The toolchain that a run record names. ValueError or TypeError where asv cannot have it as a commit: with it in
-    the ledger, asv could use none of the others."""
+    """Return the toolchain that a run record names. Raise ValueError or TypeError if it cannot be a commit of asv. Such
+    a toolchain in the ledger would make all others unusable."""
     if tag in tagged():
         return tagged()[tag]
     for version in (torch, numpy):
@@ -147,11 +147,11 @@ def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
             raise ValueError(f"{version[:LONGEST_VERSION]!a} is no version")
         Version(version)
     toolchain = Toolchain(torch, numpy)
-    if toolchain.commit and tag not in (None, toolchain.tag):  # the commit raises ValueError where its day is none
+    if toolchain.commit and tag not in (None, toolchain.tag):  # an invalid day makes .commit raise ValueError
         raise ValueError(f"{toolchain} has another tag")
     return toolchain
 
 
 def tagged() -> dict[str, Toolchain]:
-    """Tag -> toolchain, of the histories."""
+    """Tag -> toolchain, for the histories."""
     return {toolchain.tag: toolchain for toolchain in commits().values()}
