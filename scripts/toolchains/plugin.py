@@ -1,8 +1,8 @@
-"""asv plugin: the ledger as asv's repository, and an environment that is the toolchain asv asks for.
+"""asv plugin: the ledger as asv's repository, and an environment type that provides the requested toolchain.
 
-With it a plain ``asv run`` benchmarks the torch and numpy of the interpreter that runs asv, and files the result under
-their commit. ``asv run torch-2.6.0^!`` installs that release and benchmarks it. Both have the same environment name,
-because asv compares results of one environment only, and its own matrix makes an environment per version.
+With the plugin a plain ``asv run`` benchmarks the torch and numpy of the interpreter that runs asv. The result is filed
+under their commit. ``asv run torch-2.6.0^!`` installs that release and benchmarks it. Both have the same environment
+name, because asv compares results within one environment only. asv's own matrix makes an environment per version.
 """
 
 import json
@@ -21,9 +21,9 @@ from asv.repo import NoSuchNameError
 from . import environments, ledger
 
 # asv loads plugins with the directory of asv.conf.json as the current one
-HERE = "here"  # the name of what is installed in the running interpreter, whichever branch that is on
+HERE = "here"  # name of the running interpreter's toolchain, whatever its branch
 RESULTS = Path("reports/results")
-OUTSIDE = "toolchains.jsonl"  # in the results directory: toolchains outside the histories that were measured
+OUTSIDE = "toolchains.jsonl"  # in the results directory: measured toolchains outside the histories
 
 
 def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
@@ -42,7 +42,7 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
 
 
 def remember(toolchain: ledger.Toolchain, results: Path) -> None:
-    """Keep a toolchain outside the histories in the ledger: asv cannot publish a commit that is gone."""
+    """Add a toolchain outside the histories to the ledger. asv cannot publish a commit that is missing there."""
     if toolchain.history or toolchain in recorded(results):
         return
     results.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def remember(toolchain: ledger.Toolchain, results: Path) -> None:
 
 
 def register(name: str) -> None:
-    """Make ``name`` known to asv as this machine's, in asv's own file in the home directory.
+    """Register ``name`` as this machine's name in asv's own file in the home directory.
 
-    asv's UserError where that file is broken. The file is replaced as a whole. asv 0.6.6 writes it in place: a reader
-    would find half of it during the write, or after the disk was full.
+    Raise asv's UserError if that file is broken. The file is replaced as a whole. asv 0.6.6 writes it in place: a
+    reader would find half of it during the write, or after the disk was full.
     """
     from filelock import FileLock  # comes with asv, by way of virtualenv
 
@@ -64,11 +64,11 @@ def register(name: str) -> None:
         raise util.UserError(f"set HOME: this user has no home directory, where asv keeps {path.name}")
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with FileLock(path.with_name(path.name + ".lock")):  # two at a time would lose one machine
+        with FileLock(path.with_name(path.name + ".lock")):  # two writers at a time would lose one machine
             known = util.load_json(path) if path.is_file() else {}
             if name not in known:
                 if path.is_file():
-                    shutil.copy(path, fresh)  # it keeps its mode
+                    shutil.copy(path, fresh)  # keeps the file's mode
                 info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
                 MachineCollection.save(name, info, _path=str(fresh))
                 fresh.replace(path)
@@ -79,13 +79,13 @@ def register(name: str) -> None:
 
 
 def setup() -> None:
-    """Called by asv once the plugin is loaded."""
+    """Prepare asv, which calls this function after it has loaded the plugin."""
     try:
         ledger.commits()
     except OSError as error:
         raise util.UserError(f"{error.filename} {error.strerror}") from None
     if environments.RESULTS_VARIABLE in os.environ:
-        # asv saves machine.json before it makes an environment, and only that changes results_dir
+        # asv saves machine.json before it makes the environment, whose constructor changes results_dir
         save = Machine.save
         Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
     Machine.hardcoded_machine_name = environments.machine_name()
@@ -93,8 +93,8 @@ def setup() -> None:
 
 
 class Ledger(Git):
-    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git, but there
-    is no git repository: this class knows what asv's would ask git."""
+    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git. There is
+    no git repository: this class itself answers where asv's class asks git."""
 
     dvcs = "ledger"
     _pulled = True  # there is nothing to fetch
@@ -106,7 +106,7 @@ class Ledger(Git):
         lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
         self._known = {toolchain.commit: toolchain for line in lines.values() for toolchain in line}
         self._lines = {branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()}
-        # Commit -> itself and those before it in its branch, newest first
+        # Commit -> itself and the earlier commits of its branch, newest first
         self._up_to = {each: line[place::-1] for line in self._lines.values() for place, each in enumerate(line)}
         self._names = self.get_tags()
         self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
@@ -147,20 +147,21 @@ class Ledger(Git):
         return {toolchain.tag: commit for commit, toolchain in self._known.items()}
 
     def get_date(self, commit):
-        return 1000 * self._known[commit].made  # in milliseconds, as asv has it
+        return 1000 * self._known[commit].made  # in milliseconds, as in asv
 
     get_date_from_name = get_date  # asv names commits alone
 
     def get_branch_commits(self, branch):
-        """The branch of other toolchains has no commits as long as there are none."""
+        """Commits of a branch, newest first. The branch of other toolchains may be empty."""
         return self._lines.get(branch, [])[::-1]
 
     def get_new_branch_commits(self, branches, existing):
-        """``asv run NEW`` and ``ALL`` take the histories: other toolchains than one's own are no longer installed."""
+        """Let ``asv run NEW`` and ``ALL`` take the histories only. Other toolchains are no longer installed."""
         return super().get_new_branch_commits(ledger.PACKAGES, existing)
 
     def get_revisions(self, commits):
-        """Commit -> its place in order of time; in a branch that of the releases, whose days go back and forth."""
+        """Commit -> its position in time. Within a branch the order of releases counts, whose days go back and
+        forth."""
         days: dict[str, int] = {}
         for line in self._lines.values():
             days |= dict(zip(line, accumulate(map(self.get_date, line), max)))
@@ -168,10 +169,11 @@ class Ledger(Git):
 
 
 class ToolchainEnvironment(environment.Environment):
-    """The running interpreter for what is installed in it, or an environment of its own for a release of a history.
+    """The running interpreter for its own toolchain, or a separate environment for a release of a history.
 
-    asv calls the constructor first in every command that measures. So this is where the default branches become what is
-    installed: those in asv.conf.json are for publishing. And where results go elsewhere, if an incomplete run says so.
+    asv calls the constructor first in every command that measures. So the constructor replaces the default branches by
+    the installed toolchain: those in asv.conf.json are for publishing. It also redirects the results of a run that is
+    not complete yet.
     """
 
     tool_name = "toolchain"
@@ -190,14 +192,14 @@ class ToolchainEnvironment(environment.Environment):
 
     @property
     def name(self):
-        """The same name for all toolchains of a Python version, so that asv compares them."""
+        """Return the same name for all toolchains of a Python version, so that asv compares them."""
         return f"toolchain-py{self._python}"
 
     def create(self):
-        """Nothing yet: what to install is known when asv names the commit."""
+        """Do nothing yet. The toolchain to install is known when asv names the commit."""
 
     def install_project(self, conf, repo, commit_hash):
-        """Have ``run`` use the toolchain of this commit."""
+        """Select the toolchain of this commit for ``run``."""
         self._executable = sys.executable
         here = self._here
         if here and commit_hash == here.commit:
@@ -214,7 +216,7 @@ class ToolchainEnvironment(environment.Environment):
         self._set_commit_hash(commit_hash)
 
     def _install(self, conf, toolchain):
-        """The Python of a release. What cannot be installed is not tried again."""
+        """Return the Python of a release. A failed installation is not tried again."""
         if toolchain.tag not in self._failed:
             root = Path(conf.env_dir).absolute()
             if not environments.is_ready(environments.directory(root, toolchain)):
@@ -232,6 +234,6 @@ class ToolchainEnvironment(environment.Environment):
         path = env.pop("PYTHONPATH", None)
         env.pop("ASV_PYTHONPATH", None)
         if path and self._executable == sys.executable:
-            # asv's runner drops PYTHONPATH unless it has this name, too: a torch that is found there would be lost
+            # asv's runner drops PYTHONPATH unless ASV_PYTHONPATH is set, too. A torch found there would be lost
             env.update(PYTHONPATH=path, ASV_PYTHONPATH=path)
         return util.check_output([self._executable, *args], env=env, **kwargs)
