@@ -1,10 +1,9 @@
-"""What names on a command line select (releases, a Python to measure with, a machine, a file of results), and which
-releases the package index has that the ledger lacks.
+"""Resolve names on a command line (releases, a Python to measure with, a machine, a result file), and find releases
+that the package index has and the ledger lacks.
 
-pip is asked, so the index is whatever pip is configured for: addresses, or directories of files. pip says which
-versions there are, and where it looked; an address that speaks JSON says when each came (PEP 700). Where none does, or
-all releases have the same day, a release's day is that on which it was first seen: releases.json lists it under
-``seen``.
+pip is asked, so the index is whatever pip is configured for: addresses, or directories of files. pip lists the versions
+and the addresses where it looked. An address that serves JSON gives upload dates (PEP 700). If no address does, or all
+releases have the same day, a release is dated by the day it was first seen. releases.json lists it under ``seen``.
 """
 
 import argparse
@@ -29,17 +28,17 @@ from . import environments, ledger
 from .ledger import Toolchain
 
 INSTALLED = "installed"
-HASH = re.compile(r"[0-9a-f]{4,40}")  # of a commit, or its beginning
+HASH = re.compile(r"[0-9a-f]{4,40}")  # a commit hash or its beginning
 JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
-SECONDS = 300  # that pip, or an address, may take to answer
+SECONDS = 300  # limit for an answer of pip or of an address
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
 
 
 def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain | None:
-    """The release in these packages' histories whose tag or version is ``name``, or whose commit begins with it; None
-    where there is none, UserError where there are several."""
+    """Find the release in these packages' histories whose tag or version is ``name``, or whose commit begins with it.
+    Return None if there is no match. Raise UserError if there are several."""
     known = [toolchain for package in packages for toolchain in ledger.history(package)]
     begins = name if HASH.fullmatch(name) else "no commit"
     found = [each for each in known if name in (each.tag, each.version) or each.commit.startswith(begins)]
@@ -49,7 +48,7 @@ def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain |
 
 
 def add_releases(parser: Parser) -> None:
-    """Options that choose releases (see ``chosen_releases``), that limit environments, and that only print the plan."""
+    """Add options that choose releases (see ``chosen_releases``), limit environments, or only print the plan."""
     parser.option("--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES)
     parser.option("--releases 2.6.0,2.13.0", "these (default: the last patch of every minor one)")
     parser.option("--since 2.0", "this release and later ones")
@@ -63,8 +62,8 @@ def packages(chosen: argparse.Namespace) -> Sequence[str]:
 
 
 def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
-    """The releases that these options choose, history by history, in order of release; UserError where a name is of no
-    release, or none is left."""
+    """Return the chosen releases, history by history, in order of release. Raise UserError if a name is unknown or no
+    release is left."""
     if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
         raise UserError(f"--since {chosen.since!r} is no version")
     among = packages(chosen)
@@ -83,12 +82,12 @@ def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
     return toolchains
 
 
-# --- what the package index has --------------------------------------------------------------------------------------
+# --- the package index -----------------------------------------------------------------------------------------------
 
 
 def offered(package: str) -> tuple[list[str], list[str]]:
-    """What the index has of a package, whichever Python it is for: its versions, and the addresses at which pip looked.
-    UserError where pip fails."""
+    """Return a package's versions in the index, for any Python, and the addresses where pip looked. Raise UserError if
+    pip fails."""
     command = [sys.executable, "-m", "pip", "index", "versions", package, "-vv", "--ignore-requires-python"]
     try:
         said = environments.run(command, SECONDS)
@@ -101,7 +100,7 @@ def offered(package: str) -> tuple[list[str], list[str]]:
 
 
 def files_at(place: str) -> list[Mapping[str, Any]]:
-    """The files of a package that an address lists; none where it speaks no JSON, or does not answer."""
+    """Return the files of a package that an address lists. The list is empty without JSON or without an answer."""
     try:
         request = urllib.request.Request(place, headers={"Accept": JSON})
         with urllib.request.urlopen(request, timeout=SECONDS) as answer:
@@ -111,10 +110,10 @@ def files_at(place: str) -> list[Mapping[str, Any]]:
 
 
 def wheels(listed: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Version -> the days of its wheels, "" where one has none; [] where all of them are withdrawn."""
+    """Version -> the days of its wheels ("" = unknown). The list is empty if all wheels are withdrawn."""
     by_version: dict[str, list[str]] = {}
     for file in listed:
-        with contextlib.suppress(InvalidWheelFilename):  # an sdist, or nothing that pip would take
+        with contextlib.suppress(InvalidWheelFilename):  # an sdist, or a file that pip would not take
             _, version, _, _ = parse_wheel_filename(str(file.get("filename")))
             days = by_version.setdefault(str(version), [])
             days += [] if file.get("yanked") else [day_of(file)]
@@ -122,22 +121,22 @@ def wheels(listed: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def day_of(file: Mapping[str, Any]) -> str:
-    """The day on which a file came, as releases.json has it; "" where the index does not know."""
+    """Return the upload day of a file in the format of releases.json; "" if the index does not know it."""
     with contextlib.suppress(ValueError):
         return date.fromisoformat(str(file.get("upload-time"))[:10]).isoformat()
     return ""
 
 
 def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
-    """The final releases after those that are known, in order: later patches of a known minor release, and whatever is
-    later than all that is known.
+    """Return the new final releases in order: later patches of a known minor release, and releases later than all known
+    ones.
 
-    What is missing in between was left out on purpose, and stays out.
+    Releases missing in between were left out on purpose, and stay out.
     """
     minors = {version.release[:2]: version for version in sorted(map(Version, known))}
     newest, final = max(minors.values()), []
     for text in versions:
-        with contextlib.suppress(InvalidVersion):  # by today's rules
+        with contextlib.suppress(InvalidVersion):  # invalid by today's rules
             version = Version(text)
             later = version > minors.get(version.release[:2], newest)
             final += [version] if later and not version.is_prerelease and not version.local else []
@@ -145,7 +144,7 @@ def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
 
 
 def update(today: str = "") -> list[Toolchain]:
-    """Add to releases.json what came since its last releases; these, history by history, in order of release."""
+    """Add newer releases to releases.json. Return them, history by history, in order of release."""
     today = today or datetime.now(timezone.utc).date().isoformat()
     before, text = ledger.commits(), ledger.RELEASES.read_text(encoding="utf-8")
     releases = json.loads(text)
@@ -162,22 +161,22 @@ def update(today: str = "") -> list[Toolchain]:
                 if version not in days:
                     releases.setdefault("seen", {}).setdefault(package, []).append(version)
         releases[package] = dict(sorted(releases[package].items(), key=lambda release: Version(release[0])))
-    if releases != json.loads(text):  # not before both packages were asked about: a release is new only once
+    if releases != json.loads(text):  # only after both packages were asked about: a release is new only once
         put(ledger.RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
         ledger.forget()
     return [toolchain for commit, toolchain in ledger.commits().items() if commit not in before]
 
 
-# --- what to measure with --------------------------------------------------------------------------------------------
+# --- the Python to measure with --------------------------------------------------------------------------------------
 
 
-Target = tuple[Path, str]  # the Python that runs asv; the commit of the release that it installs, "" for its own
+Target = tuple[Path, str]  # the Python that runs asv; commit of the release to install, "" = its own toolchain
 
 
 def python(name: str) -> Path | None:
-    """The Python that ``name`` is: an executable, one on the PATH, or that of a virtual environment; None if none is.
+    """Find the Python ``name``: an executable, a command on the PATH, or a virtual environment. Return None if missing.
 
-    A symbolic link is not resolved: a virtual environment's Python is one, and finds its packages by its own place.
+    A symbolic link is not resolved. A virtual environment's Python is a link, and finds its packages by its location.
     """
     path = Path(os.path.expanduser(name)).absolute()
     place = environments.python(path) if path.is_dir() else path
@@ -186,8 +185,8 @@ def python(name: str) -> Path | None:
 
 
 def target(name: str) -> Target:
-    """What --run measures by this name: "installed" (what this Python has), a Python (see ``python``) or a release (see
-    ``release``). UserError where it is none of them.
+    """Resolve an argument of --run: "installed" (this Python's toolchain), a Python (see ``python``) or a release (see
+    ``release``). Raise UserError for any other name.
     """
     interpreter = Path(sys.executable) if name == INSTALLED else python(name)
     if interpreter:
@@ -205,18 +204,18 @@ def target(name: str) -> Target:
 
 
 def check_machine(name: str) -> str:
-    """The name of a machine, which is also that of its directory of results; UserError where this cannot be one."""
+    """Return the name of a machine. Raise UserError if its results directory cannot have that name."""
     if why := files.no_name(name):
         raise UserError(f"--machine {name!r}: {why}")
     return name
 
 
 def result_file(name: str, results: Path, machine: str | None = None) -> Path:
-    """The one result file that ``name`` stands for; UserError where there is none, or several.
+    """Return the only result file that ``name`` stands for. Raise UserError if there is no such file, or several.
 
-    name     a file; a directory (a checkout, asv's results directory or one machine's in it); or a toolchain that has
-             results in the directory ``results``: its tag, the beginning of its commit, or a release
-    machine  whose file, where several machines have one
+    name     a file; a directory (a checkout, asv's results directory or a machine's directory in it); or a toolchain
+             with results in the directory ``results``: its tag, the beginning of its commit, or a release
+    machine  the machine to choose if several have such a file
     """
     path = Path(name)
     if path.is_file():
@@ -241,14 +240,14 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
 
 
 def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
-    """Those of ``paths`` that are of the toolchain ``name``; UserError where there is none."""
+    """Select the ``paths`` of the toolchain ``name``. Raise UserError if there are none."""
     known = release(name)
     begins = known.commit if known else name if HASH.fullmatch(name) else ""
     tags, broken = dict[Path, str](), []
     for path in paths:
         try:
             records = files.read_records(path)
-            # a plain asv run leaves no record, and so no tag; the name of its file begins with that of the commit
+            # a plain asv run leaves no record, and so no tag; its file's name begins with the commit's
             tags[path] = records[-1].toolchain.tag if records else path.name[:8]
         except UserError:
             broken.append(path.name)
