@@ -1,4 +1,4 @@
-"""Drive asv: find the benchmarks of a checkout, or of a copy of its code, and run some of them."""
+"""Drive asv: discover the benchmarks of a checkout, or of a copy of its code, and run selected cells."""
 
 import json
 import os
@@ -23,10 +23,10 @@ from benchmarks.sampling_log import GONE, LOG_VARIABLE
 from .processes import apart, last_line
 from .profiles import exactly
 
-ENVIRONMENTS = Path(".asv/env")  # in a checkout, as asv.conf.json has it
+ENVIRONMENTS = Path(".asv/env")  # in a checkout, as in asv.conf.json
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
-CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a run needs of a checkout
-# What another Python has: prints the versions of asv and asv_runner, then torch, numpy and their history
+CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # the parts of a checkout that a run needs
+# Ask another Python: prints its versions of asv and asv_runner, then torch, numpy and their history
 ASK = """
 import sys
 from importlib import metadata
@@ -40,7 +40,7 @@ print(has.torch, has.numpy, has.history)
 
 
 def new_id() -> str:
-    """A name for what this process begins now: the time in UTC, and its number. Sorts by time; fits a directory."""
+    """Return a new id from the time in UTC and the process number. Ids sort by time and can name a directory."""
     return f"{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
 
@@ -50,15 +50,15 @@ def this_command() -> str:
 
 
 def environment_of(python: Path, **variables: str) -> dict[str, str]:
-    """The environment variables for programs of that Python: ours, and these."""
+    """Return environment variables for programs of that Python: this process's, updated by ``variables``."""
     inherited = dict(os.environ)
     if python != Path(sys.executable):
-        inherited.pop("PYTHONPATH", None)  # what is found there belongs to this Python
+        inherited.pop("PYTHONPATH", None)  # packages found there belong to this Python
     return {**inherited, **variables}
 
 
 def copy_code(source: Path, root: Path) -> None:
-    """Copy what a run needs of the checkout or copy ``source`` into ``root``, which is made anew."""
+    """Copy the parts that a run needs from ``source``, a checkout or a copy, into ``root``, which is made anew."""
 
     def left_out(place: str, names: list[str]) -> Collection[str]:
         return {*names}.difference(CODE) if Path(place) == source else {"__pycache__"}
@@ -68,7 +68,7 @@ def copy_code(source: Path, root: Path) -> None:
 
 
 def link_environments(root: Path, place: Path) -> None:
-    """Make the directory of environments of a copy of the code a link to ``place``."""
+    """Link the environments directory of a copy of the code to ``place``."""
     link = root / ENVIRONMENTS
     for directory in (place, link.parent):
         directory.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def link_environments(root: Path, place: Path) -> None:
 class Suite:
     """A checkout, or a copy of its code, and the Python that runs asv there.
 
-    commit  what it measures: a release of the ledger, or with "" what that Python has
+    commit  the toolchain to measure: a release of the ledger, or "" = that Python's own
     """
 
     root: Path = ROOT
@@ -92,14 +92,14 @@ class Suite:
         return self.root / RESULTS.relative_to(ROOT)
 
     def asv(self, machine: str, patterns: Sequence[str], *options: str) -> list[str]:
-        """Command line of asv run."""
+        """Return the command line of asv run."""
         which = [f"{self.commit}^!"] if self.commit else []
         command = [str(self.python), "-m", "asv", "run", *which, "--config", str(self.root / "asv.conf.json")]
         benches = [word for pattern in patterns for word in ("--bench", pattern)]
         return [*command, "--machine", machine, "--launch-method", LAUNCH, *options, *benches]
 
     def installed(self) -> ledger.Toolchain:
-        """What this Python has; UserError where it lacks torch, numpy or the asv that the timing rests on."""
+        """Return this Python's toolchain. Raise UserError if torch, numpy or the pinned asv is missing."""
         done = apart([self.python, "-c", ASK, self.root / "scripts"], self.root, environment_of(self.python))
         versions, *has = done.stdout.splitlines() or [""]
         check_asv(dict(zip(environments.PINNED, versions.split())))
@@ -108,9 +108,9 @@ class Suite:
         return ledger.Toolchain(*has[0].split(" "))
 
     def discover(self, machine: str, keep: Path | None = None) -> dict[str, Any]:
-        """All benchmarks with their parameters, as asv finds them.
+        """Return all benchmarks with their parameters, as asv finds them.
 
-        keep  asv's own file of them is copied there
+        keep  copy asv's benchmarks.json there
         """
         with tempfile.TemporaryDirectory() as results:
             variables = environment_of(self.python, **{environments.RESULTS_VARIABLE: results})
@@ -133,11 +133,11 @@ class Suite:
         patience: tuple[float, int] = (0.0, 0),
         cores: Sequence[int] = (),
     ) -> None:
-        """One asv run: each of these cells in one process, which logs its measurement.
+        """Run asv once: each of these cells in one process, which logs its measurement.
 
-        place     takes what the processes log, ``LOG``, and asv's results, ``FILES``
-        patience  seconds that its processes may wait for quiet together, and how many there will be
-        cores     that they are held to; none: all
+        place     directory for the processes' log, ``LOG``, and asv's results, ``FILES``
+        patience  seconds that the processes together may wait for quiet, and the number of processes
+        cores     the processes run on these cores only; empty: on all
         """
         held = ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
         command = self.asv(machine, exactly(cells), "-a", "rounds=1", "--show-stderr", *held)
@@ -151,7 +151,7 @@ class Suite:
         said = logged(place)[earlier:]
         if gone := [line["skipped"] for line in said if line.get("skipped", "").startswith(GONE)]:
             print(cli.line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True)
-        if done.returncode == 2:  # asv's code for: all saved, some failed
+        if done.returncode == 2:  # asv's code for: results saved, some failed
             ran = [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
             which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in without_figure(ran)))
             reasons = "; ".join(dict.fromkeys(line["failed"] for line in said if "failed" in line))
@@ -161,18 +161,18 @@ class Suite:
 
 
 SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
-LOG, FILES = "sampling.jsonl", "results"  # of a run of asv: what its processes logged, asv's own files
+LOG, FILES = "sampling.jsonl", "results"  # of a run of asv: the log of its processes, asv's own files
 
 
 def logged(place: Path) -> list[dict[str, Any]]:
-    """What processes have logged in a place."""
+    """Return the lines that processes have logged in a directory."""
     return [json.loads(line) for line in (place / LOG).read_text(encoding="utf-8").splitlines()]
 
 
 def check_asv(found: Mapping[str, str] | None = None) -> None:
-    """UserError unless asv and asv_runner, on which the timing rests, are of the pinned versions.
+    """Raise UserError unless asv and asv_runner, which do the timing, have the pinned versions.
 
-    found  package -> its version; None: what this Python has
+    found  package -> its version; None: look in this Python
     """
     pins = environments.pins()
     if found is None:
@@ -184,8 +184,9 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
 
 
 def keep(asked: int | None) -> int:
-    """How many environments stay on disk, for asv, too: as asked, or as the environment or asv.conf.json have it."""
-    from asv.config import Config  # there, as check_asv has found
+    """Set the maximum number of environments on disk, also for asv, and return it: as asked, or else from the
+    environment variable or asv.conf.json."""
+    from asv.config import Config  # check_asv has verified that asv is installed
 
     number = asked or environments.keep(Config.load(str(ROOT / "asv.conf.json")).keep_environments)
     os.environ[environments.KEEP_VARIABLE] = str(number)
@@ -193,7 +194,7 @@ def keep(asked: int | None) -> int:
 
 
 def register(machine: str) -> None:
-    """Make the machine known to asv; UserError where asv's file of machines is broken."""
+    """Register the machine with asv. Raise UserError if asv's file of machines is broken."""
     from asv.util import UserError as Refused
     from toolchains import plugin
 
