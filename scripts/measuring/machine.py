@@ -1,6 +1,7 @@
-"""What affects timing on a machine: hardware, load, torch and its threads, the device; and whether it is fit for a run.
+"""Record what affects timing on a machine (hardware, load, torch and its threads, the device), and check its fitness.
 
-During a run another process holds a context on the device. Else each timed process would find clocks and link asleep.
+During a run a separate process holds a context on the device. Otherwise each timed process would find clocks and link
+asleep.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ from .processes import apart, last_line, read, session
 from .profiles import Cells
 
 AWAKE = "awake"
-# The beginning of programs that ask the suite's own code. Their argument is the checkout. What torch, or a backend that
-# it loads, prints during the import goes to stderr, for it is no answer
+# The beginning of programs that import the suite's own code. Their argument is the checkout. Output of torch, or of a
+# backend that it loads, during the import goes to stderr, because it is not the answer
 ANSWER = """
 import json, os, platform, sys
 answer, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
@@ -60,18 +61,18 @@ for package in ("numpy", "torch"):
                 while file.read(2**22):
                     pass
 """
-DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 on a machine that is slow at both
+DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 s on a slow machine
 
 
 def check_machine(directory: Path) -> None:
-    """UserError if the results in ``directory`` are of other hardware: a page is about one machine."""
+    """Raise UserError if the results in ``directory`` come from other hardware. A page covers one machine."""
     here = asdict(conditions())
     for path in files.result_files(directory.parent, directory.name, files.RECORDS):
         before = {}
         with contextlib.suppress(UserError):
             for record in files.read_records(path)[-1:]:
                 before = {name: value for name, value in asdict(record.conditions).items() if name in MACHINE and value}
-        # a virtual machine may move to another host, whose CPU has the same name and other caches
+        # a virtual machine may move to another host, whose CPU has the same name but other caches
         if any(here[name] and here[name] != value for name, value in before.items()):
             sizes = "".join(f", {level} {size}" for level, size in before.get("caches", {}).items())
             raise UserError(
@@ -81,17 +82,17 @@ def check_machine(directory: Path) -> None:
 
 
 def caches() -> dict[str, str]:
-    """Level -> size of the data caches, in the system's words; empty where it does not say."""
+    """Cache level -> size of the data cache, as the system writes it. Empty if the system does not report caches."""
     every = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
     data = [cache for cache in every if read(cache / "type") != "Instruction"]
     return {f"L{read(cache / 'level')}": read(cache / "size") for cache in data}
 
 
 def settings(python: str = sys.executable) -> Settings:
-    """The toolchain as imported, its thread settings, and the device's name and model, or why there is none. A process
-    like the timed ones finds them, in DEVICE_SECONDS at most.
+    """Return the imported toolchain, its thread settings, and the device's name and model or why there is no device. A
+    process like the timed ones determines them, in at most DEVICE_SECONDS.
 
-    Making a context may abort, crash or hang in the driver. Then no device works, but the run goes on.
+    Making a context may abort, crash or hang in the driver. Then the run goes on without a device.
     """
     done = run_in(python, SAY_SETTINGS, DEVICE_SECONDS)
     (imported, *device), code = done.stdout.splitlines() or [""], done.returncode
@@ -113,20 +114,21 @@ def settings(python: str = sys.executable) -> Settings:
 def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
     """Read the libraries of this Python's torch and numpy from disk again, each from its beginning to its end.
 
-    Where their pages lie in memory changes the time of calls by some percent, as long as they stay there
-    (docs/accuracy.md). Read again before each round, they differ between rounds, not between sessions. Libraries that
-    another process uses stay where they are. Only Linux has the call. Elsewhere, and without torch, nothing is done.
+    The position of their pages in memory changes the time of calls by some percent, until they are loaded again
+    (docs/accuracy.md). Reading them before each round makes positions vary between rounds instead of between sessions.
+    Libraries that another process uses stay where they are. Only Linux has the call. Elsewhere, and without torch,
+    nothing is done.
     """
     return run_in(str(python), READ_LIBRARIES) if hasattr(os, "posix_fadvise") else None
 
 
 def run_in(python: str, code: str, seconds: float = math.inf) -> "subprocess.CompletedProcess[str]":
-    """Run code in that Python, with the checkout as its argument; see ``apart``."""
+    """Run code in that Python with the checkout as its argument. See ``apart``."""
     return apart([python, "-c", code, str(ROOT)], ROOT, environment_of(Path(python)), seconds)
 
 
 def conditions() -> Conditions:
-    """What affects timing on this machine now."""
+    """Return the present conditions that affect timing on this machine."""
     cores = os.cpu_count() or 1
     huge = read("/sys/kernel/mm/transparent_hugepage/enabled")
     return Conditions(
@@ -147,13 +149,13 @@ def conditions() -> Conditions:
 
 
 class Awake(contextlib.ExitStack):
-    """Keeps the device of a run awake, from the first measurement that uses it until this is left."""
+    """Keep the device of a run awake, from its first measurement until the context manager exits."""
 
-    why_not: str | None = None  # why it is not awake; None: not tried yet
+    why_not: str | None = None  # why the device is not awake, "" = it is; None: not tried yet
 
     def hold(self) -> str:
-        """Keep the device awake from now on; why that fails, or "". A device that takes only one process is released
-        again."""
+        """Keep the device awake from now on. Return the reason of a failure, or "". A device that accepts only one
+        process is released again."""
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
         beside = session([sys.executable, "-c", HOLD, str(ROOT)], ROOT, stdin=pipe, stdout=pipe, stderr=none, text=True)
         process = self.enter_context(beside)
@@ -167,8 +169,8 @@ class Awake(contextlib.ExitStack):
         return why
 
     def measure(self, record: Record, known: Cells, cells: Sequence[str], asv: Callable[..., None]) -> Record:
-        """Run asv on the record's cores. A device that takes part is kept awake, except for benchmarks of how it wakes,
-        which run first. The record that is returned says whether it was awake.
+        """Run asv on the record's cores. Keep the device awake if cells use it. Benchmarks of its waking run first,
+        without that. The returned record says whether the device was awake.
         """
         alone = [cell for cell in cells if cell.partition("(")[0] in known.asleep]
         others = [cell for cell in cells if cell not in alone]
@@ -185,16 +187,16 @@ class Awake(contextlib.ExitStack):
         return record
 
 
-# --- is it fit to measure on? -----------------------------------------------------------------------------------------
+# --- fitness for measuring --------------------------------------------------------------------------------------------
 
-QUIET_SHARE = 0.9  # of the time: below it a run takes longer, and some cells may stay noisy
+QUIET_SHARE = 0.9  # of the time; below this a run takes longer, and some cells may stay noisy
 GROUPS, GROUPS_OF_PROCESS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
 def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
-    """The share of the time in which a speed probe takes at most a tenth longer than its fastest level; and the mean
-    time of a probe, as a multiple of that level."""
+    """Return the share of speed probes within 10% of the fastest level, and the mean time of a probe as a multiple of
+    that level."""
     readings, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         readings.append(probe())
@@ -204,8 +206,8 @@ def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
 
 
 def quota() -> float:
-    """How many processors' time this process may use: the least quota of its control groups and of the groups above
-    them; infinite where nothing limits it."""
+    """Return the CPU quota of this process, in processors: the smallest of its control groups and their parent groups.
+    It is infinite without a limit."""
     quotas = [math.inf]
     for line in read(GROUPS_OF_PROCESS).splitlines():
         _, controllers, group = line.split(":", 2)  # version 2 names no controllers
@@ -217,7 +219,7 @@ def quota() -> float:
 
 
 def findings(known: Conditions, quiet: float, processors: float) -> dict[str, str | bool]:
-    """Finding, such as "load average 5.0" -> what to change, or False if nothing."""
+    """Finding, such as "load average 5.0" -> advice, or False if nothing needs to change."""
     cores, load = known.cores_allowed or 1, known.load_average or 0.0
     share = "no quota of processors" if math.isinf(processors) else f"a quota of {processors:.1f}"
     busy = "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
@@ -234,7 +236,7 @@ def findings(known: Conditions, quiet: float, processors: float) -> dict[str, st
 
 
 def check() -> int:
-    """Print the findings; the exit code is 0 if nothing is to be changed, else 1."""
+    """Print the findings. Return exit code 0 if nothing needs to change, else 1."""
     print("checking the machine for about ten seconds", flush=True)
     at, found = settings(), findings(conditions(), quiet_now(5.0)[0], quota())
     print(f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}")
