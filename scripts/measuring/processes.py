@@ -1,8 +1,8 @@
-"""Programs in a session of their own, which ends when we do, however we end; and the progress of long work.
+"""Run programs in a session of their own, which ends with this process in any case. Print the progress of long work.
 
-asv starts a server, which forks a process per cell, each in its own process group: only the session has them all.
-Run as a program this is the watcher of a session: it reads the session's number, and ends the session when it reads
-another line, or when its input ends. That comes by itself when we are killed.
+asv starts a server, which forks a process per cell, each in its own process group. Only the session contains them all.
+Run as a program, this file is the watcher of a session. It reads the session's number. When it reads another line, or
+when its input ends, it ends the session. The input ends by itself if the parent is killed.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ Env = Mapping[str, str] | None
 
 @contextlib.contextmanager
 def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """Start a program. When the block is left, it and all that it started are gone. ``options`` are Popen's."""
+    """Start a program. At the end of the block, kill it and all processes it started. ``options`` are Popen's."""
     watcher = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, text=True, start_new_session=True)
     try:
         with _later_interrupted():
@@ -43,15 +43,15 @@ def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Itera
     finally:
         with _later_interrupted():
             watcher.communicate("\n")
-    process.poll()  # or it stays as a zombie
+    process.poll()  # else it stays as a zombie
 
 
 def apart(
     command: Words, cwd: Path, env: Env = None, seconds: float = math.inf, meanwhile: Callable[[], None] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program in a session of its own: what it printed, and its exit code, None if it took longer.
+    """Run a program in a session of its own. Return its output and exit code, None after ``seconds``.
 
-    meanwhile  called while it runs, only a few times per second, since it may be measuring
+    meanwhile  called while the program runs, only a few times per second so as not to disturb measurements
     """
     until = time.monotonic() + seconds
     # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
@@ -68,12 +68,12 @@ def apart(
 
 
 def last_line(text: str, otherwise: str = "stopped without a word") -> str:
-    """The last line that a program printed, or ``otherwise`` where it printed none."""
+    """Return the last non-blank line of a program's output, or ``otherwise`` if there is none."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), otherwise)
 
 
 def read(path: Path | str) -> str:
-    """Text of a small file; "" where there is none."""
+    """Return the text of a small file, "" if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError:
@@ -81,7 +81,7 @@ def read(path: Path | str) -> str:
 
 
 def end(number: int) -> None:
-    """Kill the processes of a session, and those that they start meanwhile. What hangs in a driver outlives that."""
+    """Kill the processes of a session, and any that they start meanwhile. A process that hangs in a driver survives."""
     until = time.monotonic() + GRACE
     while (processes := members(number)) and time.monotonic() < until:
         for process in processes:
@@ -91,7 +91,7 @@ def end(number: int) -> None:
 
 
 def members(number: int) -> list[int]:
-    """The running processes of a session; none where the system has no sessions, such as Windows."""
+    """Return the running processes of a session. The list is empty on systems without sessions, such as Windows."""
     processes = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, AttributeError, psutil.Error):
@@ -102,7 +102,7 @@ def members(number: int) -> list[int]:
 
 @contextlib.contextmanager
 def _later_interrupted() -> Iterator[None]:
-    """Delay signals until the block is left: interrupted halfway, it would leave a process unwatched."""
+    """Delay signals until the end of the block. An interruption inside would leave a process unwatched."""
     came: list[int] = []
     with contextlib.ExitStack() as back:
         for number in SIGNALS:
@@ -118,7 +118,7 @@ def _later_interrupted() -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """A time to wait, in words."""
+    """Format a waiting time."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -126,8 +126,8 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Prints how many of ``total`` steps are done, and the time left by the mean so far. There is at most one line per
-    15 seconds, and only for another percent."""
+    """Print the percentage of ``total`` steps done, and the time left, estimated from the mean so far. Print at most
+    one line per 15 seconds, and only for another percent."""
 
     def __init__(self, title: str, total: int = 0) -> None:
         self.title, self.total, self.done, self.percent = title, total, 0, 0
