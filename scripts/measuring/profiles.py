@@ -1,6 +1,6 @@
-"""Profiles: which cells of the cross product a run times, and in how many processes; profiles.yaml has them.
+"""Profiles select the cells of the cross product that a run times, and the number of processes. See profiles.yaml.
 
-A parameter that a rule does not name is free. Cells are named as asv has them: ``module.Class.method(param, ...)``.
+A rule does not restrict parameters that it does not name. Cells have asv's names: ``module.Class.method(param, ...)``.
 """
 
 import math
@@ -20,7 +20,7 @@ from toolchains import selection
 from benchmarks.contracts import ALIAS
 
 Values = str | Sequence[Any]
-AT_ONCE = 500  # cells in one pattern
+AT_ONCE = 500  # maximum cells in a pattern
 
 
 class Rule:
@@ -33,7 +33,7 @@ class Rule:
         self.values = values
 
     def cells(self, benchmark: Mapping[str, Any]) -> list[str]:
-        """The cells of a benchmark that this rule selects; none if it is not about it."""
+        """Return the cells of a benchmark that this rule selects. The list is empty for other benchmarks."""
         if not re.fullmatch(self.benchmark, benchmark["name"]) or (self.host and benchmark.get("needs_device")):
             return []
         wanted = []
@@ -60,9 +60,9 @@ class Profile:
 
 
 def select(profile: Profile, benchmarks: Mapping[str, Any], number: int = 0, only: str = "") -> dict[str, list[str]]:
-    """Benchmark -> its cells in this profile whose name matches ``only``; benchmarks without any are left out.
+    """Benchmark -> its cells in this profile whose name matches ``only``. Benchmarks without such cells are left out.
 
-    number: of the round, 0 the first
+    number  of the round, from 0
     """
     rules, matches = [rule for rule in profile.rules if number < rule.rounds], matcher(only)
     found = {name: dict.fromkeys(c for rule in rules for c in rule.cells(one)) for name, one in benchmarks.items()}
@@ -70,7 +70,8 @@ def select(profile: Profile, benchmarks: Mapping[str, Any], number: int = 0, onl
 
 
 def exactly(cells: Iterable[str]) -> list[str]:
-    """These cells as regular expressions for asv's --bench, AT_ONCE in each: a command's word is 128 KiB at most."""
+    """Return regular expressions for asv's --bench that match exactly these cells, at most AT_ONCE in each. An argument
+    of a command is limited to 128 KiB."""
     by_benchmark: dict[str, list[str]] = {}
     for cell in cells:
         name, bracket, params = cell.partition("(")
@@ -87,30 +88,31 @@ class Cells:
     """The cells of a profile."""
 
     every: Sequence[str]
-    rounds: Sequence[Sequence[str]]  # of each: what is timed
-    unavailable: Mapping[str, tuple[str, ...]]  # why benchmarks are left out -> which
-    on_device: bool = False  # an accelerator takes part in some
-    asleep: Sequence[str] = ()  # benchmarks that time how it wakes
-    counted: Sequence[str] = ()  # instructions, which the machine's speed does not move
+    rounds: Sequence[Sequence[str]]  # timed cells of each round
+    unavailable: Mapping[str, tuple[str, ...]]  # reason -> benchmarks left out
+    on_device: bool = False  # some benchmarks use an accelerator
+    asleep: Sequence[str] = ()  # benchmarks that time the accelerator's waking
+    counted: Sequence[str] = ()  # cells with instruction counts, which do not depend on the machine's speed
 
     @property
     def timed(self) -> Sequence[str]:
         return self.rounds[0]
 
     def round(self, number: int) -> Sequence[str]:
-        """What is timed in a round, counted from 0. Rounds beyond the profile's take what its last one takes."""
+        """Return the timed cells of a round, counted from 0. Rounds beyond the profile's repeat its last round."""
         return self.rounds[min(number, len(self.rounds) - 1)]
 
     def total(self, rounds: int) -> int:
-        """Processes that time a cell, in so many rounds."""
+        """Return the number of timed processes in this number of rounds."""
         return sum(len(self.round(number)) for number in range(rounds))
 
 
 def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: str, no_device: str = "") -> Cells:
-    """The cells of ``profile`` whose name matches ``only``; UserError if there is none, or none is left.
+    """Return the cells of ``profile`` whose name matches ``only``. Raise UserError if no cell matches or can be
+    measured.
 
-    Left out, once for all, are benchmarks that need a device, where ``no_device`` says why there is none, and those
-    that need a program that is not found: to ask each of their thousands of cells would cost a process each.
+    Benchmarks that need a device are left out if ``no_device`` gives a reason. Benchmarks that need a missing program
+    are left out, too. This is decided once: asking each of their thousands of cells would cost a process each.
     """
     chosen = select(profile, benchmarks, only=only)
     if not chosen:
@@ -132,7 +134,7 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
 
 
 def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Reason -> the cells that it is one for, once each, in order."""
+    """Reason -> its cells in order, without duplicates."""
     found: dict[str, dict[str, None]] = {}
     for why, cell in pairs:
         found.setdefault(why, {})[cell] = None
@@ -140,8 +142,8 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
 
 
 def minutes_of(profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None) -> float:
-    """Minutes that a profile takes by its estimate, in so many rounds. Of the cells whose name matches ``only`` it is
-    their share of the processes, where the benchmarks are ``known``, or asv's description of them is there."""
+    """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the estimate is scaled by the
+    share of the processes, if the benchmarks are ``known`` or asv's description of them exists."""
     whole, described = PROFILES[profile], RESULTS / BENCHMARKS
     if not only or not (known or described.is_file()):
         return whole.minutes * rounds / whole.rounds
@@ -151,7 +153,7 @@ def minutes_of(profile: str, only: str, rounds: int, known: Mapping[str, Any] | 
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
-    """Why a benchmark can measure nothing here, by what it declares that it needs; "" where it can."""
+    """Return why a benchmark cannot run here, judged by its declared requirements; "" if it can."""
     if no_device and benchmark.get("needs_device"):
         return no_device
     missing = ((name, how) for name, how in benchmark.get("needs_programs", {}).items() if not shutil.which(name))
@@ -162,7 +164,7 @@ def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What the YAML says, with nested lists as one list, and sizes in bytes."""
+    """Return the parsed YAML with nested lists flattened and sizes in bytes."""
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -170,7 +172,7 @@ def plain(value: Any) -> Any:
     return bytes_of(value) if isinstance(value, str) and value.endswith("iB") else value
 
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, a tenth of what every verb would wait
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader takes a tenth of the time, in every verb
 MADE = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), LOADER))["profiles"]
 PROFILES = {name: Profile(**{**each, "rules": [Rule(**one) for one in each["rules"]]}) for name, each in MADE.items()}
 
@@ -179,7 +181,7 @@ PROFILES = {name: Profile(**{**each, "rules": [Rule(**one) for one in each["rule
 
 
 def add_options(parser: Parser, default: str) -> None:
-    """Those that say what is measured, and under which name; ``default``: profile."""
+    """Add options for the cells to measure and the name of the machine. ``default`` is the default profile."""
     parser.option("--profile NAME", f"one of: {', '.join(PROFILES)} (default: {default})", choices=PROFILES)
     parser.option("--only REGEX", ONLY)
     parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
@@ -190,6 +192,6 @@ def add_options(parser: Parser, default: str) -> None:
 
 
 def asked_for(chosen: Namespace, default: str) -> dict[str, Any]:
-    """Profile, cells and rounds that were chosen."""
+    """Return the chosen profile, cells and rounds."""
     profile = chosen.profile or default
     return {"profile": profile, "only": chosen.only or "", "rounds": chosen.rounds or PROFILES[profile].rounds}
