@@ -1,22 +1,22 @@
-"""A history measured by many nodes of a machine type: dealt to nodes, given to an engine, gathered as it comes.
+"""Measure a history on many nodes of a machine type: deal releases to nodes, submit jobs, gather their results.
 
-A block is what one job measures on one node: the reference, some releases, and the reference again. Each release is in
-as many blocks as ``copies`` says, so that an effect of one node is not taken for one of the release.
+A block is the work of one job on one node: the reference, some releases, and the reference again. Each release is in
+``copies`` blocks, so that an effect of one node is not mistaken for an effect of the release.
 
-What is complete is read from result files, in which a session appears when it is whole. So whoever submitted may be
-gone: another process, on any machine that shares the disk, continues from these files. The code is frozen when a
+Result files show which sessions are complete: a session appears there when it is whole. So the submitting process may
+end. Another process, on any machine that shares the disk, continues from these files. The code is frozen when a
 campaign begins, so that an edit meanwhile cannot make nodes measure different versions. Each node has a suite of its
 own: a copy of the frozen code, with results and a journal as in any checkout. A job that is started again on its node
-continues there; on another node it begins anew.
+continues there. On another node it begins anew.
 
-    .asv/fleet/MACHINE/hosts/node-a      the name of the host that is node-a; it stands nowhere outside of .asv
+    .asv/fleet/MACHINE/hosts/node-a      name of the host called node-a; it appears nowhere outside of .asv
     .asv/fleet/MACHINE/ID/code           the code, as it was at submission
     .asv/fleet/MACHINE/ID/node-a/suite   a copy of it, with .asv/runs and reports/results
-    .asv/fleet/MACHINE/ID/node-a/home    where asv keeps its machines
+    .asv/fleet/MACHINE/ID/node-a/home    home directory with asv's file of machines
 
-An engine is this process, one job after the other, or the users' own Slurm through submitit. All use of submitit is
-here. Its job states are not used: without accounting it knows none, and it takes a node's failure for the end of a job,
-though Slurm starts that anew. A node whose job failed by itself is left out the next time.
+The engine is this process, which runs one job after the other, or the users' own Slurm through submitit. Only this
+module uses submitit. Its job states are not used: without accounting it knows none, and it reports a node's failure as
+the end of a job, although Slurm restarts the job. A node whose job failed by itself is left out the next time.
 """
 
 import json
@@ -52,38 +52,39 @@ from .runner import Journal, Plan, begun, coarse_to_fine, held, restored
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
-CODE, SUITE, HOME = "code", "suite", "home"  # of a campaign, of its nodes
-VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program on a node
-# The directory of environments on a node's disk, which users, machine types and Pythons may share: each has its own
+CODE, SUITE, HOME = "code", "suite", "home"  # in the directory of a campaign, and in those of its nodes
+VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program that runs on a node
+# Users, machine types and Pythons may share a node's disk. Each combination has its own directory of environments
 WHOSE = f"{getattr(os, 'getuid', int)()} {platform.machine()} {platform.libc_ver()} {sys.base_prefix}"
 SCRATCH = f"numpy-torch-{sha256(WHOSE.encode()).hexdigest()[:12]}"
-DEBUG, SLURM = "debug", "slurm"  # engines: this machine for every node, and the users' own Slurm
-ASKED = (2, 5)  # times that either engine is asked for what is missing, before somebody should look why
-GRACE = 60  # seconds before the end of a job's time in which it may end by itself
-REQUEUES = 5  # times that a job may run out of time, and go on
-POLL = 10.0  # seconds between two looks at what there is
-SILENCE = 600.0  # seconds in which Slurm may fail to list its jobs: its controller is busy, or restarts
+DEBUG, SLURM = "debug", "slurm"  # engines: this machine as every node, or the users' own Slurm
+ASKED = (2, 5)  # maximum submissions per engine (debug, slurm); then a person should look why releases are missing
+GRACE = 60  # seconds between Slurm's warning and the end of a job's time
+REQUEUES = 5  # times that a job may run out of time and continue
+POLL = 10.0  # seconds between two checks of jobs and results
+SILENCE = 600.0  # seconds for which Slurm may fail to list its jobs: its controller is busy, or restarts
 BACK_OFF = 30.0  # seconds before a job whose node failed is submitted again; doubled each time
-INSTALL_MINUTES = 1.5  # of a release, where torch comes with CUDA
-ENVIRONMENT_GB = 5  # of the same
-SPARE = 1.5  # times the estimate: what a job may take, for a busy node waits for quiet
+INSTALL_MINUTES = 1.5  # per release, if torch includes CUDA
+ENVIRONMENT_GB = 5  # per environment, if torch includes CUDA
+SPARE = 1.5  # time limit of a job over its estimate, because a busy node waits for quiet
 
-Block = tuple[list[str], set[str]]  # releases, and the hosts that are not to measure them
+Block = tuple[list[str], set[str]]  # releases, and the hosts excluded from measuring them
 
 
 # --- who measures what ------------------------------------------------------------------------------------------------
 
 
 def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
-    """A block per node, as even as can be: each of ``tags`` is in ``copies`` of them, in the order of ``tags``.
+    """Deal ``tags``, in their order, into a block per node, as evenly as possible: each tag into ``copies`` blocks.
 
-    A release goes to a node that has the fewest so far; of several, to one that shares the fewest with the nodes which
-    have this release already. With four nodes and two copies, releases go to nodes 01, 23, 02, 13, 03, 12.
+    A release goes to the node with the fewest releases so far. If there are several, it goes to the node that shares
+    the fewest releases with the nodes that already have this one. With four nodes and two copies, releases go to nodes
+    01, 23, 02, 13, 03, 12.
     """
     blocks: list[list[str]] = [[] for _ in range(nodes)]
     for tag in tags:
         for _ in range(copies):
-            # release -> how many of the nodes that have this one have that, too
+            # release -> number of nodes that have both it and ``tag``
             met = Counter(other for block in blocks if tag in block for other in block)
             rest = [block for block in blocks if tag not in block]
             least = min(rest, key=lambda block: (len(block), sum(met[other] for other in block)))
@@ -92,7 +93,7 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
 
 
 def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]) -> Iterator[Block]:
-    """Blocks of releases that too few hosts have, each with the hosts that it is not for. had: release -> its hosts."""
+    """Yield blocks of the releases that too few hosts have, each with its excluded hosts. had: release -> its hosts."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag, having in had.items():
         groups.setdefault(tuple(sorted(having)), []).append(tag)
@@ -102,7 +103,7 @@ def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: 
 
 
 def minutes_for(releases: int, session: float) -> float:
-    """Estimated minutes of a node for so many releases, where a session takes ``session`` minutes."""
+    """Estimate a node's minutes for this number of releases, with ``session`` minutes per session."""
     return (releases + 2) * session + (releases + 1) * INSTALL_MINUTES
 
 
@@ -111,15 +112,15 @@ def minutes_for(releases: int, session: float) -> float:
 
 @dataclass
 class Campaign:
-    """What nodes of a machine type are to measure; kept on disk until it is complete.
+    """The work of the nodes of a machine type. It is kept on disk until it is complete.
 
     id         also the name of its jobs
-    plan       its releases, each to be measured on ``copies`` nodes, and the reference, on every node first and last
-    minutes    that a session takes, by its profile's estimate; ``allowed``: that a job may take
-    keep       environments on a node's disk, at most
+    plan       its releases, each measured on ``copies`` nodes, and the reference, measured first and last on every node
+    minutes    estimate per session, by its profile; ``allowed``: minutes that a job may take
+    keep       maximum number of environments on a node's disk
     options    of the engine
     code       hash of the code that all nodes measure
-    submitted  how often its jobs were submitted
+    submitted  number of submissions so far
     """
 
     id: str
@@ -143,19 +144,20 @@ class Campaign:
 
     @classmethod
     def load(cls, directory: Path) -> "Campaign | None":
-        """The campaign in the directory of a machine type; None where none is kept. UserError where it is broken."""
+        """Load the campaign from the directory of a machine type. Return None without a campaign. Raise UserError if
+        its file is broken."""
         return restored(cls, directory / PLAN, directory)
 
     def save(self) -> None:
         put(self.directory / PLAN, json.dumps(asdict(self)))
 
     def finish(self) -> None:
-        """Forget the campaign: its results are filed."""
+        """Remove the campaign, whose results are filed."""
         (self.directory / PLAN).unlink(missing_ok=True)
         shutil.rmtree(self.place, ignore_errors=True)
 
     def freeze(self) -> None:
-        """Copy the code, once: nodes measure this copy, whatever happens to the checkout."""
+        """Copy the code once. Nodes measure this copy, whatever happens to the checkout."""
         if not self.code:
             copy_code(ROOT, self.place / CODE)
             self.code = hash_of(self.place / CODE)
@@ -163,12 +165,12 @@ class Campaign:
             raise UserError(f"{self.place / CODE} was changed since the campaign began: remove {self.directory}")
         self.save()
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- results so far -----------------------------------------------------------------------------------------------
 
     def gather(self) -> dict[tuple[str, str], str]:
-        """File the results of each node in a directory of its own, and asv's description of the benchmarks.
+        """File the results of each node in its own directory, and asv's description of the benchmarks.
 
-        Release and node -> why that node could not measure it, "" where it has.
+        Return (release, node) -> why that node could not measure the release; "" if it is measured.
         """
         for suite in sorted(self.place.glob(f"{NODE}*/{SUITE}")):
             results = Suite(suite).results
@@ -180,7 +182,7 @@ class Campaign:
         return {session: "" if (session, "") in own else why for session, why in own}
 
     def lacking(self, sessions: Mapping[tuple[str, str], str]) -> dict[str, set[str]]:
-        """Release that too few nodes have -> these; without those that no node can measure. sessions: see gather"""
+        """Release measured on too few nodes -> these. Omit releases that no node can measure. sessions: see gather"""
         had = {tag: {node for (one, node), why in sessions.items() if one == tag and not why} for tag in self.plan.tags}
         failed = Counter(tag for (tag, _), why in sessions.items() if why)
         few = {tag: nodes for tag, nodes in had.items() if len(nodes) < self.copies}
@@ -188,7 +190,7 @@ class Campaign:
 
 
 def hash_of(code: Path) -> str:
-    """A hash of all files of a copy of the code."""
+    """Return a hash of all files of a copy of the code."""
     files = sorted(path for path in code.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return sha256(b"".join(str(path.relative_to(code)).encode() + path.read_bytes() for path in files)).hexdigest()
 
@@ -202,7 +204,7 @@ def names() -> Iterator[str]:
 
 
 def name_of(directory: Path, host: str) -> str:
-    """The anonymous name of a host in the directory of a machine type, given once."""
+    """Return the anonymous name of a host in the directory of a machine type. A host keeps its name."""
     hosts = directory / HOSTS
     with held(hosts, seconds=60.0):
         known = {path.read_text(encoding="utf-8"): path.name for path in hosts.glob(f"{NODE}*")}
@@ -213,7 +215,8 @@ def name_of(directory: Path, host: str) -> str:
 
 
 def variables_of(campaign: Campaign, place: Path) -> dict[str, str]:
-    """Environment variables of a node's suite: asv has a home of its own there, pip the user's settings and cache."""
+    """Return environment variables of a node's suite. asv gets its own home directory. pip uses the user's settings and
+    cache."""
     own = {"HOME": str(place / HOME), environments.KEEP_VARIABLE: str(campaign.keep)}
     if campaign.wheelhouse:
         own |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": campaign.wheelhouse}
@@ -222,7 +225,7 @@ def variables_of(campaign: Campaign, place: Path) -> dict[str, str]:
 
 
 def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -> None:
-    """Make this node's suite if it has none, and go on there: so far this process runs the frozen code itself."""
+    """Make this node's suite if missing, and continue in it. Until then this process runs the frozen code itself."""
     node = node or name_of(directory, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     place = ROOT.parent / node
     suite = place / SUITE
@@ -230,7 +233,7 @@ def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -
         if not suite.is_dir():
             fresh = place / f"{SUITE}.new"
             copy_code(ROOT, fresh)
-            # what the node's earlier campaigns have measured stays beside what is measured now
+            # results of the node's earlier campaigns are kept with the new ones
             earlier = Suite(directory.parents[2]).results / campaign.machine / node
             if earlier.is_dir():
                 shutil.copytree(earlier, Suite(fresh).results / campaign.machine)
@@ -243,15 +246,15 @@ def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -
 
 
 def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
-    """What a job does on its node; the exit code: 0 also where a release could not be measured, for records say why.
+    """Run a job on its node. Return exit code 0 even if a release could not be measured: its record says why.
 
-    directory  of the machine type: the campaign's file there says what all its jobs have in common
+    directory  of the machine type; the campaign's file there holds the settings of all its jobs
     """
     campaign = Campaign.load(directory)
     if campaign is None:
         raise UserError(f"{directory / PLAN} is gone: the campaign has ended")
     if ROOT.name == CODE:
-        enter(campaign, directory, node, tags)  # and come back in the node's suite
+        enter(campaign, directory, node, tags)  # starts this program again in the node's suite
     with held(ROOT.parent):
         journal = Journal(ROOT / ".asv" / "runs" / campaign.machine / "track")
         before = journal.plan()
@@ -265,14 +268,14 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
 
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
-    """The command of the frozen code that measures these releases on a node; "": on that where it runs."""
+    """Return the command of the frozen code that measures these releases on a node ("": the node where it runs)."""
     return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, str(campaign.directory), node, *tags]
 
 
 def job(command: Sequence[str]) -> Callable[[], None]:
-    """What submitit runs on a node: the program, which ends when Slurm says that time is up, and goes on later.
+    """Return the object that submitit runs on a node. It runs the program, ends it at Slurm's warning, and resumes it.
 
-    It is of a class that this function makes, so that nodes get its code and need not find this file.
+    Its class is made inside this function, so that nodes receive its code and need not find this file.
     """
     from submitit.helpers import DelayedSubmission
 
@@ -284,7 +287,8 @@ def job(command: Sequence[str]) -> Callable[[], None]:
                 raise RuntimeError(f"exit status {code}; the reason is above")
 
         def checkpoint(self) -> DelayedSubmission:
-            """Called at that warning, which interrupts the waiting above: subprocess's would lock, not psutil's."""
+            """Stop the program. submitit calls this at the warning, during the wait above. There subprocess's wait
+            would lock, psutil's does not."""
             if self.process.is_running():
                 self.process.terminate()
                 self.process.wait()
@@ -294,8 +298,8 @@ def job(command: Sequence[str]) -> Callable[[], None]:
 
 
 def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) -> bool:
-    """Submit a job that measures a block on another host than these; whether Slurm takes it, else UserError the first
-    time."""
+    """Submit a job that measures a block on a host not in ``without``. Return whether Slurm accepts the job. At the
+    first submission raise UserError if Slurm rejects it."""
     try:
         import submitit
     except ModuleNotFoundError:
@@ -322,7 +326,7 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
 
 
 def coming(campaign: Campaign) -> list[str]:
-    """State and reason of each of the campaign's jobs in Slurm's queue."""
+    """Return state and reason of each of the campaign's jobs in Slurm's queue."""
     if not campaign.slurm:
         return []
     command = ["squeue", "--noheader", "--array", f"--name={campaign.id}", "--format=%T %r"]
@@ -330,7 +334,7 @@ def coming(campaign: Campaign) -> list[str]:
 
 
 def broken_hosts(campaign: Campaign) -> dict[str, str]:
-    """Host -> why the last job there failed, with its log. A job that Slurm or somebody ended has not failed."""
+    """Host -> why the last job there failed, with its log. A job cancelled by Slurm or by a person has not failed."""
     broken: dict[str, str] = {}
     for path in sorted(campaign.logs.glob("*.host"), key=lambda path: path.stat().st_mtime):
         host, job = path.read_text(encoding="utf-8").strip(), path.stem
@@ -347,7 +351,7 @@ def broken_hosts(campaign: Campaign) -> dict[str, str]:
 
 
 def ask(command: Sequence[str], silence: float = 0.0) -> str:
-    """What one of Slurm's commands prints; UserError where it fails for longer than so many seconds."""
+    """Return the output of a Slurm command. Raise UserError if it fails for longer than ``silence`` seconds."""
     until = time.monotonic() + silence
     while True:
         try:
@@ -364,7 +368,7 @@ def ask(command: Sequence[str], silence: float = 0.0) -> str:
 
 
 def minutes_of(limit: str) -> float:
-    """Minutes of a time limit as sinfo writes it: [days-][hours:]minutes:seconds, or infinite."""
+    """Parse a time limit of sinfo, [days-][hours:]minutes:seconds or infinite, into minutes."""
     days, _, rest = limit.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in parts):
@@ -373,7 +377,7 @@ def minutes_of(limit: str) -> float:
 
 
 def check_cluster(campaign: Campaign) -> None:
-    """UserError unless Slurm takes jobs with these options for so many nodes, and allows them enough time."""
+    """Raise UserError unless Slurm accepts jobs with these options on all nodes, and allows them enough time."""
     asked = [f"--{name}" if value is True else f"--{name}={value}" for name, value in campaign.options.items()]
     ask(["sbatch", "--test-only", "--wrap=true", f"--nodes={campaign.nodes}", *asked])
     partition = [word for word in asked if word.startswith("--partition=")]
@@ -384,12 +388,12 @@ def check_cluster(campaign: Campaign) -> None:
         raise UserError(f"{asked_for}: with --time {longest:.0f} a second job continues the first")
 
 
-# --- campaigns carried out --------------------------------------------------------------------------------------------
+# --- running a campaign -----------------------------------------------------------------------------------------------
 
 
 def step(campaign: Campaign) -> str | None:
-    """Gather what is filed and submit what is missing; how far it is, in words, or None when nothing more will come."""
-    jobs = coming(campaign)  # before the files: what ends meanwhile is seen the next time
+    """Gather results and submit missing releases. Return the progress in words, or None if no more will come."""
+    jobs = coming(campaign)  # before the files: a job that ends meanwhile is seen next time
     sessions = campaign.gather()
     short = campaign.lacking(sessions)
     filed = Counter(node for (_, node), why in sessions.items() if not why)
@@ -402,7 +406,7 @@ def step(campaign: Campaign) -> str | None:
         print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
     campaign.submitted += 1
     campaign.save()
-    if not campaign.slurm:  # on this machine one node after the other, for no two may time at once
+    if not campaign.slurm:  # one node after the other: no two may time at once on this machine
         for tags, node in zip(deal(campaign.plan.tags, campaign.nodes, campaign.copies), names()):
             with session(program(campaign, tags, node), ROOT) as process:
                 process.wait()
@@ -418,7 +422,7 @@ def step(campaign: Campaign) -> str | None:
 
 
 def give_up(machine: str) -> None:
-    """Make room for a new campaign: what an incomplete one has measured is filed; UserError where it has jobs."""
+    """End an incomplete campaign to make room for a new one, and file its results. Raise UserError if it has jobs."""
     before = Campaign.load(FLEET / machine)
     if before and coming(before):
         goes_on = f"--resume gathers their results, scancel --name={before.id} cancels them"
@@ -429,7 +433,7 @@ def give_up(machine: str) -> None:
 
 
 def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
-    """Carry out a campaign, and build its page; the exit code: 2 where something could not be measured."""
+    """Run a campaign and build its page. Return exit code 2 if results are missing, else 0."""
     campaign.freeze()
     if campaign.wheelhouse and not campaign.submitted:
         wheels(Path(campaign.wheelhouse), [campaign.plan.reference, *campaign.plan.tags])
@@ -446,7 +450,7 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 
 def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
-    """Say what came of a campaign, and build its page; the exit code."""
+    """Print the outcome of a campaign and build its page. Return the exit code."""
     sessions = campaign.gather()
     short, failed = campaign.lacking(sessions), {session: why for session, why in sessions.items() if why}
     there = len({tag for tag, _ in sessions.keys() - failed.keys()} & {*campaign.plan.tags})
@@ -465,7 +469,7 @@ def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 
 def wheels(directory: Path, tags: Collection[str]) -> None:
-    """Download the wheels of these releases into a wheelhouse, but for those that it has already."""
+    """Download the missing wheels of these releases into a wheelhouse."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory), "--find-links", str(directory)]
     for tag in tags:
@@ -478,7 +482,7 @@ def wheels(directory: Path, tags: Collection[str]) -> None:
 
 
 def plan_lines(campaign: Campaign) -> Iterator[str]:
-    """The plan in lines: who measures what, what it takes."""
+    """Yield lines of the plan: the releases of each node, time and disk space."""
     blocks = deal(campaign.plan.tags, campaign.nodes, campaign.copies)
     minutes = [minutes_for(len(block), campaign.minutes) for block in blocks]
     count, gigabytes = sum(len(block) + 2 for block in blocks), campaign.keep * ENVIRONMENT_GB
