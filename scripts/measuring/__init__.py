@@ -1,1 +1,1 @@
-"""Driving asv: one runner with its journal, profiles, two sides in turns, a fleet."""
+"""Drive asv: a runner with its journal, profiles, two sides measured in turns, a fleet of nodes."""

@@ -1,22 +1,22 @@
-"""One runner over one journal: it takes jobs, keeps what is whole, and files the sessions that are.
+"""One runner over one journal: it takes jobs, keeps complete jobs, and files complete sessions.
 
-A job is a round of a session: every cell in one process, then what was noisy again, as long as the budget allows.
-``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ in their list of jobs alone.
+A job is a round of a session: every cell in one process, then noisy cells again, as long as the budget allows.
+``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ only in their list of jobs.
 
-    .asv/runs/NAME/run/plan.json    what was asked for
-    .asv/runs/NAME/run/TAG/2        the third round of a session: run.json (its record so far), sampling.jsonl (what
-                                    processes logged) and results/ (asv's files)
+    .asv/runs/NAME/run/plan.json    the plan: what the user asked for
+    .asv/runs/NAME/run/TAG/2        the third round of a session: run.json (its record so far), sampling.jsonl (the log
+                                    of its processes) and results/ (asv's files)
     .asv/runs/NAME/run/filed/0-TAG  the first session that is filed in reports/results
     .asv/runs/NAME/run/work         the job that is being taken
 
-A job becomes whole by one rename, and so a session becomes filed. A kill, or a full disk, at any moment costs the job
-that is being taken, and nothing else. To resume is to take the jobs that the journal lacks.
+One rename makes a job complete, and another marks a session as filed. A kill, or a full disk, loses only the job that
+is being taken. A resumed run takes the jobs that the journal lacks.
 
 A history is measured from coarse to fine, several toolchains at a time, and its reference again at the end. Two sides
-take turns, A B B A, so that a machine's drift meets both. Each side has a copy of the checkout's code, so that an edit
-meanwhile changes neither, and a Python of its own, which runs asv there. The copies are ``.asv/compare/ID/base`` and
-``new``, those of the second stage ``base-fresh`` and ``new-fresh``; results lie in each as in any checkout, with run
-records that say which belong together.
+take turns, A B B A, so that a machine's drift affects both. Each side has a copy of the checkout's code, so that an
+edit meanwhile changes neither side. Each side also has its own Python, which runs asv there. The copies are
+``.asv/compare/ID/base`` and ``new``, in the second stage ``base-fresh`` and ``new-fresh``. Each holds results as any
+checkout does. Run records say which results belong together.
 """
 
 import contextlib
@@ -56,22 +56,22 @@ from .processes import Progress, apart, read, session
 from .profiles import PROFILES, Cells, by_reason, cells_of, exactly
 
 RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
-AGAIN = "again"  # the side of a toolchain that was measured before, and stands beside that
-NAMED = 2.0  # seconds to wait for whoever holds a run: by then it has ended, or has said who it is
+AGAIN = "again"  # side of a repeated session, which is kept beside the earlier one
+NAMED = 2.0  # seconds to wait for a lock: by then its holder has ended, or written its name
 PATIENCE = 0.2  # seconds to wait per planned process: about what one takes, so a busy machine takes about twice as long
-WITHIN = 2 / 3  # share of what a round may wait for its first processes; the rest is for new processes of noisy cells
-HOPE = 0.25  # share of the cells that must have a quiet process, or a profile with a time limit waits no longer
-PASSES = 2  # over the noisy cells after the last round; one after each earlier round, which the last one judges, too
+WITHIN = 2 / 3  # share of a round's waiting time for its first processes; the rest is for new processes of noisy cells
+HOPE = 0.25  # least share of cells with a quiet process; below it a profile with a time limit stops waiting
+PASSES = 2  # over the noisy cells of all rounds after the last round; after each earlier round there is one pass
 START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # share of a device's highest clock that counts as the highest
-SPARE = 2  # environments beside those that are measured: of the reference, and of the toolchain to come
-BEHIND = 10  # niceness of an install: a tenth of a core that counting wants, too, so that it delays no count
+SPARE = 2  # environments besides the measured ones: for the reference and for the next toolchain
+BEHIND = 10  # niceness of an install: it gets a tenth of a core that counting also uses, and so delays no count
 SIDES = ("base", "new")
-ROUNDS, FRESH_ROUNDS = 4, 8  # processes a side: everywhere, and where it is close
-# Quiet pairs that a verdict needs: statistics.MIN_PROCESSES, whose packages the Python that measures may lack
+ROUNDS, FRESH_ROUNDS = 4, 8  # processes per side: for all cells, and for close ones
+# Quiet pairs that a verdict needs: statistics.MIN_PROCESSES. The measuring Python may lack packages to import it
 ENOUGH = 4
-MORE = 0.5  # share of the rounds' time in which more rounds may begin for cells not quiet on both sides
-LOST = (environments.InstallError, UserError)  # what is wrong with one toolchain, and stops no other
+MORE = 0.5  # extra time, as a share of the rounds' time, in which rounds may begin for cells not quiet on both sides
+LOST = (environments.InstallError, UserError)  # errors of one toolchain, which do not stop the others
 
 
 class Changed(UserError):
@@ -83,12 +83,13 @@ class Changed(UserError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run was asked for.
+    """The settings of a run.
 
-    tags       toolchains, in the order in which they are measured; "" is what this Python has
-    beside     of ``tags``: their sessions stand beside earlier ones and replace none, if the benchmarks are the same
-    reference  is measured first and last; "": the first that can be measured, for the oldest may have no wheel
-    fleet      of a node: id of the campaign, engine, node
+    tags       toolchains, in the order in which they are measured; "" is this Python's toolchain
+    beside     tags whose new sessions are kept beside earlier ones, instead of replacing them, if the benchmarks are
+               the same
+    reference  toolchain measured first and last; "": the first that can be measured, since the oldest may have no wheel
+    fleet      for a node: id of the campaign, engine, node
     """
 
     machine: str
@@ -104,12 +105,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Job:
-    """A round of a session: of one toolchain (by its tag), on one side where it is measured several times."""
+    """A round of a session: one toolchain (by its tag), on one side if it is measured several times."""
 
     tag: str
     round: int
     side: str = ""
-    cells: tuple[str, ...] = ()  # by asv's names; none: those that the profile has in this round
+    cells: tuple[str, ...] = ()  # asv's names; empty: the profile's cells in this round
 
     @property
     def session(self) -> str:
@@ -124,15 +125,16 @@ class Journal:
         self.work = directory / "work"
 
     def plan(self) -> Plan | None:
-        """What was asked for; None where nothing is kept. UserError where it cannot be read."""
+        """Load the plan. Return None without a plan. Raise UserError if it cannot be read."""
         return restored(Plan, self.directory / PLAN, self.directory)
 
     def save(self, plan: Plan) -> None:
-        """Save the plan; finished jobs stay."""
+        """Save the plan. Finished jobs stay."""
         put(self.directory / PLAN, json.dumps(asdict(plan)))
 
     def forget(self) -> None:
-        """Remove it, for another run begins. By one rename: half of a journal would be measured, or filed, again."""
+        """Remove the journal, because another run begins. One rename removes it: half of a journal would be measured,
+        or filed, again."""
         gone = self.directory.with_name(f".{self.directory.name}.gone")
         shutil.rmtree(gone, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
@@ -140,12 +142,12 @@ class Journal:
         shutil.rmtree(gone, ignore_errors=True)
 
     def rounds(self, session: str) -> dict[int, Path]:
-        """The rounds of a session that are whole, in order -> where they lie."""
+        """Complete round of a session -> its directory, in order."""
         places = [path for path in (self.directory / session).glob("*") if path.name.isdecimal()]
         return dict(sorted((int(path.name), path) for path in places))
 
     def begin(self) -> None:
-        """Prepare the directory of a job. The files of an interrupted one are removed."""
+        """Prepare the directory of a job. Files of an interrupted job are removed."""
         shutil.rmtree(self.work, ignore_errors=True)
         (self.work / FILES).mkdir(parents=True)
         (self.work / LOG).touch()
@@ -158,21 +160,21 @@ class Journal:
         self.work.rename(place / str(job.round))
 
     def record(self, session: str) -> Record | None:
-        """The record of a session after its last whole job; None where there is none. UserError where it is broken."""
+        """Return a session's record after its last complete job, or None. Raise UserError if the file is broken."""
         places = list(self.rounds(session).values())
         return restored(Record, places[-1] / RECORD, self.directory) if places else None
 
     def lines(self, session: str) -> list[Line]:
-        """What the processes of a session logged in its whole jobs."""
+        """Return the lines that a session's processes logged in its complete jobs."""
         return [line for place in self.rounds(session).values() for line in logged(place)]
 
     def filed(self) -> list[str]:
-        """The sessions that are filed, in the order in which that was done."""
+        """Return the filed sessions, in order of filing."""
         marks = [path.name.split("-", 1) for path in (self.directory / FILED).glob("*-*")]
         return [session for _, session in sorted(marks, key=lambda mark: int(mark[0]))]
 
     def mark_filed(self, session: str) -> None:
-        """Note that the results of a session are filed; its jobs are gone."""
+        """Mark a session as filed and remove its jobs."""
         (self.directory / FILED).mkdir(exist_ok=True)
         mark = self.directory / FILED / f"{len(self.filed())}-{session}"
         (self.directory / session).rename(mark)
@@ -181,9 +183,9 @@ class Journal:
 
 
 def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
-    """Read a dataclass from a file below ``directory``; None where there is no such file.
+    """Read a dataclass from a file below ``directory``. Return None if the file does not exist.
 
-    UserError where it cannot be read: a run that ignored it would measure everything again.
+    Raise UserError if the file cannot be read. A run that ignored it would measure everything again.
     """
     try:
         return made_of(of, json.loads(path.read_text(encoding="utf-8")))
@@ -195,7 +197,8 @@ def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
 
 @contextlib.contextmanager
 def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
-    """No other process measures into ``directory`` meanwhile; UserError says which one does, after so many seconds."""
+    """Let no other process measure into ``directory`` meanwhile. If one does after ``seconds``, raise UserError with
+    its name."""
     from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
 
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -207,7 +210,7 @@ def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
             who = f"by {read(holder) or 'another process'}: wait for it, or use --machine"
             raise UserError(f"{directory.name} is being measured already, {who}") from None
         stack.callback(holder.unlink, missing_ok=True)
-        command = cli.line(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))  # what is no UTF-8 cannot be written
+        command = cli.line(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))  # only UTF-8 can be written
         put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
         yield
 
@@ -216,14 +219,14 @@ def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
 
 
 def budget(processes: int, profile: str, planned: int = 0) -> float:
-    """Seconds that so many of the planned processes may wait for the machine to be quiet."""
+    """Return the seconds that ``processes`` of the ``planned`` processes may wait for the machine to be quiet."""
     known = PROFILES[profile]
     return min(PATIENCE * processes * known.patience, known.longest_wait * processes / max(planned, processes, 1))
 
 
 @dataclass
 class Session:
-    """What the jobs of one toolchain have in common. ``under``: the commit that results are filed under; ``python``:
+    """Shared state of the jobs of one toolchain. ``under`` is the commit that results are filed under. ``python`` is
     the interpreter that has the toolchain."""
 
     suite: Suite
@@ -235,11 +238,11 @@ class Session:
 
 @dataclass
 class Runner:
-    """Takes the jobs of a plan, within a block of its ``device``.
+    """Take the jobs of a plan, inside a ``with`` block of ``device``.
 
-    sides       side -> what is measured there, where that is not the job's toolchain, in this checkout
-    collection  that the sides are of, as the records say it
-    planned     all jobs, in order: the time that is left is estimated from them
+    sides       side -> suite measured there, unless it is this checkout with the job's toolchain
+    collection  common to both sides, as written to their records
+    planned     all jobs, in order, for the estimate of the time left
     """
 
     journal: Journal
@@ -255,7 +258,7 @@ class Runner:
 
     @property
     def reference(self) -> str:
-        """The toolchain that is measured first, and again at the end; "" where none could be so far."""
+        """The toolchain that is measured first and again at the end. "" if no toolchain could be measured so far."""
         begun = [*self.journal.filed(), *(tag for tag in self.plan.tags if self.journal.rounds(Job(tag, 0).session))]
         return self.plan.reference or next((tag for tag in begun if tag in self.plan.tags), "")
 
@@ -266,12 +269,12 @@ class Runner:
         return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
 
     def measure(self, between: Callable[["Runner", Job], None] = lambda runner, job: None) -> dict[str, str]:
-        """Take the jobs that are left, in staggered order, and file each session after its last round; tag -> why a
-        toolchain could not be measured. Where there are several, the reference is measured again at the end.
+        """Take the remaining jobs in staggered order, and file each session after its last round. With several
+        toolchains, measure the reference again at the end. Return tag -> why a toolchain could not be measured.
 
-        What failed before is tried again: perhaps it was the network.
+        Toolchains that failed before are tried again: perhaps the network failed.
 
-        between  is called after each job whose session goes on
+        between  called after each job whose session continues
         """
         tags, failed, ended = self.left, dict[str, str](), set[str]()
         first = [Job(tag, 0) for tag in tags]
@@ -282,7 +285,7 @@ class Runner:
         coming = {tag: ledger.tagged()[following] for tag, following in itertools.pairwise(tags)}
         with self.device:
             for job in self.planned:
-                if job.side == AGAIN:  # of the reference, unless nothing was measured since its last session
+                if job.side == AGAIN:  # the reference, unless nothing was measured since its last session
                     job = replace(job, tag=self.reference)
                     since = {*tags} - {*failed} or self.journal.filed()[-1:] != [job.session]
                     if not job.tag or not since:
@@ -292,7 +295,7 @@ class Runner:
                 is_last = job.round + 1 == self.plan.rounds
                 try:
                     if job.side == AGAIN and not self.open(job).cells.timed:
-                        continue  # what is counted does not drift
+                        continue  # instruction counts do not drift
                     if self.overdue(job):
                         ended.add(job.session)
                     elif self.take(job, installing(coming.get(job.tag), self.here)) and not is_last:
@@ -305,14 +308,14 @@ class Runner:
                     print(cli.line(f"{job.tag} failed: {error}"), flush=True)
                     failed[job.tag] = str(error)
                     ended.add(job.session)
-                if self.reference:  # it is needed again: its environment is to be the last to go
+                if self.reference:  # needed again: its environment must be removed last
                     environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
         for tag, reason in failed.items():
             self.file_failure(tag, reason)
         return failed
 
     def open(self, job: Job) -> Session:
-        """The session of a job: its toolchain is installed, and what is to be measured is known."""
+        """Return the session of a job, with its toolchain installed and its cells selected."""
         plan, suite = self.plan, self.sides.get(job.side) or suite_of(job.tag)
         if job.session not in self.sessions or suite.commit:  # another process may have removed its environment
             python, toolchain = self.prepare(suite)
@@ -321,13 +324,13 @@ class Runner:
             self.benchmarks = self.benchmarks or suite.discover(plan.machine)
             no_device, near = record.settings.no_device, record.settings.near_cores
             cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device)
-            # memory of the far node is another population
+            # memory of the far NUMA node is another population
             record = replace(record, cores=near if cells.on_device and len(near) > 1 else ())
             self.sessions[job.session] = Session(suite, python, suite.commit or toolchain.commit, record, cells)
         return self.sessions[job.session]
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
-        """A Python that has what is to be measured, and the toolchain that it really has, with its build variant."""
+        """Return a Python with the suite's toolchain, and the toolchain really installed, with its build variant."""
         toolchain = ledger.commits().get(suite.commit)
         if toolchain is None:
             return suite.python, suite.installed()
@@ -342,7 +345,7 @@ class Runner:
         return environments.python(environment), build
 
     def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job) -> Record:
-        """The record of a session that begins."""
+        """Return the record of a new session."""
         plan = self.plan
         return Record(
             toolchain=Toolchain(job.tag or toolchain.tag, toolchain.torch, toolchain.numpy),
@@ -359,7 +362,7 @@ class Runner:
         )
 
     def again(self, job: Job) -> bool:
-        """Whether a session stands beside earlier ones of its toolchain: planned, with the same benchmarks."""
+        """Whether a session is kept beside earlier ones of its toolchain: if planned, with the same benchmarks."""
         if job.side == AGAIN or job.tag not in self.plan.beside:
             return job.side == AGAIN
         suite = suite_of(job.tag)
@@ -369,16 +372,16 @@ class Runner:
         return same == {True}
 
     def cells_in(self, job: Job, known: Cells) -> Sequence[str]:
-        """The cells of a job: its own, all in a session's first round, and what is timed in the others."""
+        """Return the cells of a job: its own, or all in a session's first round and the timed ones in the others."""
         return job.cells or (known.round(job.round) if job.round or self.again(job) else known.every)
 
     def hopeless(self, job: Job) -> bool:
-        """Whether a profile with a time limit waits no longer: too few cells were quiet in the rounds so far."""
+        """Whether too few cells were quiet so far. Then a profile with a time limit stops waiting."""
         run = quiet.Run(with_samples(self.journal.lines(job.session)))
         return len(run.never_quiet()) > (1 - HOPE) * len(run.rounds())
 
     def overdue(self, job: Job) -> bool:
-        """Whether this round would end after the profile's time limit on a machine that is hardly quiet; says so."""
+        """Whether this round would exceed the profile's time limit on a machine that is hardly quiet; if so, say so."""
         record, longest = self.journal.record(job.session), PROFILES[self.plan.profile].longest
         if not (record and record.rounds) or record.seconds * (1 + 1 / record.rounds) <= longest:
             return False
@@ -388,12 +391,13 @@ class Runner:
         return late
 
     def take(self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None) -> bool:
-        """Take a round, then new processes of noisy cells, as long as the budget allows; False where it is whole.
+        """Take a round, then new processes of noisy cells, as long as the budget allows. Return False if the round is
+        complete already.
 
-        This round may also use what earlier rounds left of their parts of the budget. Cells that the job names are
-        taken once: a new process would have no counterpart on the other side.
+        This round may also use the remaining budget of earlier rounds. Cells that the job names are taken once: a new
+        process would have no counterpart on the other side.
 
-        meanwhile  what is done while instructions are counted, before anything is timed
+        meanwhile  context in which instructions are counted, before any timing
         """
         if job.round in self.journal.rounds(job.session):
             return False
@@ -403,7 +407,7 @@ class Runner:
         if any(line["version"] != now.get(line["benchmark"]) for line in before):
             begin = f"begin anew without --resume, or remove {self.journal.directory}"
             raise Changed(f"benchmarks/ changed since the interrupted run: {begin}")
-        if not self.progress.total:  # a session's own cells may be fewer: what is not there is skipped
+        if not self.progress.total:  # an estimate: other sessions may have fewer cells
             coming = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
             counts = (len({*self.cells_in(each, session.cells)} - {*session.cells.counted}) for each in coming)
             self.progress.total = sum(counts)
@@ -415,7 +419,7 @@ class Runner:
         total, done = session.cells.total(plan.rounds), session.cells.total(job.round)
         patience = record.patience + budget(len(timed), plan.profile, total)
         longest = PROFILES[plan.profile].longest
-        if done and longest < math.inf:  # it may wait for what its processes leave of this, if they go on as so far
+        if done and longest < math.inf:  # wait for the time that processes leave, at their speed so far
             takes = (record.seconds - record.waited) * total / done
             spare = 0.0 if self.hopeless(job) else longest - takes
             patience = min(patience, max(record.waited, spare))
@@ -427,19 +431,19 @@ class Runner:
             before = self.progress.done - log.read_bytes().count(b"\n")
 
             def advance() -> None:
-                if timing:  # what is counted takes another time
+                if timing:  # counting takes a different time
                     self.progress.at(before + log.read_bytes().count(b"\n"))
 
             run = partial(session.suite.measure, machine=plan.machine, place=work, advance=advance, patience=patience)
             session.record = self.device.measure(session.record, session.cells, chosen, run)
             advance()
-            # new lines are of the first round that a cell lacks, or of this one; the others have their round already
+            # new lines belong to the first round that their cell lacks, or to this one; others already have a round
             lines = [{"round": lacking.get(name_of(line), job.round), **line} for line in logged(work)]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
-        # to asv, no pattern is every benchmark
+        # without patterns asv would run every benchmark
         if counting := [cell for cell in cells if cell in counted]:
             print("counting instructions: takes some minutes without output", flush=True)
             with meanwhile or contextlib.nullcontext():
@@ -471,16 +475,16 @@ class Runner:
         return True
 
     def file(self, job: Job, whole: bool = True) -> Record:
-        """File the finished jobs of a session: measurements, asv's export of them, and the record, which is returned.
+        """File a session's finished jobs: measurements, their export to asv's file, and the record. Return the record.
 
-        They are merged with what is filed now, so that nothing is lost which asv filed meanwhile. To file twice changes
+        They are merged with the present files, so that results which asv filed meanwhile are kept. Filing twice changes
         nothing. At least one job of the session must be finished.
 
         whole  False: the session continues
         """
         session, lines, beside = self.open(job), self.journal.lines(job.session), self.again(job)
         record = summed_up(session.record, lines, session.cells.unavailable)
-        rounds = self.plan.rounds if session.cells.timed else 0  # what is counted is whole after one
+        rounds = self.plan.rounds if session.cells.timed else 0  # counting is complete after one round
         record = replace(record, planned=max(record.rounds, rounds))
         path = result_file(record.machine, session.under, session.suite.results, record.settings.python)
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
@@ -508,7 +512,7 @@ class Runner:
                 print(f"{self.file(job).toolchain.tag}: was complete when the run was interrupted; filed now")
 
     def file_failure(self, tag: str, reason: str) -> None:
-        """Have asv file the cells of a toolchain as failed, unless that would bury results of another day."""
+        """Let asv file the cells of a toolchain as failed, unless that would replace earlier results."""
         plan, suite, place = self.plan, suite_of(tag), self.journal.work
         path = result_file(plan.machine, suite.commit, suite.results)
         if path.exists() or not self.benchmarks:
@@ -524,10 +528,11 @@ class Runner:
 
 
 def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int]]:
-    """Jobs in order, as (place of a toolchain, round): so many toolchains at a time, each some rounds behind the last.
+    """Return ordered jobs, (place of a toolchain, round): ``abreast`` toolchains at a time, each behind the last.
 
-    A machine may take some percent longer for minutes, and no probe sees it. That is to meet a round or two of several
-    toolchains, so that their rounds differ, and not all rounds of one, which would look like a change.
+    A machine may take some percent longer for minutes, and no probe sees it. In this order it affects a round or two of
+    several toolchains, whose rounds then differ. If it affected all rounds of one toolchain, it would look like a
+    change.
     """
     part = math.ceil(rounds / max(1, min(abreast, rounds)))
     jobs = itertools.product(range(toolchains), range(rounds))
@@ -535,7 +540,7 @@ def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int
 
 
 def suite_of(tag: str) -> Suite:
-    """This checkout, for a toolchain; "": for what this Python has."""
+    """Return this checkout's suite for a toolchain ("": this Python's own)."""
     return Suite(commit=ledger.tagged()[tag].commit if tag else "")
 
 
@@ -549,11 +554,12 @@ environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], environmen
 
 @contextlib.contextmanager
 def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -> Iterator[None]:
-    """Install the next toolchain while the block runs, and wait for it at the end. If it fails, the job that needs it
-    says why. Nothing is done where fewer than three may stay: it, the one that is measured, and the reference.
+    """Install the next toolchain while the block runs, and wait for it at the end. If the install fails, the job that
+    needs it says why. Do nothing if fewer than three environments may stay: the next, the measured and the reference's.
 
-    In a process of its own, so that what this one uses stays its own, and nothing of it is left when we are ended. It
-    leaves the cores to the counts. Where Linux has autogroups, it is these that are weighed (sched(7)).
+    The install runs in a process of its own. So this process keeps its lock of an environment, and the install ends
+    with this process. Its niceness leaves the cores to the counts. With autogroups Linux weighs these instead
+    (sched(7)).
     """
     root = ROOT / ENVIRONMENTS
     needless = coming is None or environments.keep() < 3 or (here and environments.same(coming, here))
@@ -575,19 +581,19 @@ def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -
 
 
 def result_file(machine: str, commit: str, results: Path, python: str = "") -> Path:
-    """asv's file of a toolchain on a machine, measured with this version of Python, or with ours; the measurements and
-    run records lie beside it."""
+    """Return asv's result file of a toolchain on a machine, for that version of Python (default: ours). Measurements
+    and run records lie beside it."""
     major, minor, *_ = (python or platform.python_version()).split(".")
     return results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
 
 
 def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Sequence[Path]) -> None:
-    """File measurements, asv's export of them, and their record, in this order: whoever reads meanwhile finds the
-    measurements of every figure, and no record without them.
+    """File measurements, their export to asv's file, and their record, in this order. So a concurrent reader finds the
+    measurements of every figure and of every record.
 
     lines   all measurements of the result
-    places  of the session's jobs: each has what its processes logged, and asv's own files, which describe what was
-            measured
+    places  directories of the session's jobs, with the log of the processes and asv's own files, which describe the
+            benchmarks and the machine
     """
     said = [line for place in places for line in logged(place)]
     for described in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
@@ -607,7 +613,7 @@ def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Seq
 
 
 def summary_of(record: Record) -> str:
-    """A line about a session: its samples, how long it took, how quiet the machine was."""
+    """Return a line about a session: samples, duration, and how quiet the machine was."""
     words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
     words += f"{record.waited:.0f} of them waiting for quiet"
     if record.quiet is not None:
@@ -618,9 +624,9 @@ def summary_of(record: Record) -> str:
 
 
 def summed_up(record: Record, lines: Sequence[Line], unavailable: Mapping[str, tuple[str, ...]]) -> Record:
-    """The record with what the sampling log holds of the run: how quiet it was, what was skipped and why.
+    """Return the record, completed from the sampling log: how quiet the run was, skipped cells and reasons.
 
-    unavailable  reason -> benchmarks that were left out for it
+    unavailable  reason -> benchmarks left out
     """
     run = quiet.Run(with_samples(lines))
     skipped = by_reason((line["skipped"], name_of(line)) for line in lines if "skipped" in line)
@@ -640,7 +646,7 @@ def summed_up(record: Record, lines: Sequence[Line], unavailable: Mapping[str, t
 
 
 def around_samples(timed: Sequence[Line]) -> dict[str, Any]:
-    """How the device ran around the samples, by its driver: device_probe and device_changed of a run's record."""
+    """Return device_probe and device_changed of a run's record: the driver's readings around the samples."""
     around = [(each, name_of(line)) for line in timed for each in line.get("device", ())]
     seen = {what: [each[what] for each, _ in around] for what in ("link generation", "clock") if around}
     spans = {what: (min(taken), max(taken)) for what, taken in seen.items()}
@@ -655,7 +661,7 @@ def around_samples(timed: Sequence[Line]) -> dict[str, Any]:
 
 
 def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
-    """How the cells of a toolchain moved between two sessions, as asv has their figures: later over sooner."""
+    """Return the number of cells in both sessions, and the median ratio of asv's figures, later over earlier."""
     sooner, later = (files.used_samples(with_samples(lines)) for lines in (before, after))
     ratios = [statistics.median(later[cell][0]) / statistics.median(sooner[cell][0]) for cell in sooner.keys() & later]
     return {"cells": len(ratios), **({"median": statistics.median(ratios)} if ratios else {})}
@@ -665,7 +671,7 @@ def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
 
 
 def coarse_to_fine(line: Sequence[str]) -> list[str]:
-    """First, last or nearly so, middle, quarters: the order of the places' binary digits reversed (van der Corput).
+    """Order by the positions' reversed binary digits (van der Corput): first, (nearly) last, middle, quarters.
 
     In order of release, a drift of the machine over the hours would look like a trend of the releases.
     """
@@ -674,11 +680,11 @@ def coarse_to_fine(line: Sequence[str]) -> list[str]:
 
 
 def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence[str] = ()) -> Plan:
-    """With --resume the plan of the interrupted run, else ``fresh``. A run that is not resumed is forgotten, after its
-    whole sessions are filed.
+    """Return the plan of the interrupted run with --resume, else ``fresh``. A run that is not resumed is removed, after
+    its complete sessions are filed.
 
-    UserError where there is nothing to resume, or where --resume comes with other options than that run had. The number
-    of rounds may be another.
+    Raise UserError if there is nothing to resume, or if --resume comes with other options than that run had. Only the
+    number of rounds may differ.
 
     choosing  the options that choose toolchains
     """
@@ -700,7 +706,7 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
 
 
 def begun(journal: Journal, plan: Plan) -> Runner:
-    """Save a plan and return its runner. UserError where the results of that name are another machine's, or where a
+    """Save a plan and return its runner. Raise UserError if results of that name come from another machine, or if a
     toolchain is no longer in releases.json."""
     if gone := sorted({*plan.tags} - {"", *ledger.tagged()}):
         begin = f"restore it there, begin anew without --resume, or remove {journal.directory}"
@@ -711,15 +717,16 @@ def begun(journal: Journal, plan: Plan) -> Runner:
     return Runner(journal, plan)
 
 
-# --- what came since --------------------------------------------------------------------------------------------------
+# --- new releases -----------------------------------------------------------------------------------------------------
 
 
 def due_plan(plan: Plan, added: Collection[ledger.Toolchain]) -> Plan | None:
-    """``plan`` with what is due on its machine; None where nothing is.
+    """Return ``plan`` with the releases due on its machine, or None if no release is due.
 
-    Due are the releases ``added`` now, and those after the last one that the machine has dealt with; where it has dealt
-    with none, after the last one that any machine has. With a new release the one before it is measured, beside its
-    earlier sessions: the last one that the machine has figures of or is going to measure, else simply the last one.
+    Due are the releases ``added`` now, and those after the last release with a run record of the machine. Without such
+    records, those of all machines count. With a new release the one before it is measured, too, beside its earlier
+    sessions. That is the last earlier release which the machine has figures of or is going to measure, else simply the
+    previous release.
     """
     new: dict[str, bool] = {}
     here, anywhere = dealt_with(plan.machine), dealt_with(None)
@@ -738,13 +745,13 @@ def due_plan(plan: Plan, added: Collection[ledger.Toolchain]) -> Plan | None:
 
 
 def dealt_with(machine: str | None) -> dict[str, bool]:
-    """The toolchains that a machine, or any machine, has run records of: the first eight letters of the commit ->
-    whether it could be measured at least once."""
+    """Toolchain with run records of a machine, or of any machine (None), as the first eight letters of its commit ->
+    whether it was measured at least once."""
     measured: dict[str, bool] = {}
     for path in files.result_files(RESULTS, machine, files.RECORDS):
         commit = path.name.split("-")[0]
         measured.setdefault(commit, False)
-        with contextlib.suppress(UserError):  # broken: whoever measured it, nothing can be compared with that
+        with contextlib.suppress(UserError):  # a broken file: nothing can be compared with it
             measured[commit] |= any(not record.failed for record in files.read_records(path))
     return measured
 
@@ -753,7 +760,7 @@ def dealt_with(machine: str | None) -> dict[str, bool]:
 
 
 def runner_of(stage: int, directory: Path, targets: Sequence[Target], plan: Plan) -> Runner:
-    """The runner of a stage, with a copy of the code for each side. Releases are installed in the checkout's
+    """Return the runner of a stage, with a copy of the code for each side. Releases are installed in the checkout's
     environments."""
     sides, suffix = {}, files.FRESH if stage == 2 else ""
     for name, (python, commit) in zip(SIDES, targets):
@@ -770,16 +777,16 @@ def take_sides(runner: Runner, number: int, cells: Sequence[str]) -> None:
 
 
 def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
-    """Cell -> its rounds on a side that were quiet."""
+    """Cell -> its quiet rounds on a side."""
     by_cell = quiet.Run(with_samples(journal.lines(Job("", 0, side).session))).rounds()
     return {cell: {number for number, was in rounds.items() if was} for cell, rounds in by_cell.items()}
 
 
 def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -> None:
-    """Take the plan's rounds of these cells on both sides, in turns, and file a run record on each; count once.
+    """Take the plan's rounds of these cells on both sides, in turns, and ``counted`` once. File a record on each side.
 
-    A noisy process is not taken anew: that one would have no counterpart. Cells that have fewer than ENOUGH pairs get
-    more rounds on both sides, as long as that takes no more than MORE of the time that the rounds took.
+    A noisy process is not repeated, because its repetition would have no counterpart. Cells with fewer than ENOUGH
+    quiet pairs get more rounds on both sides. No extra round begins after MORE of the time that the plan's rounds took.
     """
     begun, rounds = time.monotonic(), runner.plan.rounds if cells else 1
     runner.progress.total = len(SIDES) * len(cells) * rounds
@@ -789,7 +796,7 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
         took, enough = time.monotonic() - begun, min(rounds, ENOUGH)
         for number in range(rounds, 2 * rounds):
             base, new = (quiet_rounds(runner.journal, side) for side in SIDES)
-            # those that never were quiet on one of the sides are not waited for any longer
+            # cells that never were quiet on one of the sides get no more rounds
             hopeful = [cell for cell in cells if base.get(cell) and new.get(cell)]
             lacking = [cell for cell in hopeful if len(base[cell] & new[cell]) < enough]
             if not lacking or time.monotonic() - begun > (1 + MORE) * took:
@@ -804,9 +811,9 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
 def measure_sides(
     targets: Sequence[Target], plan: Plan, again: Callable[[Path, Path], tuple[Sequence[str], int]]
 ) -> tuple[Path, Path]:
-    """Both sides in turns, then fresh processes where it is close; the sides' roots, as the first stage left them.
+    """Measure both sides in turns, then close cells in fresh processes. Return the sides' roots of the first stage.
 
-    again  is given these roots: the cells to measure again, and how many of them are close; the others show the noise
+    again  takes these roots; returns the cells to measure again and the number of close ones (the others show noise)
     """
     directory = ROOT / ".asv" / "compare" / engine.new_id()
     engine.register(plan.machine)
