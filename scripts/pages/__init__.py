@@ -1,5 +1,5 @@
-"""How it is said: text, tables, figures and pages of what analysis knows."""
+"""Output: text, tables, figures and pages made from the results of ``analysis``."""
 
 import os
 
-os.environ["MPLBACKEND"] = "svg"  # matplotlib draws into files and needs no display, whatever this named before
+os.environ["MPLBACKEND"] = "svg"  # matplotlib draws into files, without a display; overrides the user's backend
