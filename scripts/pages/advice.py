@@ -1,7 +1,7 @@
-"""What is advised, in words: boxes in the head of a page, the answer to a case, and the data of a page's form.
+"""Advice in words: the boxes at the head of a page, the answer to a case, and the data of a page's form.
 
-The form (templates/form.js) filters the rows that scripts/advise.py has and computes nothing: what it shows of a route
-is said here. Sentences are in templates/prose: advice, case, settings, code_to_paste.
+The form (templates/form.js) filters the rows of scripts/advise.py and computes nothing: this module writes all it shows
+about a route. Sentences are in templates/prose: advice, case, settings, code_to_paste.
 """
 
 import json
@@ -22,18 +22,18 @@ from . import show
 from .show import code, said
 
 FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
-WIDE = 1.5  # highest / lowest process from which a time comes with its range
-CLEAR = 1.25  # by this one process each is enough: in nine cells of ten two runs differ by 3 % (docs/accuracy.md)
+WIDE = 1.5  # from this ratio of highest to lowest process, a time is shown with its range
+CLEAR = 1.25  # one process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/accuracy.md)
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
-SHOWN = 5  # routes of an answer
-FORM = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")  # columns that the form has
+SHOWN = 5  # routes listed in an answer
+FORM = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")  # columns of the form
 
 
 @dataclass(frozen=True)
 class Take:
-    """A route to take. tied: at one of its sizes another one may be as fast."""
+    """A route to take. tied: another route may be as fast at one of its sizes."""
 
-    when: str  # "" where that is always
+    when: str  # "" if always
     route: str
     cost: str
     tied: bool = False
@@ -45,16 +45,16 @@ class Take:
 
 @dataclass(frozen=True)
 class Box:
-    """A box in the head of a page, shown by the terminal, too: what to take or what was found, and notes on that."""
+    """A box at the head of a page, also printed in the terminal: routes to take or findings, and notes on them."""
 
     title: str
     takes: tuple[Take, ...] = ()
     lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    threads: str = ""  # that torch has, in words; "" where that is no question
-    folded: bool = False  # on a page only its title shows until a reader opens it
+    threads: str = ""  # number of torch threads in words; "" where it does not matter
+    folded: bool = False  # on a page only its title is visible until a reader opens it
     columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of these columns; first the section it leads to
+    rows: tuple[tuple[str, tuple[str, ...]], ...] = ()  # key of the section that a row links to, an entry per column
 
     @property
     def heading(self) -> str:
@@ -70,9 +70,9 @@ class Box:
 
 
 def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int = 1) -> Box:
-    """The box of what a page answers, see analysis.choices.asked.
+    """The box for one answer of a page, see analysis.choices.asked.
 
-    alone: the rows of the same where torch has one thread, where these are of several ``threads``
+    alone: the same answer's rows with one torch thread, if ``rows`` are with several ``threads``
     """
     best, needs = rows[rows["kind"] == choices.BEST], rows["need"].unique()
     first = rows[rows["need"] == needs[0]]
@@ -87,7 +87,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
         alone=_faster_alone(of_one, alone) if alone is not None else {},
         measured=of_one["nbytes"].unique(),
         faster=faster.drop_duplicates("route").sort_index(),
-        # routes that cost as good as the largest factor: the catalogue's first of them, at its largest size, is named
+        # of routes about as slow as the slowest, name the first in the catalogue, at its largest size
         slowest=slow[slow["ratio"] * ALIKE >= slow["ratio"].max()].sort_values(
             ["order", "nbytes"], ascending=[True, False]
         ),
@@ -95,14 +95,14 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     )
     taken = list(takes(first))
     if len(needs) > 1:
-        alike = best[best["nbytes"] == best["nbytes"].mode().max()]  # the largest of those that most have
+        alike = best[best["nbytes"] == best["nbytes"].mode().max()]  # the largest of the most common sizes
         taken[-1] = replace(taken[-1], cost=said("advice", "casts", cells=alike))
     moves = best["memory"].iloc[0] != ALIAS
     return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")
 
 
 def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
-    """What to know of all routes that the answers name, each fact once; None where there is nothing."""
+    """Conditions of all routes named in the answers, each stated once; None if there are no conditions."""
     best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
     routes = list(best[best["kind"] == choices.BEST].drop_duplicates("route").itertuples())
     promised = routes_by(routes, lambda row: promises(row.contract))
@@ -112,7 +112,7 @@ def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
 
 
 def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Row]]:
-    """The routes that are decided to be faster than the one to take where torch has one thread, with their cells."""
+    """Routes significantly faster with one torch thread than the recommended route, with their cells."""
     take = rows[rows["kind"] == choices.BEST][["nbytes", "route"]]
     beaten = alone[alone["kind"] == choices.SLOWER].merge(take)["nbytes"]
     better = alone[(alone["kind"] == choices.BEST) & alone["nbytes"].isin(beaten)]
@@ -120,19 +120,19 @@ def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Row
 
 
 def setting(advised: Advised) -> Box:
-    """A setting of the environment to start a program with."""
+    """Environment variables to set before starting a program."""
     title, cost, *notes = show.prose("settings", "setting", advised=advised)
     return Box(title, (Take("", advised.setting, cost),), notes=tuple(notes))
 
 
 def neighbours(copies: Sequence[Gain]) -> Box:
-    """That a copy takes longer where its arrays lie as neighbours do, and what to do about it."""
+    """Say that a copy is slower if its arrays are neighbours in memory, and how to avoid it."""
     title, avoided, *lines = show.prose("settings", "neighbours", copies=copies)
     return Box(title, lines=tuple(lines), notes=(avoided,))
 
 
 def title(rows: pd.DataFrame) -> str:
-    """What is answered by rows of a need, or of some that differ in the source's dtype."""
+    """Title of an answer whose rows have one need, or several that differ only in the source's dtype."""
     return titled(rows["need"].iloc[0], list(rows["dtype"].unique()))
 
 
@@ -142,13 +142,13 @@ def titled(need: choices.Need, dtypes: Sequence[str] = ()) -> str:
 
 
 def capital(words: str) -> str:
-    """With a capital at the beginning, the rest as it is."""
+    """Capitalise the first letter and leave the rest unchanged."""
     return words[:1].upper() + words[1:]
 
 
 def takes(rows: pd.DataFrame) -> Iterator[Take]:
-    """The routes to take for a need, one per part. Times are those of quiet cells, where there are any: one for all
-    sizes if it hardly changes (see ``flat``), else up to three, each with its range if that is WIDE."""
+    """The routes to take for a need, one per part. Times are of quiet cells, if there are any: one time for all sizes
+    if it hardly changes (see ``flat``), else up to three, each with its range if the range is WIDE."""
     parts = [cells for _, cells in rows[rows["kind"] == choices.BEST].groupby("part")]
     close = (rows["kind"] == choices.TIE) & (rows["ratio"] < CLEAR)
     tied = (close | (rows["kind"] == choices.UNDECIDED)).groupby(rows["part"]).any()
@@ -162,17 +162,17 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
 
 
 def quiet_of(cells: pd.DataFrame) -> pd.DataFrame:
-    """The quiet ones; all where none is."""
+    """Return the quiet cells, or all cells if no cell is quiet."""
     return cells[cells["quiet"]] if cells["quiet"].any() else cells
 
 
 def flat(seconds: Sequence[float]) -> bool:
-    """Whether a route's time is the same at any size, as far as a reader minds."""
+    """Whether a route's time is practically the same at all sizes."""
     return max(seconds) <= FLAT * min(seconds)
 
 
 def busy(rows: pd.DataFrame) -> list[str]:
-    """That not everything could be decided because of the machine, and at which sizes."""
+    """Say at which sizes noise on the machine left comparisons undecided."""
     sizes, every = (list(table["nbytes"].unique()) for table in (rows[rows["kind"] == choices.UNDECIDED], rows))
     return list(show.prose("advice", "busy", sizes=sizes, every=every))
 
@@ -181,7 +181,7 @@ def busy(rows: pd.DataFrame) -> list[str]:
 
 
 def routes_by(rows: Iterable[Any], texts: Callable[[Any], Iterable[str]]) -> dict[str, list[str]]:
-    """Each text that is said of a row, with the routes that it is about."""
+    """Map each text to the routes of the rows that it applies to."""
     routes: dict[str, list[str]] = {}
     for row in rows:
         for text in texts(row):
@@ -190,7 +190,7 @@ def routes_by(rows: Iterable[Any], texts: Callable[[Any], Iterable[str]]) -> dic
 
 
 def unusual(contract: Route) -> tuple[str, ...]:
-    """What a route does with unusual inputs, in a sentence; none where it simply takes or refuses them all."""
+    """How a route handles unusual inputs, in a sentence; empty if it simply accepts or refuses them all."""
     return show.prose("unusual_inputs", "sentence", contract=contract)
 
 
@@ -200,7 +200,7 @@ def why_unsafe(contract: Route) -> str:
 
 
 def promises(contract: Route) -> Iterator[str]:
-    """What somebody who takes the route is to know."""
+    """Hazards, cautions and requirements of a route."""
     yield from filter(None, (contract.hazard, contract.caution))
     if "strided" in contract.copies:
         yield "shares the memory of a contiguous source"
@@ -212,7 +212,7 @@ def promises(contract: Route) -> Iterator[str]:
 
 
 def words(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
-    """Lines for a terminal. differs: in what the machine is not the one that nobody asked about."""
+    """Lines for a terminal. differs: properties in which this machine differs from the measured one."""
     case, known, ranked = answer.case, answer.known, answer.ranked
     lines = [line_of(each, case) for each in ranked]
     values = {"differs": differs, "lines": lines, "most": SHOWN, "notes": notes(answer)}
@@ -221,23 +221,23 @@ def words(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
 
 
 def case_title(case: choices.Case, threads: int = 0) -> str:
-    """A case in words. threads: that torch has; 0: nobody asks."""
+    """A case in words. threads: number of torch threads; 0: not shown."""
     return said("case", "title", case=case, threads=threads)
 
 
 def threads_of(case: choices.Case, known: choices.Known) -> int:
-    """How many threads torch has in a case; 0 where that is no question."""
+    """Number of torch threads in a case; 0 where it does not matter."""
     threads = case.threads_in(known)
     return known.threads if threads == ALL_THREADS else int(threads or 0)
 
 
 def line_of(candidate: Any, case: choices.Case) -> str:
-    """A route with its time and what else there is to know of it in a line."""
+    """A route with its time and its conditions, in one line."""
     return f"{code(candidate.route)}, {said('case', 'cost', route=candidate, count=case.count)}"
 
 
 def notes(answer: choices.Answer) -> tuple[str, ...]:
-    """What the answer rests on, hazards, settings, and what is missing: a sentence each."""
+    """The evidence for the answer, hazards, settings and missing results, a sentence each."""
     best, shown = answer.ranked[0], answer.ranked[:SHOWN]
     return show.prose(
         "case",
@@ -257,10 +257,10 @@ def notes(answer: choices.Answer) -> tuple[str, ...]:
 
 
 def snippet(case: choices.Case, best: Any, known: choices.Known) -> str:
-    """Python that makes all names a route needs, takes it, and waits where it may return early."""
+    """Python code that defines all names a route uses, runs it, and waits where it may return early."""
     count = case.nbytes // itemsize(case.dtype)
     kind = known.run.settings.device.partition(":")[0] or choices.CUDA
-    columns = min(1000, math.isqrt(count)) | 1  # as benchmarks/sources.py lays it out
+    columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/sources.py
     if case.layout == "power of two":
         columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
     values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "columns": columns}
@@ -268,7 +268,7 @@ def snippet(case: choices.Case, best: Any, known: choices.Known) -> str:
 
 
 def as_json(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
-    """The answer with everything it rests on; seconds and bytes."""
+    """The answer with all its evidence, in seconds and bytes."""
     known, code = answer.known, [snippet(answer.case, each, answer.known) for each in answer.routes.itertuples()]
     routes = answer.routes.drop(columns=["need", "within"]).assign(code=code)
     document = {
@@ -289,7 +289,7 @@ def as_json(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
 
 
 def case_of(row: Any) -> choices.Case:
-    """The case that a row of Known.rows is measured for."""
+    """The case that a row of Known.rows answers."""
     (ends,) = (ends for ends, way in choices.WAYS.items() if way == (row.direction, row.array))
     batch = row.arrays if row.batch else 0
     alike = {name: getattr(row, name) for name in choices.NEED if name in choices.Case.__dataclass_fields__}
@@ -297,18 +297,18 @@ def case_of(row: Any) -> choices.Case:
 
 
 def about(contract: Route) -> str:
-    """What to know of a route, a line each."""
+    """Conditions of a route and its behaviour on unusual inputs, a line each."""
     return "\n".join([f"{said}." for said in promises(contract)] + [f"unusual inputs: {w}" for w in unusual(contract)])
 
 
 def embedded(known: choices.Known) -> str:
-    """JSON that may stand in a script element: the columns FORM of the rows, each as places in a list of its values.
+    """JSON for a script element: the columns FORM of the rows, each as indices into a list of its distinct values.
 
-    nbytes   of the source; of several, of each
-    command  that asks scripts/advise.py for the same with NBYTES
-    title    of the case, and code to paste, where the row is of the route to take
+    nbytes   of the source; of each source where there are several
+    command  scripts/advise.py command for the same case, with NBYTES for the size
+    title    of the case, and code to paste, if the row is of the route to take
     """
-    rows = choices.priced(known.rows)  # who chooses pinned memory has it
+    rows = choices.priced(known.rows)  # a reader who chooses pinned memory already has it
     each = [(row, case_of(row), row.kind == choices.BEST) for row in rows.itertuples()]
     rows = rows.assign(
         nbytes=[case.nbytes for _, case, _ in each],
@@ -319,7 +319,7 @@ def embedded(known: choices.Known) -> str:
         notes=[about(row.contract) for row, _, _ in each],
     )
     packed = {name: pd.factorize(rows[name]) for name in FORM}
-    # what most programs have comes first
+    # the most common setting first
     threads = sorted({*rows["threads"]} - {""}, key=lambda each: (each != ALL_THREADS, each))
     document: dict[str, Any] = {
         "ways": {" ".join(pair): way for pair, way in choices.WAYS.items()},
@@ -327,5 +327,5 @@ def embedded(known: choices.Known) -> str:
         "threads": [(each, f"{known.threads}, torch's default" if each == ALL_THREADS else each) for each in threads],
         "rows": {name: [places.tolist(), values.tolist()] for name, (places, values) in packed.items()},
     }
-    # "</script>" would end the element, and "<!--" begin a comment, wherever a text has them
+    # "</script>" in a text would end the element, and "<!--" would begin a comment
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars).replace("<", "\\u003c")
