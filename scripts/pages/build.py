@@ -1,6 +1,9 @@
-"""What is published: the pages of a machine, built from its results and written, and what a terminal says of them. The
-page over all machines: the fastest safe route for each need, machines side by side, and links to their pages. The site,
-all pages in one folder. What is wrong with submitted results, in words.
+"""Build and write everything that is published.
+
+- The pages of a machine, from its results, and their summary for a terminal.
+- The page over all machines: the fastest safe route for each need, machines side by side, and links to their pages.
+- The site: all pages in one folder.
+- Errors in submitted results, in words.
 """
 
 import html
@@ -31,18 +34,18 @@ from .tables import Table, tabled, text_of
 
 HISTORY = "history"  # beside the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
-WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines stand next to each other, as far as all have measured them
-ASV = "asv"  # where asv's own site is, whose links its scripts make
+WANTED = (8, 2**20, 64 * 2**20)  # bytes at which machines are compared, if all have measured them
+ASV = "asv"  # directory of asv's own site; its scripts make its links
 RESULTS = "results"
 PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers|changes)\.csv|[a-z0-9-]+\.svg)"
 MARKER = "<!-- numpy-torch-conversion: submission -->"  # finds the comment of an earlier check on a pull request
-LONGEST = 200  # letters of what a file says: a comment on GitHub has 65,536 at most
-ADDRESSED = '<meta property="og:type" content="website">\n'  # what goes before an address of the page itself
+LONGEST = 200  # characters quoted from a file: a comment on GitHub has 65,536 at most
+ADDRESSED = '<meta property="og:type" content="website">\n'  # the page's own address is inserted after this
 
 
 @dataclass(frozen=True)
 class Built:
-    """The pages of a machine with where they were written, and what the pages over all machines are made of."""
+    """The pages of a machine with their paths, and its histories, from which the pages over all machines are built."""
 
     machine: str
     pages: Sequence[tuple[Page, Path]]
@@ -50,7 +53,7 @@ class Built:
 
 
 def build(results: Path, machine: str, output: Path) -> Built:
-    """Build and write the page of one machine, and that of its histories where it has any."""
+    """Build and write the page of one machine, and the page of its histories if it has any."""
     paths, unread = shown(results, machine)
     everything = load_files(results, paths)
     histories = [*histories_of(everything).values()]
@@ -66,11 +69,11 @@ def build(results: Path, machine: str, output: Path) -> Built:
 
 
 def over_machines(built: Sequence[Built], output: Path) -> None:
-    """Write what is made of the results of all machines: the page over them, that over their histories, the feed."""
+    """Write the output over all machines: their page, the page over their histories, and the feed."""
     histories = {each.machine: each.histories for each in built if each.histories}
     history_page.write_feed(output, [*chain(*histories.values())])
     changes, links = history.over_machines(histories), []
-    if changes.empty:  # no two have a route in common
+    if changes.empty:  # no two machines have a route in common
         name_histories(output, list(histories))
     else:
         write_into(output / HISTORY, history_page.page_over_machines(list(histories), changes))
@@ -79,8 +82,8 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
 
 
 def name_histories(output: Path, machines: Sequence[str]) -> None:
-    """Name the machines that have a page of their histories, for whoever opens the directory. What compared them before
-    goes."""
+    """Write a README that lists the machines with a page of their histories. Remove an earlier page that compared
+    them."""
     directory = output / HISTORY
     for name in ("index.html", "changes.csv", *(() if machines else ("README.md",))):
         (directory / name).unlink(missing_ok=True)
@@ -89,8 +92,8 @@ def name_histories(output: Path, machines: Sequence[str]) -> None:
 
 
 def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
-    """The results of the file that was run last, those of the one before it, and the toolchains of all files but the
-    first. Left out are toolchains ``elsewhere``: they have a page of their own."""
+    """The results of the latest file, the results of the file before it, and the toolchains of all files but the
+    latest. Toolchains ``elsewhere`` are left out, because they have a page of their own."""
     toolchains = dict(results.cells[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
     recorded = recent(record for record in results.runs if record.file in toolchains) or list(toolchains)[::-1]
     others = [toolchain for name, toolchain in toolchains.items() if name != recorded[0] and toolchain not in elsewhere]
@@ -99,7 +102,7 @@ def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, 
 
 
 def tell(page: Page, path: Path) -> None:
-    """Print what a page's boxes say and where the page is."""
+    """Print the text of a page's boxes and the path of the page."""
     lines = [f"{page.machine}: {' · '.join(page.facts)}", *map(show.to_plain, page.warnings)]
     for box in page.boxes:
         lines += ["", box.heading, *(f"  {show.bare(words)}" for words in box.said)]
@@ -111,7 +114,7 @@ def tell(page: Page, path: Path) -> None:
 
 
 def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -> Page:
-    """Everything the page over all machines says. A machine's page links to that of its history, if there is one."""
+    """The content of the page over all machines. A machine's page has links only if there is a page of its history."""
     links = [*others]
     for each in machines:
         links.append((each.machine, f"{quote(each.machine)}/"))
@@ -132,7 +135,7 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
 
 
 def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
-    """Need down, machines across: call and times, at sizes that all machines have which answer it."""
+    """Needs as rows, machines as columns: call and times, at the sizes common to all machines that answer the need."""
     rows: dict[str, pd.DataFrame] = {}
     for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby("question", sort=False):
         measured = answers.groupby("nbytes")["machine"].nunique()
@@ -146,25 +149,26 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
 
 
 def gather(reports: Path, site: Path) -> None:
-    """Copy the pages, by the names that report.py gives them, and the results that the loader takes: no link, nothing
-    else. What was in ``site`` before is gone."""
+    """Copy the pages, under the names that report.py gives them, and the results that the loader reads. Nothing else is
+    copied, and no links. ``site`` is emptied first."""
     shutil.rmtree(site, ignore_errors=True)
     machine = f"(?:{'|'.join(map(re.escape, files.machines(reports / RESULTS)))})"
     result = rf"{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern})"
     wanted = re.compile(rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{result})")
-    for path in reports.rglob("*"):  # enters no link
+    for path in reports.rglob("*"):  # does not follow links
         place = path.relative_to(reports)
         if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
             (site / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, site / place)
-    # a web server may list no directory by itself
+    # a web server may not list directories
     for directory in [path for path in (site / RESULTS).glob("**/") if not (path / "index.html").exists()]:
         name, paths = directory.relative_to(site).as_posix(), sorted(directory.iterdir())
         put(directory / "index.html", web("listing.html.jinja", name=name, paths=paths))
 
 
 def address(site: Path, url: str) -> None:
-    """Say in every page where it is published, for those who preview it; a feed's readers know no relative links."""
+    """Write its published address into every page, for link previews. Make the feed's links absolute: feed readers know
+    no relative ones."""
     feed = site / "feed.xml"
     if feed.is_file():
         put(feed, feed.read_text(encoding="utf-8").replace('href="', f'href="{html.escape(url.rstrip("/"))}/'))
@@ -180,7 +184,7 @@ def address(site: Path, url: str) -> None:
 
 
 def submission(name: str, findings: Sequence[Finding]) -> list[str]:
-    """What was found, a sentence each. What the submission says is code in it: it mentions nobody and links nowhere."""
+    """The findings, a sentence each. Quotes from the submission are code, so they mention nobody and link nowhere."""
     count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "may be published"
     return [f"{_quoted(name)}: {count}", *(f"{_quoted(each.file)}: {_found(each)}" for each in findings)]
 
