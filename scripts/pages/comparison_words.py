@@ -1,7 +1,7 @@
 """A comparison in words: for the terminal, for a pull request, for programs.
 
-Verdicts are said in words, colour only repeats them. What changed comes first, then the counts, then how far to trust
-them: the A/A and what was not comparable. Of instructions: what takes more now, and where time says otherwise.
+Verdicts are in words, and colour only repeats them. Changes come first, then the counts, then how far to trust them:
+the A/A check and cells that were not comparable. For instructions: increases, and cells where time disagrees.
 """
 
 import itertools
@@ -23,14 +23,14 @@ from pages import show
 from pages.show import code
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
-BOLD, DIM = "1", "2"  # as terminals have them
+BOLD, DIM = "1", "2"  # terminal codes
 COLOURS = {SLOWER: "1;31", FASTER: "1;32", INCONCLUSIVE: DIM, verdicts.FAILED: "31", verdicts.NOT_COMPARABLE: "33"}
 COLOURS |= {verdicts.MORE: COLOURS[SLOWER], verdicts.FEWER: COLOURS[FASTER]}
 CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
-FIRST = (SLOWER, FASTER, verdicts.FAILED)  # shown without being asked for, ...
+FIRST = (SLOWER, FASTER, verdicts.FAILED)  # always shown, ...
 AT_MOST = 20  # ... this many of each
 COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
-MANY = 1000  # processes: beyond it the number is no advice
+MANY = 1000  # processes: a larger number is not advised
 
 
 def why(reason: Reason) -> str:
@@ -41,7 +41,7 @@ def why(reason: Reason) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A ratio or probability: 1.08, 0.93; of a large or tiny one three significant digits: 1,230."""
+    """A ratio or probability: 1.08, 0.93; a large or tiny one has three significant digits: 1,230."""
     return f"{value:.{digits}f}" if value == 0 or 10**-digits / 2 <= value < 100 else show.significant(value)
 
 
@@ -60,14 +60,14 @@ def percentage(share: float) -> str:
 
 
 def verdict_name(verdict: str, comparison: Comparison) -> str:
-    """The verdict as people read it: "no change" says of what size."""
+    """The verdict for readers; "no change" names the size of change that is excluded."""
     if verdict == NO_CHANGE:
         return f"no change larger than {percentage(comparison.settings.equivalence)}"
     return verdict
 
 
 def change_of(row: Mapping[str, Any]) -> str:
-    """Ratio and verdict as the sentences have them: 1.18× faster where the ratio of times is .85."""
+    """Ratio and verdict for a sentence: 1.18× faster if the ratio of times is 0.85."""
     ratio = 1 / row["ratio"] if row["verdict"] == FASTER else row["ratio"]
     return f"{number(ratio)}×" + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
 
@@ -80,17 +80,17 @@ def lines(block: str, comparison: Comparison, **values: Any) -> tuple[str, ...]:
 
 
 def said(block: str, comparison: Comparison, **values: Any) -> str:
-    """The same in one line."""
+    """The sentences of a block in one line."""
     return " ".join(lines(block, comparison, **values))
 
 
 def listed(counts: Mapping[str, int], comparison: Comparison) -> str:
-    """Verdicts with their counts, of those that there are."""
+    """Verdicts with their counts, without counts of zero."""
     return show.join([f"{count} {verdict_name(verdict, comparison)}" for verdict, count in counts.items() if count])
 
 
 def cell_line(row: Mapping[str, Any]) -> str:
-    """A cell as people know it: its route, then what else tells it apart."""
+    """A cell for readers: its route, then its other parameters, its benchmark and method."""
     values = dict(row["parameters"])
     expression = values.pop("route", None) or values.pop("statement", None)
     parts = [show.valued(name, value) for name, value in values.items()]
@@ -109,12 +109,12 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
 
 
 def text(comparison: Comparison, everything: bool, coloured: bool = False) -> str:
-    """The comparison in lines, whatever the width."""
+    """The comparison as lines, not wrapped to any width."""
 
     def styled(style: str, line: str) -> str:
         return f"\x1b[{style}m{line}\x1b[0m" if coloured and style else line
 
-    listing: list[tuple[str, str, str]] = []  # how a verdict looks, its sentence, the cell
+    listing: list[tuple[str, str, str]] = []  # style of a verdict, its sentence, the cell
     for verdict, pairs in _told(comparison, everything):
         shown = pairs if everything else pairs[:AT_MOST]
         rows = [(words, show.bare(cell_line(row))) for words, row in shown]
@@ -132,7 +132,7 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
 
 
 def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
-    """Verdicts of times, then of counts, what changed first, with their cells: what is said of each, and its row."""
+    """Verdicts of times, then of counts, changes first. Each comes with its cells: a sentence and the row of each."""
     for verdict in verdicts.VERDICTS if everything else FIRST:
         yield verdict, [(said("of_time", comparison, row=row), row) for row in of_verdict(comparison.cells, verdict)]
     for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*CHANGED_COUNTS, verdicts.FAILED):
@@ -143,7 +143,7 @@ def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[
 
 
 def markdown(comparison: Comparison, everything: bool, command: str) -> str:
-    """A comment for a pull request: headline, how much was decided, what changed, how far to trust it, the command."""
+    """A comment for a pull request: headline, counts of verdicts, changes, how far to trust them, the command."""
     pairs = [pair for _, group in _told(comparison, everything) for pair in group]
     rows = [f"| {show.to_markdown(said)} | {show.to_markdown(cell_line(row))} |" for said, row in pairs]
 
@@ -159,7 +159,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
 
 
 def as_json(comparison: Comparison, command: str) -> str:
-    """Everything, for programs: SI seconds, ratios new / base, null where a cell has no such figure."""
+    """The whole comparison for programs: SI seconds, ratios new / base, null where a cell has no such figure."""
     cells, counted = (
         [
             {name: _plain(value) for name, value in row.items() if name != "parameters"}
@@ -198,6 +198,6 @@ def as_json(comparison: Comparison, command: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a table as JSON has it."""
+    """Convert a value of a table for JSON."""
     absent = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
     return None if absent else value
