@@ -1,4 +1,4 @@
-"""A family's section of a page: question, panels, tables, by what its benchmarks declare (contracts.Family)."""
+"""A family's section of a page: question, panels and tables, as its benchmarks declare (contracts.Family)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from .figures import Figure, slug, times_figure
 from .page import Section
 from .tables import Mark, Missing, Table, compared, curves
 
-# roles whose figures are shown here; others have places of their own
+# roles shown here; other roles have sections of their own
 OWN: tuple[str, ...] = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
 OWN += (Role.PLACEMENT, Role.SCALAR, Role.BUSY, Role.BEHIND, Role.MANY, Role.CAST_ON_THE_WAY)
 ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
@@ -31,9 +31,9 @@ def sections(
     on_device: bool = False,
     sentences: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Section]:
-    """A section a family, in the order of their places.
+    """One section per family, in the declared order.
 
-    on_device: those that an accelerator takes part in, else the others
+    on_device: families that use an accelerator; False: the other families
     sentences: family -> sentences that answer its question
     """
     families: dict[tuple[int, str], list[Declared]] = {}
@@ -54,7 +54,7 @@ def sections(
 
 
 def _shown(benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame, missing: Missing) -> Shown:
-    """The figures and tables of a family; what was timed comes before what was counted."""
+    """The figures and tables of a family, times before counts."""
     drawn: list[tuple[Figure, Table]] = []
     made: list[Table] = []
     for declared in benchmarks:
@@ -70,8 +70,8 @@ def _shown(benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame
 
 
 def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[tuple[Figure, Table]]:
-    """Time against size, of the usual dtype: a panel for each combination of the other parameters. Nothing where there
-    is only one size."""
+    """Time against size for the usual dtype: a panel for each combination of the other parameters. Empty if there is
+    only one size."""
     usual = cells[cells["dtype"] == usual_dtype(cells)]
     own = (cells["down"].iloc[0], "nbytes")
     others = [tuple(str(each) for name, each in given.items() if name not in own) for given in usual["parameters"]]
@@ -83,20 +83,20 @@ def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[tuple[Figure, Tab
 
 
 def _about(cell: Row) -> str:
-    """What a benchmark's figures are, in a title."""
+    """Title of a benchmark's figures."""
     return _titled(cell.declared) + ("" if cell.method in ("convert", "") else f", {cell.method}")
 
 
 def _titled(declared: Declared) -> str:
-    """Direction and title; the name of the class where it declares neither."""
+    """Direction and title, or the name of the class if it declares neither."""
     words = ": ".join(filter(None, (declared.direction, declared.title)))
     return words or declared.name.split(".")[-2:][0]
 
 
 def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing: Missing) -> list[Table]:
-    """Seconds, and how they compare with those of the cell that the family wants beside them."""
+    """Tables of seconds, each compared with the cell that the family declares in ``beside``."""
     if declared.role == Role.CONVERSION and "threads" not in declared.param_names and cells["dtype"].nunique() < 2:
-        return []  # "Time against size" has them
+        return []  # shown in "Time against size"
     called, role = declared.beside.get("called", ""), declared.beside.get("role")
     pairs: list[tuple[Row, Any]] = beside(cells.itertuples())
     if role:
@@ -122,7 +122,7 @@ def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing
 
 
 def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> Iterator[Table]:
-    """What was counted, a line a benchmark of the class."""
+    """Tables of counts. An entry has a line for each benchmark of the class."""
     marks: dict[tuple[Any, ...], Mark] = {}
     for declared in benchmarks:
         rows = results.values[results.values["benchmark"] == declared.name]
@@ -134,7 +134,7 @@ def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing)
 
 
 def _count(value: float, unit: str, of: float | None) -> str:
-    """A count with its unit, or how many times a parameter it is."""
+    """A count with its unit, or as a multiple of ``of``, the value of a parameter."""
     if of:
         return show.ratio(value / of) if value else "nothing"
     if unit.startswith("bytes"):
@@ -143,8 +143,8 @@ def _count(value: float, unit: str, of: float | None) -> str:
 
 
 def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Missing) -> Iterator[Table]:
-    """A table for each combination of the parameters that are neither down nor across. Where sizes are not across, each
-    column is of the usual size, or else of its own, which its head says."""
+    """A table for each combination of the parameters that are neither rows nor columns. If sizes are not the columns,
+    each column shows the usual size, or else another size that its head names."""
     names = declared.param_names
     values = {name: {mark.parameters[name] for mark in marks} for name in names}
     wanted, rows = declared.across, declared.down
