@@ -1,4 +1,4 @@
-"""Figures: lines against size, dots, a comparison's intervals. ``Figure`` holds the SVG for file and page."""
+"""Figures: lines against size, dots, and a comparison's intervals. ``Figure`` holds the SVG for file and page."""
 
 import hashlib
 import io
@@ -33,34 +33,34 @@ from . import comparison_words as words
 from .show import said
 
 STYLE = Path(__file__).with_name("report.mplstyle")
-MARKERS = "os^Dv<>PX"  # beside seven colours: 63 lines before a pair repeats
+MARKERS = "os^Dv<>PX"  # with seven colours: 63 lines before a pair repeats
 INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
-SANS, MONO = "sans-serif", "monospace"  # their fonts are in the style
+SANS, MONO = "sans-serif", "monospace"  # the style defines their fonts
 DASHED: dict[str, Any] = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
-WIDTH, PLOT = 3.67, 2.0  # inches: a telephone's 364 CSS pixels show its text of 8 points at 11 pixels; a plot's height
+WIDTH, PLOT = 3.67, 2.0  # inches: a figure's width (a phone's 364 CSS pixels show 8-point text at 11), a plot's height
 LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.24, 0.06, 0.52  # inches around the plot
 SIZES_APART = 0.52  # inches between labels of sizes
 LABEL_POINTS, LABEL_GAP = 8, 11.5  # size of a label, and distance between the baselines of two
-LABEL_LETTERS = 46  # a line of a label takes; what is longer is broken
-NAME_LETTERS = 100  # of a file, of which a file system takes 255
-# As the page shows them, so that it can give each a dark variant; the literal stays as fallback
+LABEL_LETTERS = 46  # per line of a label; longer labels are broken
+NAME_LETTERS = 100  # of a file name; file systems allow 255
+# CSS variables of the page, so that each colour can have a dark variant; the literal stays as fallback
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", "#0072b2": "--blue", "#d55e00": "--red"}
 VARIABLES |= {"#009e73": "--green", "#cc79a7": "--pink", "#e69f00": "--orange", "#56b4e9": "--sky"}
 COLOUR = re.compile("|".join(VARIABLES))
 FONT = re.compile(r"font-family: ('DejaVu Sans Mono')?[^;]*;? ?")
 REFERENCE = re.compile(r"(url\(#|^#)([\w-]+)")  # to an id
-LONG = re.compile(r"(-?\d+\.\d\d)\d+")  # a number finer than any eye; an SVG is mostly numbers
+LONG = re.compile(r"(-?\d+\.\d\d)\d+")  # more digits than anyone can see; an SVG is mostly numbers
 DRAWN = ("d", "x", "y", "points", "transform")  # attributes that are numbers
 SVG = "http://www.w3.org/2000/svg"
 GROUP = f"{{{SVG}}}g"
-POINTS = "points-"  # begins the ids that a page's script reads
+POINTS = "points-"  # prefix of the ids that a page's script reads
 xml.register_namespace("", SVG)
 xml.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of the SVG file, and prefix of every id in it. cells: what it shows, for its data table."""
+    """name: of the SVG file, and prefix of every id in it. cells: shown in the figure and in its data table."""
 
     name: str
     description: str
@@ -75,7 +75,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Curves:
-    """What lines against size show. value: of bytes and their seconds; limit: the name of what is dashed."""
+    """The quantity of lines against size. value: of bytes and their seconds; limit: name of the dashed line."""
 
     axis: str
     value: Callable[[int, float], float]
@@ -89,18 +89,18 @@ SPEED = Curves("GB/s", lambda nbytes, seconds: nbytes / seconds / 1e9, ticker.Sc
 
 
 def share_of(limit: Limit) -> Curves:
-    """The share of memcpy's speed."""
+    """Curves of the share of memcpy's speed."""
     form = partial(ticker.PercentFormatter, 1.0, decimals=0, symbol=" %")
     return Curves("memcpy's time ÷ the route's", lambda nbytes, seconds: limit.seconds[nbytes] / seconds, form)
 
 
 def label(cell: Row) -> str:
-    """What a line is called: by its route, or what else tells it from the others."""
+    """Name of a line: its route, or else its row parameter or method."""
     return cell.route or (show.valued(cell.down, cell.parameters[cell.down]) if cell.down else cell.method)
 
 
 def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.DataFrame:
-    """A row per cell, in the catalogue's order, sizes ascending: its line, and its value with the range."""
+    """A row per cell, in the catalogue's order, sizes ascending: name of its line, value and range."""
     rows = [
         (label(cell), cell.nbytes, *(value(cell.nbytes, each) for each in (cell.seconds, cell.low, cell.high)))
         for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes))
@@ -109,7 +109,7 @@ def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.Da
 
 
 def against_size(name: str, caption: str, cells: Sequence[Row], shows: Curves, limit: Mapping[int, float]) -> Figure:
-    """A line per route with range bars, named below in the order of their ends. limit: its seconds by size."""
+    """A line per route with range bars; the legend below has the order of the lines' ends. limit: seconds by size."""
     points = _points(cells, shows.value)
     sizes = sorted(points["nbytes"].unique().tolist())
     top = [shows.value(nbytes, limit[nbytes]) for nbytes in sizes if nbytes in limit]
@@ -132,7 +132,7 @@ def against_size(name: str, caption: str, cells: Sequence[Row], shows: Curves, l
 
 
 def _described(cells: Sequence[Row], limit: Mapping[int, float], dashed: str) -> str:
-    """What a figure shows beyond its caption."""
+    """A description of a figure, in addition to its caption."""
     several = len({label(cell) for cell in cells})
     return said("figures", "described", cells=cells, several=several, limit=limit, dashed=dashed)
 
@@ -146,7 +146,7 @@ def _panel(labels: Sequence[str], plot: float = PLOT) -> tuple[plt.Figure, Axes]
 
 
 def _legend(ax: Axes, entries: Sequence[tuple[str, Line2D]], plain: str) -> None:
-    """Names of lines below the plot, each with a piece of its line; all are code but ``plain``."""
+    """Draw a legend below the plot, each name with a piece of its line. All names but ``plain`` are code."""
     figure, row = ax.figure, LABEL_GAP / 72 / ax.figure.get_figheight()  # type: ignore[union-attr]
     above = sum(len(broken(line)) for line, _ in entries) - 0.3
     for line, drawn in entries:
@@ -160,12 +160,12 @@ def _legend(ax: Axes, entries: Sequence[tuple[str, Line2D]], plain: str) -> None
 
 
 def broken(label: str) -> list[str]:
-    """A label in lines that fit the figure."""
+    """Break a label into lines that fit the figure."""
     return textwrap.wrap(label, LABEL_LETTERS, break_on_hyphens=False) or [label]
 
 
 def _sizes_below(ax: Axes, sizes: Sequence[int]) -> None:
-    """A logarithmic axis of bytes with a tick at every measured size, labelled where there is room."""
+    """Set a logarithmic axis of bytes, with a tick at every measured size and labels where there is room."""
     margin = (sizes[-1] / sizes[0]) ** 0.03
     ax.set_xscale("log", base=2)
     ax.set_xlim(sizes[0] / margin, sizes[-1] * margin)
@@ -175,7 +175,7 @@ def _sizes_below(ax: Axes, sizes: Sequence[int]) -> None:
 
 
 def _values_beside(ax: Axes, shows: Curves, values: Any) -> None:
-    """From nothing up; or a logarithmic axis, with 1, 2, 5 where it spans less than two decades."""
+    """Set a linear axis from zero, or a logarithmic one with ticks at 1, 2, 5 if it spans less than two decades."""
     low, high = values.min(), values.max()
     ax.set_ylabel(shows.axis)
     if shows.log:
@@ -187,8 +187,8 @@ def _values_beside(ax: Axes, shows: Curves, values: Any) -> None:
 
 
 def ticks(axis: Axis, wanted: Sequence[float], room: float, form: Callable[[float], str]) -> None:
-    """Label a logarithmic axis at the ticks wanted, in this order, without those that are closer to one before them
-    than ``room``, a share of the axis."""
+    """Label a logarithmic axis at the ticks ``wanted``, in this order. Skip a tick closer to an earlier one than
+    ``room``, a share of the axis."""
     low, high = axis.get_view_interval()
     apart = room * math.log(high / low)
     chosen: list[float] = []
@@ -206,13 +206,13 @@ def _sized(cells: Sequence[Row]) -> bool:
 
 
 def times_figure(name: str, about: str, cells: Sequence[Row], limit: Limit | None = None) -> Iterator[Figure]:
-    """Seconds against size, both logarithmic, where there are two sizes and more."""
+    """Seconds against size, both logarithmic, if there are two or more sizes."""
     if _sized(cells):
         yield against_size(name, found(about, cells), cells, TIME, limit.seconds if limit else {})
 
 
 def bandwidths(name: str, about: str, cells: Sequence[Row], limit: float | None) -> Iterator[Figure]:
-    """Decimal GB/s against size, where there are two sizes and more; ``limit`` in bytes per second."""
+    """Decimal GB/s against size, if there are two or more sizes; ``limit`` in bytes per second."""
     if _sized(cells):
         most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
         caption = said("figures", "bandwidth", about=about, cell=most, label=label(most))
@@ -221,7 +221,7 @@ def bandwidths(name: str, about: str, cells: Sequence[Row], limit: float | None)
 
 
 def found(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
-    """A caption: the shortest and the longest time at the usual size. anywhere: they are the same at other sizes."""
+    """A caption: the shortest and the longest time at the usual size. anywhere: the times hold at all sizes."""
     cells = [cell for cell in cells if cell.quiet] or cells
     nbytes = usual_size(cells, cells[0].down, sys.maxsize)
     ends = sorted((cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds)
@@ -233,7 +233,7 @@ def found(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
 
 
 def times(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
-    """One panel per kind of memory and direction of two sizes and more; dots where the size does not matter."""
+    """One panel per kind of memory and direction with two or more sizes; dots where the size does not matter."""
     plain = conversions(cells)
     for memory, direction in itertools.product(MEMORIES, plain["direction"].unique()):
         shown = plain[(plain["direction"] == direction) & (plain["memory"] == memory)].sort_values(["order", "nbytes"])
@@ -247,7 +247,7 @@ def times(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
 
 
 def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
-    """A route per row with its name above, the fastest first: its time, and the range over processes."""
+    """A row per route, the fastest first: its name, and below it its time and range over processes."""
     with plt.style.context(STYLE):
         figure, ax = _panel([], plot=(2 * len(cells) + 1) * LABEL_GAP / 72)
         look: dict[str, Any] = {"fontsize": LABEL_POINTS, "family": MONO, "va": "center_baseline", "color": INK}
@@ -266,7 +266,7 @@ def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
 
 
 def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
-    """One panel per direction: copies and copies into a buffer as a share of memcpy, where the bytes take the time."""
+    """One panel per direction: copies, also into a buffer, as a share of memcpy, at sizes where bytes dominate."""
     plain = conversions(cells)
     plain = plain[plain["memory"].isin((COPY, INTO)) & plain["nbytes"].map(limit.decides).astype(bool)]
     for direction, own in plain.groupby("direction", sort=False):
@@ -281,9 +281,9 @@ def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
 # --- a comparison as a forest plot ------------------------------------------------------------------------------------
 
 
-MOST_ROWS = 40  # of a forest plot that can still be read
+MOST_ROWS = 40  # of a readable forest plot
 ROW, PLOT_OF_RATIOS = 0.19, 2.8  # inches
-LETTER = 0.061  # inches a letter of a label takes
+LETTER = 0.061  # inches per letter of a label
 LETTERS = 120  # of a label at most
 MARKS = {SLOWER: ("s", "#d55e00"), FASTER: ("o", "#009e73"), INCONCLUSIVE: ("D", MUTED), NO_CHANGE: ("|", MUTED)}
 # labels of ratios, the nearest to 1 first
@@ -291,7 +291,7 @@ RATIOS = (1, 0.9, 1.1, 0.8, 1.25, 0.67, 1.5, 0.5, 2, 0.33, 3, 0.2, 5, 0.1, 10, 0
 
 
 def chosen(comparison: Comparison) -> list[dict[str, Any]]:
-    """The cells that the plot shows, from slowest to fastest: what changed, then what is undecided, then the rest."""
+    """The cells of the plot, from slowest to fastest. Changes are chosen first, then inconclusive ones, then others."""
     cells = comparison.cells[np.isfinite(comparison.cells["low95"].astype(float))]
     group = cells["verdict"].map({SLOWER: 0, FASTER: 0, INCONCLUSIVE: 1, NO_CHANGE: 2})
     ranked = cells.assign(group=group, size=-np.log(cells["ratio"].astype(float)).abs()).dropna(subset="group")
@@ -300,7 +300,7 @@ def chosen(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def forest(comparison: Comparison) -> Figure | None:
-    """Ratio new / base with its 95 % interval, a row per cell, the first at the top; None where no cell has one."""
+    """Ratio new / base with its 95 % interval, a row per cell, the first at the top; None if no cell has one."""
     rows = chosen(comparison)
     if not rows:
         return None
@@ -340,12 +340,12 @@ def forest(comparison: Comparison) -> Figure | None:
 
 
 def slug(*words: str) -> str:
-    """A name for files and ids."""
+    """Make a name for files and ids."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower().replace("→", "-to-")).strip("-")[:NAME_LETTERS]
 
 
 def finish(figure: plt.Figure, name: str, description: str, cells: Sequence[Row], caption: str) -> Figure:
-    """Save the figure once; its SVG for a file (white paper) and for the page (the page's fonts and colours)."""
+    """Save the figure once, and return its SVG for a file (white) and for the page (the page's fonts and colours)."""
     buffer = io.BytesIO()
     with plt.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
@@ -371,9 +371,9 @@ def finish(figure: plt.Figure, name: str, description: str, cells: Sequence[Row]
 
 
 def _lean(root: xml.Element, name: str) -> None:
-    """Without what nobody sees, half of what matplotlib writes: ids that nothing names, groups and turns for nothing,
-    styles that all of a group have each, digits, space. A page holds many figures: an id begins with the figure's name,
-    or with a short hash of it."""
+    """Remove the invisible half of matplotlib's output: unused ids, groups and rotations without effect, styles that a
+    whole group repeats, excess digits, white space. As a page holds many figures, an id begins with the figure's name
+    or a short hash of it."""
     values = [value for element in root.iter() for key, value in element.attrib.items() if key != "id"]
     begin = hashlib.sha256(name.encode()).hexdigest()[:6]
     named = sorted({identifier for value in values for _, identifier in REFERENCE.findall(value)})
