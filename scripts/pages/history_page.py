@@ -1,12 +1,12 @@
-"""The page of a machine's histories: what changed, release by release, then the curves, and how it was measured.
+"""The page of a machine's histories: changes release by release, then the curves and the method.
 
-In pictures: routes × releases at one glance, and a panel per route, cost against the day of release.
+Pictures: a heat map of routes × releases, and a panel per route, cost against the day of release.
 
-And the page over several machines' histories: which changes are everywhere, and which on some machines only.
+The page over several machines' histories shows which changes are on all machines, and which on some only.
 
-What a release changed, in a title and a paragraph: for a terminal, an issue, a program, and reports/feed.xml. That is
-an Atom feed over all machines, an entry a release that changed something. Ids and anchors are made of a release's tag,
-so they stay whatever else comes.
+The changes of a release are also a title and a paragraph: for a terminal, an issue, a program, and reports/feed.xml.
+The feed is an Atom feed over all machines, with an entry per release that changed something. Ids and anchors are made
+from a release's tag, so they are permanent.
 """
 
 import json
@@ -41,27 +41,27 @@ from pages.page import Page, Section, web
 from pages.show import code, prose
 from pages.tables import Table, tabled, text_of
 
-AT_MOST = 10  # routes that a release's table shows; results.csv has all
-# Of pictures
+AT_MOST = 10  # routes shown in a release's table; results.csv has all
+# Pictures
 ACROSS = 2  # panels in a row
 PANEL, HEIGHT = 3.3, 1.5  # inches, of a plot of times
-COUNTS, GAP = 0.6, 0.2  # of one of counts below it, and between the two
+COUNTS, GAP = 0.6, 0.2  # inches, of a plot of counts below it, and of the gap between the two
 LEFT, RIGHT, HEAD, FOOT = 0.75, 0.15, 0.5, 0.35  # inches around each
-LETTERS = 44  # of a route, that fit above a panel
+LETTERS = 44  # of a route's name that fit above a panel
 FONT = 8.5  # points: 11 pixels on a page
-SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # factors from which on a tile is a shade darker
+SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # a tile is a shade darker from each of these factors on
 MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into an existing buffer"}
 GROUP = ["direction", "contract"]
-# Of what a release changed
-NAMED = 3  # routes that a paragraph names
+# Changes of a release
+NAMED = 3  # routes named in a paragraph
 FEED = "feed.xml"
-SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids, for good
-# Of the page over several machines
+SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids; must never change
+# Page over several machines
 MOST_SHARED = 30  # rows of a table; changes.csv has all
 
 
 def link(histories: Sequence[History]) -> str:
-    """What another page calls this one."""
+    """Text of links to this page."""
     return f"What releases changed: {show.join(list(map(_span, histories)))}"
 
 
@@ -70,7 +70,7 @@ def _span(history: History) -> str:
 
 
 def page_of(results: Results, histories: Sequence[History]) -> Page:
-    """Everything the page of a machine's histories says."""
+    """The content of the page of a machine's histories."""
     machine = histories[0].machine
     files = {file for history in histories for release in history.releases for file in release.files}
     records = sorted(chain(*map(results.sessions_of, files)), key=lambda record: record.started)
@@ -105,7 +105,7 @@ def _tabled(block: str, numeric: bool = True, **values: Any) -> Table:
 
 
 def headline(row: Any) -> str:
-    """Of a row of ``headlines``: "38 routes faster (median 1.12×), 8 slower (median 1.04×)"."""
+    """Headline for a row of ``headlines``: "38 routes faster (median 1.12×), 8 slower (median 1.04×)"."""
     return " ".join(_prose("headline", row=row))
 
 
@@ -120,14 +120,14 @@ def effect_of(row: Any, unit: str = "") -> str:
 
 
 def route_of(row: Any) -> list[str]:
-    """The route of a row, and what it is beside."""
+    """The route of a row, then its direction and whether its source requires grad."""
     expression = row["route"] if isinstance(row["route"], str) else row["statement"]
     name = code(expression) if isinstance(expression, str) else row["group"]
     return [name, ", ".join(filter(None, (str(row["direction"]), grad_of(row))))]
 
 
 def named_route(row: Any) -> str:
-    """The same in a line."""
+    """The route of a row in one line."""
     return ", ".join(filter(None, route_of(row)))
 
 
@@ -144,7 +144,7 @@ def summary(row: Any) -> str:
 
 
 def _box(history: History) -> Box:
-    """What each release came to, the newest first."""
+    """The headline of each release, the newest first."""
     rows = []
     for news in news_in(history):
         most = news.lines[0] if (news.routes["what"] == TIME).any() else ""
@@ -166,7 +166,7 @@ def _sections(results: Results, histories: Sequence[History]) -> Iterator[Sectio
 
 
 def _changes(history: History, release: Any) -> Table:
-    """Slower routes, then faster ones, then those of which instructions alone changed: a row per route."""
+    """A row per route: slower routes, then faster ones, then routes of which only the instructions changed."""
     own = history.changes[history.changes["release"] == release.version]
     layout = own["evidence"] == LAYOUT
     times_first = own[~layout].sort_values("what", key=lambda what: what != TIME, kind="stable")
@@ -183,7 +183,7 @@ def _changes(history: History, release: Any) -> Table:
 
 
 def _shown(history: History) -> pd.DataFrame:
-    """The rows of routes in one dtype. newest: the level of their last release, ``base``; over: level over newest."""
+    """The rows of routes in one dtype. newest: level at the last release, ``base``; over: level / newest."""
     rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == "float32")]
     last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")
@@ -194,7 +194,7 @@ def _shown(history: History) -> pd.DataFrame:
 
 
 def heats_of(history: History) -> Iterator[dict[str, Any]]:
-    """Times, then instructions: of series with a reported change only."""
+    """Heat maps of times, then of instructions. Only series with a reported change are shown."""
     rows = _shown(history)
     versions = [release.version for release in history.releases]
     for what in (TIME, INSTRUCTIONS):
@@ -210,27 +210,27 @@ def heats_of(history: History) -> Iterator[dict[str, Any]]:
 
 
 def titled(direction: str, memory: str) -> str:
-    """What the routes of a ``GROUP`` are called."""
+    """Title of the routes of a ``GROUP``."""
     return f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
 
 
 def measured_by(row: Any) -> str:
-    """The sizes of a series, and what its source is."""
+    """The sizes of a series, and whether its source requires grad."""
     return ", ".join(filter(None, (show.span(row["sizes"]), grad_of(row))))
 
 
 def grad_of(row: Any) -> str:
-    """What a row of ``History.rows`` is taken from, where that requires grad."""
+    """Say if the source of a row of ``History.rows`` requires grad; else ""."""
     return "t requires grad" if str(row["group"]).startswith("RequiresGrad") else ""
 
 
 def factor(over: float) -> str:
-    """What a tile shows: cost over the newest level."""
+    """Text of a tile: cost / newest level."""
     return "1" if over == 1 else number(over)
 
 
 def shade(over: float) -> str:
-    """The class of a tile: s1 (slower than the newest level) to s5, f1 (faster) to f5, "" of about the same."""
+    """CSS class of a tile: s1 (slower than the newest level) to s5, f1 (faster) to f5, "" if about the same."""
     place = sum(max(over, 1 / over) >= factor for factor in SHADES)
     return f"{'s' if over > 1 else 'f'}{place}" if place else ""
 
@@ -239,8 +239,8 @@ def shade(over: float) -> str:
 
 
 def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
-    """A figure per direction and contract: a panel per route whose time changed by more than ``equivalence``; where
-    nothing was timed, whose instructions did."""
+    """A figure per direction and contract, with a panel per route whose time changed by more than ``equivalence``. If
+    nothing was timed, instructions are used instead."""
     rows = _shown(history)
     what = TIME if (rows["what"] == TIME).any() else INSTRUCTIONS
     size = np.abs(np.log(rows["ratio"].astype(float)))
@@ -257,7 +257,7 @@ def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
 
 
 def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: Mapping[str, str]) -> Figure:
-    """Panels of one figure have one scale. gids: of the series that the figure's table has, by its rows."""
+    """Draw a figure's panels on one scale. gids: series -> SVG id, which names its row of the figure's table."""
     routes = [each for _, each in rows.groupby(["group", "route"], sort=False)]
     limits = {what: _limits(own) for what, own in rows.groupby("what")}
     each = HEAD + HEIGHT + (GAP + COUNTS if len(limits) > 1 else 0.0) + FOOT
@@ -292,7 +292,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def _draw(ax: Axes, history: History, rows: pd.DataFrame, gids: Mapping[str, str]) -> None:
-    """One route: a line per series."""
+    """Draw the panel of one route, a line per series."""
     looks = zip(plt.rcParams["axes.prop_cycle"](), cycle(MARKERS))
     across = 0.0
     for (series, each), (look, marker) in zip(rows.groupby("series", sort=False), looks):
@@ -332,7 +332,7 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
     twice = pd.concat([history.replicates for history in histories]).drop_duplicates(["torch", "numpy", "hours"])
     rows = pd.concat([history.rows for history in histories])
     times = rows[(rows["what"] == TIME) & ~rows["control"]]
-    half = (times["high"] / times["low"]) ** 0.5 - 1  # of the 95 % interval of a point
+    half = (times["high"] / times["low"]) ** 0.5 - 1  # half the 95 % interval of a point
     resolution = half.groupby(times["noise"], sort=False).median()
     alarms = pd.concat([history.false_alarms for history in histories]).to_dict("records")
     about = {"controls": rows[rows["control"]], "resolution": resolution, "twice": twice, "alarms": alarms}
@@ -342,7 +342,7 @@ def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
 
 
 def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
-    """The CSV file of histories, a row per series, release and kind of evidence, and what its columns mean."""
+    """The CSV file of histories, a row per series, release and kind of evidence, and the meaning of its columns."""
     rows = pd.concat([history.rows for history in histories], ignore_index=True)
     files = {(each.package, each.version): each.files for history in histories for each in history.releases}
     rows["files"] = [files[release] for release in zip(rows["package"], rows["release"])]
@@ -357,7 +357,7 @@ def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
 
 
 def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
-    """Everything the page over all histories says. changes: see ``history.over_machines``."""
+    """The content of the page over all histories. changes: see ``history.over_machines``."""
     found: dict[str, list[Any]] = {sort: [] for sort in (SAME, DIFFERS, NOT_KNOWN)}
     for _, rows in changes[changes["evidence"] != LAYOUT].groupby("change"):
         said = next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in set(rows["said"]))
@@ -389,8 +389,12 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
 
 @dataclass(frozen=True)
 class News:
-    """What one release changed on a machine: ``row`` of ``history.headlines``, and its changes, one row per route, the
-    largest change of time first. before: the release before it."""
+    """The changes of one release on a machine.
+
+    before  the release before it
+    row     of ``history.headlines``
+    routes  its changes, one row per route, the largest change of time first
+    """
 
     history: History
     release: Any
@@ -405,7 +409,7 @@ class News:
 
     @property
     def lines(self) -> list[str]:
-        """The routes that changed most, each in a line."""
+        """The routes with the largest changes, a line each."""
         return [summary(row) for row in self.routes.head(NAMED).to_dict("records")]
 
     @property
@@ -419,12 +423,12 @@ class News:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing slower, 1 something slower or of more instructions."""
+        """0: no route is slower; 1: a route is slower or takes more instructions."""
         return 1 if self.row[SLOWER] or self.row[MORE] else 0
 
 
 def news_in(history: History) -> list[News]:
-    """Every release but the oldest, the newest first."""
+    """News of every release but the oldest, the newest first."""
     found = by_route(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
     found = found.sort_values("what", key=lambda what: what != "time", kind="stable")
     told = zip(history.releases[::-1], history.releases[-2::-1], headlines(history).to_dict("records"))
@@ -432,8 +436,8 @@ def news_in(history: History) -> list[News]:
 
 
 def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> list[int]:
-    """Print what each release changed on a machine, and write it if ``into`` is given; an exit code each (2: it, or the
-    release before it, was not measured there)."""
+    """Print the changes of each release on a machine, and write them if ``into`` is given. Return an exit code each (2:
+    the release, or the one before it, was not measured there)."""
     if not releases:
         return []
     loaded = load(results, machine)
@@ -453,14 +457,14 @@ def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into
 
 
 def markdown(news: News) -> str:
-    """A heading and the paragraph, with a link into the page of the history."""
+    """A heading and the paragraph, with a link to the page of the history."""
     place = f"reports/history/{news.history.machine}/README.md"
     heading, text = show.to_markdown(news.title), show.to_markdown(news.paragraph)
     return f"### {heading}\n\n{text} [The history]({place}).\n"
 
 
 def as_json(news: News) -> str:
-    """The same for programs; changed: verdict -> number of routes."""
+    """The news for programs. changed: verdict -> number of routes."""
     document = {
         "format": 2,
         "tag": news.release.tag,
@@ -479,7 +483,7 @@ def as_json(news: News) -> str:
 
 
 def write_feed(output: Path, histories: Sequence[History]) -> None:
-    """Write the feed over the histories of all machines; an older one goes where there are none."""
+    """Write the feed over the histories of all machines. If there are no histories, remove an older feed."""
     if not histories:
         (output / FEED).unlink(missing_ok=True)
         return
@@ -491,7 +495,7 @@ def write_feed(output: Path, histories: Sequence[History]) -> None:
 
 
 def _entry(tag: str, changes: Sequence[News]) -> dict[str, Any]:
-    """updated: when the entry last changed, its newest measurement; the day of the release where no run says when."""
+    """updated: time of the newest measurement, or the day of the release if no run has a time."""
     started = [news.release.started for news in changes if news.release.started]
     updated = max(started, default=f"{changes[0].release.date}T12:00:00+00:00")
     return {"id": uuid.uuid5(SPACE, tag), "updated": updated, "news": changes}
