@@ -1,6 +1,6 @@
 """A machine's page as data: facts, warnings and answers for its head, and the sections below them.
 
-The sections say what was measured of conversions on its processor; their order is here.
+The sections show the measurements of conversions on its processor. This module sets their order.
 """
 
 import shlex
@@ -39,7 +39,7 @@ ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 
 def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     """The runs of the timed cells, the latest first: record (UNKNOWN if the run is not known), number of cells, and
-    most processes of a cell. A cell with processes of several runs counts for the latest one."""
+    maximum number of processes per cell. A cell with processes of several runs counts for the latest run."""
     records = {record.started: record for record in results.runs}
     timed = results.processes.groupby("cell", sort=False, observed=True)
     cells = timed.agg(run=("run", "max"), processes=("process", "size"))
@@ -48,7 +48,7 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
 
 
 def pasted(record: Record) -> str:
-    """The command of a run, so that a shell takes it: earlier records hold their pattern without quotes."""
+    """The command of a run, quoted for a shell: earlier records hold their pattern without quotes."""
     return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
 
 
@@ -70,7 +70,7 @@ def page_of(
     others: Sequence[str],
     links: Sequence[tuple[str, str]],
 ) -> Page:
-    """Everything the page of a machine says; results: of one file."""
+    """The content of a machine's page. results: of one file."""
     timed = cells_of(results)
     cells = timed[timed["credible"]]
     table = choices(cells)
@@ -116,7 +116,7 @@ def page_of(
 
 
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
-    """The fastest safe route for each need and size that a page answers: the data of the page over machines."""
+    """The fastest safe route for each need and size that a page answers, as data for the page over all machines."""
     every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
     named = [(title(rows), rows) for frame in every for _, rows in frame.groupby("need", sort=False)]
     named += [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
@@ -126,7 +126,7 @@ def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
 
 
 def with_one_thread(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that most sections are about; answers, and sections of families, have the others, too."""
+    """The cells of most sections. Answers and the sections of families have the other cells, too."""
     return cells[(cells["threads"] == ONE_THREAD) | cells["device"]]
 
 
@@ -142,7 +142,7 @@ def sections_of(
     threads: int,
     moved: Transfers,
 ) -> list[Section]:
-    """The sections that the results can fill, in the order of the page."""
+    """The sections that have content, in the order of the page."""
     missing, one_thread, semantics = tables.missing_in(results), with_one_thread(cells), Semantics(results)
     limit, counted = limit_of(one_thread), verdicts.of_calls(results)
     times = tuple(
@@ -186,9 +186,9 @@ def sections_of(
 
 
 def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFrame], moved: Transfers) -> Table:
-    """What users ask: the questions that the run has figures or contracts for; one without a sentence is left out.
+    """Users' questions, as far as the run has figures or contracts for them. A question without an answer is left out.
 
-    The questions, and which cells an answer is about as far as that takes no ranking, are in their template.
+    The template holds the questions. It also selects the cells of an answer, where no ranking is needed.
     """
     rows = pd.concat(asked) if asked else choices(cells[:0])
     best, plain = rows["kind"] == BEST, rows["need"].map(lambda need: need.plain).astype(bool)
@@ -205,7 +205,7 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
     orders = []
     for where, those in (("CPU", conversions(cells)), ("device", moved.of(COMPLETION, DEVICE_TO_HOST))):
         both = [*at_usual_size(those[those["route"].isin(ORDERS)]).itertuples()]
-        if len(both) == 2:  # the faster first, or the catalogue's and how they tie
+        if len(both) == 2:  # the faster one first; on a tie, the catalogue's order
             tie = "" if decided(*both) else tables.compared(both[0], both[1], "", "no significant difference")
             both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
             orders.append((where, *both, tie))
@@ -234,7 +234,7 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
 
 
 def comparison_section(compared: Comparison) -> Section:
-    """What got faster or slower against the run before on this machine."""
+    """Changes in speed since the run before on this machine."""
     intro = (f"{words.said('title', compared)}: {words.said('headline', compared)}.", *words.lines("counts", compared))
     figure = figures.forest(compared)
     about = {"comparison": compared, "words": words, "rows": figures.chosen(compared)}
