@@ -1,4 +1,4 @@
-"""How a page is laid out and written."""
+"""Lay out a page and write its files."""
 
 import functools
 import hashlib
@@ -26,7 +26,7 @@ CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: sentences, figures, tables; those without rows are left out."""
+    """A part of a page: sentences, figures and tables. Tables without rows are left out."""
 
     key: str
     title: str
@@ -34,8 +34,8 @@ class Section:
     figures: tuple[tuple[Figure, Table], ...] = ()
     tables: tuple[Table, ...] = ()
     after: tuple[str, ...] = ()
-    wide: bool = False  # its figures take the page's whole width
-    folded: bool = False  # only its title shows until a reader opens it
+    wide: bool = False  # its figures are as wide as the page
+    folded: bool = False  # only its title is visible until a reader opens it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", tuple(filter(None, self.tables)))
@@ -46,38 +46,38 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All that the templates show."""
+    """All data for the templates."""
 
     title: str
-    machine: str = ""  # where it is about one
+    machine: str = ""  # if the page is about one machine
     facts: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     boxes: tuple[Box, ...] = ()
     legend: tuple[str, ...] = ()  # how to read the boxes
     sections: list[Section]
-    links: tuple[tuple[str, str], ...]  # words, and the directory of another page
+    links: tuple[tuple[str, str], ...]  # text of the link, and the directory of another page
     command: str
     csv: str
-    columns: Mapping[tuple[str, ...], str]  # of results.csv, and what they mean
-    toolchain: str = ""  # where there is one
+    columns: Mapping[tuple[str, ...], str]  # of results.csv, with their meaning
+    toolchain: str = ""  # if the page has one
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[Mapping[str, Any], ...] = ()  # routes × releases, after the boxes; see history_page.heats_of
-    feed: str = ""  # address of the feed that tells of what is on this page
-    known: str = ""  # what the form shows, see advice.py; "" for a page without one
+    feed: str = ""  # address of the feed for this page
+    known: str = ""  # data of the form, see advice.py; "" for a page without a form
     measured: Mapping[str, Sequence[str]] = field(default_factory=dict)  # figure -> commands; else ``command``
-    best: pd.DataFrame = field(default_factory=pd.DataFrame)  # of a machine: a call per need and size
-    quiet: float | None = None  # of a machine: the least share of quiet samples of its runs
+    best: pd.DataFrame = field(default_factory=pd.DataFrame)  # machine pages: a call per need and size
+    quiet: float | None = None  # machine pages: the smallest share of quiet samples of its runs
 
     @property
     def menu(self) -> list[Section]:
-        """The sections that no row of a box leads to."""
+        """The sections that no row of a box links to."""
         led = {address for box in self.boxes for address, _ in box.rows}
         return [section for section in self.sections if section.key not in led]
 
     @property
     def anchors(self) -> dict[str, str]:
-        """Key of a section -> its anchor in Markdown, as GitHub makes it of the title."""
+        """Key of a section -> its Markdown anchor, which GitHub derives from the title."""
         return {each.key: re.sub(r"[^\w -]", "", each.title.lower()).replace(" ", "-") for each in self.sections}
 
     @property
@@ -86,7 +86,7 @@ class Page:
 
     @property
     def citation(self) -> str:
-        """How to cite what stands on this page: the suite with its version, and the data by its hash."""
+        """How to cite the page's figures: the suite with its version, and the data by its hash."""
         cited = dict(re.findall(r"^(title|version): *(.+)$", CITATION.read_text(encoding="utf-8"), re.MULTILINE))
         return f"{cited['title']}, version {cited['version']}: {self.title}. {self.data}, SHA-256 {self.csv_sha256}."
 
@@ -104,23 +104,24 @@ def rendered(page: Page) -> dict[str, str]:
 
 
 def web(template: str, **values: Any) -> str:
-    """A template of HTML or XML."""
+    """Render a template of HTML or XML."""
     return _environment(_html, autoescape=True).get_template(template).render(**values)
 
 
 def write_into(directory: Path, page: Page) -> Path:
-    """Write a page's files into a directory that holds others, too."""
+    """Write a page's files into a directory that holds other files, too."""
     for name, content in rendered(page).items():
         put(directory / name, content)
     return directory / "index.html"
 
 
 def write(directory: Path, page: Page) -> Path:
-    """Write a page's files, all or none; UserError where that is not possible. An older page's figures are removed."""
+    """Write a page's files, all or none, and remove an older page's figures. Raise UserError if a file cannot be
+    written."""
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
 
     def settle() -> None:
-        """What was interrupted between the two renames is undone, and nothing else is left."""
+        """Undo a write that was interrupted between the two renames, and remove temporary directories."""
         if old.is_dir() and not directory.exists():
             old.rename(directory)
         for left in (fresh, old):
@@ -143,11 +144,11 @@ def write(directory: Path, page: Page) -> Path:
 
 @functools.cache
 def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> jinja2.Environment:
-    """convert: the filter `line`, which every value in Markdown passes."""
+    """convert: the filter `line`, applied to every value in Markdown."""
     loader = jinja2.FileSystemLoader(show.TEMPLATES)
     made = jinja2.Environment(autoescape=autoescape, loader=loader, keep_trailing_newline=True, **show.OPTIONS)
     made.filters |= {"line": convert, "slug": slug, "code": lambda words: convert(show.code(words))}
-    made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML, as the text of an element of XML
+    made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML as text of an XML element
     return made
 
 
