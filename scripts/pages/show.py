@@ -1,8 +1,8 @@
-"""How quantities, code and sentences are shown: the one place where SI seconds and bytes are scaled.
+"""Formatting of quantities, code and sentences. Only this module scales SI seconds and bytes.
 
-A sentence is a string, and becomes HTML, Markdown or plain text at the very end. ``code`` sets what is Python between
-two control characters. A text of a file may hold backticks, but never those (cli.line): it cannot begin or end code of
-ours, so it may be put into any sentence as it is.
+A sentence is a string that becomes HTML, Markdown or plain text at the very end. ``code`` sets Python code between two
+control characters. Text from a file may hold backticks, but never those characters (cli.line). So it cannot begin or
+end a code span, and may be put into any sentence unchanged.
 """
 
 import functools
@@ -26,24 +26,24 @@ from benchmarks.contracts import ALIAS, COPY, INTO
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 OPTIONS: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}  # of all
 
-# Parameters whose values say what they are
+# Parameters whose values need no name beside them
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
 MEMORY = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}  # of a result
-NAMED = 6  # routes at most, where something holds for many
+NAMED = 6  # maximum number of routes named in a list
 BUSY = " ~"  # after a figure that is an upper bound; tables.Table says what it means
 
-# What a process's seconds are, in words
+# Definition of a process's seconds, in words
 FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
 MOSTLY = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-BEGIN, END = "\x0e", "\x0f"  # of code in a sentence: shift out and shift in, to another alphabet and back
-BESIDE, BELOW = "\x11", "\x12"  # between entries of a table's row, and after a line of an entry: in no text of a file
+BEGIN, END = "\x0e", "\x0f"  # delimit code in a sentence: the control characters shift out and shift in
+BESIDE, BELOW = "\x11", "\x12"  # between entries of a table's row, and after a line of an entry; never in a file's text
 
 
 def code(text: str) -> str:
-    """A span of a sentence that is Python, or a command, or a name; whoever wrote it."""
+    """Mark text as code in a sentence: Python, a command or a name, from any source."""
     return f"{BEGIN}{re.sub(f'[{BEGIN}{END}]', '', text)}{END}"
 
 
@@ -54,12 +54,12 @@ def spans(sentence: str) -> Iterator[tuple[str, bool]]:
 
 
 def steady(value: float) -> float:
-    """A number as all processors have it: their vector units differ in the last bit, which would decide 15442.5."""
+    """Round off the last bits, in which processors' vector units differ: they would decide the rounding of 15442.5."""
     return float(f"{value:.12g}")
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number of 0.001 and more to ``digits`` significant digits, without an exponent: 0.0123, 1.23, 1,230."""
+    """A number from 0.001 on to ``digits`` significant digits, without an exponent: 0.0123, 1.23, 1,230."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "n/a"
     value = steady(value)
@@ -68,7 +68,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def seconds(value: float, quiet: bool = True) -> str:
-    """Seconds with an SI prefix: 3.91e-07 is "391 ns"; marked where that is an upper bound."""
+    """Seconds with an SI prefix: 3.91e-07 is "391 ns". An upper bound is marked."""
     return " ".join(_scaled(value)) + ("" if quiet else BUSY)
 
 
@@ -86,14 +86,14 @@ def time(cell: Row) -> str:
 
 
 def estimate(row: Any) -> str:
-    """The seconds of a route, or the range in place of them; of an upper bound its higher end alone."""
+    """The seconds of a route, or their range; only the higher end if the range is an upper bound."""
     if row.is_range and not row.quiet:
         return f"up to {seconds(row.high)}"
     return interval(row.low, row.high) if row.is_range else seconds(row.seconds)
 
 
 def interval(low: float, high: float) -> str:
-    """A range of seconds; one value where both look the same."""
+    """A range of seconds; one value if both ends look the same."""
     (first, unit), (last, other) = _scaled(low), _scaled(high)
     if unit != other:
         return f"{first} {unit} to {last} {other}"
@@ -101,7 +101,7 @@ def interval(low: float, high: float) -> str:
 
 
 def bandwidth(bytes_per_second: float) -> str:
-    """Decimal gigabytes a second."""
+    """Decimal gigabytes per second."""
     return f"{significant(bytes_per_second / 1e9, 2)} GB/s"
 
 
@@ -110,7 +110,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def percents(shares: Collection[float]) -> str:
-    """The range of shares; one value where both ends look the same."""
+    """The range of shares; one value if both ends look the same."""
     low, high = percent(min(shares)), percent(max(shares))
     return low if low == high else f"{low} to {high}"
 
@@ -121,12 +121,12 @@ def ratio(value: float) -> str:
 
 
 def threads(count: int) -> str:
-    """A number of threads that torch has."""
+    """A number of torch threads in words."""
     return f"{count} torch thread{'s' * (count > 1)}"
 
 
 def span(sizes: Sequence[float]) -> str:
-    """The range of sizes in order: 4 KiB to 16 MiB; one value where it has one, "" where it has none."""
+    """The range of sorted sizes: 4 KiB to 16 MiB; one value for a single size, "" for no sizes."""
     return " to ".join(map(size, dict.fromkeys((*sizes[:1], *sizes[-1:]))))
 
 
@@ -136,7 +136,7 @@ def sizes(values: Iterable[float]) -> str:
 
 
 def among(values: Iterable[float], every: Iterable[float]) -> str:
-    """Some of every size, in words: three neighbours and more as a range."""
+    """``values`` in words; three or more neighbours among ``every`` value become a range."""
     runs = [[*run] for chosen, run in groupby(sorted({*every}), {*values}.__contains__) if chosen]
     return join([word for run in runs for word in ([span(run)] if len(run) > 2 else map(size, run))])
 
@@ -149,7 +149,7 @@ def join(words: Sequence[str]) -> str:
 
 
 def valued(name: str, value: Any) -> str:
-    """A parameter's value in words: "float32" says what it is, "4 workers" and "one thread" have to."""
+    """A parameter's value in words, with its name where needed: "float32", but "4 workers" and "one thread"."""
     if name in ("nbytes", "sizes"):
         return span([value] if name == "nbytes" else value)
     if name in CODE_VALUES:
@@ -160,14 +160,14 @@ def valued(name: str, value: Any) -> str:
 
 
 def codes(expressions: Sequence[str], most: int | None = None) -> str:
-    """A list of code in words, of which so many are named."""
+    """A list of code in words, of which at most ``most`` are named."""
     named = [code(expression) for expression in expressions[:most]]
     rest = len(expressions) - len(named)
     return join([*named, *([f"{rest} more"] if rest else [])])
 
 
 def named(routes: Iterable[str]) -> str:
-    """Routes in words, each once; the first of them where they are many."""
+    """Routes in words, each once; only the first ones if there are more than NAMED."""
     each = list(dict.fromkeys(routes))
     if len(each) <= NAMED:
         return codes(each)
@@ -175,7 +175,7 @@ def named(routes: Iterable[str]) -> str:
 
 
 def _shown(sentence: str, text: Callable[[str], str], code: Callable[[str], str]) -> str:
-    """A sentence, its text and its code each as these show them."""
+    """Convert a sentence: its text by ``text``, its code by ``code``."""
     return "".join(code(piece) if is_code else text(piece) for piece, is_code in spans(sentence))
 
 
@@ -189,10 +189,10 @@ def to_html(sentence: str) -> str:
 
 
 def to_markdown(sentence: str) -> str:
-    """A sentence as Markdown, everything in it escaped; safe in a table and at the beginning of a line, too."""
+    """A sentence as Markdown, everything in it escaped; also safe in a table and at the beginning of a line."""
 
     def code(text: str) -> str:
-        if re.search(r"[`|]", text):  # neither can be escaped in a code span that may stand in a table or not
+        if re.search(r"[`|]", text):  # no escape works in a code span both in and outside a table
             return f"<code>{_escaped(text)}</code>"
         return f"`{text}`" if text.strip() else ""
 
@@ -205,16 +205,16 @@ def to_plain(sentence: str) -> str:
 
 
 def bare(sentence: str) -> str:
-    """A sentence as text, its code as it is."""
+    """A sentence as text, its code without backticks."""
     return _shown(sentence, str, str)
 
 
-# What makes a line begin a heading, an item, a fence or a rule; a number may make it an item, as it does of ours
+# Begins a heading, a list item, a fence or a rule. Numbers are left alone: our own lists use them
 _BLOCK = re.compile(r"^(?=#{1,6}(?:\s|$)|[-+](?:\s|$)|~~~|(?:=+|-+)\s*$)")
 
 
 def _escaped(words: str) -> str:
-    """Text as Markdown that says just that; GitHub makes a link even of a bare address, but for an entity in it."""
+    """Escape text for Markdown. GitHub links even a bare address, unless it contains an entity."""
     escaped = re.sub(r"([\\`*_\[\]|$])", r"\\\1", html.escape(words, quote=False))
     return re.sub(r":(?=//)|(?<=www)\.", lambda sign: f"&#{ord(sign[0])};", escaped, flags=re.IGNORECASE)
 
@@ -226,21 +226,21 @@ def fenced(text: str) -> str:
 
 
 def short(text: str, letters: int) -> str:
-    """The text, or so many letters of it, the last of which says that there were more."""
+    """Shorten a text to at most ``letters`` characters; the last one marks that it was cut."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """Of templates/prose/NAME.md.jinja; what is in backticks there is code, and in a value it is not. "¦" and "↵" there
-    are BESIDE and BELOW."""
+    """Environment of templates/prose/NAME.md.jinja. Backticks mark code in a template, but not in a value. "¦" and "↵"
+    in a template are BESIDE and BELOW."""
 
     def source(name: str) -> str:
         text = (TEMPLATES / "prose" / f"{name}.md.jinja").read_text(encoding="utf-8")
         text = text.replace("¦", BESIDE).replace("↵", BELOW)
         return re.sub(r"`([^`]*)`", lambda span: code(span[1]), text)
 
-    # without autoescape: a sentence is escaped when shown
+    # no autoescape: a sentence is escaped when shown
     made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **OPTIONS)
     made.globals["show"] = sys.modules[__name__]
     made.globals |= {n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()}
@@ -248,20 +248,20 @@ def _environment() -> jinja2.Environment:
 
 
 def written(name: str, block: str = "", **values: Any) -> str:
-    """templates/prose/NAME.md.jinja, or one block of it. Values are put in as they are. ``show`` is this module;
-    constants of analysis.cells and analysis.statistics have their names."""
+    """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged. Templates see this
+    module as ``show``, and the constants of analysis.cells and analysis.statistics by name."""
     template = _environment().get_template(name)
     context = template.new_context(values)
     return "".join((template.blocks[block] if block else template.root_render_func)(context))
 
 
 def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
-    """The ``paragraphs`` of what is ``written``."""
+    """The ``paragraphs`` of a template or one block of it."""
     return paragraphs(written(name, block, **values))
 
 
 def paragraphs(text: str) -> tuple[str, ...]:
-    """Each a sentence or more, in one line."""
+    """Split text into paragraphs, each in one line."""
     return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
