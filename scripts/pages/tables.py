@@ -1,10 +1,10 @@
-"""The page's tables, as plain data: columns, rows of sentences, notes. Templates and the terminal only lay them out.
+"""The page's tables as plain data: columns, rows of sentences, notes. Templates and the terminal only format them.
 
 Sentences are in templates/prose/tables.md.jinja.
 
-The same as CSV: results.csv with the figures of a page, figures.csv with those of all machines and releases. Both are
-the frame of cells (analysis/results.py), a row per machine, toolchain and cell. figures.csv is too large to be
-committed at each build, so the site carries it. The processes and samples behind a figure are in reports/results.
+CSV files: results.csv has the figures of a page, figures.csv the figures of all machines and releases. Both are
+the frame of cells (analysis/results.py), a row per machine, toolchain and cell. figures.csv is too large to commit at
+each build, so only the site has it. The processes and samples behind a figure are in reports/results.
 """
 
 import contextlib
@@ -29,26 +29,26 @@ from benchmarks.contracts import ALIAS, Route
 from . import advice, show
 from .show import code, steady
 
-UNDECIDED = "no verdict"  # of two cells, one of which has no quiet process
+UNDECIDED = "no verdict"  # of two cells, if one has no quiet process
 BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as no process was quiet."
-IN_CACHE = 2**20  # bytes that tables of one size are about, where they were measured
-WORTH = 0.005  # by which processes differ in a count: said from here on
+IN_CACHE = 2**20  # bytes: the size in tables of a single size, if it was measured
+WORTH = 0.005  # the range of a count over processes is shown from this difference on
 
-Entry = str | list[str]  # a list: lines below each other
+Entry = str | list[str]  # a list holds several lines
 
 
 @dataclass(frozen=True)
 class Table:
-    """title says what the figures are; rows hold one entry a column; the first column names the row."""
+    """title names the figures. Each row has an entry per column, and the first column names the row."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     notes: tuple[str, ...] = ()
-    numeric: bool = True  # every column but the first holds figures
+    numeric: bool = True  # all columns but the first hold figures
 
     def __post_init__(self) -> None:
-        """Say what the mark of a figure means where one is marked."""
+        """Add a note that explains the mark of upper bounds, if a figure has it."""
         entries = (line for row in self.rows for entry in row for line in lines_of(entry))
         marked = (show.BUSY in text for line in entries for text, is_code in show.spans(line) if not is_code)
         if BUSY_NOTE not in self.notes and any(marked):
@@ -63,7 +63,7 @@ def lines_of(entry: Entry) -> list[str]:
 
 
 def compared(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
-    """``words`` where the difference of two cells is decided, else that it is not."""
+    """Return ``words`` if the difference of two cells is significant, else say that it is not."""
     quiet = cell.quiet and other.quiet
     if decided(cell, other):
         return words if quiet else words + show.BUSY
@@ -73,8 +73,8 @@ def compared(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
 
 
 def tabled(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
-    """A table that a block of a template writes: its title, the names of its columns, its rows and notes, a line each.
-    "¦" stands between entries, "↵" after each line of an entry that has several, and before a note."""
+    """Make a table from a block of a template: title, names of columns, rows and notes, a line each. "¦" separates
+    entries. "↵" follows each line of an entry with several lines, and precedes a note."""
 
     def entry(text: str) -> Entry:
         parts = [part.strip() for part in text.split(show.BELOW)]
@@ -88,7 +88,7 @@ def tabled(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a table says of a cell, and its parameters."""
+    """The entry of a cell in a table, and the cell's parameters."""
 
     parameters: Mapping[str, Any]
     lines: list[str]
@@ -102,7 +102,7 @@ Missing = Mapping[tuple[Any, ...], str]  # see missing_in
 
 
 def missing_in(results: Results) -> Missing:
-    """Benchmark and parameters of a cell -> why a place in a table is empty: "n/a: no such call", "failed: ..."."""
+    """Benchmark and parameters of a cell -> reason for an empty entry: "n/a: no such call", "failed: ..."."""
     absent = results.missing
     each = zip(absent["benchmark"], parameters_of(absent, results), absent["status"], absent["reason"])
     return {
@@ -112,7 +112,7 @@ def missing_in(results: Results) -> Missing:
 
 
 def by_size(title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]) -> Table:
-    """Routes of one benchmark down, sizes across; see laid."""
+    """Routes of one benchmark as rows, sizes as columns; see laid."""
     marks = [Mark(cell.parameters, lines_of(entry(cell))) for cell in cells]
     return laid(title, cells[0].declared, marks, "nbytes", missing, show.size, cells[0].down)
 
@@ -126,9 +126,9 @@ def laid(
     head: Callable[[Any], str],
     row: str,
 ) -> Table:
-    """One parameter down, one across, values as they are declared. A place without a figure says why in a note.
+    """One parameter as rows, one as columns, values in declared order. A note gives the reason for an empty entry.
 
-    ValueError where two cells would have one place: a table that shows one of them would lose the other in silence.
+    Raises ValueError if two cells have the same place, because the table would silently drop one of them.
     """
     placed = {(mark.parameters.get(row), mark.parameters.get(column)): mark for mark in marks}
     if len(placed) < len(marks):
@@ -136,7 +136,7 @@ def laid(
     across = sorted(dict.fromkeys(value for _, value in placed), key=partial(declared.nth, column))
     reasons: dict[str, list[str]] = {}
     body = []
-    in_column = {value: mark.parameters for (_, value), mark in placed.items()}  # its size may be its own
+    in_column = {value: mark.parameters for (_, value), mark in placed.items()}  # a column may have its own size
     for name in sorted(dict.fromkeys(name for name, _ in placed), key=partial(declared.nth, row)):
         line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else "all" if name is None else str(name)]
         for value in across:
@@ -151,13 +151,13 @@ def laid(
 
 
 def _entry(lines: list[str]) -> Entry:
-    """Lines below each other; a single one by itself."""
+    """Return the list of lines, or the line itself if there is only one."""
     return lines[0] if len(lines) == 1 else lines
 
 
 def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
-    """Need down, size across: route, seconds, and for copies the bandwidth and its share of memcpy's. asked: what
-    analysis.choices.asked gives of plain conversions."""
+    """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share of memcpy's. asked:
+    plain conversions from analysis.choices.asked."""
     sizes = sorted({int(nbytes) for rows in asked for nbytes in rows["nbytes"]})
     return tabled("tables", "decision", False, asked=asked, sizes=sizes, limit=limit, title=advice.title)
 
@@ -168,9 +168,9 @@ def curves(
     limit: Limit | None = None,
     counts: Mapping[Hashable, Any] | None = None,
 ) -> Table:
-    """The figures behind a panel of time against size: median, range below it; of what moves bytes memcpy's, too.
+    """The figures of a panel of time against size: median, and range below it. If the routes move bytes, memcpy's, too.
 
-    counts: instructions of calls, see verdicts.of_calls; a column for each size at which some of the cells have them
+    counts: instructions of calls, see verdicts.of_calls; a column for each size at which any of the cells has a count
     """
 
     def both(cell: Row) -> list[str]:
@@ -190,7 +190,7 @@ def curves(
 
 
 def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
-    """The figures behind a panel of efficiency: memcpy's time as a share of the route's."""
+    """The figures of a panel of efficiency: memcpy's time as a share of the route's."""
 
     def share(cell: Row) -> Entry:
         return f"{show.percent(limit.share(cell) or 0)}{'' if cell.quiet else show.BUSY}"
@@ -199,12 +199,12 @@ def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
 
 
 def count(counted: Any) -> Entry:
-    """A count, and its range where processes differ by more than is worth mentioning."""
+    """A count, with its range over processes if they differ by more than WORTH."""
     return _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)]) if counted else ""
 
 
 def count_range(low: float, high: float) -> list[str]:
-    """The range of a count over processes, where they differ by more than is worth mentioning."""
+    """The range of a count over processes, if they differ by more than WORTH."""
     return [f"{low:,.0f} to {high:,.0f}"] if high > low * (1 + WORTH) else []
 
 
@@ -214,7 +214,7 @@ def broken(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
 
 
 def by_dtype(words: Mapping[str, str]) -> str:
-    """One word where all dtypes agree, else each with its dtypes; "" where nothing was measured."""
+    """One word if all dtypes agree, else each word with its dtypes; "" if nothing was measured."""
     kinds = list(dict.fromkeys(words.values()))
     if len(kinds) < 2:
         return "".join(kinds)
@@ -222,9 +222,9 @@ def by_dtype(words: Mapping[str, str]) -> str:
 
 
 def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
-    """One table a direction: what each route promises, and what it was measured to do.
+    """One table per direction: the contract of each route, and its measured behaviour.
 
-    shown: the contracts, those of a direction one after another
+    shown: the contracts, grouped by direction
     """
     about = {"semantics": semantics, "promised": advice.promises, "by_dtype": by_dtype}
     ways = groupby(shown, lambda promise: promise.direction)
@@ -232,7 +232,7 @@ def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
 
 
 def catalogue(results: Results) -> list[Route]:
-    """Every contract, in the catalogue's order as far as benchmarks tell it."""
+    """All contracts, in the catalogue's order as far as benchmarks define it."""
     keys: dict[tuple[str, str], None] = {}
     for family in sorted(results.benchmarks.values(), key=lambda each: (each.place, -len(each.contracts))):
         routes = sorted(family.contracts, key=partial(family.nth, "route"))
@@ -242,7 +242,7 @@ def catalogue(results: Results) -> list[Route]:
 
 
 def environment(record: Record) -> Table:
-    """The machine and toolchain of a run, as its record has them; what was not recorded is left out."""
+    """The machine and toolchain of a run, from its record. Fields that were not recorded are left out."""
     made = tabled("tables", "environment", False, record=record)
     return replace(made, rows=tuple(row for row in made.rows if row[1]))
 
@@ -251,40 +251,40 @@ def environment(record: Record) -> Table:
 
 
 FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
-DIGITS = 7  # significant: the clock has fewer
-OF_RELEASE = {"history": "history", "release": "version", "released": "date"}  # column -> what it is of a toolchain
+DIGITS = 7  # significant digits: more than the clock has
+OF_RELEASE = {"history": "history", "release": "version", "released": "date"}  # column -> attribute of a toolchain
 
 
 def columns(block: str, **values: Any) -> dict[tuple[str, ...], str]:
-    """What the columns of a CSV file mean, in its order: a paragraph of templates/prose/columns.md.jinja each."""
+    """Meaning of the columns of a CSV file, in order: a paragraph of templates/prose/columns.md.jinja each."""
     said = (paragraph.partition(": ") for paragraph in show.prose("columns", block, **values))
     return {tuple(names.split(", ")): words for names, _, words in said}
 
 
 def columns_of(results: Results) -> dict[tuple[str, ...], str]:
-    """The same of the CSV of these results."""
+    """Meaning of the columns of the CSV of these results."""
     others = [name for name in results.parameters if name not in (*PARAMETERS, "direction")]
     return columns("cells", parameters=PARAMETERS, others=others)
 
 
 def csv_of(results: Results) -> str:
-    """Every cell: what was timed, counted, or has no figure."""
+    """All cells as CSV: timed cells, counted ones, and cells without a figure."""
     of_row = [ledger.commits().get(commit) for commit in results.cells["commit"]]
     releases = {name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()}
     return text_of(results.cells.assign(**releases)[[*chain(*columns_of(results))]], DIGITS)
 
 
 def _number(digits: int, value: float) -> str:
-    """Whole numbers as such: a column with holes holds floats."""
+    """Format whole numbers without a point: a column with missing values holds floats."""
     value = steady(value)
     return f"{value:.0f}" if value % 1 == 0 else f"{value:.{digits}g}"
 
 
 def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
-    """A table as CSV. What a spreadsheet would take for a formula, and is no number, has a quote before it. Several
-    values of one entry stand with a space between them.
+    """A table as CSV. Text that a spreadsheet would read as a formula, and is not a number, gets a quote in front.
+    Several values of one entry are separated by spaces.
 
-    digits  significant ones of numbers; None: all
+    digits  significant digits of numbers; None: all
     """
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     columns = {name: pd.Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts}
