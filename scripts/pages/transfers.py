@@ -1,4 +1,4 @@
-"""What is said about transfers between host and device: what to take, and the sections of a machine's page.
+"""Transfers between host and device in words: routes to take, and the sections of a machine's page.
 
 The sentences are in templates/prose/transfers.md.jinja.
 """
@@ -23,16 +23,16 @@ from .page import Section
 from .show import code, prose
 from .tables import Missing, Table, by_size, curves, tabled
 
-# From pageable and pinned memory by one blocking call, and from pageable memory by way of pinned
+# From pageable and pinned memory by one blocking call, and from pageable memory through pinned memory
 TOGETHER = (*transfers.PLAIN.values(), "s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)")
 CLOCKS = (COMPLETION, ENQUEUE, SUSTAINED)
-BY_HAND = ("s", "stages", "pin_memory")  # names in routes that stage or pin by themselves: said where they are slower
+BY_HAND = ("s", "stages", "pin_memory")  # names in routes that stage or pin memory themselves: reported if slower
 
 # --- what is advised --------------------------------------------------------------------------------------------------
 
 
 def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
-    """What to know first, a box a way and end at the host, by completion time, and one on scalars."""
+    """Boxes at the head of a page: one per direction and host memory, by completion time, and one on scalars."""
     short = prose("transfers", "short", short=transfers.in_short(moved), moved=moved)
     made = [Box("Transfers in short", lines=short)] if short else []
     for each in transfers.recommendations(table, moved):
@@ -53,9 +53,9 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
 
 
 def _picked(rows: pd.DataFrame) -> dict[str, Any]:
-    """Of ranked routes at one size what sentences are about, as cells."""
+    """Select the cells for the sentences on ranked routes at one size."""
     chosen, ties = best(rows), _of(rows, TIE)
-    # what has a condition is no tie, and silence about it would be advice against it
+    # a route with a condition is not a tie, but leaving it out would be advice against it
     perhaps = [cell for cell in _of(rows, OTHER) if cell.non_blocking and cell.seconds < chosen.seconds]
     slower = _of(rows, SLOWER)
     return {
@@ -70,7 +70,7 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _notes(answers: list[dict[str, Any]], moved: Transfers | None = None) -> tuple[str, ...]:
-    """What to know beside what is taken, each fact once."""
+    """Notes on the routes taken, each fact once."""
     said = prose("transfers", "notes", answers=answers, moved=moved, promises=promises, why=why_unsafe)
     return tuple(dict.fromkeys(said))
 
@@ -80,13 +80,13 @@ def _of(rows: pd.DataFrame, kind: str) -> list[Row]:
 
 
 def best(rows: pd.DataFrame) -> Row:
-    """The cell to take of ranked routes, at the smallest size."""
+    """The cell of the route to take, at the smallest size of ranked routes."""
     return _of(rows, BEST)[0]
 
 
 def _on_condition(rows: pd.DataFrame) -> Row | None:
-    """The cell, at the largest size of a part, of the route that is faster on a condition: at all sizes, or else there.
-    Of several that none is decided to be faster than, the catalogue's first that is at most AS_GOOD behind is taken."""
+    """The cell, at the largest size of a part, of the route that is faster on a condition at all sizes, or else there.
+    If several lead without a significant difference, take the catalogue's first within AS_GOOD of the fastest."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
     everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
@@ -96,22 +96,22 @@ def _on_condition(rows: pd.DataFrame) -> Row | None:
 
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
-    """Warnings of transfers that read faster than they can be, of clocks that disagree, of a device that was lost."""
+    """Warnings of transfers with impossibly short times, of clocks that disagree, and of a lost device."""
     return prose("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved)
 
 
 def way(need: Need, nbytes: int = 0) -> str:
-    """From where to where in words; of so many bytes, where these are given."""
+    """Source and destination in words, with the size if ``nbytes`` is given."""
     return show.said("transfers", "way", need=need, nbytes=nbytes)
 
 
 def result_of(need: Need) -> str:
-    """New or existing, as the beginning of a line."""
+    """New or existing result, as the beginning of a line."""
     return show.said("transfers", "result", need=need)
 
 
 def cost_words(cell: Row, moved: Transfers) -> str:
-    """Time, and decimal GB/s and share of the limit where these have a meaning and are known."""
+    """Time, with decimal GB/s and share of the limit where they are meaningful and known."""
     words = [show.time(cell)]
     if moved.by_bytes(cell):
         share = moved.limit(cell.direction).share(cell)
@@ -121,7 +121,7 @@ def cost_words(cell: Row, moved: Transfers) -> str:
 
 
 def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
-    """Family -> what sections say beside their tables."""
+    """Family -> sentences beside the tables of its section."""
     calls = transfers.while_busy(moved)
     calls["size"] = calls["nbytes"].map(show.size)
     for names, listed in ((["direction", "host"], "size"), (["direction", "size"], "host")):
@@ -135,7 +135,7 @@ def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
 
 
 def _in_lines(cells: pd.DataFrame, by: str) -> Iterator[str]:
-    """What to take of each benchmark from each host memory, at each value of a parameter, a paragraph each."""
+    """The route to take for each benchmark, host memory and value of a parameter, a paragraph each."""
     done = cells[cells["method"] == COMPLETION]
     values = done["parameters"].map(lambda own: own[by])
     about = [each.title or each.direction for each in done["declared"]]
@@ -153,7 +153,7 @@ def _tabled(block: str, moved: Transfers, numeric: bool = True, **values: Any) -
 
 
 def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
-    """One table a direction: memory state × size band, the figures at the band's largest size."""
+    """One table per direction: memory state × size band, with the figures at the band's largest size."""
     bands = [
         _band(need, part, ranked["route"].nunique())
         for need, ranked in transfers.answered(table, moved)
@@ -164,14 +164,15 @@ def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
 
 
 def _band(need: Need, rows: pd.DataFrame, routes: int) -> dict[str, Any]:
-    """What a row of the decision table is about. here: routes measured at its largest size, of all ``routes``."""
+    """Values of a row of the decision table. here: number of the ``routes`` measured at its largest size."""
     last = rows[rows["nbytes"] == rows["nbytes"].max()]
     about = {"need": need, "smallest": rows["nbytes"].min(), "here": last["route"].nunique(), "routes": routes}
     return {**_picked(last), "fast": _on_condition(rows), **about}
 
 
 def clocks(moved: Transfers) -> Table:
-    """Completion, enqueue and sustained of non-blocking routes side by side, at the size where most were measured."""
+    """Completion, enqueue and sustained times of non-blocking routes side by side, at the size where most were
+    measured."""
     every = moved.main[moved.main["non_blocking"]]
     nbytes = usual_size(every[every["method"].isin((ENQUEUE, SUSTAINED))].itertuples())
     calls = every[every["nbytes"] == nbytes].groupby(["route", "direction", "host"], sort=False)
@@ -182,7 +183,7 @@ def clocks(moved: Transfers) -> Table:
 
 
 def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -> list[Section]:
-    """What a machine with an accelerator has on its page; sections of what was not measured stay empty."""
+    """The sections of a machine with an accelerator. Sections without measurements stay empty."""
 
     def words(block: str) -> tuple[str, ...]:
         return prose("transfers", block, moved=moved, clocks=CLOCKS)
@@ -198,7 +199,7 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
 
 
 def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
-    """A direction's GB/s from all host memory together, then each memory's time against size by every clock."""
+    """Per direction: GB/s for all host memory together, then time against size for each memory and clock."""
     dtype = usual_dtype(moved.main)
     for direction in LINK:
         usual = moved.of(COMPLETION, direction)
