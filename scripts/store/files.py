@@ -1,14 +1,15 @@
-"""Where results are, and how they are read, checked, written and exported to asv. The one module that knows.
+"""Locate, read, check and write result files, and export them to asv. No other module knows their layout.
 
     reports/results/benchmarks.json        asv's description of the suite
-    reports/results/MACHINE/machine.json   asv's, too
+    reports/results/MACHINE/machine.json   asv's description of the machine
     reports/results/MACHINE/STEM.jsonl.gz  measurements: a line of JSON per process, with its samples and speed probes,
-                                           and one per counted cell
+                                           and one per cell with instruction counts
     reports/results/MACHINE/STEM.jsonl     run records, a line each (records.py)
     reports/results/MACHINE/STEM.json      asv's results of the same figures, exported for asv show, compare, publish
 
-STEM is that of asv: COMMIT-toolchain-pyVERSION, the first eight letters of the toolchain's commit. The nodes of a fleet
-have directories of their own in that of their machine. A path of a result is that of asv's file; the others lie beside.
+asv chooses STEM: COMMIT-toolchain-pyVERSION, with the first eight letters of the toolchain's commit. Each node of a
+fleet has its own directory inside its machine's directory. The path of a result is the path of asv's file. The other
+files of the result lie in the same directory.
 """
 
 import contextlib
@@ -33,36 +34,36 @@ from benchmarks.probes import NEAR
 
 from .records import Line, Record, name_of, plain, record_of
 
-try:  # reads twice as fast; whoever measures with a Python of their own may lack it
+try:  # reads twice as fast; a user's own Python may lack it
     import orjson
 except ImportError:
     orjson = None  # type: ignore[assignment]
 
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
-NODE = "node-"  # how the directories of a fleet's nodes begin, in that of their machine type
+NODE = "node-"  # prefix of the directories of a fleet's nodes, which lie in the directory of their machine type
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
-# What lies beside the directories of machines, in reports/, in reports/results/ and on the site: no names of machines
+# Reserved names: files and directories next to those of machines, in reports/, reports/results/ and on the site
 TAKEN = frozenset(
     ("results", "history", "asv", "index.html", "readme.md", "feed.xml", "answers.csv", "figures.csv")
 ) | {"figures-columns.csv", BENCHMARKS, "toolchains.jsonl"}
-# Of a result, in a machine's directory, beside machine.json; everything else in it is left alone
+# File names of results in a machine's directory. Other files there are left alone
 FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
-# Bytes of a file, decompressed, four times what the profile full takes, its lines, and bytes of one object in it; lists
-# and objects in a line of measurements, for an empty one takes twenty times as much memory as text
+# Limits of a file: decompressed bytes (four times those of the profile full), lines, bytes of one JSON text, and lists
+# and objects in a line of measurements (an empty one takes twenty times as much memory as its text)
 MOST, LINES, LONGEST_LINE, BRACKETS = 128 * 2**20, 2**18, 4 * 2**20, 64
-ROUNDS, CALLS = 10**5, 10**15  # fewer of a run, and in a sample
-FRESH = "-fresh"  # how the copy of the checkout ends that holds a side's fresh processes, beside that of the side
-# What Python says of a file that holds something else: no JSON, other kinds, names that are not there, numbers of four
-# hundred digits, brackets in brackets in brackets
+ROUNDS, CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
+FRESH = "-fresh"  # suffix of the checkout that holds a side's fresh processes, next to the checkout of the side
+# Errors that Python raises for a malformed file: no JSON, other types, missing names, numbers of four hundred digits,
+# deeply nested brackets
 BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
-# What a line with samples holds that is not checked otherwise, with its kind
+# Fields of a line with samples that are not checked otherwise, with their types
 KINDS: Mapping[str, Any] = {"run": str, "at": float, "round": int, "wanted": int, "number": int, "waiting": list}
 LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
 
 
 class BrokenFile(UserError):
-    """A file that cannot be read. Its arguments are the path, and why: words that follow the file's name."""
+    """A file that cannot be read. Its arguments are the path and the reason, worded to follow the path."""
 
     def __str__(self) -> str:
         path, why = self.args
@@ -73,7 +74,7 @@ class BrokenFile(UserError):
 
 
 def machines(results: Path) -> list[str]:
-    """The machines that have results, by name; UserError where there are none."""
+    """Return the names of the machines with results, sorted. UserError if there are none."""
     if not results.is_dir():
         raise UserError(f"{results}: no such directory; python scripts/run.py makes results")
     names = sorted({path.relative_to(results).parts[0] for path in result_files(results)})
@@ -86,7 +87,7 @@ def machines(results: Path) -> list[str]:
 
 
 def no_name(name: str) -> str:
-    """Why this cannot be a machine's name, and so that of its directories; "" where it can."""
+    """Return why this cannot name a machine and its directories, or "" if it can."""
     if not NAME.fullmatch(name):
         return "use letters, digits, dot, dash and underscore"
     if name.lower() in TAKEN or name.startswith(NODE):
@@ -95,8 +96,8 @@ def no_name(name: str) -> str:
 
 
 def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
-    """The result files of a machine, or of all machines: its own, then those of its nodes. With another suffix the
-    files of that kind."""
+    """Return the result files of a machine, or of all machines: first its own, then those of its nodes. ``suffix``
+    chooses other files of the results."""
     files = []
     for directory in _directories(results, "*") if machine is None else [results / machine]:
         for place in [directory, *_directories(directory, f"{NODE}*")]:
@@ -111,23 +112,23 @@ def _directories(place: Path, pattern: str) -> list[Path]:
 
 
 def file_of(path: Path) -> str:
-    """The name of a result in tables and records: its stem, after the name of the node where a fleet measured it."""
+    """The name of a result in tables and records: its stem, preceded by its node if a fleet measured it."""
     stem = beside(path, "").name
     return f"{path.parent.name}/{stem}" if path.parent.name.startswith(NODE) else stem
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file of a result with another suffix."""
+    """The file of the same result with another suffix."""
     return path.with_name(path.name.removesuffix(".gz")).with_suffix(suffix)
 
 
 def node_of(file: str) -> str:
-    """The node of a fleet that a file is of; "" where it is of the machine."""
+    """The fleet node that measured a file; "" if the file belongs to the machine itself."""
     return file.rpartition("/")[0]
 
 
 def results_of(path: Path) -> Path:
-    """The results directory that a result lies in; UserError where that has no benchmarks.json."""
+    """The results directory that holds a result. UserError if it has no benchmarks.json."""
     machine = path.absolute().parent
     directory = (machine.parent if machine.name.startswith(NODE) else machine).parent
     if not (directory / BENCHMARKS).is_file():
@@ -136,7 +137,7 @@ def results_of(path: Path) -> Path:
 
 
 def fresh_results(results: Path) -> Path | None:
-    """The results of the fresh processes that ``compare.py --run`` took beside these; None where there are none."""
+    """The results of the fresh processes that ``compare.py --run`` added to these; None if there are none."""
     checkout = results.absolute().parent.parent
     fresh = checkout.parent / (checkout.name + FRESH) / "reports" / "results"
     return fresh if any(fresh.glob(f"*/*{RECORDS}")) else None  # the record is filed last
@@ -146,8 +147,11 @@ def fresh_results(results: Path) -> Path | None:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file of results, decompressed. UserError if it is no file, but a pipe or a link; ValueError if
-    there are more than MOST, or if compressed ones are cut off or go on; zlib.error if they are not compressed."""
+    """Return the bytes of a result file, decompressed.
+
+    UserError if it is a pipe or a link. ValueError if there are more than MOST bytes, or if compressed data is cut off
+    or followed by other bytes. zlib.error if data that should be compressed is not.
+    """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise BrokenFile(path, "is no file")
     with path.open("rb") as file:
@@ -163,7 +167,7 @@ def content(path: Path) -> bytes:
 
 
 def texts(path: Path) -> list[bytes]:
-    """The JSON texts of a file, one, or one per line; ValueError if they are too many, or one is far too long."""
+    """Return the JSON texts of a file: one, or one per line. ValueError if there are too many, or one is too long."""
     held = content(path)
     if held.count(b"\n") > LINES:
         raise ValueError(f"it holds more than {LINES:,} lines")
@@ -176,7 +180,7 @@ def texts(path: Path) -> list[bytes]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """UserError if the file that the block reads is broken, or cannot be read."""
+    """Raise UserError if the block reads a broken file, or cannot read it."""
     try:
         yield
     except FileNotFoundError:
@@ -188,13 +192,13 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file, made harmless; UserError if it is not there or broken. asv writes bare NaN, which Python reads."""
+    """Read a JSON file and make it ``harmless``. UserError if it is missing or broken. The bare NaN of asv is read."""
     with reading(path):
         return harmless(json.loads(texts(path)[0].decode()))
 
 
 def read_records(path: Path) -> list[Record]:
-    """The run records of a result, oldest first; none where asv was run by hand. UserError where they are broken."""
+    """Read the run records of a result, oldest first. ``asv run`` by hand leaves none. UserError if they are broken."""
     path = beside(path, RECORDS)
     if not os.path.lexists(path):
         return []
@@ -203,7 +207,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def read_measurements(path: Path) -> list[Line]:
-    """The measurements beside a result, a line per process; none where asv was run by hand. UserError where the file is
+    """Read the measurements of a result, a line per process. ``asv run`` by hand leaves none. UserError if the file is
     broken, truncated, or no gzip."""
     path = beside(path, MEASUREMENTS)
     if not os.path.lexists(path):
@@ -216,11 +220,11 @@ def read_measurements(path: Path) -> list[Line]:
 
 
 def _loaded(text: bytes) -> Any:
-    """A line of measurements, its names made harmless."""
+    """Parse a line of measurements and make its names ``harmless``."""
     try:
         line = orjson.loads(text) if orjson else json.loads(text)
     except ValueError:
-        line = json.loads(text)  # takes more than orjson does, such as half of a surrogate pair
+        line = json.loads(text)  # accepts more than orjson, such as half of a surrogate pair
     names = "".join([line["benchmark"], line["version"], *line["params"]])
     if not names.isprintable() or len(names) > LONGEST:  # all at once: a file holds thousands of lines
         line |= {name: harmless(line[name]) for name in ("benchmark", "version", "params")}
@@ -228,8 +232,8 @@ def _loaded(text: bytes) -> Any:
 
 
 def _checked(line: Line) -> Line:
-    """The line; ValueError, TypeError or KeyError where it is none of measurements. What samples and probes are is
-    checked where they are arrays, by quiet.Run."""
+    """Return the line. ValueError, TypeError or KeyError if it is no line of measurements. quiet.Run checks the values
+    of samples and probes, once they are arrays."""
     if not line["run"].isprintable():
         raise ValueError(f"run is {line['run']!a}")
     if "values" in line:
@@ -243,7 +247,7 @@ def _checked(line: Line) -> Line:
     if not count:
         raise ValueError(f"{name_of(line)} took no sample")
     for taken in line.get("parts", {}).values():
-        # by their sum, for min and max may miss a NaN
+        # the sum, because min and max may miss a NaN
         if len(taken) != count or not min(taken) > 0 or not math.isfinite(sum(taken)):
             raise ValueError(f"{name_of(line)} took {taken}")
     for probes in line["probes"].values():
@@ -265,19 +269,20 @@ def _checked(line: Line) -> Line:
 
 
 def measurements_text(lines: Iterable[Line]) -> bytes:
-    """Lines of measurements as their file holds them: the same lines are the same bytes."""
+    """Return the content of a measurements file. The same lines give the same bytes."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     return gzip.compress(text.encode(), LEVEL, mtime=0)
 
 
 def merged(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -> list[Line]:
-    """The measurements of a file once those of a run are in it.
+    """Merge the measurements of a run into those of a file.
 
-    A run replaces the lines of its cells. Where one earlier run had more processes of a cell, its lines stay: a quick
-    look adds to what is known. Earlier runs are not added up: a history measures its first toolchain twice, and the
-    first session of the next history replaces both. Lines of a benchmark whose version has changed go.
+    A run replaces the earlier lines of its cells. If one earlier run had more processes of a cell, the cell's earlier
+    lines stay, too, so a quick run adds to them. Processes of earlier runs are not added up: a history measures its
+    first toolchain twice, and the first session of the next history replaces both. Lines of a benchmark whose version
+    has changed are removed.
 
-    keep  all lines stay: the processes stand beside those of other days
+    keep  keep all earlier lines: the processes join those of other days
     """
     versions = {line["benchmark"]: line["version"] for line in fresh}
     earlier = [line for line in earlier if versions.get(line["benchmark"], line["version"]) == line["version"]]
@@ -287,7 +292,7 @@ def merged(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -
 
 
 def _processes(lines: Iterable[Line]) -> Counter[str]:
-    """Cell -> its rounds in the run that had most of them."""
+    """Cell -> its number of rounds in the run that had the most."""
     rounds = {(name_of(line), line["run"], line.get("round", 0)) for line in lines}
     of_run = Counter((cell, run) for cell, run, _ in rounds)
     return Counter({cell: count for (cell, _), count in reversed(of_run.most_common())})
@@ -299,9 +304,9 @@ def record_text(record: Record) -> str:
 
 
 def put_all(whole: Path, results: Path) -> None:
-    """Copy the files of ``whole`` into the directory ``results``, where each is whole at any moment.
+    """Copy the files of ``whole`` into the directory ``results``, each atomically.
 
-    Measurements come first and records last: whoever reads meanwhile finds the measurements of every figure and record.
+    Measurements come first and records last, so a concurrent reader finds the measurements of every figure and record.
     """
     for suffix in (MEASUREMENTS, ".json", RECORDS):
         for path in sorted(whole.rglob(f"*{suffix}")):
@@ -314,17 +319,16 @@ def put_all(whole: Path, results: Path) -> None:
 def export(
     ran: Sequence[Path], filed: Path, lines: Sequence[Line], records: Sequence[Record], tried: Collection[str]
 ) -> None:
-    """Have asv's file of a result hold what a session measured: its figures rest on the measurements, without samples.
+    """Write the figures of a session to asv's file of a result, without samples. They come from the measurements.
 
     ran      asv's own files of the session's runs, in order
-    filed    asv's file as it lies in reports/results now, if there is one: cells that the session has not tried stay,
-             those of ``asv run`` by hand included
+    filed    asv's present file in reports/results, if there is one. Cells that the session has not tried stay,
+             including those of ``asv run`` by hand
     lines    all measurements of the result
-    records  of all runs that those are of, as they are going to be filed; the last is the session's
-    tried    all cells that a process of the session was started for
+    records  of all runs in ``lines``, as they will be filed; the last is the session's
+    tried    all cells for which the session started a process
 
-    The figures rest on the same samples as ours, without speed correction: those of a plain ``asv run`` have none
-    either.
+    The figures use the same samples as ours, without speed correction, as those of a plain ``asv run`` do.
     """
     from asv.results import Results
     from asv.runner import BenchmarkResult
@@ -340,7 +344,7 @@ def export(
                     figures[cell] = math.nan
             # None: asv leaves their statistics as they are
             samples, numbers = zip(*(known.get(cell, (None, None)) for cell in figures))
-            # asv takes a cell that the filed file has no place for, as of a route that is new, for one that failed
+            # asv takes a cell without a place in the filed file (such as one of a new route) for a failed one
             filed_cells = spelled(name, both.get_result_params(name)) if name in both.get_all_result_keys() else []
             stay = set(filed_cells).difference(known, tried)
             of_run = {place for place, cell in enumerate(figures) if cell not in stay or figures[cell] is None}
@@ -357,7 +361,7 @@ def export(
 
 
 def without_figure(ran: Sequence[Path]) -> list[str]:
-    """The cells that failed in the last of these runs of asv that took them, by asv's files."""
+    """Return the cells that failed in their latest run of asv, by asv's files."""
     from asv.results import Results
 
     failed: dict[str, bool] = {}
@@ -368,7 +372,7 @@ def without_figure(ran: Sequence[Path]) -> list[str]:
 
 
 def _figures_in(results: Any) -> Iterator[tuple[str, Sequence[Sequence[str]], dict[str, float | None]]]:
-    """The benchmarks in asv's results, with their parameters and the figure of each cell; None of one that failed."""
+    """Yield the benchmarks in asv's results, with their parameters and the figure of each cell (None if it failed)."""
     for name in results.get_all_result_keys():
         params = results.get_result_params(name)
         yield name, params, dict(zip(spelled(name, params), results.get_result_value(name, params)))
@@ -380,9 +384,9 @@ def spelled(name: str, params: Sequence[Sequence[str]]) -> list[str]:
 
 
 def used_samples(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, tuple[list[float], int | None]]:
-    """Cell -> the samples that its figure rests on, as they were taken, and how many calls made each; of a counted
-    cell its counts, and None. Of a cell without quiet processes the fastest sample alone."""
-    from . import quiet  # numpy: who only looks for files does without
+    """Cell -> the samples behind its figure, uncorrected, and the number of calls per sample. A cell of instruction
+    counts has its counts, and None. A cell without quiet processes has its fastest sample alone."""
+    from . import quiet  # it imports numpy, which a search for files does not need
 
     lines = list(lines)
     used = dict[str, tuple[list[float], int | None]]()
