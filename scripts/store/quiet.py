@@ -1,12 +1,12 @@
-"""Which samples of a run are quiet, taken while the machine was undisturbed, judged with all of the run in sight.
+"""Decide which samples of a run are quiet, that is taken while the machine was undisturbed.
 
-Beside every sample stand speed probes, constant pieces of work (benchmarks/probes.py). Their baseline is the fastest
-level that the machine *holds*. A sample is quiet if all probes beside it are near the baseline of their kind and its
-process had a processor throughout. A process is quiet if LEAST of its samples are. Estimates rest on the quiet samples
-of quiet processes; a cell without such a process says so everywhere. Near is not at: the same probes take out what is
-left of the clock's changes, process by process (speed correction).
+Speed probes, constant pieces of work (benchmarks/probes.py), run before and after every sample. Their baseline is the
+fastest level that the machine *holds* over the whole run. A sample is quiet if all probes next to it are near the
+baseline of their kind and its process had a processor throughout. A process is quiet if LEAST of its samples are.
+Estimates use the quiet samples of quiet processes. A cell without such a process is marked everywhere. Probes near the
+baseline may still differ from it: speed correction removes these changes of the clock, process by process.
 
-Needs numpy alone: it runs beside whatever torch is measured.
+Needs numpy alone, because it runs with any torch that is measured.
 """
 
 import itertools
@@ -28,35 +28,36 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
 
-# ns that the processor's probe may take longer right behind a sample that moves bytes in memory: what it counts, and
-# the interpreter, were driven out of the caches. The next probe takes its usual time. On undisturbed Zen 4 1 to 6 of
-# 22.3 µs, on Zen 5 2 to 5 of 14.1 (docs/accuracy.md): a tenth that is the sample's, not the machine's
+# ns that the processor's probe may take longer right after a sample that moves bytes in memory: the sample drives the
+# probe's data and the interpreter out of the caches. The next probe takes its usual time. On undisturbed Zen 4 it takes
+# 1 to 6 µs more than 22.3 µs, on Zen 5 2 to 5 µs more than 14.1 µs (docs/accuracy.md)
 COLD = 7000
-RECURS = 0.4  # share of the run's parts in which the level that the machine holds is seen
+RECURS = 0.4  # a level is held if it is seen in this share of the run's parts
 PARTS = 24  # of a run at most
 PART = 20  # probes in a part at least
-LEAST = 0.4  # share of the samples wanted that must be quiet for a process to count as quiet
-# Of a process's quiet samples: two probes do not see all that comes between them, and what comes there only slows
+LEAST = 0.4  # a process is quiet if this share of the samples wanted is quiet
+# Of a process's quiet samples. Two probes miss some disturbances between them, and disturbances only slow
 QUANTILE = 0.1
-# What waits for a device alone has no probes, for the host's speed has no part in it: its own spread says how quiet it
-# was. Samples that last this long and are this far above the quantile of their process are not.
+# Samples that only wait for a device have no probes, because the host's speed does not matter. Their own spread
+# decides: those that last LASTS seconds and are APART (a share) above the quantile of their process are noisy.
 LASTS, APART = 0.0003, 0.05
-START_SECONDS = 0.03  # that a process takes before its setup
+START_SECONDS = 0.03  # duration of a process before its setup
 
 
 def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.inf) -> float:
-    """The fastest level that a machine holds, in the unit of ``probes``, which are in order of time; NaN of none.
+    """Return the fastest level that a machine holds, in the unit of ``probes``; NaN without probes.
 
-    Not the fastest probe: a processor may begin at a clock that it cannot keep, and the first seconds of a run, or of a
-    round after a rest, are never seen again. Nor a quantile of all: on a busy machine nine in ten are slow. It is the
-    fastest level that is seen in RECURS of the run's parts.
+    It is the fastest level that is seen in RECURS of the run's parts. The fastest probe would not do: a processor may
+    begin a run, or a round after a rest, at a clock that it keeps for seconds only and never reaches again. Nor would a
+    quantile of all probes: on a busy machine 90 % of them are slow.
 
-    A machine whose neighbours come and go by the millisecond holds none, and which of its speeds looks like one is
-    chance. It shows by the probes that are faster than ``near`` (log units) the level: where HELD of RECURS of the
-    parts are, the baseline is what those just reach.
+    If the neighbours of a machine come and go by the millisecond, it holds no level, and any of its speeds may look
+    like one by chance. Then many probes are faster than the level by more than ``near`` (log units). If these are HELD
+    of the probes in RECURS of the parts, the baseline is the time that they just reach.
 
-    whole: the baseline of the whole run, where later runs replaced most of its processes. It is taken where the rest
-    shows a slower level only, which is that of a noisy moment.
+    probes  in order of time
+    whole   baseline of the whole run, for when later runs replaced most of its processes. It is used if the remaining
+            probes show only a slower level, that of a noisy moment
     """
     if not len(probes):
         return math.nan
@@ -79,17 +80,17 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
 
 
 def _at_level(part: Floats, begin: Any) -> Any:
-    """How many probes of a part, sorted, are at the level that begins there."""
+    """The number of probes in a sorted part that are at the level which begins at ``begin``."""
     return np.searchsorted(part, begin * WIDTH, "right") - np.searchsorted(part, begin)
 
 
 class Run:
-    """The processes of one run that took samples, with their samples judged. Arrays are in the order of ``lines``.
+    """The processes of one run that took samples, and which samples are quiet. Arrays are in the order of ``lines``.
 
-    ValueError or TypeError where samples or probes are no positive numbers.
+    ValueError or TypeError if samples or probes are not positive numbers.
 
-    lines      of the file of measurements, those with samples
-    whole      baselines of all the run, where ``lines`` are what is left of it
+    lines      lines with samples of the measurements file
+    whole      baselines of the whole run, if ``lines`` are only the rest of it
     of         place in ``lines`` of the process of each sample
     taken      seconds of each sample, per call
     baselines  kind of probe -> its baseline in ns
@@ -99,18 +100,21 @@ class Run:
         self.lines = lines
         self.taken, sizes, self._first = _joined([line["seconds"] for line in lines])
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
-        # Place of the probe before each sample in its process's list of probes; the one behind it is the next
+        # Place of the probe before each sample in its process's list of probes; the probe after the sample is the next
         place = np.arange(len(self.taken)) - self._first[self.of]
         for first, size, line in zip(self._first, sizes, lines):
-            for sample in line["waits"]:  # there lies another probe, from before the wait
+            for sample in line["waits"]:  # here is one more probe, from before the wait
                 place[first + sample : first + size] += 1
         kinds = dict.fromkeys(kind for line in lines for kind in line["probes"])
         self._probes = {kind: _Probes(lines, kind, self.of, place) for kind in kinds}
         self.baselines = self._baselines(whole or {})
 
     def _baselines(self, whole: Mapping[str, float]) -> dict[str, float]:
-        """Probes that move bytes count only where the processor's probe of the same moment is quiet. On a busy machine
-        too few of all are at their baseline for a level to be seen, and most of what slows them slows that one, too."""
+        """Return the baseline of each kind of probe.
+
+        Probes that move bytes count only where the processor's probe of the same moment is quiet. On a busy machine too
+        few of all of them are at their baseline to show a level. Most disturbances slow the processor's probe, too.
+        """
         if PROCESSOR not in self._probes:
             return {}
         processor, found = self._probes[PROCESSOR], dict[str, float]()
@@ -118,7 +122,7 @@ class Run:
         for kind, probes in {PROCESSOR: processor, **self._probes}.items():
             taken, quiet = probes.taken[probes.in_order(processor.has)], near[processor.in_order(probes.has)]
             found[kind] = baseline(taken[quiet] if quiet.any() else taken, NEAR[kind], whole.get(kind, math.inf))
-            if kind == PROCESSOR:  # which is the first
+            if kind == PROCESSOR:  # the first kind
                 near = self._near(PROCESSOR, found[PROCESSOR])
         return found
 
@@ -155,7 +159,7 @@ class Run:
         return counts >= np.maximum(1, np.ceil(LEAST * wanted))
 
     def used_of(self, place: int) -> list[float]:
-        """The samples of a process that its figure rests on, as they were taken: quiet ones, or the fastest."""
+        """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest one."""
         samples = slice(self._first[place], self._first[place] + len(self.lines[place]["seconds"]))
         taken = self.taken[samples]
         used: list[float] = taken[self.quiet_samples[samples]].tolist() if self.quiet[place] else [float(min(taken))]
@@ -163,12 +167,13 @@ class Run:
 
     @cached_property
     def slowdown(self) -> Floats:
-        """The time of the processor's probes beside the quiet samples of each process, over their baseline: the
-        quantile that is used of samples. NaN where samples stay as they were taken.
+        """The divisor of speed correction for each process, or NaN if its samples are not corrected.
 
-        A clock follows the host's load, and quiet allows it a tenth. On a virtual machine of Zen 5 that is undisturbed
-        a third of the time, processes of a call differ by three times as much without this, in proportion to these
-        probes; on one of Zen 3 that holds its clock it changes nothing (docs/accuracy.md).
+        It is the time of the processor's probes next to the process's quiet samples, divided by their baseline. The
+        same quantile is taken as of samples. A clock follows the host's load, and quiet samples may differ by a tenth.
+        On a Zen 5 virtual machine that is undisturbed a third of the time, uncorrected processes of a call differ by
+        three times as much, in proportion to these probes. On a Zen 3 virtual machine with a steady clock the
+        correction changes nothing (docs/accuracy.md).
         """
         corrected = self.quiet & np.array([_by_processor(line) for line in self.lines], dtype=bool)
         if PROCESSOR not in self._probes:
@@ -180,16 +185,18 @@ class Run:
 
     @cached_property
     def seconds(self) -> Floats:
-        """Each sample after speed correction, where its process has one."""
+        """Each sample after speed correction, if its process is corrected."""
         slowdown = self.slowdown[self.of]
         with np.errstate(invalid="ignore"):
             return np.where(np.isnan(slowdown), self.taken, _rounded(self.taken / slowdown))
 
     @cached_property
     def figures(self) -> Floats:
-        """A quantile of the quiet samples of each process, in seconds per call; of a noisy process the fastest sample:
-        what disturbs a sample makes it longer, so on the undisturbed machine the cell takes at most this. Two runs
-        differ less in it than in any quantile."""
+        """The figure of each process in seconds per call: a quantile of its quiet samples.
+
+        The figure of a noisy process is its fastest sample. Disturbances only make a sample longer, so this is an upper
+        bound for the undisturbed machine. Two runs differ less in it than in any quantile.
+        """
         found = _quantile(self.seconds[self.quiet_samples], self.of[self.quiet_samples], len(self.lines))
         return np.where(self.quiet, found, np.minimum.reduceat(self.taken, self._first))
 
@@ -206,15 +213,15 @@ class Run:
         return tuple(cell for cell, by_round in self.rounds().items() if not any(by_round.values()))
 
     def lacking(self) -> dict[str, int]:
-        """Cell -> the first round in which it had no quiet process; cells that never had one come first."""
+        """Cell -> the first round without a quiet process. Cells without any quiet process come first."""
         lost = [(cell, by_round) for cell, by_round in self.rounds().items() if not all(by_round.values())]
         lost.sort(key=lambda each: any(each[1].values()))
         return {cell: min(number for number, quiet in by_round.items() if not quiet) for cell, by_round in lost}
 
     def quiet_share(self) -> float:
-        """Share of the time in which the machine was undisturbed, as far as it was watched; NaN where it was not.
+        """Share of the probed time in which the machine was undisturbed; NaN without probes.
 
-        The time of a process before its first probe counts as that probe says, or waits would weigh too much.
+        The time of a process before its first probe counts like that probe. Without it, waits would weigh too much.
         """
         if PROCESSOR not in self._probes:
             return math.nan
@@ -232,7 +239,7 @@ class Run:
 
 
 def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, Run]:
-    """The lines with samples among these, by the run that took them; ``records`` know the baselines of whole runs."""
+    """Group the lines with samples by their run. ``records`` give the baselines of whole runs."""
     by_run: dict[str, list[Line]] = {}
     for line in with_samples(lines):
         by_run.setdefault(line["run"], []).append(line)
@@ -241,11 +248,11 @@ def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, 
 
 
 def counting(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, dict[int, tuple[Run, int]]]:
-    """Cell -> the processes that its figure rests on, by the number of their round: a run, and a place in it.
+    """Cell -> round number -> the process that counts for the cell's figure, as its run and its place there.
 
-    Each run is judged by its own baselines. Of the processes of a round the first quiet one counts; of a cell without
-    quiet processes the one with the fastest sample. The rounds of a second run of the same cells go on where the first
-    run's end.
+    Each run is judged by its own baselines. In each round the first quiet process counts. In a cell without quiet
+    processes, the process with the fastest sample counts. If a second run has the same cells, its rounds are numbered
+    on from the first run's last.
     """
     found, noisy, ends = dict[str, dict[int, tuple[Run, int]]](), [], Counter[str]()
     for run in runs_of(lines, records).values():
@@ -265,8 +272,8 @@ def counting(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str,
 class _Probes:
     """All probes of one kind in a run.
 
-    has, first     of each process: whether it took some; where its own begin in ``taken``
-    there, before  of each sample: whether its process took some; the place in ``taken`` of the probe before it
+    has, first     per process: whether it took probes; where they begin in ``taken``
+    there, before  per sample: whether its process took probes; the place in ``taken`` of the probe before the sample
     """
 
     def __init__(self, lines: Sequence[Line], kind: str, of: Ints, place: Ints) -> None:
@@ -282,12 +289,12 @@ class _Probes:
 
 
 def _by_processor(line: Line) -> bool:
-    """Whether a process goes by the processor's clock: what waits for memory or a device has another."""
+    """Whether the processor's clock sets the speed of a process, rather than memory or a device."""
     return PROCESSOR in line["probes"] and not (MEMORY in line["probes"] or "device" in line or "on_device" in line)
 
 
 def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
-    """The numbers of all lists in one array, how many are of each list, and where those begin."""
+    """Join lists into one array. Return it with the size of each list and the place where each begins."""
     sizes = np.array([len(each) for each in lists], dtype=np.intp)
     values = np.fromiter(itertools.chain.from_iterable(lists), dtype=np.float64, count=int(sizes.sum()))
     if not np.all((values > 0) & (values < math.inf)):
@@ -296,13 +303,13 @@ def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
 
 
 def _rounded(values: Floats) -> Floats:
-    """Positive numbers with as many digits as samples are logged with."""
+    """Round positive numbers to the number of digits in the log of samples."""
     scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
     return np.round(values * scale) / scale
 
 
 def _quantile(values: Floats, group: Ints, groups: int, share: float = QUANTILE) -> Floats:
-    """A quantile of the values of each group, by linear interpolation; NaN of a group without values."""
+    """Return a quantile of each group by linear interpolation; NaN for a group without values."""
     ordered = np.append(values[np.lexsort((values, group))], math.nan)  # of an empty last group
     sizes = np.bincount(group, minlength=groups)
     first, place = np.cumsum(sizes) - sizes, share * np.maximum(sizes - 1, 0)
