@@ -1,8 +1,8 @@
-"""What files of results hold: the record of a run, a line of JSON each, and the names in a line of measurements.
+"""The contents of result files: run records, a line of JSON each, and the names in a line of measurements.
 
-A record says what was measured, with what, where, by which command, and how quiet the machine was. Runs write it,
-reports read it; this is the one place that says what is in it. Fields that a record of another version lacks have their
-defaults: nothing is known of them.
+A record says what was measured, with which toolchain, where, by which command, and how quiet the machine was. Runs
+write records and reports read them. Their fields are defined here alone. A field that is missing, as in a record of
+another version, has its default, which means "unknown".
 """
 
 import math
@@ -16,7 +16,7 @@ Made = TypeVar("Made")
 
 
 def number(value: Any) -> float:
-    """A finite number, which JSON may write without a point."""
+    """Return a finite number: a float, or an int as JSON may write it. TypeError for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isinf(value):
         raise TypeError(f"{value!r} is no finite number")
     return value
@@ -26,9 +26,9 @@ READING = dacite.Config(type_hooks={float: number})
 
 
 def made_of(of: type[Made], loaded: Any) -> Made:
-    """Make a dataclass of what JSON holds. A missing or null field has its default; other names are ignored.
+    """Make a dataclass from loaded JSON. A missing or null field has its default. Unknown names are ignored.
 
-    TypeError where a value is of another type, or a field without a default is missing.
+    TypeError if a value has another type, or a field without a default is missing.
     """
     try:
         return dacite.from_dict(of, plain_of(of, loaded), READING)
@@ -37,7 +37,7 @@ def made_of(of: type[Made], loaded: Any) -> Made:
 
 
 def plain_of(of: Any, loaded: Any) -> Any:
-    """What JSON holds of a type, as dacite takes it: lists become tuples, and a dataclass loses what is null."""
+    """Prepare loaded JSON for dacite: lists become tuples, and null fields of a dataclass are dropped."""
     if isinstance(loaded, list):
         return tuple(plain_of(None, value) for value in loaded)
     if not isinstance(loaded, dict):
@@ -46,11 +46,11 @@ def plain_of(of: Any, loaded: Any) -> Any:
     return {name: plain_of(own.get(name), value) for name, value in loaded.items() if value is not None or not own}
 
 
-Line = Mapping[str, Any]  # of a file of measurements: one process, or what was counted of a cell; see files.py
+Line = Mapping[str, Any]  # of a measurements file: one process, or a cell's instruction counts; see files.py
 
 
 def name_of(line: Line) -> str:
-    """asv's name of the cell that a line is about."""
+    """asv's name of the cell that a line describes."""
     return f"{line['benchmark']}({', '.join(line['params'])})" if line["params"] else str(line["benchmark"])
 
 
@@ -59,14 +59,14 @@ def with_samples(lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if "seconds" in line]
 
 
-# What most runs have not, and do not mention
+# Fields that are left out of a record when empty, as in most runs
 SOMETIMES = ["failed", "drift", "interleaved", "fleet", "cores", "awake", "not_awake", "device_probe", "device_changed"]
 SOMETIMES += ["device_lost"]
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What was to be measured: its tag in the ledger and the releases."""
+    """The toolchain to measure: its tag in the ledger and the releases."""
 
     tag: str
     torch: str = ""
@@ -75,7 +75,7 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Settings:
-    """What was really imported, in which build and with how many threads; the device, or why there is none."""
+    """The packages really imported, their build and number of threads; the device, or why there is none."""
 
     torch: str = ""
     numpy: str = ""
@@ -89,21 +89,21 @@ class Settings:
     driver: str = ""  # of the device: its version
     environment: Mapping[str, str] = field(default_factory=dict)  # of the device: variables that are set
     no_device: str = ""
-    near_cores: tuple[int, ...] = ()  # to the device, by its driver
+    near_cores: tuple[int, ...] = ()  # cores near the device, by its driver
 
 
-# Of the conditions, what differs between two machines; the CPU of a virtual one is "AMD EPYC" whatever it is
+# Conditions that distinguish two machines. A virtual machine may report any CPU as "AMD EPYC"
 MACHINE = ("cpu", "cores", "caches")
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What of the machine bears on timing, as it was when the run started."""
+    """Properties of the machine that affect timing, at the start of the run."""
 
     cpu: str = ""
     cores: int | None = None
     cores_allowed: int | None = None
-    caches: Mapping[str, str] = field(default_factory=dict)  # level -> size, as the system says it
+    caches: Mapping[str, str] = field(default_factory=dict)  # level -> size, as the system reports it
     memory_bytes: float = 0
     system: str = ""
     libc: str = ""
@@ -116,24 +116,24 @@ class Conditions:
 class Record:
     """A run.
 
-    skipped, failures  reason -> the cells that have no figure for it
-    only, planned      which cells were asked for, a pattern; how many processes of each
-    rounds, seconds    processes taken of each cell; how long that took, of which ``waited`` for quiet, and ``patience``
-                       is how long it might have
-    quiet              share of the time undisturbed, as far as it was watched; None where nothing was
-    baselines          speed probe, by its name -> its baseline in ns
-    samples, retaken   samples that were wanted; those taken beyond
-    noisy_cells        the cells without a quiet process, whose figure is an upper bound
+    skipped, failures  reason -> the cells without a figure for this reason
+    only, planned      pattern that chose the cells; number of processes planned per cell
+    rounds, seconds    processes taken per cell; duration of the run
+    waited, patience   part of ``seconds`` spent waiting for quiet; the longest wait allowed
+    quiet              share of the probed time in which the machine was undisturbed; None without probes
+    baselines          name of a speed probe -> its baseline in ns
+    samples, retaken   samples wanted; samples taken in addition
+    noisy_cells        cells without a quiet process; their figures are upper bounds
     failed             why the toolchain could not be measured at all
-    drift              of a toolchain that a history measured again: how its cells moved, see runner.drift
-    interleaved        of a side of a comparison: id of the collection, stage, side
-    fleet              of one node of a fleet: id of the campaign, engine, node (an anonymous name)
-    cores              that the processes were held to, near the device; none: all that are allowed
-    awake, not_awake   whether a context was kept on the device beside the run; why not
-    device_probe       what the device's driver reports around samples -> the least and the most of it
-    device_changed     what was below its most, not steady or not seen, or slowed the device down -> the cells
-    device_lost        why the device did not work any more when the run went on without it
-    file               stem of the file that it is in; where it is not yet in one, ""
+    drift              for a toolchain that a history measured again: how its cells moved, see runner.drift
+    interleaved        for a side of a comparison: id of the collection, stage, side
+    fleet              for a node of a fleet: id of the campaign, engine, node (an anonymous name)
+    cores              cores near the device to which the processes were bound; empty: all allowed cores
+    awake, not_awake   whether a context was kept open on the device during the run; why not
+    device_probe       quantity that the device's driver reports around samples -> its minimum and maximum
+    device_changed     quantity below its maximum, unsteady or unseen, or reason of a slower device -> the cells
+    device_lost        why the device stopped working, if the run went on without it
+    file               stem of the file with this record; "" before it is filed
     """
 
     toolchain: Toolchain
@@ -172,25 +172,25 @@ class Record:
     file: str = ""
 
 
-UNKNOWN = Record(Toolchain(""), {})  # where asv was run by hand
+UNKNOWN = Record(Toolchain(""), {})  # for results of ``asv run`` by hand
 
 
 def record_of(loaded: Any, file: str = "") -> Record:
-    """The record that a line of JSON holds; TypeError or ValueError where it holds something else."""
+    """Make a record from a parsed line of JSON. TypeError or ValueError if it is no record."""
     return made_of(Record, {**loaded, "file": file})
 
 
 def plain(record: Record) -> dict[str, Any]:
-    """What a line of JSON holds of a record."""
+    """A record as JSON stores it: without its file and without empty optional fields."""
     entries, names = asdict(record), (each.name for each in fields(Record) if each.name != "file")
     return {name: entries[name] for name in names if entries[name] or name not in SOMETIMES}
 
 
 def recent(runs: Iterable[Record]) -> list[str]:
-    """The files of runs that measured something, the latest first: a page is about that one. ``runs``: oldest first.
+    """The files of runs that measured something, latest first. A page shows the first. ``runs``: oldest first.
 
-    The runs of a history count only where there are no others. Its last run is its first toolchain again, and a page is
-    about what was measured for its own sake.
+    Runs of a history count only if there are no others. The last run of a history repeats its first toolchain, and a
+    page shows a toolchain that was measured for its own sake.
     """
     whole = [record for record in runs if not record.failed]
     chosen = [record for record in whole if record.profile != "tracking"] or whole
