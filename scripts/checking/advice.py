@@ -54,25 +54,25 @@ from benchmarks.timing import samples_per_process
 
 SMALLEST, LARGEST = 3 * 2**10, 2**28  # bytes
 STEP = 2**10  # sizes are an odd number of these, so no profile has them
-ARRAYS = 64  # of a list, as benchmarks/batches.py makes it
+ARRAYS = 64  # arrays in a list, as in benchmarks/batches.py
 LAYOUTS = (CONTIGUOUS, "strided", "transposed", "fortran")
 DTYPES = ("float32", "float16", "int64", "complex64")
-MORE = 20  # cases drawn for each that is wanted: not all can be answered, as where nothing was measured near the size
-HOPELESS = 20.0  # times the best route's predicted time: a route that is to take as long is not measured
-MEAN, WORST, SHARE = 0.03, 0.20, 0.9  # what the answers are to hold: regret in the mean and at most, right predictions
-NAMED = 5  # of the worst
-PATIENCE = 300.0  # seconds that all processes wait for a quiet machine together, and that noisy ones are taken again
+MORE = 20  # cases drawn per wanted case: some have no answer, such as those without measurements near the size
+HOPELESS = 20.0  # routes with a longer predicted time, in multiples of the best route's, are not measured
+MEAN, WORST, SHARE = 0.03, 0.20, 0.9  # promises: mean regret, maximum regret, share of right predictions
+NAMED = 5  # number of worst cases printed
+PATIENCE = 300.0  # seconds that all processes together wait for a quiet machine; also the time to repeat noisy ones
 
 
 def drawn(threads: str, rng: random.Random) -> Case:
-    """A case, each of its properties at random: the size log-uniform, two in seven contiguous, and two in seven lists,
+    """Draw a case at random. Its size is log-uniform. Two cases in seven are contiguous, and two in seven are lists,
     half of them uneven."""
     size = math.exp(rng.uniform(math.log(SMALLEST), math.log(LARGEST)))
     nbytes = STEP * (2 * round(size / STEP / 2) + 1)
     ends = rng.choice(((NUMPY, TORCH), (TORCH, NUMPY)))
     kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", UNEVEN, *LAYOUTS[1:]))
     if kind in ("list", UNEVEN):
-        uneven = nbytes // ARRAYS  # 16 bytes an odd number of times, as others are an odd number of lines
+        uneven = nbytes // ARRAYS  # an odd multiple of 16 bytes; other sizes are an odd number of lines
         each = uneven if kind == UNEVEN else LINE * (2 * max(1, uneven // LINE // 2) + 1)
         return Case(*ends, each, memory=COPY, batch=ARRAYS, threads=threads)
     dtype = rng.choice(DTYPES) if kind == CONTIGUOUS else "float32"  # layouts are measured with one dtype
@@ -80,11 +80,11 @@ def drawn(threads: str, rng: random.Random) -> Case:
 
 
 def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame:
-    """``count`` cases that can be answered: a row per route that may matter, the advised one first, with the ``ends``
-    of its predicted time. UserError if there are none. Cases of one route are left out: they have no regret."""
+    """Draw ``count`` cases with an answer. Return a row per competitive route, the advised one first, with the ``ends``
+    of its predicted time. Cases with a single route are left out: they have no regret. UserError without any case."""
     rng, asked = random.Random(f"{seed} {threads}"), list[pd.DataFrame]()
     for case in (drawn(threads, rng) for _ in range(MORE * count)):
-        with contextlib.suppress(UserError):  # nothing was measured near it
+        with contextlib.suppress(UserError):  # no measurement near this case
             ranked = answer(case, known).ranked
             near = [each for each in ranked if each.total <= HOPELESS * ranked[0].total]
             rows = [(case, each.route, *ends(each)) for each in near]
@@ -97,13 +97,13 @@ def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame
 
 
 def ends(predicted: Any) -> tuple[float, float]:
-    """The least and the most of a predicted range; of one time that time, twice. The least of an upper bound is 0."""
+    """The ends of a predicted range. A single time is both ends. An upper bound begins at 0."""
     least, most = (predicted.low, predicted.high) if predicted.is_range else (predicted.seconds,) * 2
     return (least if predicted.quiet else 0.0), most
 
 
 def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
-    """The benchmark that times a case, and its parameters behind the route."""
+    """The benchmark that times a case, and its parameters after the route."""
     parallel, uneven = case.threads != ONE_THREAD, UNEVEN in case.layouts
     kind, named, names = "conversion", [case.dtype], ("NumpyToTorch", "TorchToNumpy")
     if case.batch:
@@ -116,8 +116,8 @@ def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
 
 
 def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
-    """The routes of a case in turns, a process each, case by case, then all again; in the end those that were not
-    quiet, while there is time. Says on stderr how far it is."""
+    """Measure the routes of each case in turns, one process per route, then repeat this for all cases. At the end,
+    measure noisy processes again while there is time. Print progress on stderr."""
     timed = [(row.case, row.route, *benchmark_for(row.case)) for row in asked.itertuples()] * processes
     progress, lines = Progress("check", len(timed)), dict[int, Line]()
     lacking, until = list(range(len(timed))), math.inf
@@ -128,15 +128,15 @@ def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
                     lines[place] = _process(*timed[place])
                     progress.at(progress.done + 1)
             run = quiet.Run([*lines.values()])
-            # The first time all are measured, however long that takes
+            # The first pass measures all of them, however long it takes
             lacking, until = np.flatnonzero(~run.quiet).tolist(), min(until, time.monotonic() + PATIENCE)
             progress.total += len(lacking)
     return run
 
 
 def _process(case: Case, route: str, name: str, params: tuple[Any, ...]) -> Line:
-    """What one process says of a route; UserError where that cannot be."""
-    benchmark_of(name)  # once, for all processes: each starts from the same state, as asv's do
+    """Measure a route in a process of its own. UserError if this fails."""
+    benchmark_of(name)  # loaded once, so that each process starts from the same state, as in asv
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as child:
             return child.submit(_line, case, name, (route, *params)).result()
@@ -146,17 +146,17 @@ def _process(case: Case, route: str, name: str, params: tuple[Any, ...]) -> Line
 
 @functools.cache
 def benchmark_of(name: str) -> Any:
-    """A benchmark of the suite, as asv finds it by its name."""
+    """Load a benchmark of the suite by name, as asv does."""
     from asv_runner.discovery import get_benchmark_from_name
 
-    from benchmarks import statement  # noqa: F401  it registers the suite's types
+    from benchmarks import statement  # noqa: F401  registers the suite's types
 
     return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
 
 
 def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
-    """What the suite logs of a cell when it sets it up and measures it as it always does; UserError where it skips it.
-    The benchmark has no such size among its parameters, so it is given those of this cell alone."""
+    """Set up and measure a cell as the suite always does, and return its log line. UserError if the suite skips it.
+    The benchmark's parameters do not include this size, so they are replaced by those of this cell."""
     benchmark = benchmark_of(name)
     benchmark._params, benchmark._current_params = [[value] for value in params], params
     benchmark.samples_per_process = [samples_per_process(params[-1])]
@@ -170,9 +170,9 @@ def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
 
 
 def regrets(readings: Floats) -> list[float]:
-    """How much longer the advised route, the first, takes than the best one: a share per process, sorted.
+    """Return how much longer the advised route (the first) takes than the best one: a share per process, sorted.
 
-    The other processes choose the best one: chosen by the same process, it would be the luckiest of all routes.
+    The other processes choose the best route. Chosen by the same process, it would be the luckiest of all routes.
 
     readings  (routes, processes) of log seconds, NaN where a process was noisy
     """
@@ -186,9 +186,9 @@ def regrets(readings: Floats) -> list[float]:
 
 
 def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What was measured: a row per case that can be judged, by regret; one per predicted route, by its error.
+    """Return a row per case that can be judged, by regret, and a row per predicted route, by error; largest first.
 
-    readings  (rows of ``asked``, processes), as ``regrets`` takes them
+    readings  (rows of ``asked``, processes), as in ``regrets``
     """
     routes = asked.assign(took=np.exp(means(readings)), case=asked["case"].map(case_title))
     routes["error"] = np.log(routes["took"] / routes["took"].clip(routes["least"], routes["most"])).abs()
@@ -205,7 +205,7 @@ def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.Data
 
 
 def right(routes: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
-    """What is promised of predictions -> whether each of these keeps it."""
+    """Promise about predictions -> whether each of these routes keeps it."""
     error, within = routes["error"], show.percent(CLOSE)
     is_bound, is_time = routes["least"] == 0, routes["least"] == routes["most"]
     found = {
@@ -217,7 +217,7 @@ def right(routes: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
 
 
 def code_of(asked: int, regret: "pd.Series[float]", routes: pd.DataFrame) -> int:
-    """0 as good as promised, 1 not, 2 too noisy: fewer than half of the questions have quiet figures."""
+    """The exit status: 0 promises kept, 1 not kept, 2 too noisy (fewer than half of the cases have quiet figures)."""
     if 2 * len(regret) < asked:
         return 2
     good = regret.mean() <= MEAN and regret.max() <= WORST
@@ -225,7 +225,7 @@ def code_of(asked: int, regret: "pd.Series[float]", routes: pd.DataFrame) -> int
 
 
 def summary(threads: int, asked: int, cases: pd.DataFrame, routes: pd.DataFrame) -> Iterator[str]:
-    """The figures for a number of threads, and the largest misses."""
+    """Yield the lines to print for a number of threads: the figures, then the worst cases and predictions."""
     share = functools.partial(show.percent, digits=1)
     yield f"{show.threads(threads)}: {len(cases)} of {asked} cases judged"
     if len(cases):
