@@ -41,21 +41,21 @@ from benchmarks.probes import MEMORY
 
 SERIES = ["package", "series"]
 KEY = [*SERIES, "what", "release", "version"]
-# Sizes of changes, and the share of them that the other history is to report again
+# Size class of changes -> its range of ratios, and the share that the other history must report again
 SIZES = {"7 % and more": (1.07, math.inf, 0.95), "3 to 7 %": (1.03, 1.07, 0.8), "below 3 %": (1.0, 1.03, 0.0)}
-COVERED = (0.93, 0.98)  # share of points that differ as little as both intervals allow
-LARGE, MISSED = 1.05, 8  # changes above this in both histories, and how many of them may be missed
-COUNTS = 0.005  # what medians of counts agree to
-Line = tuple[str, bool]  # what is said, and whether it is as promised
+COVERED = (0.93, 0.98)  # promised share of points whose difference is within both intervals
+LARGE, MISSED = 1.05, 8  # steps above this ratio in both histories, and how many of them may be missed
+COUNTS = 0.005  # medians of instruction counts agree if they differ by at most this share
+Line = tuple[str, bool]  # a line to print, and whether its promise is kept
 
 
 def histories(machine: str, results: Path) -> list[History]:
-    """The histories of a machine by all results in that directory."""
+    """The histories of a machine, from all its results in a directory."""
     return [*histories_of(load(results, machine)).values()]
 
 
 def histories_at(machine: str, revision: str) -> list[History]:
-    """The histories of a machine by its results at a git revision; UserError where there are none."""
+    """The histories of a machine, from its results at a git revision. UserError without results."""
     inside = RESULTS.relative_to(ROOT)
     chosen = [str(inside / machine), str(inside / "benchmarks.json")]
     command = ["git", "archive", "--format=zip", "--end-of-options", f"{revision}^{{commit}}", *chosen]
@@ -69,7 +69,7 @@ def histories_at(machine: str, revision: str) -> list[History]:
 
 
 def known(every: Sequence[History]) -> Iterator[Line]:
-    """How exactly the points of a history are known, and its false alarms."""
+    """Report the precision of a history's points, and its false alarms."""
     for history in every:
         rows = history.rows[~history.rows["control"]]
         classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
@@ -89,7 +89,7 @@ def known(every: Sequence[History]) -> Iterator[Line]:
 
 
 def points_of(every: Sequence[History]) -> pd.DataFrame:
-    """The points of histories, with the error of each and, if it is a time, its place in the series."""
+    """The points of histories, each with its standard error in log units. Times also have their place in the series."""
     rows = pd.concat([history.rows for history in every])
     rows["error"] = np.log(rows["high"] / rows["low"]) / 2 / HALF
     timed = (rows["what"] == TIME) & ~rows["control"]
@@ -98,20 +98,20 @@ def points_of(every: Sequence[History]) -> pd.DataFrame:
 
 
 def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line]:
-    """Whether two measurements of a history agree. UserError where they have no point in common."""
+    """Report whether two measurements of a history agree. UserError if they have no point in common."""
     first, second = points_of(now), points_of(before)
     both = first.merge(second, on=KEY, suffixes=("", "_then"))
-    both["y"] = np.log(both["value"] / both["value_then"])  # their difference, where nothing changed
+    both["y"] = np.log(both["value"] / both["value_then"])  # the toolchain is the same, so nothing changed
     both["error"], both["spread"] = np.hypot(both["error"], both["error_then"]), 0.0
     times, counts = (both[both["what"] == what] for what in (TIME, INSTRUCTIONS))
     if times.empty:
         raise UserError("no figure was measured in both by the same benchmarks: name another revision")
-    common = times["y"].median()  # as of a host whose clock is another that day
+    common = times["y"].median()  # such as from another clock of the host on that day
     times = times.assign(y=times["y"] - common)
     yield f"all times together: {math.exp(common):.3f} times those of the other history, left out below", True
     for noise, own in times.groupby("noise", sort=False):
         covered = int((own["y"].abs() <= HALF * own["error"]).sum())
-        low, high = rate_bounds(covered, len(own))  # few points may be outside of the bounds by chance
+        low, high = rate_bounds(covered, len(own))  # the share of a few points may miss COVERED by chance
         text = f"{noise}: {len(own):,} points differ by {show.percent(own['y'].abs().median(), 1)} in the median, "
         text += f"{show.percent(covered / len(own), 1)} as little as both intervals allow"
         yield text, noise == CONTROL or (high >= COVERED[0] and low <= COVERED[1])
@@ -145,14 +145,14 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
 
 
 def _near(rows: pd.DataFrame, others: pd.DataFrame, on: list[str]) -> "pd.Series[bool]":
-    """Whether each row has one of the others of the same ``on``, at its place in the series or next to it."""
+    """Whether each row has a match in ``others``: equal in ``on``, and at the same or a neighbouring place."""
     pairs = rows.reset_index().merge(others[[*on, "place"]], on=on)
     return rows.index.isin(pairs.loc[(pairs["place_x"] - pairs["place_y"]).abs() <= 1, "index"])
 
 
 def _again(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The reported changes of times in ``rows`` whose release ``others`` has, too; whether those have ``seen`` one of
-    the same direction."""
+    """The reported changes of times in ``rows`` at releases that ``others`` has, too. ``seen`` says whether ``others``
+    reports a change of the same direction there."""
     others = others.dropna(subset=["place"])
     found = rows[rows["verdict"].isin(CHANGED) & rows["place"].notna()].drop(columns="place")
     found = found.merge(others[[*KEY, "place"]], on=KEY)
