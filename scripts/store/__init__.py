@@ -1,1 +1,1 @@
-"""What is on disk: measurements, run records and what asv reads of them. The one place that knows files."""
+"""Files on disk: measurements, run records, and asv's results made from them. No other package knows their layout."""
