@@ -1,4 +1,4 @@
-"""check.py noise, check.py timing: what the suite's own comparison says where something is planted in a copy of it."""
+"""check.py noise, check.py timing: plant a change in a copy of the suite, and see what its own comparison reports."""
 
 import contextlib
 import inspect
@@ -22,9 +22,9 @@ from measuring.engine import copy_code, new_id
 from measuring.processes import session
 from pages import show
 
-MACHINE = "checked"  # the name that results are filed under, in copies of the checkout
+MACHINE = "checked"  # name of the machine in copies of the checkout
 
-# --- copies of the suite, of which one side of a comparison is another ------------------------------------------------
+# --- copies of the suite in which the two sides of a comparison differ ------------------------------------------------
 
 SIDE = """
 
@@ -37,9 +37,10 @@ _SIDE = _pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]
 
 
 def call(root: Path, *arguments: str) -> str:
-    """Run this Python in ``root``; what it printed. UserError if it failed, and has said why.
+    """Run this Python in ``root`` and return its output. UserError if it failed; it has printed the reason.
 
-    It has a home of its own, where asv keeps its machines and git its settings, and no variables of git's or ours.
+    It has a home directory of its own, for the machines of asv and the settings of git, and no variables of git or of
+    this suite.
     """
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
@@ -53,13 +54,13 @@ def call(root: Path, *arguments: str) -> str:
 
 
 def plant(root: Path, file: str, code: str) -> None:
-    """Append ``code``, by which one side differs from the other, to a file of the benchmarks in the copy ``root``."""
+    """Append ``code``, which makes the two sides differ, to a file of the benchmarks in the copy ``root``."""
     with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
         benchmarks.write(SIDE + code)
 
 
 def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any:
-    """What compare.py --run says of a copy of this suite against itself with ``code`` planted; see ``plant``."""
+    """Plant ``code`` in a copy of this suite, compare it with itself by compare.py --run, and return the report."""
     root = place / "planted"
     copy_code(ROOT, root)
     plant(root, file, code)
@@ -70,11 +71,11 @@ def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any
 # --- noise ------------------------------------------------------------------------------------------------------------
 
 QUIET, NOISE = CONDITIONS = "quiet", "noise"
-# Promised of the A/A: quantiles of |log ratio|
+# Promises for the A/A: limits on quantiles of |log ratio|
 PROMISED = (("the median cell", 0.5, 0.02), ("the 90th percentile", 0.9, 0.06))
 SMALL = 2**20  # bytes
-# One process of noise, on the core that is its argument: bursts and pauses of 1 to 50 ms. What it streams is ones, for
-# pages of zeros that nobody wrote could be one page, and beyond the caches; a piece takes a tenth of the shortest burst
+# One process of noise, on the core given as its argument, with bursts and pauses of 1 to 50 ms. Its buffers exceed the
+# caches and hold ones: untouched pages of zeros could share one page. A piece takes a tenth of the shortest burst
 DISTURB = """
 import itertools, os, random, sys, time
 if hasattr(os, "sched_setaffinity"):
@@ -96,9 +97,9 @@ while True:
 
 @contextlib.contextmanager
 def disturbed() -> Iterator[list[int]]:
-    """Noise on every core that this process may use, while the block runs; the processes that make it.
+    """Make noise on every core that this process may use while the block runs. Yield the ids of its processes.
 
-    UserError where one ended before the block did.
+    UserError if one of them ended before the block did.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     with contextlib.ExitStack() as stack:
@@ -110,10 +111,10 @@ def disturbed() -> Iterator[list[int]]:
 
 
 ROUTE = "torch.from_numpy(a)"
-# that and its like: enough cells for their noise to be known as a family's
+# Similar routes, too: their cells are enough to estimate the noise of a family
 ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
 ALIKE = rf"^conversion\.\w+\.\w+\('({'|'.join(map(re.escape, ALIASES))})', 'float32', (8|67108864)\)$"
-# One route takes eleven calls for ten on one side
+# One route makes eleven calls instead of ten on one side
 SLOWDOWN = f"""
 _unchanged = _Conversion.timeit_convert
 
@@ -130,7 +131,7 @@ _Conversion.timeit_convert = _timeit_convert
 
 
 def runs(place: Path, only: str) -> list[Path]:
-    """Two quick runs of this code, in copies of the checkout; their results."""
+    """Make two quick runs of this code in copies of the checkout, and return their results."""
     roots = [place / "run-1", place / "run-2"]
     for root in roots:
         copy_code(ROOT, root)
@@ -138,11 +139,11 @@ def runs(place: Path, only: str) -> list[Path]:
     return [root / RESULTS.relative_to(ROOT) for root in roots]
 
 
-Finding = tuple[str, bool]  # a line, and whether what it promises was kept
+Finding = tuple[str, bool]  # a line, and whether its promise was kept
 
 
 def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
-    """The A/A of two runs, also of sizes that do not share the last cache with others, and of their comparison."""
+    """The A/A of two runs and of their comparison, also of small sizes alone, which use no cache shared with others."""
     one, other = (load(path).timed.set_index("cell") for path in results)
     off = np.log(one["seconds"] / other["seconds"]).abs().dropna()
     if off.empty:
@@ -159,7 +160,7 @@ def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
 
 
 def found_in(said: Mapping[str, Any]) -> Iterator[Finding]:
-    """A planted slowdown, and the cells beside it."""
+    """Report whether the planted slowdown was found, and how many unchanged cells were flagged."""
     have, others = ([cell["verdict"] for cell in said["cells"] if (cell["route"] == ROUTE) == it] for it in (1, 0))
     found, wrong = have.count(SLOWER), sum(verdict in (SLOWER, FASTER) for verdict in others)
     yield f"a slowdown of 10 % is found in {found} of {len(have)} cells (promised: all)", found == len(have) > 0
@@ -202,11 +203,11 @@ def noise(argv: Sequence[str]) -> int:
 
 CELLS = r"^conversion\.(NumpyToTorch|TorchToNumpy)\..*'float32', (8|4096|1048576|16777216|67108864)\)$"
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
-CONFIDENCE = 0.99  # of the interval that the median cell lies in
+CONFIDENCE = 0.99  # of the interval of the median cell
 TELLING = 0.5  # share of the cells whose deviation must be known to EACH
-FEW = 10  # cells: of fewer the median is not judged
+FEW = 10  # cells: the median of fewer is not judged
 
-# torch's Timer makes calls before it times any: two and more, which is much where one takes a second
+# torch's Timer makes two or more calls before it times any, which is costly if a call takes a second
 TORCH = """
 if _SIDE == "base":
     from types import SimpleNamespace as _Names
@@ -233,7 +234,7 @@ if _SIDE == "base":
 
 
 def middle(effects: "pd.Series[float]") -> tuple[float, float]:
-    """The interval that the median of all such cells lies in, log units; unbounded for few."""
+    """The confidence interval of the median of all such cells, in log units; unbounded for few cells."""
     from scipy.stats import quantile_test  # scipy.stats takes half a second to import
 
     if len(effects) < FEW:
@@ -243,7 +244,7 @@ def middle(effects: "pd.Series[float]") -> tuple[float, float]:
 
 
 def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """The cells of a comparison, the suite's time over torch's; what speaks for bias, and what for too much noise."""
+    """Return the cells of a comparison (suite time / torch time), the signs of bias, and those of too much noise."""
     cells = pd.DataFrame(said["cells"]).dropna(subset=["ratio"])
     if cells.empty:
         raise UserError("no cell was timed on both sides")
@@ -281,7 +282,7 @@ def timing(argv: Sequence[str]) -> int:
     parser.add_argument("--only", metavar="REGEX", type=regex, default=CELLS, help=ONLY)
     chosen = parser.parse_args(argv)
     place = ROOT / ".asv" / "timing" / new_id()
-    # "no change" is what differs by less than a bias; a comparison wants the larger of the two to be larger
+    # "no change" means a deviation below EACH. A comparison requires --equivalence to exceed --min-effect
     margins = ["--min-effect", f"{EACH:.1%}", "--equivalence", f"{EACH + 0.001:.1%}", "--profile", "standard"]
     cells, bias, noisy = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
     names = {"nbytes": "size", "new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"}
