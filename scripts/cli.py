@@ -16,16 +16,16 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
-GONE = 128 + getattr(signal, "SIGPIPE", 13)  # exit code where the reader is gone: not 0, for nobody has read a verdict
-LONGEST = 1000  # letters of an error, and of any text in a file
+GONE = 128 + getattr(signal, "SIGPIPE", 13)  # exit code if the reader is gone: not 0, as nobody has read a verdict
+LONGEST = 1000  # characters in an error, and in any text of a file
 
 
 class UserError(Exception):
-    """Something the person at the keyboard can mend; its text says what to do."""
+    """An error that the user can fix. Its text says how."""
 
 
 def _ended(number: int, frame: Any) -> NoReturn:
-    """Take a signal for Ctrl-C, which means the same: somebody, or the system, wants the program to end."""
+    """Handle a signal like Ctrl-C: the user or the system wants the program to end."""
     raise KeyboardInterrupt(number)
 
 
@@ -33,14 +33,14 @@ ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'tor
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with the error in one line."""
+    """argparse.ArgumentParser with one-line errors."""
 
     def __init__(self, about: str | None) -> None:
         super().__init__(description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
 
     def option(self, words: str, about: str, **more: Any) -> None:
-        """An option, as its help shows it: "--keep N" takes a whole number, see TAKES, and "--resume" nothing, unless
-        there are ``choices``. The help says the default. ``more`` are argparse's."""
+        """Add an option, spelled as in its help: "--keep N" takes a whole number (see TAKES), and "--resume" no value,
+        unless there are ``choices``. The help states the default. ``more`` goes to argparse."""
         name, _, takes = words.partition(" ")
         if default := more.get("default"):
             default = os.path.relpath(default, ROOT) if isinstance(default, Path) else str(default)
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         for argument in sys.argv[1:] if args is None else args:
-            if argument.startswith("--") and argument.endswith("=--"):  # argparse takes it for the end of options
+            if argument.startswith("--") and argument.endswith("=--"):  # to argparse this is the end of options
                 self.error(f"argument {argument.removesuffix('=--')}: -- is no value")
         return super().parse_known_args(args, namespace)
 
@@ -60,15 +60,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def matcher(only: str | None) -> Callable[[str], bool]:
-    """Whether --only chooses a cell, by asv's name of it; UserError where it is no regular expression.
+    """Return a function that decides whether --only chooses a cell, given by its asv name.
 
-    One meaning in every verb: what asv's --bench means, a regular expression that is found anywhere in a name such as
-    ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)', 'float32', 8)``. A literal part of
-    a name matches, too: brackets of a route need no backslash.
+    --only means the same in every verb, and the same as asv's --bench: a regular expression that is found anywhere in a
+    name such as ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)', 'float32', 8)``. A literal part of a
+    name matches, too, so brackets of a route need no backslash. UserError if ``only`` is no regular expression.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "[[" may mean something else some day, Python says in three lines
+            warnings.simplefilter("ignore")  # Python warns in three lines that "[[" may change its meaning
             pattern = re.compile(only or "")
     except (re.error, OverflowError, ValueError, RecursionError) as error:  # a{99999999999}, 5,000 digits, brackets
         raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
@@ -76,13 +76,13 @@ def matcher(only: str | None) -> Callable[[str], bool]:
 
 
 def regex(only: str) -> str:
-    """The value of --only; UserError as of ``matcher``."""
+    """Check and return the value of --only. UserError as in ``matcher``."""
     matcher(only)
     return only
 
 
 def whole(text: str, least: int = 1) -> int:
-    """A whole number from ``least``."""
+    """Parse a whole number of at least ``least``."""
     if not re.fullmatch(r"\d{1,15}", text) or int(text) < least:
         raise argparse.ArgumentTypeError(f"takes a whole number from {least}")
     return int(text)
@@ -92,7 +92,7 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "g
 
 
 def size(nbytes: float) -> str:
-    """Bytes in powers of two: 1048576 is "1 MiB"."""
+    """Format bytes in powers of two: 1048576 is "1 MiB"."""
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if nbytes >= 2**power:
             return f"{nbytes / 2**power:.4g} {unit}"
@@ -100,14 +100,14 @@ def size(nbytes: float) -> str:
 
 
 def bytes_of(text: str) -> int | None:
-    """Bytes of "3MiB", "3 MB" or "4096"; None where that is no whole number of them."""
+    """Parse a size such as "3MiB", "3 MB" or "4096". None if it is no whole number of bytes."""
     matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
     nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(1, 2)
     return int(nbytes) if nbytes.denominator == 1 else None
 
 
 def share(text: str, ends: bool = False) -> float:
-    """The fraction that "1%", "1 %" or "0.01" says, above 0 and below 1; with ``ends`` it may be 0 or 1, too."""
+    """Parse a share such as "1%", "1 %" or "0.01", above 0 and below 1; with ``ends`` also 0 or 1."""
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
@@ -122,15 +122,15 @@ TAKES: dict[str, Callable[[str], Any]] = {"N": whole, "DIR": Path, "REGEX": rege
 
 
 def check_writable(option: str, path: Path) -> None:
-    """UserError where ``put`` could not write ``path``, before anything is measured for it."""
+    """Raise UserError, before anything is measured, if ``put`` could not write ``path``."""
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise UserError(f"{option} {path}: cannot be written")
 
 
 def put(path: Path, content: str | bytes) -> None:
-    """Write a file, and its directory where there is none. If that is interrupted, it holds what it held before.
+    """Write a file atomically, and make its directory if it is missing. An interruption leaves the old content.
 
-    Several processes may do so at a time: each writes a temporary file, and removes those that killed ones left.
+    Several processes may write at once. Each writes a temporary file, and removes the leftovers of killed processes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{path.name}.*.new"):
@@ -147,8 +147,8 @@ def put(path: Path, content: str | bytes) -> None:
 
 
 def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
-    """Run a verb as a program. It exits with what ``main`` returns, with 2 after an error, with 128 plus a signal's
-    number after that signal."""
+    """Run a verb as a program. The exit status is the result of ``main``, 2 after an error, or 128 plus the number of a
+    signal."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -166,7 +166,7 @@ def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
 
 
 def ended(error: BaseException) -> int:
-    """Say in one line why a verb ends without a verdict; its exit code."""
+    """Print in one line why a verb ends without a verdict, and return the exit code."""
     code = 2
     if isinstance(error, SystemExit):  # of --help
         return error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -189,7 +189,7 @@ def ended(error: BaseException) -> int:
 
 
 def flushed(code: int) -> int:
-    """The exit code once all is printed. Where nobody reads it any more, as in ``| head``, there is no verdict."""
+    """Flush the output and return the exit code. If the reader is gone, as with ``| head``, it states no verdict."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -200,26 +200,26 @@ def flushed(code: int) -> int:
 
 
 if os.path.dirname(os.path.abspath(sys.argv[0])) == os.path.dirname(os.path.abspath(__file__)):
-    # a verb, which imports this first. Ctrl-C while it imports the rest, and what that lacks, are said in one line, too
+    # A verb imports this module first. Then Ctrl-C and missing packages during its other imports give one line, too
     sys.path.insert(0, str(ROOT))  # has benchmarks/
     sys.excepthook = lambda kind, error, trace: os._exit(flushed(ended(error)))
 
 
 def line(text: str) -> str:
-    """A text as one line that a terminal can show: no control characters, and not endless."""
+    """Make a text one line that a terminal can show: without control characters, and of limited length."""
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else " " for letter in text)
-    half = LONGEST // 2 - 2  # so that such a line of a line is the same
+    half = LONGEST // 2 - 2  # short enough that line(line(text)) == line(text)
     return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
 
 
-NUMBERS = frozenset((float, int, type(None)))  # in which there is no text
+NUMBERS = frozenset((float, int, type(None)))  # types without text
 
 
 def harmless(value: Any) -> Any:
-    """What JSON holds, with every text in it made a ``line``: pages, figures and terminals show it, whoever wrote it.
+    """Make every text in loaded JSON a ``line``, because pages, figures and terminals show it, whoever wrote it.
 
-    ValueError where two names in it would be one.
+    ValueError if two names become equal.
     """
     if isinstance(value, str):
         return line(value)
@@ -234,7 +234,7 @@ def harmless(value: Any) -> Any:
 
 
 def unexpected(error: BaseException) -> str:
-    """What to say of an error that nobody foresaw: its traceback is in a file."""
+    """The message for an unforeseen error. Its traceback goes to a file."""
     import tempfile
     import traceback
 
