@@ -28,7 +28,7 @@ from toolchains import selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
-LARGEST = 2**50  # of bytes, and of what is counted
+LARGEST = 2**50  # bytes
 
 
 def size(text: str) -> int:
