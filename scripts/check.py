@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 from cli import Parser, UserError
 
-# Name -> module and function of checking
+# Name of a check -> module and function in the package checking
 CHECKS = {"timing": "planted:timing", "noise": "planted:noise", "advice": "advice:main", "history": "history:main"}
 
 
