@@ -62,7 +62,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[str, str]:
-    """Measure both sides in turns; the two checkouts that hold the results. compared: as ``main`` compares them."""
+    """Measure both sides in turns. Return the two checkouts with the results. compared: the comparison of ``main``."""
     from analysis.comparison import to_measure_again
     from measuring import engine, runner
     from toolchains import environments
@@ -72,7 +72,7 @@ def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[s
         return to_measure_again(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
-    if any(commit for _, commit in targets):  # a release, which this Python's asv measures
+    if any(commit for _, commit in targets):  # a release, measured by this Python's asv
         engine.check_asv()
         engine.keep(None)
     machine = chosen.machine or environments.machine_name()
@@ -84,7 +84,7 @@ def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[s
 
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
-    # As it was given, to be printed beside what it gave
+    # The command as given, to be printed with its results
     chosen.command = shlex.join(["python", "scripts/compare.py", *(sys.argv[1:] if argv is None else argv)])
     if chosen.figure:
         check_writable("--figure", chosen.figure)
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     compared = partial(compare_named, results=RESULTS, settings=settings)
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
-        with contextlib.redirect_stdout(sys.stderr):  # progress: the output is the verdict's
+        with contextlib.redirect_stdout(sys.stderr):  # progress; stdout is for the verdicts
             base, new = measure(chosen, compared)
         machine = None
     comparison = compared(base, new, machine=machine)
