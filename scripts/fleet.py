@@ -34,7 +34,7 @@ from measuring.runner import Plan, held
 from toolchains import environments, selection
 
 DEFAULT = "tracking"  # profile
-LEAST_MINUTES = 3  # Slurm warns up to a minute early, which with GRACE would be before the job can heed it
+LEAST_MINUTES = 3  # Slurm may warn a minute too early, which with GRACE is before a shorter job can react
 OPTIONS = {  # Slurm's
     "partition": "partition",
     "constraint": "feature that nodes must have",
@@ -44,7 +44,7 @@ OPTIONS = {  # Slurm's
     "gres": "generic resources, such as gpu:1",
     "reservation": "reservation",
 }
-# Options that decide a figure. The command in run records has these, and none that names a place
+# Options that affect figures. The command in run records has these, and no options that name a place
 DECIDING = ("history", "releases", "since", "reference", "profile", "only", "rounds", "nodes", "copies", "engine")
 
 
@@ -83,7 +83,7 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 
 
 def machine_of(chosen: Namespace) -> str:
-    """The name that results are filed under: as asked for, that of the only campaign to resume, or made of what chooses
+    """The machine name for results: as given, of the only campaign to resume, or made from the options that choose
     nodes."""
     named = chosen.machine or "-".join(filter(None, (chosen.partition, chosen.constraint)))
     if chosen.resume and not named:
@@ -97,12 +97,12 @@ def machine_of(chosen: Namespace) -> str:
 
 
 def campaign_of(chosen: Namespace, machine: str) -> Campaign:
-    """The campaign that the command line asks for, of a machine type."""
+    """Make the campaign of the command line for a machine type."""
     debug = chosen.engine == DEBUG
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
     shown = [word for name in DECIDING if (value := getattr(chosen, name)) for word in (f"--{name}", str(value))]
     asked = asked_for(chosen, DEFAULT)
-    if chosen.copies == 1 < chosen.nodes:  # instructions that one node alone has counted say nothing of a release
+    if chosen.copies == 1 < chosen.nodes:  # instruction counts of one node alone say nothing about a release
         asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"
     minutes = minutes_of(**asked)
     tags = tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference)
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             campaign = Campaign.load(fleet.FLEET / machine)
             if campaign is None:
                 raise UserError(f"nothing to resume on {machine}: leave out --resume")
-            campaign.submitted = min(campaign.submitted, 1)  # somebody has looked: ask again as often
+            campaign.submitted = min(campaign.submitted, 1)  # the user has looked, so allow as many submissions again
         else:
             campaign = campaign_of(chosen, machine)
             if campaign.slurm:
