@@ -32,16 +32,16 @@ REPORTS = RESULTS.parent
 
 
 class Lacking(UserError):
-    """This Python has not what a page needs."""
+    """This Python lacks packages that a page needs."""
 
 
 def reason_of(error: ImportError) -> str:
-    """Why something cannot be imported, in a few words."""
+    """The reason for an ImportError, in a few words."""
     return f"needs {error.name}" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
 
 
 def after_run(machine: str, python: Path | None = None) -> int:
-    """Build the pages of what was measured, with ``python`` where this one lacks what a page needs; the exit code."""
+    """Build a machine's pages after a run and return the exit code. ``python``: used instead of this one, if given."""
     if python:
         return subprocess.run([str(python), __file__, "--machine", machine]).returncode
     try:
@@ -52,7 +52,7 @@ def after_run(machine: str, python: Path | None = None) -> int:
 
 
 def check(directory: Path, suite: Path, markdown: Path | None) -> int:
-    """Say what is wrong with results that somebody submits, by this suite's benchmarks.json; the exit code."""
+    """Print the faults of submitted results, by this suite's benchmarks.json, and return the exit code."""
     from analysis.submission import findings
     from pages import build, show
 
@@ -64,7 +64,7 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
 
 
 def gather(reports: Path, folder: Path, url: str | None, with_asv: bool) -> int:
-    """Gather pages and results in a folder, whose content is deleted, with the address that it will have; the code."""
+    """Replace the content of a folder with pages and results, to be published at ``url``, and return the exit code."""
     from analysis.results import load
     from pages import build, tables
     from store.files import machines
@@ -113,14 +113,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return gather(chosen.output, chosen.site, chosen.url, not chosen.without_asv)
         from pages.build import build, over_machines, tell
         from store.files import machines
-    except ImportError as error:  # pandas missing, or too new for the numpy that was measured
+    except ImportError as error:  # pandas is missing, or too new for the measured numpy
         message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(message) from None
     names = machines(chosen.results) if chosen.machine is None else [chosen.machine]
     built = [build(chosen.results, name, chosen.output) for name in names]
     if chosen.machine is None:  # not after a run: it changes no committed file
         over_machines(built, chosen.output)
-    for page, path in chain(*(each.pages for each in built)):  # last: whoever reads this may go, as head does
+    for page, path in chain(*(each.pages for each in built)):  # last, because the reader may quit early, like head
         tell(page, Path(os.path.relpath(path)))
     return 0
 
