@@ -35,11 +35,11 @@ from toolchains import environments, selection
 from toolchains.ledger import Toolchain
 
 DEFAULT = "quick"  # profile
-NOT_YET = " (not significant yet)"  # of an answer
+NOT_YET = " (not significant yet)"  # follows an answer
 
 
 def interpreter(name: str) -> Path:
-    """The Python of --report-with; UserError where it is none."""
+    """Check and return the Python of --report-with. UserError if it is no Python."""
     found = selection.python(name)
     if found is None:
         raise UserError(f"--report-with {name}: there is no such program")
@@ -58,7 +58,7 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 
 
 def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
-    """Take the profile's rounds, or with --resume those that the interrupted run's journal lacks, and file them."""
+    """Measure and file the profile's rounds; with --resume, the rounds missing in the interrupted run's journal."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
     plan = plan_of(journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT)))
     before = journal.record(Job("", 0).session)
@@ -80,8 +80,8 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
 
 
 def time_of(runner: Runner, processes: int) -> str:
-    """How long a run takes here, by its profile's estimate. Where the machine is noisy now it takes longer: it may
-    wait, and everything is slower by the same factor as speed probes are."""
+    """The expected duration of a run here, from its profile's estimate. It is longer if the machine is noisy now: the
+    run may wait, and everything slows by the same factor as the speed probes."""
     plan = runner.plan
     least = 60 * minutes_of(plan.profile, plan.only, plan.rounds, runner.benchmarks)
     quiet, slowdown = quiet_now()
@@ -91,8 +91,8 @@ def time_of(runner: Runner, processes: int) -> str:
 
 
 def answers(quiet: bool) -> Callable[[Runner, Job], None]:
-    """A function that files the rounds so far and prints their answers: after later rounds only those that are new, or
-    whose significance changed. It prints nothing if ``quiet``, or if this Python lacks what a page needs."""
+    """Return a function that files the rounds so far and prints their answers. After later rounds it prints only those
+    that are new or whose significance changed. It prints nothing if ``quiet``, or if this Python lacks packages."""
     known: dict[tuple[str, str, str], bool] = {}
 
     def between(runner: Runner, job: Job) -> None:
@@ -107,7 +107,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             page = machine.page_of(loaded, None, runner.plan.machine, [], [])
         except ImportError:
             return
-        except (UserError, OSError) as error:  # the run is worth more
+        except (UserError, OSError) as error:  # no reason to stop the run
             print(line(f"no answers so far: {error}"))
             return
         seconds = time.time() - psutil.Process().create_time()
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.check:
         return check()
     machine = chosen.machine or environments.machine_name()
-    if chosen.describe:  # of what asv writes beside it nothing is kept: that is no change of benchmarks/
+    if chosen.describe:  # keep nothing else that asv writes, because it does not depend on benchmarks/
         Suite().discover(machine, keep=RESULTS / BENCHMARKS)
         print((RESULTS / BENCHMARKS).relative_to(ROOT))
         return 0
