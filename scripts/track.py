@@ -39,7 +39,7 @@ from measuring.runner import Journal, Plan, Runner, begun, coarse_to_fine, due_p
 from toolchains import environments, ledger, selection
 
 DEFAULT = "tracking"  # profile
-RELEASES = ("history", "releases", "since")  # the options that choose them
+RELEASES = ("history", "releases", "since")  # options that choose releases
 
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
@@ -62,7 +62,7 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 
 
 def update() -> list[ledger.Toolchain]:
-    """Add new releases to releases.json, and say which."""
+    """Add new releases to releases.json and print them."""
     added = selection.update()
     for toolchain in added:
         print(f"{toolchain.tag} is new: {toolchain.date}")
@@ -86,9 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
             tags = tuple(tag for _, releases in histories for tag in coarse_to_fine([each.tag for each in releases]))
             fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
-            begins = chosen.dry_run and not chosen.resume  # what is kept of another run stays
+            begins = chosen.dry_run and not chosen.resume  # an interrupted run's files stay
             return track(chosen, journal, fresh if begins else plan_of(journal, chosen, fresh, RELEASES))
-        check_machine(RESULTS / machine)  # before the index is asked: a release is new only once
+        check_machine(RESULTS / machine)  # before the index is queried, because a release is new only once
         plan = journal.plan() or due_plan(fresh, update())
         if plan is None:
             print(f"nothing is left to measure on {machine}")
@@ -101,11 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     releases = [ledger.tagged()[tag] for tag in plan.tags if tag not in plan.beside]
     codes = [code, *history_page.tell(RESULTS, machine, releases, chosen.verdicts)]
-    return 1 if 1 in codes else max(codes)  # something is slower, whatever else could not be measured
+    return 1 if 1 in codes else max(codes)  # a slower release matters more than one that could not be measured
 
 
 def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
-    """Carry out a plan, say what came of it, and build the page; the exit code."""
+    """Carry out a plan, print its outcome, build the page, and return the exit code."""
     number = keep(chosen.keep)
     left = Runner(journal, plan).left if chosen.resume or not chosen.dry_run else plan.tags
     takes = "" if plan.only else f", about {minutes_of(plan.profile, '', plan.rounds):.0f} min each"
@@ -127,8 +127,8 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         raise
     for tag, reason in failed.items():
         print(line(f"{tag} has no results: {reason}"))
-    # a new release without a wheel for this Python is done with, or every week would try it again; but not where the
-    # reason ends with what is wrong with the index, in brackets
+    # A new release without a wheel for this Python is final, or it would be tried again every week. It is not final if
+    # the reason ends with an error of the index, in brackets
     known = (reason.startswith(environments.NO_WHEEL) and not reason.endswith(")") for reason in failed.values())
     lasting = chosen.new and all(known)
     if failed and not lasting:
