@@ -1,20 +1,20 @@
-"""What was timed, a cell each with its contract, which cells belong together, and which of two is faster.
+"""The timed cells with their contracts, the groups they form, and the test which of two cells is faster.
 
 A cell is decided to be slower than another where the hypothesis that it takes at most MARGIN more is rejected at the
-comparison's promise (see verdicts.Settings and statistics.p_different). Anything else is a tie: a difference below
-the margin changes nobody's choice, and one that the processes do not show would be another in the next run. Variances
-of processes are moderated within the families of alike noise. What the cells of a family share in a round, such as the
-clock of the machine then, cancels in the rounds of which both have a process, and is added as a variance of its own for
-the others, or where the families differ. Cells of two runs, as ``run.py --only`` leaves them, are compared at one speed
-of the machine, by the baselines of both, and with the variance of what sessions differ by beside it.
+comparison's promise (see verdicts.Settings and statistics.p_different). Anything else is a tie: a difference below the
+margin does not matter, and one within the noise of the processes would not be seen in the next run. Variances of
+processes are moderated within families of similar noise. The cells of a family share an effect in each round, such as
+the machine's clock. It cancels in rounds in which both cells have a process; otherwise, or where the families differ,
+it is added as a variance of its own. Cells of two runs (``run.py --only``) are corrected to one speed of the machine by
+both baselines, and the variance between sessions is added.
 
-With fewer than MIN_PROCESSES processes a cell in a family large enough to moderate has the variance and the degrees of
-freedom of that; elsewhere one cannot tell noise from nothing, so a process is taken to vary by FEW_SD at least: what
-processes did on a busy machine. Then 2.8 times is decided with one process, 2.1 with two, 1.9 with three.
+With fewer than MIN_PROCESSES processes, a cell uses its family's variance and degrees of freedom if the family is large
+enough to moderate. Elsewhere the noise is not known, so the SD of a process is taken as FEW_SD at least, as seen on a
+busy machine. Then a ratio of 2.8 is decided with one process, 2.1 with two, 1.9 with three.
 
-A cell without a quiet process says at most what it takes. Of what one thread does on the host, two runs of a machine
-that was hardly ever quiet differ by a factor of 2 at most (docs/accuracy.md): it decides as one process does. Where a
-core is taken that torch's threads, or a device's driver, wait for, the factor was 12: it decides nothing.
+A cell without a quiet process is an upper bound. For one thread on the host, two runs of a machine that was hardly ever
+quiet differ by a factor of 2 at most (docs/accuracy.md), so the cell decides as one process does. Where other work
+takes a core that torch's threads or a device's driver wait for, the factor was 12, so the cell decides nothing.
 """
 
 import math
@@ -42,17 +42,17 @@ UNSAID = "float32"  # the dtype of families that have no parameter of that name
 # Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %
 AS_GOOD = 0.1
 BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
-MARGIN = 0.05  # relative: a route that takes so much longer is as good
-PROMISE = Settings().promise  # at most this share of pairs that differ by MARGIN is decided
+MARGIN = 0.05  # relative: a route slower by up to this is as good
+PROMISE = Settings().promise  # of pairs that differ by MARGIN, at most this share is decided
 FEW_SD = 0.25  # of log seconds, between processes
-EXPECTED = 0.9  # of further processes are to lie within the interval of a prediction
+EXPECTED = 0.9  # share of further processes within a prediction interval
 # A machine that was quiet for less of a run may be at another clock in the next: nine sessions of Emerald Rapids that
 # were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/accuracy.md)
 STEADY = 0.5
-FASTEST = 1e12  # bytes a second that no memory moves: what reads more was not waited for
-USUAL = 64 * 2**20  # bytes that answers on one size are about, where they were measured
+FASTEST = 1e12  # bytes per second, above any memory: a faster figure was not waited for
+USUAL = 64 * 2**20  # bytes: the usual size of answers about one size, where measured
 TAKEN_OVER = ["benchmark", "cell", "family", "direction", "seconds", "low", "high", "cv", "processes", "quiet"]
-# Columns of parameters; "" where a benchmark has it not
+# Columns of parameters; "" where a benchmark lacks one
 TEXTS = {"route": "route", "dtype": "dtype", "layout": "layout", "threads": "threads", "host": "memory"}
 FLAGS = ("keeps", "safe", "non_blocking", "quiet")
 LEVELS = tuple(Levels.__dataclass_fields__)
@@ -60,7 +60,7 @@ Row = Any  # of the cells, as DataFrame.itertuples has it
 
 
 def cells_of(results: Results) -> pd.DataFrame:
-    """All timed cells, a row each in the order of the catalogue.
+    """Return one row per timed cell, in the order of the catalogue.
 
     benchmark, cell, family, role, method (what its method measures: "completion" of timeit_completion), declared (what
     benchmarks.json says of it), parameters (name -> value), down (the parameter whose values are rows of tables and
@@ -68,12 +68,12 @@ def cells_of(results: Results) -> pd.DataFrame:
     torch), host (memory of the host's side of a transfer), contract, order (of the route in the catalogue), memory
     (alias, copy or into, for this dtype and layout), keeps (its dtype), safe, non_blocking, device (an accelerator
     takes part);
-    spread    torch spreads it over its threads where it has several, so that one thread says nothing of them
-    credible  memory could move bytes as fast as it reads; asked of transfers that were waited for alone
+    spread    torch splits it over its threads if it has several; the time on one thread then does not hold for several
+    credible  memory could move bytes at the measured rate; checked only for transfers that were waited for
     seconds   median over the figures of its processes; low, high: their range; cv: their coefficient of variation
-    processes how many; quiet: whether any was, else seconds is an upper bound. True where that is not known
+    processes their number; quiet: whether any was quiet (True if not known), else seconds is an upper bound
     within    log seconds from ``seconds`` within which a share EXPECTED of more processes would lie; 0 where not quiet
-    and of its processes what ``weigh`` says
+    and the columns of ``weigh``
     """
     timed = results.timed
     given, declared = parameters_of(timed, results), [results.benchmarks[name] for name in timed["benchmark"]]
@@ -111,26 +111,26 @@ def cells_of(results: Results) -> pd.DataFrame:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
+    """Bytes per element."""
     digits = re.search(r"\d+", dtype)
     return max(1, int(digits[0]) // 8) if digits else 1  # bool
 
 
 def row_of(names: Iterable[str]) -> str:
-    """Of parameters the one that rows are of: the route, or else the first that is no size."""
+    """Return the parameter whose values are the rows: the route, or else the first one that is not a size."""
     others = [name for name in names if name != "nbytes"]
     return "route" if "route" in others else next(iter(others), "")
 
 
 def usual_dtype(cells: pd.DataFrame) -> str:
-    """The dtype that was measured at the most sizes, then in the most cells; the first of equals."""
+    """Return the dtype measured at the most sizes, then in the most cells; the first if several are equal."""
     found = cells.groupby("dtype", sort=False)["nbytes"].agg(["nunique", "size"])
     return str(next(iter(found.sort_values(["nunique", "size"], ascending=False, kind="stable").index), ""))
 
 
 def with_threads(cells: pd.DataFrame, threads: str) -> pd.DataFrame:
-    """What holds on the host in a program in which torch has so many threads: the cells that were measured with as
-    many and, of those with one, what torch does not spread. Nothing where none was measured with so many."""
+    """Select the host cells that hold in a program with this number of torch threads: the cells measured with it and,
+    of those on one thread, the ones that torch does not spread. Empty if nothing was measured with this number."""
     cells = cells[~cells["device"]]
     own = cells[cells["threads"] == threads]
     shared = cells[(cells["threads"] == contracts.ONE_THREAD) & ~cells["spread"]]
@@ -138,13 +138,13 @@ def with_threads(cells: pd.DataFrame, threads: str) -> pd.DataFrame:
 
 
 def conversions(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells of plain conversions of the usual dtype: what decisions and curves are about."""
+    """Select plain conversions of the usual dtype, the cells used for decisions and curves."""
     plain = cells[cells["role"] == contracts.Role.CONVERSION]
     return plain[plain["dtype"] == usual_dtype(plain)]
 
 
 def usual_size(cells: Iterable[Row], of: str = "route", up_to: int = USUAL) -> int:
-    """The size at which most values of a parameter were measured; of equals the largest ``up_to``, or just above it."""
+    """Return the size with the most values of a parameter; of equals the largest ``up_to``, or just above it."""
     values: dict[int, set[Any]] = {}
     for cell in cells:
         values.setdefault(cell.nbytes, set()).add(cell.parameters.get(of))
@@ -152,22 +152,22 @@ def usual_size(cells: Iterable[Row], of: str = "route", up_to: int = USUAL) -> i
 
 
 def at_usual_size(cells: pd.DataFrame, of: str = "route", up_to: int = USUAL) -> pd.DataFrame:
-    """The cells at that size."""
+    """The cells at the usual size."""
     return cells[cells["nbytes"] == usual_size(cells.itertuples(), of, up_to)]
 
 
 def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:
-    """Whether at this size it is the bytes that take the time, and not the call. seconds: of one way, by size."""
+    """Whether the bytes, not the call, take most of the time at this size. seconds: of one route, by size."""
     return nbytes in seconds and seconds[nbytes] >= BY_BYTES * min(seconds.values())
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What moving bytes takes at best on this machine, in the same run: memcpy, or a pinned copy over the link.
+    """The best achieved bandwidth on this machine in the same run: memcpy, or a pinned copy over the link.
 
     cells   size -> the cell that is the limit
-    moved   bytes that move for each byte of the size: twice as many where they move both ways
-    steady  the largest bandwidth is the limit at all sizes, as of a link; memory's depends on the caches
+    moved   bytes moved per byte of the size: 2 where they move both ways
+    steady  the largest bandwidth is the limit at all sizes (a link); that of memory depends on the caches
     """
 
     cells: Mapping[int, Row] = field(default_factory=dict)
@@ -180,26 +180,26 @@ class Limit:
 
     @property
     def bandwidth(self) -> float | None:
-        """Most bytes a second of all sizes measured; None where none was."""
+        """Largest bandwidth over all measured sizes, in bytes per second; None if nothing was measured."""
         return max((self.moved * n / seconds for n, seconds in self.seconds.items()), default=None)
 
     def decides(self, nbytes: int) -> bool:
         return bytes_decide(self.seconds, nbytes)
 
     def share(self, cell: Row) -> float | None:
-        """The limit's seconds for so many bytes ÷ the cell's: 1 is the limit. None where it was not measured."""
+        """Return the limit's seconds for as many bytes ÷ the cell's (1 is the limit), or None if not measured."""
         if self.steady:
             return cell.nbytes / cell.seconds / self.bandwidth if self.bandwidth else None
         return self.seconds[cell.nbytes] / cell.seconds if cell.nbytes in self.cells else None
 
 
 def limit_of(cells: pd.DataFrame) -> Limit:
-    """The limit of what copies in memory."""
+    """The memcpy limit."""
     return Limit({cell.nbytes: cell for cell in cells[cells["role"] == contracts.Role.MEMCPY].itertuples()})
 
 
 def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
-    """Direction, or BOTH -> the limit of what crosses the link."""
+    """Direction, or BOTH -> its link limit."""
     ways = cells[cells["role"] == contracts.Role.LINK].groupby("direction", sort=False)
     return {
         str(way): Limit({cell.nbytes: cell for cell in own.itertuples()}, moved=2 if way == BOTH else 1, steady=True)
@@ -211,9 +211,9 @@ def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
 
 
 def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """What the processes of the cells, those of ``timed``, say. A noisy cell is as one process at best, see above. Of a
-    steady machine a prediction takes one process as it is: 90 % of the results of two runs differ by 3 % at most there
-    (docs/accuracy.md)."""
+    """Return the evidence of the processes of ``cells``, in the rows of ``timed``. A noisy cell counts as one process
+    at best, see above. On a steady machine a prediction uses a single process without an interval: 90 % of the results
+    of two runs differ by 3 % at most there (docs/accuracy.md)."""
     names = pd.MultiIndex.from_frame(timed[["file", "cell"]])
     wide = [
         results.processes.pivot(index=["file", "cell"], columns=["run", "process"], values=name).reindex(names)
@@ -231,12 +231,11 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
 
 
 def weigh(logs: statistics.Floats, noise: Any, runs: Any = "") -> pd.DataFrame:
-    """Of each cell its noise (the family whose noise it has) and its values of statistics.Levels, a row each; guessed:
-    whether its variance is known from nothing but its own processes, and those are few; shares: that each run has of
-    its processes.
+    """Return one row per cell: noise (the family whose noise it has); the fields of statistics.Levels; guessed (its
+    variance is known only from its own few processes); shares (of its processes, per run).
 
-    logs: of their processes' seconds (cells, rounds), NaN where there is none; see statistics.levels. runs: the run of
-    each round, or of all.
+    logs: log seconds of processes (cells, rounds), NaN where there is none; see statistics.levels. runs: the run of
+    each round, or of all rounds.
     """
     levels = vars(statistics.levels(logs, noise))
     n, df = levels["n"], levels["df"]
@@ -249,13 +248,13 @@ def weigh(logs: statistics.Floats, noise: Any, runs: Any = "") -> pd.DataFrame:
 
 
 def is_steady(quiet: float | None) -> bool:
-    """Whether the machine was quiet so much that another session will find the same times, as far as that is known."""
+    """Whether the machine was quiet enough for another session to find the same times; True if not known."""
     return quiet is None or quiet >= STEADY
 
 
 def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Bools:
-    """Whether each of ``cells`` is decided to take more than (1 + by) times as long as its one of ``others``, row by
-    row; one row of either stands for all."""
+    """Test row by row whether ``cells`` take more than (1 + by) times as long as ``others``; one row of either is
+    compared with all rows of the other."""
     if cells.empty or others.empty:
         return np.zeros(0, dtype=bool)
     levels, base = (Levels(*(np.array([*each[name]]) for name in LEVELS)) for each in (cells, others))
@@ -270,8 +269,8 @@ def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Boo
 
 
 def unbeaten(cells: pd.DataFrame, within: Sequence[str] = ()) -> pd.DataFrame:
-    """The cells that none of them is decided to be faster than; one at least. within: columns that tell apart those
-    that are compared."""
+    """Select the cells without a faster one, as far as decided; at least one. within: only cells with equal values in
+    these columns are compared."""
     places = cells[[*within]].assign(everything=0, place=range(len(cells)))
     pairs = places.merge(places, on=[*within, "everything"])
     beaten = pairs["place_x"][slower(cells.iloc[pairs["place_x"]], cells.iloc[pairs["place_y"]])]
@@ -285,6 +284,6 @@ def decided(cell: Row, other: Row) -> bool:
 
 
 def too_few(cell: Row, other: Row) -> bool:
-    """Whether two cells differ by more than a tie may, and have too few processes to decide anything."""
+    """Whether two quiet cells differ by more than a tie may, with too few processes to decide."""
     apart = abs(math.log(cell.seconds / other.seconds)) > math.log1p(AS_GOOD)
     return apart and cell.quiet and other.quiet and min(cell.processes, other.processes) < MIN_PROCESSES
