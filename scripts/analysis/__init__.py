@@ -1,1 +1,1 @@
-"""What is known: from result files to tables, choices, verdicts and histories. No sentence, no drawing, no torch."""
+"""Analysis: from result files to tables, choices, verdicts and histories. No text, no figures, no torch."""
