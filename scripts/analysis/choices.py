@@ -1,18 +1,18 @@
-"""Routes ranked: for every need, at every measured size, which route to take and which come after; and for a case.
+"""Ranked routes for every need at every measured size, and the routes for a case.
 
-``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. A need is what
-somebody has and wants, see Need; its candidates are the routes that do it. At each size a route is good where it is
-safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the fastest. A safe
-route has no hazard, and no input makes it die or give a wrong result silently. Neighbouring sizes that have a good
-route in common get one route. Of several it is the one that is good at the most sizes, so that an answer has few names;
-of equals the one that is least behind.
+``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. A need is a
+source with a wanted result (see Need); its candidates are the routes that produce it. At each size a route is good
+where it is safe, not decided to be slower than another safe one (see cells.slower), and at most AS_GOOD behind the
+fastest. A safe route has no hazard, and no input makes it die or give a wrong result silently. Neighbouring sizes that
+have a good route in common get one route. Of several it is the one that is good at the most sizes, so that an answer
+names few routes; of equals the one closest to the fastest.
 
-Taking the fastest median at each size would change the route by noise: on three machines a copy's answer had 3 or 4
-parts instead of 1 or 2. Taking the catalogue's first of all that tie cost up to 30 %.
+The fastest median at each size would change with noise: on three machines a copy's answer had 3 or 4 parts instead of 1
+or 2. The first tied route of the catalogue cost up to 30 %.
 
-A case is an array of some size that somebody has here and wants there. ``answer`` looks up its routes in the table.
-Between measured sizes a time is interpolated; where their bandwidths or processes differ, it is a range. Beyond them it
-is extrapolated, up to FARTHEST times the size. No time is carried across a size at which times leap, nor from one
+A case is an array of a given size with its source and target. ``answer`` looks up its routes in the table. Between
+measured sizes a time is interpolated; where their bandwidths or processes differ, it is a range. Beyond them it is
+extrapolated, up to FARTHEST times the size. Times are not extended across a size at which they jump, nor from one
 layout to another.
 """
 
@@ -54,7 +54,7 @@ from .results import Results, load_files, newest
 
 NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
 ZERO_D, TRANSPOSED = "0-d", "m"  # a layout, and the name of a transposed source in routes that cross a link
-# Source and target -> direction, and whether it is an array that is at the host's end of a link
+# Source and target -> direction, and whether the host's end of a link is a NumPy array
 WAYS = {
     (NUMPY, TORCH): (contracts.NUMPY_TO_TORCH, False),
     (TORCH, NUMPY): (contracts.TORCH_TO_NUMPY, False),
@@ -64,24 +64,23 @@ WAYS = {
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
 FLOATS = ("float", "bfloat", "complex")
-UNTIMED = ("int8", "int16", "complex128")  # dtypes of which contracts alone are tested: bits are bits
+UNTIMED = ("int8", "int16", "complex128")  # dtypes with tested contracts and no times: bits are bits
 FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
-# Elements: to copy an array that has more, NumPy releases the GIL, which takes 70 ns on Emerald Rapids, whatever the
-# dtype (NPY_BEGIN_THREADS_THRESHOLDED in numpy/ndarraytypes.h)
+# Elements: NumPy releases the GIL to copy a larger array, which takes 70 ns on Emerald Rapids for any dtype
+# (NPY_BEGIN_THREADS_THRESHOLDED in numpy/ndarraytypes.h)
 RELEASED = 500
-STAGED = 64 * 2**10  # bytes: more than that CUDA's driver takes from pageable memory by way of pinned memory of its own
+STAGED = 64 * 2**10  # bytes: CUDA's driver copies more than this from pageable memory through its own pinned memory
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
-FELT = 1.25  # what takes this many times its shortest call: its bytes say something of a bandwidth
-FARTHEST = 4.0  # times the largest measured size, or that part of the smallest: nothing is said of sizes beyond
-UNSTEADY = 0.25  # relative: by how much sessions of a machine differ that is not steady; of another by AS_GOOD
-# Relative, of a time that was not measured: where processes of a session may be further off, a range is given. Of two
-# runs of one machine, 94 % of the figures whose processes are so close differ by less, and 74 % of the others
-# (docs/accuracy.md)
+FELT = 1.25  # times the shortest call: from here on a time says something about bandwidth
+FARTHEST = 4.0  # extrapolation ends at this multiple of the largest measured size, or fraction of the smallest
+UNSTEADY = 0.25  # relative: difference between sessions of an unsteady machine; of a steady one AS_GOOD
+# Relative: an estimated time is given as a range if processes of a session may be further off. Between two runs of one
+# machine, 94 % of the figures with processes this close differ by less, and 74 % of the others (docs/accuracy.md)
 CLOSE = 0.15
 SLOW = 1.5  # a route that takes more than this many times the recommended one's seconds is worth a warning
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
-# What a route is among those of its need at a size: to be taken, as good, slower, not known to be (an upper bound);
-# faster for whoever heeds its condition; faster and not safe; nothing that anybody would take
+# Kinds of routes of a need at a size: the best, as good, slower, undecided (an upper bound); faster on a condition;
+# faster and not safe; of no use
 GOOD = BEST, TIE, SLOWER, UNDECIDED = "best", "tie", "slower", "undecided"
 KINDS = (*GOOD, CONDITION := "condition", UNSAFE := "unsafe", OTHER := "other")
 OF_CELL = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
@@ -101,14 +100,14 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
     """The routes of one need, or of each that the columns ``needs`` tell apart: the cells, need by need and size by
     size in the order to take them, and
 
-    part     of the answer: neighbouring sizes at which one route is to be taken, and one is faster on a condition
+    part     of the answer: neighbouring sizes with the same best route and the same fastest route with a condition
     kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER
-    leads    it is the best, or no other route with a condition is decided to be faster
-    ratio    of its seconds to those of the best route of its size
+    leads    it is the best, or the fastest route with a condition, as far as decided
+    ratio    of its seconds to those of the best route at that size
     slow     it is decided to take more than SLOW times as long as the best
     """
     cells = cells.assign(number=cells.groupby([*needs], sort=False).ngroup() if needs else 0)
-    # who wants a need may take what keeps the dtype, if anything does, and of that what is safe, if anything is
+    # candidates keep the dtype, if any route does; of these, the wanted ones are safe, if any is
     candidate = cells["keeps"] | ~cells.groupby("number")["keeps"].transform("any")
     safe = candidate & cells["safe"]
     wanted = candidate & (safe | ~safe.groupby([cells[name] for name in AT]).transform("any"))
@@ -131,9 +130,9 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _taken(cells: pd.DataFrame) -> pd.DataFrame:
-    """The route to take (``taken``) for each need and size: one for each run of neighbouring sizes, and as few runs as
-    can be. It is good at all sizes of its run: no route is decided to be faster, and it takes at most AS_GOOD longer
-    than the fastest. A route without a quiet process is judged by its upper bound."""
+    """Return the route to take (``taken``) for each need and size: one per run of neighbouring sizes, with as few runs
+    as possible. It is good at all sizes of its run: no route is decided to be faster, and it takes at most AS_GOOD
+    longer than the fastest. A route without a quiet process is judged by its upper bound."""
     good = unbeaten(cells, AT)
     ratio = good["seconds"] / good.groupby(AT)["seconds"].transform("min")
     good = good.assign(behind=np.log(ratio))[ratio <= 1 + AS_GOOD]
@@ -157,8 +156,8 @@ def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
 
 
 def _runs(keys: Iterable[Any], sets: "pd.Series[Any]") -> "pd.Series[int]":
-    """The number of the run that each of these belongs to. A run is of neighbours with one key; all their sets have
-    something in common, or all are empty."""
+    """Return the number of the run that each item belongs to. A run consists of neighbours with one key, whose sets all
+    share an element or are all empty."""
     begins, before, common = list[bool](), None, set[str]()
     for key, own in zip(keys, sets):
         begins.append(key != before or not (common & own or common == own == set()))
@@ -171,13 +170,13 @@ def _runs(keys: Iterable[Any], sets: "pd.Series[Any]") -> "pd.Series[int]":
 
 @dataclass(frozen=True)
 class Need:
-    """What somebody has and wants: routes of one need are ranked against each other.
+    """A source and the wanted result. Routes of one need are ranked against each other.
 
     memory   alias, copy or into
     goal     dtype of the result; "": that of the source
     batch    several arrays become one
-    threads  that torch has: ONE_THREAD, another number, or ALL_THREADS; "" where a link is crossed
-    host     memory at the host's end of a link; array: there it is a NumPy array, else a tensor
+    threads  torch threads: ONE_THREAD, another number, or ALL_THREADS; "" where a link is crossed
+    host     memory at the host's end of a link; array: the host's end is a NumPy array, else a tensor
     enqueue  ranked by how long the call holds its caller, else by completion
     """
 
@@ -208,7 +207,7 @@ NEED = tuple(Need.__dataclass_fields__)
 
 
 def choices(cells: pd.DataFrame) -> pd.DataFrame:
-    """The routes of every need that the cells are about: the columns of ``rank``, with those of Need, and the need."""
+    """Return the ranked routes of every need in the cells, with the columns of ``rank`` and Need, and the need."""
     needed = _needed(cells)
     kept = needed.groupby([*NEED])["keeps"].transform("any")
     table = rank(needed[kept | (needed["goal"] != "")], NEED)  # else all change it
@@ -216,8 +215,8 @@ def choices(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _needed(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that somebody may ask for, with the columns NEED that say what for. How long a transfer holds its
-    caller is another need, and whoever asks for that heeds the hazard."""
+    """Select the cells that answer a need, with the columns NEED. Enqueue time is a need of its own; there the caller
+    is taken to heed the hazard."""
     numbers = sorted({ONE_THREAD, *cells.loc[~cells["device"], "threads"]})
     on_host = (with_threads(cells, threads).assign(threads=threads) for threads in numbers)
     cells = pd.concat([*on_host, cells[cells["device"]].assign(threads="")], ignore_index=True)
@@ -245,13 +244,13 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     heeded = needed["contract"].map(lambda contract: replace(contract, hazard="").safe).astype(bool)
     held = needed.assign(enqueue=True, safe=heeded.where(early, needed["safe"]))
     both = pd.concat([needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True)
-    # what torch does not spread may have been measured with several threads, too: then one does not stand for them
+    # routes that torch does not spread may also have been measured with several threads: then those cells count
     return both.drop_duplicates([*NEED, "nbytes", "route"], keep="last", ignore_index=True)
 
 
 def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
-    """The rows of each answer that a page gives: alias, copy and into in either direction for the usual dtype; what
-    requires grad; lists; and casts, where dtypes with one recommendation are one answer."""
+    """Return the rows of each answer on a page: alias, copy and into in either direction for the usual dtype; sources
+    that require grad; lists; and casts, where dtypes with one recommendation share an answer."""
     here = table[(table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")]
     grad, batch, goal = here["grad"].astype(bool), here["batch"].astype(bool), here["goal"] != ""
     plain = here[~(grad | batch | goal)]
@@ -274,14 +273,14 @@ def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one machine and one toolchain.
+    """The measured routes and effects of one machine and one toolchain.
 
     run      the record of the run that measured it, the last of several
-    quiet    least of ``Results.quiet``; None: not known
-    rows     the choices that somebody may take, with what they cost: see ``costs``
+    quiet    smallest of ``Results.quiet``; None: not known
+    rows     the choices of all kinds but OTHER, with their costs: see ``costs``
     limit    seconds per byte of memcpy, by size
-    effects  what placement costs and settings gain
-    dtypes   direction -> dtypes that can be asked for, each with why it has no figure
+    effects  costs of placement and gains of settings
+    dtypes   direction -> dtype that can be asked for -> why it has no figure
     """
 
     machine: str
@@ -294,12 +293,12 @@ class Known:
 
     @property
     def threads(self) -> int:
-        """Of torch by itself."""
+        """The default number of torch threads."""
         return self.run.settings.torch_threads or 1
 
     @property
     def spreads(self) -> bool:
-        """Whether conversions were measured with as many threads as torch takes by itself."""
+        """Whether conversions were measured with torch's default number of threads."""
         return ALL_THREADS in set(self.rows["threads"])
 
     @property
@@ -308,9 +307,8 @@ class Known:
         return is_steady(self.quiet)
 
     def breaks(self, need: Need) -> list[int]:
-        """The sizes at which the times of a need leap: where torch begins to spread a copy over its threads, NumPy to
-        release the GIL for each array of a list, and a driver to stage, and where its routes take so much fresh memory
-        of the host for the result."""
+        """Return the sizes at which the times of a need jump: torch spreads a copy over its threads, NumPy releases the
+        GIL for each array of a list, a driver stages, or a result in host memory takes FRESH bytes."""
         fresh = need.memory == COPY and need.direction != HOST_TO_DEVICE
         each, made = itemsize(need.dtype), itemsize(need.goal or need.dtype)
         leaps = {
@@ -323,14 +321,14 @@ class Known:
 
 
 def latest(results: Path, machine: str) -> tuple[Record, list[Path]]:
-    """The run of a machine that is known last, and the files of its results; all of them where there is no record."""
+    """Return the last run of a machine and its result file; all result files if there is no record."""
     runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
     last = newest(runs)[:1]
     return (runs[last[0]][-1], last) if last else (UNKNOWN, [*runs])
 
 
 def known_in(results: Path, machine: str) -> Known:
-    """Of a machine with results, what was run last; UserError where a file is broken."""
+    """Load the last run of a machine with results; UserError if a file is broken."""
     loaded = load_files(results, latest(results, machine)[1])
     cells = cells_of(loaded)
     cells = cells[cells["credible"]]
@@ -338,7 +336,7 @@ def known_in(results: Path, machine: str) -> Known:
 
 
 def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.DataFrame) -> Known:
-    """What is known by results, by their credible cells (see ``cells_of``), and by the choices of these."""
+    """Combine results, their credible cells (see ``cells_of``) and the choices of these cells."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
     limit = SAME if memcpy.empty else memcpy / memcpy.index
     effects = [*between_neighbours(cells), *(gain for each in advised(results, cells) for gain in each.gains)]
@@ -347,11 +345,11 @@ def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.Data
 
 
 def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Of the choices those that somebody may take, with what else there is to say of them.
+    """Return the choices of all kinds but OTHER, with their costs.
 
-    rate    bytes per second where the bytes take the time, else NaN; share: of what memcpy or the link allows, or NaN
-    arrays  the source is so many arrays, ``nbytes`` together
-    paid    what is pinned once for it, by its name in the route; once: seconds of that, NaN where not measured
+    rate    bytes per second where the bytes take most of the time, else NaN; share: of the memcpy or link limit, or NaN
+    arrays  number of arrays in the source, ``nbytes`` together
+    paid    the memory that is pinned once, by its name in the route; once: its seconds, NaN where not measured
     how     MEASURED, and no range: see ``estimate``
     """
     links, memcpy = links_of(cells), limit_of(cells)
@@ -373,26 +371,26 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
-    """The name in the route of what is pinned once for a transfer ("": nothing), the method that pins it, its bytes."""
+    """Return the route's name of the memory that is pinned once ("": none), the method that pins it, and its bytes."""
     for name, pinned in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
         if need.host and uses(route, name):
             return name, contracts.ALLOCATE, pinned
     if need.host != contracts.PINNED or (need.direction == DEVICE_TO_HOST and need.memory != contracts.INTO):
-        return "", "", 0  # torch's allocator keeps pinned memory, so the figure of a new result has it
+        return "", "", 0  # torch's allocator keeps pinned memory, so the time of a new result includes it
     return *(("h", contracts.ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", contracts.PIN)), nbytes
 
 
 def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
-    """The rows with ``total``, the seconds of a transfer: ``count`` transfers share what is paid once. Where memory is
-    ``pinned`` already, nothing is paid for that."""
+    """Add ``total``, the seconds per transfer with one-time costs amortised over ``count`` transfers. If memory is
+    ``pinned`` already, pinning is free."""
     free = (rows["host"] == contracts.PINNED) & pinned
     rows = rows.assign(paid=rows["paid"].mask(free, ""), once=rows["once"].mask(free, 0.0))
     return rows.assign(total=rows["seconds"] + rows["once"].fillna(0.0) / count)
 
 
 def _dtypes(results: Results) -> dict[str, dict[str, str]]:
-    """Direction -> dtype that the suite times, or one of UNTIMED -> why no cell of that direction and dtype has a
-    figure; "" where one has."""
+    """Direction -> dtype that the suite times, or one of UNTIMED -> why it has no figure in that direction; "" where it
+    has one."""
     found: dict[str, dict[str, str]] = {}
     for each in (each for each in results.benchmarks.values() if each.role in (Role.CONVERSION, Role.TRANSFER)):
         found.setdefault(each.direction, {}).update((word.strip("'"), "") for word in each.listed("dtype"))
@@ -410,16 +408,16 @@ def _dtypes(results: Results) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Case:
-    """What somebody has and wants.
+    """A source of a given size and the wanted result.
 
-    nbytes   of the source; of each array where there are several
-    memory   alias, copy or into; "": alias where that can be, else copy
-    host     memory at the host's end of a link; "": pageable, or pinned once by whoever asks
-    batch    how many arrays become one; 0: it is one already
-    enqueue  rank by how long the caller is held
-    count    how many transfers share what is paid once
+    nbytes   of the source; per array if there are several
+    memory   alias, copy or into; "": alias where possible, else copy
+    host     memory at the host's end of a link; "": pageable, or pinned once by the caller
+    batch    number of arrays that become one; 0: a single source
+    enqueue  rank by enqueue time
+    count    number of transfers over which one-time costs are amortised
     goal     dtype of the result; "": that of the source
-    threads  that torch has; "": as many as it takes by itself, or one where nothing else was measured
+    threads  of torch; "": its default number, or one if no other was measured
     """
 
     source: str
@@ -447,23 +445,23 @@ class Case:
 
     @property
     def layouts(self) -> list[str]:
-        """The layouts whose times speak for it, the best first: even arrays may speak for uneven ones."""
+        """Layouts whose times can be used, the best first: those of even arrays may be used for uneven ones."""
         uneven = self.batch and self.layout == CONTIGUOUS and self.nbytes % contracts.LINE
         return [contracts.UNEVEN, CONTIGUOUS] if uneven else [self.layout]
 
     def threads_in(self, known: Known) -> str:
-        """How many threads torch has, as needs have it."""
+        """Return the number of torch threads as ``Need.threads`` spells it."""
         asked = self.threads or ("" if self.device else ALL_THREADS if known.spreads else ONE_THREAD)
         return ALL_THREADS if known.spreads and asked == str(known.threads) else asked
 
 
 @dataclass(frozen=True)
 class Answer:
-    """routes: as ``estimate`` has them, ``priced``. First those to take, in order, one at least; then those that would
-    be faster on a condition, or but for a hazard.
+    """routes: rows of ``estimate``, ``priced``. First the routes to take, in order, at least one; then those that would
+    be faster on a condition, or without a hazard.
 
-    unmeasured   routes that would do, of which no measured size speaks for the case's
-    instead      the dtype and "no grad" whose times are used, "" where they are the case's own
+    unmeasured   suitable routes without a measured size that can be used for the case
+    instead      the other dtype and "no grad" whose times are used; "" if the times are the case's own
     """
 
     case: Case
@@ -481,10 +479,10 @@ class Answer:
 
 
 def answer(case: Case, known: Known) -> Answer:
-    """The routes for a case. UserError where there cannot be such a case, or nothing measured speaks for it.
+    """Return the routes for a case. UserError if the case is impossible, or no measured time can be used for it.
 
-    The times of the usual dtype, or of a source that requires no grad, may speak for a case that has none: bits are
-    bits, and to detach takes no time. Another layout may be another thing to do.
+    A case without times of its own may use those of the usual dtype, or of a source that requires no grad: bits are
+    bits, and detaching takes no time. Those of another layout are not used, as the work may differ.
     """
     rows, grads = _alike(case, known), dict.fromkeys([case.grad, False])
     dtypes = dict.fromkeys([case.dtype, case.dtype if case.goal else rows["dtype"].value_counts().index[0]])
@@ -495,11 +493,11 @@ def answer(case: Case, known: Known) -> Answer:
     found = [made for own in sources if (made := _by(own, case, known))]
     if not found:
         raise UserError(_nothing(case, known, rows))
-    return min(found, key=lambda made: made.ranked[0].how == EXTRAPOLATED)  # its own first, if that will do
+    return min(found, key=lambda made: made.ranked[0].how == EXTRAPOLATED)  # the case's own first, unless extrapolated
 
 
 def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
-    """The answer by the rows of a need on any memory of the host; None where none of its routes may be taken."""
+    """Answer from the rows of one need on any host memory; None if none of its routes may be taken."""
     need = rows["need"].iloc[0]
 
     def fits(contract: contracts.Route) -> bool:
@@ -507,7 +505,7 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
         return takes and contract.memory_for(case.dtype, case.layout) == need.memory
 
     rows = rows[rows["contract"].map(fits).astype(bool)]
-    # those of the case's own size first, as they are ranked there
+    # rows of the case's own size come first, in their ranking
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
     alias = need.memory == ALIAS and not need.crosses
     limit = SAME if need.crosses or alias else known.limit
@@ -528,8 +526,9 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
 
 
 def _in_order(good: pd.DataFrame) -> pd.DataFrame:
-    """The routes of a measured size as they are ranked there, of another by time. Then the first is the one that is
-    best at the measured sizes, if it is as good; those that tie there tie up to the first that is slower."""
+    """Keep the ranking of a measured size; sort the routes of any other size by time. Then the route that is best at
+    the measured sizes comes first, if it is as good; routes that tie there also tie here, up to the first slower
+    one."""
     ranked = good["kind"].head(1).eq(BEST).all() and good["how"].eq(MEASURED).all()
     if ranked and len(good[["host", "paid", "once"]].drop_duplicates()) <= 1:
         return good
@@ -543,10 +542,10 @@ def _in_order(good: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects_on(best: Any, case: Case, known: Known) -> list[Gain]:
-    """What would change the time of a route that moves bytes: the settings that were measured on the case's side of all
-    sizes at which times leap; and arrays that lie as neighbours do, at the nearest of the sizes around it.
+    """Return the effects on the time of a route that moves bytes: settings measured on the case's side of all sizes at
+    which times jump; and neighbouring arrays, at the nearest measured size around the case's.
 
-    A contiguous source alone is copied in one piece.
+    Only a contiguous source is copied in one piece.
     """
     found = [each for each in known.effects if each.is_about(best.contract) and best.memory != ALIAS]
     leaps = known.breaks(best.need)
@@ -569,15 +568,15 @@ def estimate(
     constant: bool = False,
     session: float = AS_GOOD,
 ) -> dict[str, Any] | None:
-    """What the rows of a route, by size, say of a size: such a row, how (measured, interpolated or extrapolated) and
-    the sizes that it rests on. None where no measured size may speak for it. An estimate has no rate and share. Its
-    interval holds what more processes would take in another session; it is a range where they would not be CLOSE, or
+    """Estimate the row of a route at one size from its rows by size, with how (measured, interpolated or extrapolated)
+    and the sizes that it rests on. None if no measured size can be used. An estimate has no rate and share. Its
+    interval holds the times of more processes in another session. It is a range where these would not be CLOSE, or
     sessions differ by more than AS_GOOD.
 
-    breaks: sizes from which on other times hold; no row on the other side says anything. limit: seconds per byte of
-    memcpy by size: where that is more or less at the size than where the route was measured, the interval holds both.
-    constant: it takes as long at any size, as what shares memory does, so the nearest size speaks for all beyond it.
-    session: relative, by how much sessions differ.
+    breaks: sizes at which times jump; rows on the other side are not used. limit: seconds per byte of memcpy by size;
+    if it differs between the size and the measured one, the interval holds both. constant: the time does not depend on
+    the size, as for alias routes, so the nearest size holds for all sizes beyond it. session: relative difference
+    between sessions.
     """
     curve = curve.sort_values("nbytes")
     here = curve[np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(breaks, nbytes, "right")]
@@ -601,7 +600,7 @@ def estimate(
         how, ratio = EXTRAPOLATED, nbytes / sizes[0]
         if not 1 / FARTHEST <= ratio <= FARTHEST:
             return None
-        # of one size alone, or of the fastest, nobody knows which part of it is the call
+        # with one size, or from the fastest, the call's part of the time is not known
         alone = len(curve) == 1 or (figures[0, 0] <= call and ratio > 1)
         call = 0.0 if alone else call
         seconds, low, high = call + np.maximum(0.0, figures[0] - call) * ratio
@@ -609,7 +608,7 @@ def estimate(
             low, high = min(low, figures[0, 1]), max(high, figures[0, 2])
         there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
         low, high = low * min(1.0, there / then), high * max(1.0, there / then)
-    kind = max(ends["kind"], key=KINDS.index)  # that which promises least
+    kind = max(ends["kind"], key=KINDS.index)  # the weaker of the two
     is_range = session > AS_GOOD or max(high / seconds, seconds / low) > 1 + CLOSE
     low, high = low / (1 + session), high * (1 + session)
     figure = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high, "rate": math.nan, "share": math.nan}
@@ -618,10 +617,10 @@ def estimate(
 
 
 def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
-    """Figures on lines between those of two sizes, the likely one last: at the bandwidth of either, if its bytes are
-    FELT; straight in time against size; and, where the bytes take most of the smaller one's time, in log time on top of
-    the call against log size. So latency and bandwidth give their own line back in all of them; where a cache ends
-    between the sizes, times lie between the lines of the two bandwidths."""
+    """Interpolate between the figures of two sizes along several lines, the likely one last: at the bandwidth of
+    either, if its bytes are FELT; straight in time against size; and, if the bytes take most of the smaller one's time,
+    in log time on top of the call against log size. All of them reproduce a line of latency and bandwidth. Where a
+    cache ends between the sizes, times lie between the lines of the two bandwidths."""
     smaller, larger = sizes
     above = np.maximum(0.0, figures - call) * nbytes / np.array(sizes)[:, np.newaxis]
     bandwidths = (call + above[figures[:, 0] >= FELT * call]).clip(figures[:, 1].min(), figures[:, 2].max())
@@ -635,8 +634,8 @@ def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
 
 
 def _alike(case: Case, known: Known) -> pd.DataFrame:
-    """The rows that have in common with a case what no other may stand for; UserError where there are none, or there
-    cannot be such a case."""
+    """Select the rows that match a case in every property that cannot be substituted; UserError if there are none, or
+    the case is impossible."""
     if case.source == case.target:
         raise UserError(f"--from {case.source} --to {case.target}: name two different ones")
     if case.grad and case.source == NUMPY:
@@ -678,8 +677,8 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
 
 
 def _speaking(case: Case, known: Known, rows: pd.DataFrame) -> str:
-    """The number of threads whose rows speak for a case: one, if the case's size was not measured and is so small that
-    torch does not spread it, so that sizes on either side speak for it."""
+    """Return the number of threads whose rows are used for a case. It is one if the case's size was not measured and is
+    too small for torch to spread; then sizes on either side can be used."""
     threads = case.threads_in(known)
     sizes = rows["nbytes"][rows["threads"] == threads]
     spread = case.total >= contracts.PARALLEL * itemsize(case.dtype)
@@ -706,7 +705,8 @@ def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
 
 
 def closest(records: Mapping[str, Record], here: Conditions, device: bool) -> tuple[str, tuple[str, ...]]:
-    """Of one machine at least the one most like this, and in what it differs. device: one that has one, if any has."""
+    """Return the machine most like this one, and the fields that differ. device: prefer machines with an
+    accelerator."""
 
     def differs(machine: str) -> tuple[str, ...]:
         return tuple(name for name in MACHINE if getattr(records[machine].conditions, name) != getattr(here, name))
