@@ -3,7 +3,7 @@
 A verdict rests on processes (see statistics.py). A cell is **faster** or **slower** where its false discovery rate is
 at most ``Settings.fdr`` and its own p value at most ``Settings.promise``: the first bounds the share of wrong flags
 among the flags of a large comparison, the second the chance that an unchanged cell is flagged in one of any size.
-Of two releases of one history the figures and verdicts are those of that history (see history.between).
+Two releases of one history have the figures and verdicts of that history (see history.between).
 """
 
 import contextlib
@@ -30,21 +30,21 @@ from .statistics import MIN_PROCESSES, NARROWER, Bools, Estimate, Floats
 from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, TIMED, Reason, Settings
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
-TURNED = 3  # pairs of the baseline's processes whose two change halves in the A/A: so 8 splits at most
-OF_MACHINE = ("machine", *MACHINE)  # its name, and what it is
-SPEED = math.log(1.005)  # from which on it is said that the machine ran at another speed
+TURNED = 3  # pairs of the baseline's processes that change halves in the A/A: 8 splits at most
+OF_MACHINE = ("machine", *MACHINE)  # its name and its hardware
+SPEED = math.log(1.005)  # from which on a note says that the machine's speed differed
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
-ALIKE = {INSTRUCTIONS: verdicts.SAME, TIME: (*OF_MACHINE, *PER_CELL)}  # what must be, of one machine
+ALIKE = {INSTRUCTIONS: verdicts.SAME, TIME: (*OF_MACHINE, *PER_CELL)}  # fields that must be equal, on one machine
 SIDES = ("base", "new")
 Logs = tuple[Floats, Floats]  # of base and of new, (cells, processes)
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """A/A: the baseline's processes against each other, by the method of the comparison. Whatever it flags is wrong.
+    """A/A: the baseline's processes against each other, by the method of the comparison. Every flag is a false alarm.
 
-    flagged and cells are those of one split on average, over ``splits`` splits; lower and upper bound the rate (one-
-    sided, 95 % each) as if the splits were one, for they share their data.
+    flagged and cells are averages per split over ``splits`` splits; lower and upper bound the rate (one-sided, 95 %
+    each) as for a single split, because splits share their data.
     """
 
     splits: int
@@ -60,23 +60,23 @@ class SelfCheck:
 
 @dataclass(frozen=True)
 class Comparison:
-    """cells: one row a timed cell that either side has a figure or a failure of, with
+    """cells: one row per timed cell with a figure or a failure on either side, with
 
-        cell, benchmark, family, group, method; a column a parameter, and parameters (those it has, by name);
+        cell, benchmark, family, group, method; a column per parameter, and parameters (its own, by name);
         noise (the class whose noise it has);
         verdict (one of VERDICTS), reason (a Reason);
-        base_seconds, new_seconds (geometric mean over the figures of their processes);
-        base_processes, new_processes (that the verdict rests on); paired; close (to a verdict: takes fresh
-        processes), fresh (has them);
-        ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence; more (processes a side that would
-        probably decide an inconclusive cell, beyond those there are).
-    Figures that a cell does not have are NaN.
+        base_seconds, new_seconds (geometric mean over processes);
+        base_processes, new_processes (used for the verdict); paired;
+        close (to a verdict: needs fresh processes), fresh (has them);
+        ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence;
+        more (additional processes per side that would probably decide an inconclusive cell).
+    Missing figures are NaN.
 
-    counted: one row a cell that several processes counted on either side, or failed to: the names, unit, verdict (more,
-    fewer, as many, or one that needs no figures), reason, base_count, new_count (medians over processes), the ratio and
-    its evidence as above, time, time_ratio, contradicts (see _with_times). looked_at: how many cells are counted once,
-    and not compared. ``sessions`` is the variance of sessions by noise class, where it was learnt from toolchains that
-    were measured twice. in_history: ratios, intervals and verdicts are those of the history that both are releases of.
+    counted: one row per cell that several processes counted, or failed to count, on either side: the names, unit,
+    verdict (more, fewer, as many, or one that needs no figures), reason, base_count, new_count (medians over
+    processes), the ratio and its evidence as above, time, time_ratio, contradicts (see _with_times). looked_at: number
+    of cells that are counted once and not compared. sessions: noise class -> variance between sessions, if learnt from
+    toolchains that were measured twice. in_history: ratios, intervals and verdicts are those of the common history.
     """
 
     settings: Settings
@@ -94,7 +94,7 @@ class Comparison:
 
     @property
     def withheld(self) -> bool:
-        """Whether the self-check contradicts the promise: times that would have been decided are inconclusive."""
+        """Whether the self-check contradicts the promise: decided times then become inconclusive."""
         return self.check.lower > self.settings.promise
 
     @property
@@ -104,7 +104,7 @@ class Comparison:
 
     @property
     def counts_decided(self) -> dict[str, int]:
-        """Instruction counts of each verdict that is about them."""
+        """Instruction counts of each verdict on counts."""
         return _count(self.counted, [*verdicts.OF_COUNTS.values()])
 
     @property
@@ -127,14 +127,14 @@ class Comparison:
         """Whether any cell could be judged at all."""
         undecided = self.cells[self.cells["verdict"] == INCONCLUSIVE]
         enough = undecided[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
-        # what a history decides may rest on fewer
+        # a history may decide with fewer
         return any((self.decided, *self.counts_decided.values())) or (bool(enough.any()) and not self.withheld)
 
     @property
     def exit_code(self) -> int:
         """0 nothing slower, 1 something slower or of more instructions, 2 could not compare or too little decided.
 
-        What is slower was found, however little was decided beside it; that nothing is takes decided cells.
+        A slower cell counts however few cells are decided; exit code 0 needs enough decided cells.
         """
         if not self.possible:
             return 2
@@ -153,7 +153,7 @@ def _count(table: pd.DataFrame, wanted: Sequence[str]) -> dict[str, int]:
 
 
 def describe(results: Results) -> dict[str, Any]:
-    """What a side is: machine, toolchain, and of its last run what bears on comparing."""
+    """Return a side's machine, toolchain, and the settings of its last run that bear on comparing."""
     first = results.cells.iloc[0]
     record, conditions = results.last, results.last.conditions
     return {
@@ -166,11 +166,11 @@ def describe(results: Results) -> dict[str, Any]:
     }
 
 
-ONE_SIDE = ["status", "reason", "version", "samples", "quiet", "value", "low", "high"]  # what each side says of a cell
+ONE_SIDE = ["status", "reason", "version", "samples", "quiet", "value", "low", "high"]  # columns of a cell on each side
 
 
 def _cells_of(results: Results, only: str) -> pd.DataFrame:
-    """One side: a row a cell that is timed, or counted by several processes, indexed by cell."""
+    """Return one row per cell of a side that is timed, or counted by several processes, indexed by cell."""
     kinds = {name: TIME if each.type == "time" else INSTRUCTIONS for name, each in results.benchmarks.items()}
     kinds = {name: what for name, what in kinds.items() if what == TIME or results.benchmarks[name].repeated}
     cells = results.cells[results.cells["benchmark"].isin(kinds)].astype({"cell": object})
@@ -186,8 +186,8 @@ def _cells_of(results: Results, only: str) -> pd.DataFrame:
 
 
 def _joined(base: pd.DataFrame, new: pd.DataFrame, differences: Mapping[str, Sequence[Reason]]) -> pd.DataFrame:
-    """The union of both sides' cells, indexed by cell, with the verdicts that need no statistics. differences: what
-    the sides differ in, so that times, or instructions, cannot be compared."""
+    """Return the union of both sides' cells, indexed by cell, with the verdicts that need no statistics. differences:
+    between the sides, by kind of figure, which make times or instructions not comparable."""
     table = pd.concat([new, base[~base.index.isin(new.index)]]).drop(columns=ONE_SIDE)
     for side, cells in zip(SIDES, (base, new)):
         table = table.join(cells[ONE_SIDE].add_prefix(f"{side}_"))
@@ -198,7 +198,7 @@ def _joined(base: pd.DataFrame, new: pd.DataFrame, differences: Mapping[str, Seq
 
 
 def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]) -> list[Reason]:
-    """What the sides differ in, of what both know."""
+    """Return the fields known on both sides with different values."""
     return [
         Reason(verdicts.DIFFERS, about=name, values=(base[name], new[name]))
         for name in names
@@ -228,12 +228,12 @@ def compare(
     sessions: Mapping[str, float] | None = None,
     history: tuple[History, str, str] | None = None,
 ) -> Comparison:
-    """The verdict of every cell that was timed, or counted by several processes. UserError where the two sides have
-    none, or none that ``only`` matches.
+    """Judge every cell that was timed, or counted by several processes. UserError if the two sides have no such cell,
+    or ``only`` matches none.
 
-    fresh     a second collection, base and new, of the cells that were close in the first: they are judged by it alone
-    sessions  noise class -> variance of what two sessions on this machine differ by, where that is known
-    history   the history that both are releases of, and these releases
+    fresh     second collection (base, new) of the close cells of the first; these are judged by it alone
+    sessions  noise class -> variance of the difference between two sessions on this machine, if known
+    history   the common history of both sides, and their two releases
     """
     sides, contracts = (describe(base), describe(new)), {**base.benchmarks, **new.benchmarks}
     same = {INSTRUCTIONS: (), TIME: PER_CELL} if settings.across_machines else ALIKE
@@ -283,27 +283,26 @@ def compare(
 
 
 def _with(table: pd.DataFrame, figures: pd.DataFrame) -> pd.DataFrame:
-    """The cells with their figures, and with verdict and reason of these where they had none yet."""
+    """Add the figures to the cells, and their verdict and reason where a cell has none yet."""
     said = figures[["verdict", "reason"]].where(table["verdict"] == "", table[["verdict", "reason"]])
     from_these = [f"{side}_{name}" for side in SIDES for name in ("value", "low", "high")]
     return table.drop(columns=["verdict", "reason", *from_these]).join(figures.assign(**said))
 
 
 def collection_of(base: Results, new: Results) -> str:
-    """The collection in which process k of one side ran next to process k of the other, by what both run records say;
-    "" where there is none."""
+    """Return the collection in which process k of both sides ran side by side, by the run records, or ""."""
     first, second = base.last.interleaved, new.last.interleaved
     same = all(first.get(name) == second.get(name) for name in ("id", "stage"))
     return str(first.get("id", "")) if same and first.get("side") != second.get("side") else ""
 
 
 def _logs(base: Results, new: Results, names: pd.Index) -> tuple[Logs, Bools, float]:
-    """Log seconds of both sides, as if the machine's speed had been the same, NaN where there is no process; which
-    cells have their processes in pairs; and the log of how much slower the machine was for new.
+    """Return speed-corrected log seconds of both sides (NaN without a process), whether each cell's processes are
+    paired, and the log of how much slower the machine was for new.
 
-    A virtual machine holds a baseline for a run, and another an hour later, by what runs on its host. Probes are the
-    interpreter's own work, so the interpreter has to be the same, and the machine. Cells of an interleaved collection
-    are paired if enough rounds, or all, gave both sides a process; the other rounds then do not count.
+    A virtual machine keeps one baseline for a run, and may have another an hour later, depending on its host's load.
+    Probes are the interpreter's own work, so interpreter and machine have to be the same. Cells of an interleaved
+    collection are paired if enough rounds, or all, gave both sides a process; other rounds are then left out.
     """
     sides = describe(base), describe(new)
     processes = base.processes, new.processes
@@ -319,7 +318,7 @@ def _logs(base: Results, new: Results, names: pd.Index) -> tuple[Logs, Bools, fl
     if interpreters and not _differences(*sides, (*OF_MACHINE, "interpreter", "libc")):
         baselines = log("baseline")
         usual = np.array([np.nanmedian(each) for each in baselines if np.isfinite(each).any()])
-        # a cell of which some process has no baseline stays as it is
+        # a cell with a process without a baseline is not corrected
         known = [(np.isfinite(own) | ~np.isfinite(each)).all(axis=1) for own, each in zip(baselines, logs)]
         moved = [np.where(np.all(known, axis=0)[:, None], statistics.correction(own, usual), 0.0) for own in baselines]
         first, second = (each - own for each, own in zip(logs, moved))
@@ -342,8 +341,8 @@ def _decide(
     session: bool | Mapping[str, float] = False,
     controls: Bools | None = None,
 ) -> pd.DataFrame:
-    """Verdict, reason and figures of every cell; without evidence inconclusive. ``taken`` cells show how large noise
-    is, and of them those that are ``judged`` get a verdict and figures."""
+    """Return verdict, reason and figures of every cell; inconclusive without evidence. ``taken`` cells are used to
+    estimate the noise; of these, ``judged`` cells get a verdict and figures."""
     base, new = (np.where(taken[:, None], side, np.nan) for side in logs)
     every = statistics.estimate(base, new, noise, paired, session, controls)
     estimated = Estimate(*np.where(judged, [*vars(every).values()], np.nan))
@@ -362,7 +361,7 @@ def _decide(
 
 
 def _figures(estimated: Estimate, enough: Bools, settings: Settings) -> pd.DataFrame:
-    """Verdict, ratio, its intervals and p values of effects; inconclusive those of which not enough is known."""
+    """Return verdict, ratio, its intervals and p values of effects; inconclusive where ``enough`` is false."""
     margin, same = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
     p = np.where(enough, statistics.p_different(estimated, margin), np.nan)
     equivalence = np.where(enough, statistics.p_equivalent(estimated, same), np.nan)
@@ -378,7 +377,7 @@ def _figures(estimated: Estimate, enough: Bools, settings: Settings) -> pd.DataF
 
 
 def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> None:
-    """Decide nothing, in place, of cells that one side never saw quiet: the machine may be what differs."""
+    """Make cells without a quiet process on one side inconclusive, in place: the machine may cause the difference."""
     in_base, in_new = (quiet.reindex(decided.index).eq(False) for quiet in (base, new))
     for who, busy in (("both", in_base & in_new), ("base", in_base & ~in_new), ("new", in_new & ~in_base)):
         decided.loc[busy, ["verdict", "reason", "close"]] = [INCONCLUSIVE, Reason(verdicts.NEVER_QUIET, who), False]
@@ -387,10 +386,10 @@ def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> No
 def _decide_fresh(
     decided: pd.DataFrame, noise: Any, is_open: Bools, fresh: Sequence[Results], settings: Settings
 ) -> pd.DataFrame:
-    """The same, of close cells by fresh processes alone.
+    """Judge close cells again, by fresh processes alone.
 
-    Selecting cells by their first figures and judging them by the same figures would exaggerate the effects. Cells
-    that were measured again as witnesses of the noise keep their first verdict.
+    Selecting cells by their first figures and judging them by the same figures would exaggerate the effects. Cells that
+    were measured again only to estimate the noise keep their first verdict.
     """
     logs, paired, _ = _logs(fresh[0], fresh[1], decided.index)
     close = decided["close"].to_numpy(dtype=bool)
@@ -398,13 +397,13 @@ def _decide_fresh(
     again = _decide(logs, paired, noise, taken, close, settings).set_axis(decided.index)
     again[["fresh", "close"]] = True
     _withhold_busy(again, *(side.cells.set_index("cell")["quiet"] for side in fresh))
-    first = decided.assign(q=np.nan)  # of the first stage: it flags nothing
+    first = decided.assign(q=np.nan)  # the first stage flags nothing
     return pd.concat([first[~close], again[close]]).loc[decided.index]
 
 
 def to_measure_again(comparison: Comparison) -> list[str]:
-    """The cells of a first stage that take fresh processes: the close ones, and as witnesses of the noise enough others
-    of their families, spread over the suite, for variances to be moderated (see statistics.estimate)."""
+    """Return the cells of a first stage that need fresh processes: the close ones, and enough others of their noise
+    class, spread over the suite, to moderate variances (see statistics.estimate)."""
     again: list[str] = []
     for _, cells in comparison.cells.groupby("noise", sort=False):
         close = cells[cells["close"].eq(True)]["cell"]
@@ -420,21 +419,21 @@ def to_measure_again(comparison: Comparison) -> list[str]:
 
 
 def _judge_counts(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """Verdict and figures of every count that is open: medians over processes, known but for memory layout."""
+    """Return verdict and figures of every open count: medians over processes, whose only error is memory layout."""
     columns, same = ["value", "low", "high"], ["benchmark", "route", "nbytes"]
     sides = [table[[f"{side}_{name}" for name in columns]].set_axis(columns, axis=1).astype(float) for side in SIDES]
     base, new = (side.where(side > 0).join(table[same]) for side in sides)
     spread = verdicts.layout_sd(pd.concat([base, new]))[: len(table)]
     effect = np.log(new["value"] / base["value"]).where(table["verdict"] == "").to_numpy()
-    df = 4.0 * table.groupby(same, dropna=False)["what"].transform("size")  # two at least of each range
+    df = 4.0 * table.groupby(same, dropna=False)["what"].transform("size")  # each range is over two at least
     estimated = Estimate(effect, spread * math.sqrt(2), df.to_numpy(), spread)
     found = _figures(estimated, np.isfinite(effect), settings).set_axis(table.index)
     return found.assign(reason=Reason(), base_count=sides[0]["value"], new_count=sides[1]["value"])
 
 
 def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, Any]) -> pd.DataFrame:
-    """``counted`` with what the time of the same route says: time (its verdict, "" where it was not decided) and
-    time_ratio; and whether the two disagree, contradicts."""
+    """Add the result of the same route's time: time (its verdict, "" if not decided), time_ratio, and contradicts
+    (whether the two disagree)."""
     conversions = [name for name, each in benchmarks.items() if each.role == Role.CONVERSION]
     timed = timed[timed["verdict"].isin(DECIDED) & timed["benchmark"].isin(conversions)]
     times = timed[[*TIMED, "verdict", "ratio"]].drop_duplicates(TIMED, keep="last")
@@ -449,10 +448,10 @@ def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[
 
 
 def splits(processes: int) -> list[tuple[list[int], list[int]]]:
-    """Ways to halve a baseline's processes: of every two neighbours in time each half gets one. None below four.
+    """Return ways to halve a baseline's processes: each half gets one of two neighbours in time. Empty below four.
 
-    The processes of an interleaved comparison are divided so, too, and drift is the same for both halves. What differs
-    between two sessions cannot be seen in halves of one session: see statistics.session_variance.
+    An interleaved comparison divides processes in the same way, and drift is the same for both halves. Differences
+    between sessions do not show in halves of one session: see statistics.session_variance.
     """
     pairs = [(k, k + 1) for k in range(0, processes - 1, 2)]
     if len(pairs) < 2:
@@ -478,9 +477,9 @@ def self_check(base: Floats, noise: Any, paired: Bools, is_open: Bools, settings
 
 
 def _check(history: History) -> SelfCheck:
-    """How often the history reports a change of a toolchain against itself.
+    """Return how often the history reports a change of a toolchain against itself.
 
-    Halves of the baseline's processes would check a test that nobody makes here. They fail it, too: processes of one
+    Halves of the baseline's processes would check a test that is not used here. They also fail it: processes of one
     session may be fast and slow by turns, two of a half alike, and 8.7 % of the cells of torch 2.10.0 were flagged.
     """
     flagged, series = (int(history.replicates[name].sum()) for name in ("flagged", "series"))
@@ -491,10 +490,10 @@ def _check(history: History) -> SelfCheck:
 
 
 def compare_named(base: str, new: str, results: Path, machine: str | None, settings: Settings) -> Comparison:
-    """Compare what ``result_file`` finds by two names, and fresh processes where ``compare.py --run`` took some.
+    """Compare the result files of two names, with the fresh processes of ``compare.py --run`` if there are any.
 
     Two releases of one history, on one machine, have the ratios, intervals and verdicts of that history. UserError if a
-    name is of no file or of several, or both are of the same.
+    name matches no file or several, or both names match the same file.
     """
     files = [selection.result_file(name, results, machine) for name in (base, new)]
     if files[0].resolve() == files[1].resolve():
@@ -525,8 +524,8 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
 
 
 def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The rows of times, or of counts, with what their history says of the same routes (see history.between): the cells
-    of a series with the parameter ``sizes`` (its ends, in bytes) for nbytes."""
+    """Replace the figures and verdicts of times, or of counts, by those of their history (see history.between). Cells
+    of a series over several sizes get the parameter ``sizes`` (its ends, in bytes) instead of nbytes."""
     series, same = series_of(rows), 1 + settings.equivalence
     own = said.reindex(pd.MultiIndex.from_arrays([series, rows["what"]])).set_axis(rows.index)
     judged = rows["verdict"].isin((*DECIDED, INCONCLUSIVE)) & own["ratio"].notna()
@@ -546,8 +545,7 @@ def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.Dat
 
 
 def _merged(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows, one for all sizes that are one series in their history: the first of those that were quiet and have the
-    most processes."""
+    """Keep one row per series of several sizes: the first of those that were quiet and have the most processes."""
     several = table["parameters"].map(lambda given: "sizes" in given).astype(bool)
     fewest = table[["base_processes", "new_processes"]].min(axis=1)
     best = table.assign(series=series_of(table), fewest=fewest)[several]
