@@ -1,13 +1,13 @@
-"""What was found about routes beside their times, as data: what they do, which settings help, what placement costs.
+"""Findings about routes besides their times, as data: semantics, useful settings, costs of placement.
 
-What routes do is measured and held against their contracts, and followed along a history.
+The semantics of routes are measured, compared with their contracts, and followed along a history.
 
-A setting of the environment, with which a program is started, may gain more than any choice of a route. It is chosen
-for each route, at the size that answers are about, as a route is (see choices.py). Of the settings that the family
-advises it is the first one that has no faster one, as far as that is decided, and with which the route is decided to be
-more than GAIN times as fast as without. Routes that have one in common get one.
+A setting of the environment in which a program starts may gain more than any choice of a route. It is chosen for each
+route at the usual size, as a route is (see choices.py). It is the first of the family's advised settings without a
+decidedly faster one, if the route is decided to be more than GAIN times as fast with it. Routes that have a good
+setting in common get one.
 
-Placement: some routes take longer where a source and its buffer lie as neighbours in memory do.
+Placement: some routes take longer if a source and its buffer are neighbours in memory.
 """
 
 import itertools
@@ -25,14 +25,14 @@ from .results import Results
 # --- what routes do ---------------------------------------------------------------------------------------------------
 
 
-MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # what is measured of a route
+MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # measured semantics of a route
 MEASURED = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKEN}  # by methods of benchmarks/semantics.py
 
 
 def facts(results: Results) -> pd.DataFrame:
-    """The rows of Results.values that say what routes were measured to do. what: MEMORY, DTYPE or TAKEN; measured:
-    whether memory is shared; the result's dtype, "?" where its benchmark does not name it; whether what requires grad
-    is taken."""
+    """Return the rows of Results.values with the measured semantics of routes. what: MEMORY, DTYPE or TAKEN; measured:
+    whether memory is shared; the result's dtype, "?" if its benchmark does not name it; whether a tensor that requires
+    grad is taken."""
 
     def said(benchmark: str, what: str, value: float) -> bool | str:
         names = results.benchmarks[benchmark].stands_for
@@ -46,14 +46,14 @@ def facts(results: Results) -> pd.DataFrame:
 
 
 class Semantics:
-    """What was measured of each route. seen: direction, route and what -> dtype of the source -> what it does."""
+    """Measured semantics of each route. seen: (direction, route, what) -> dtype of the source -> measured value."""
 
     def __init__(self, results: Results) -> None:
         of_route = facts(results).groupby(["direction", "route", "what"], sort=False, observed=True)
         self.seen = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in of_route}
 
     def of(self, contract: Route, what: str) -> dict[str, Any]:
-        """What a route was measured to do, by the source's dtype."""
+        """Return a route's measured values of ``what``, by the source's dtype."""
         return self.seen.get((contract.direction, contract.expression, what), {})
 
     def memory(self, contract: Route) -> dict[str, str]:
@@ -67,8 +67,8 @@ class Semantics:
         return next(iter(self.of(contract, TAKEN).values()), None)
 
     def broken(self, contracts: Iterable[Route]) -> list[dict[str, Any]]:
-        """The promises of contracts that the measurement contradicts: route, what and measured as ``facts`` has them,
-        dtype of the source ("" where it is about TAKEN), and promised, as the contract has it."""
+        """Return the promises that measurements contradict: route, what and measured as in ``facts``, dtype of the
+        source ("" for TAKEN), and promised (by the contract)."""
         contradicted = []
         for contract, what in itertools.product(contracts, MEASURED.values()):
             for dtype, found in self.of(contract, what).items():
@@ -90,7 +90,7 @@ class Semantics:
 
 
 def _with_before(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -> pd.DataFrame:
-    """The rows of each release (its version) with those of the release before it (..._before), where both have the
+    """Join the rows of each release (its version) with those of the release before it (..._before) by the columns
     ``same``."""
     places = {release.files[0]: place for place, release in enumerate(releases)}
     rows = rows[rows["file"].isin(places)].astype(object)
@@ -100,14 +100,14 @@ def _with_before(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -
 
 
 def appearances(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
-    """What has a figure from a release on and had none before, or the other way round; of what has a route. A row per
-    release: gained (or else it is gone), direction, reason (why there is no figure on the other side), dtype (several;
-    none where it is the route as a whole) and route (all of which that holds)."""
+    """Return the routes and dtypes that gain a figure at a release, or lose it. Columns: release, gained (else lost),
+    direction, reason (why the other side has no figure), dtype (several; empty for the route as a whole) and route (all
+    with the same values)."""
     route = ["direction", "route"]
     rows = results.cells[results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()]
     rows = rows[["file", "cell", *route, "dtype", "status", "reason"]].astype(object).fillna("")
     known = pd.MultiIndex.from_frame(rows.loc[rows["status"] == "measured", ["file", *route]])
-    both, found = _with_before(rows, releases, ["cell", *route, "dtype"]), []  # other cells are neither new nor gone
+    both, found = _with_before(rows, releases, ["cell", *route, "dtype"]), []  # cells of one release only are left out
     for gained, having, lacking in ((True, "", "_before"), (False, "_before", "")):
         own = both[(both[f"status{having}"] == "measured") & (both[f"status{lacking}"] != "measured")]
         reason = own[f"reason{lacking}"].where(own[f"reason{lacking}"] != "", own[f"status{lacking}"])
@@ -119,8 +119,8 @@ def appearances(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
 
 
 def redefined(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
-    """Where alias, dtype or grad of a route differ from the release before. A row per release, direction, route, what,
-    measured_before and measured (see ``facts``), with dtype: those of which that holds."""
+    """Return where alias, dtype or grad of a route differ from the release before. One row per release, direction,
+    route, what, measured_before and measured (see ``facts``), with the dtypes that it holds for."""
     both = _with_before(facts(results), releases, ["cell", "version", "direction", "route", "what", "dtype"])
     both = both[both["measured"] != both["measured_before"]]
     same = ["release", "direction", "route", "what", "measured_before", "measured"]
@@ -135,8 +135,8 @@ def _named(dtypes: Iterable[str]) -> tuple[str, ...]:
 
 
 def beside(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
-    """Each cell with that of its benchmark which its family compares it with, see Family.beside; None where the family
-    wants none, or it was not measured."""
+    """Pair each cell with the cell of its benchmark that its family compares it with (see Family.beside); None if the
+    family names none, or it was not measured."""
 
     def place(cell: Row) -> tuple[object, ...]:
         return cell.benchmark, *(value for name, value in cell.parameters.items() if name not in cell.declared.beside)
@@ -157,9 +157,8 @@ GAIN = 1.5
 
 @dataclass(frozen=True)
 class Gain:
-    """A route at one size in the way that takes longer, and in the other: without a setting and with it, or between
-    neighbours and between arrays that lie apart. kept: bytes that the process has more of afterwards; None: not
-    counted."""
+    """A route at one size, slow and fast: without and with a setting, or between neighbours and between arrays that lie
+    apart. kept: additional bytes that the process holds afterwards; None: not counted."""
 
     slow: Row
     fast: Row
@@ -171,23 +170,23 @@ class Gain:
 
     @property
     def setting(self) -> str:
-        """Of the environment; "" between neighbours."""
+        """The setting of the environment; "" between neighbours."""
         return str(self.fast.parameters.get("setting", ""))
 
     @property
     def caution(self) -> str:
-        """What else the setting does."""
+        """Side effects of the setting."""
         return str(self.fast.declared.settings.get(self.setting, ""))
 
     def is_about(self, contract: Route) -> bool:
-        """Whether it is this route, or one that makes the promise which the family declares."""
+        """Whether the gain holds for this route: its own, or one with the promise that the family declares."""
         promise = self.slow.declared.speaks_for
         return bool(contract.expression == self.slow.route or (promise and getattr(contract, promise)))
 
 
 @dataclass(frozen=True)
 class Advised:
-    """A setting for some routes. ties: as good for all of them. busy: nothing is decided about some of the others."""
+    """A setting for some routes. ties: settings as good for all of them. busy: some other settings are noisy."""
 
     setting: str
     gains: tuple[Gain, ...]
@@ -196,7 +195,7 @@ class Advised:
 
 
 def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
-    """The settings to take, each with the routes that gain; none where none is decided to gain enough."""
+    """Return the settings to take, each with the routes that gain; empty if no setting is decided to gain enough."""
     kept = dict(zip(results.values["cell"], results.values["value"]))  # bytes, by the class's track_kept
     groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
     for _, of_route in cells[cells["role"] == Role.SETTINGS].groupby(["benchmark", "route"], sort=False):
@@ -215,14 +214,14 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
 
 
 def _gaining(cells: pd.DataFrame, kept: Mapping[str, float]) -> dict[str, Gain]:
-    """Of one route at one size: the settings that gain enough and are as good as any, of quiet cells, in the family's
-    order. kept: see ``Gain``, by the name of its cell."""
+    """Return the settings of one route at one size that gain enough and are unbeaten, from quiet cells, in the family's
+    order. kept: cell -> bytes, see ``Gain``."""
     declared, cells = cells["declared"].iloc[0], cells[cells["quiet"]]
     settings = cells["parameters"].map(lambda own: own["setting"])
     without = next(cells[settings == declared.beside["setting"]].itertuples(), None)
     if without is None:
         return {}
-    # of the entries: benchmarks.json sorts what is advised by its letters
+    # in the order of the entries: benchmarks.json sorts the advised settings by name
     candidates = cells.assign(place=settings.map(lambda setting: declared.nth("setting", setting)))
     good = unbeaten(candidates[settings.isin([*declared.settings])].sort_values("place"))
     good = good[slower(pd.DataFrame([without]), good, GAIN - 1)]
@@ -235,7 +234,7 @@ def _gaining(cells: pd.DataFrame, kept: Mapping[str, float]) -> dict[str, Gain]:
 
 
 def between_neighbours(cells: pd.DataFrame) -> list[Gain]:
-    """The routes and sizes that are decided to be more than GAIN times as fast apart, where both were quiet."""
+    """Return the routes and sizes decided to be more than GAIN times as fast apart; both cells must be quiet."""
     each = beside(cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]].itertuples())
     pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
     cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
@@ -243,7 +242,7 @@ def between_neighbours(cells: pd.DataFrame) -> list[Gain]:
 
 
 def slowed(cells: pd.DataFrame) -> list[Gain]:
-    """The same, of each route the size at which it costs most."""
+    """Return ``between_neighbours`` at the size with the largest factor, per route."""
     worst: dict[tuple[str, str], Gain] = {}
     for pair in between_neighbours(cells):
         key = pair.slow.benchmark, pair.slow.route
