@@ -1,13 +1,13 @@
-"""Histories: what each release of torch or numpy did to the cost of every route, as one table of points and changes.
+"""Histories: how each release of torch or numpy changed the cost of every route, as one table of points and changes.
 
 A series is one route, dtype and size along the releases: its time, or its instruction count. All sizes of a route that
-shares memory are one series of times, for its cost does not depend on them. A point is one release. The error of a time
-is that of its processes and of sessions; that of a count is what memory layout does to it.
+shares memory are one series of times, because its cost does not depend on the size. A point is one release. The error
+of a time comes from processes and sessions; that of a count comes from memory layout.
 
 Levels of times are found by exact optimal partitioning (statistics.optimal_partition). A change of level is reported if
-its false discovery rate, over all places where a series of its noise class could change, is at most ``FDR``. An
-instruction count is found to change in the same way, but by no less than memory layout moves it between processes.
-Below that is what is made of changes: by release, between two releases, over machines.
+its false discovery rate, over all places where a series of its noise class could change, is at most ``FDR``. Changes of
+instruction counts are found in the same way, but must exceed the effect of memory layout between processes. The last
+sections summarise changes: between two releases, by release, over machines.
 
 The thresholds and the session SDs come from two whole histories of 26 toolchains, measured on the same machine seven
 hours apart (``check.py history``, docs/accuracy.md).
@@ -36,33 +36,33 @@ from .statistics import HALF, NARROWER, PLAUSIBLE, Floats
 from .verdicts import CHANGED, DEFAULT, INSTRUCTIONS, OF_TIMES, TIME, Settings, largest_first, layout_sd, of_change
 
 CONTROL = "control"  # noise class of work that a release should not change
-LEAST_PROCESSES = 2  # quiet ones of a point: two are evidence, with a wider interval
-# SD of log seconds that sessions of one toolchain differ by beyond their processes, by noise class: STUDIED pairs
+LEAST_PROCESSES = 2  # quiet processes per point: two suffice, with a wider interval
+# SD of log seconds between sessions of one toolchain, beyond that of processes, by noise class: from STUDIED pairs
 SESSION_SD = {ALIAS: 0.007, COPY: 0.005, INTO: 0.004, MEMORY: 0.05, CONTROL: 0.01}
 STUDIED = 26
 OTHER_SD = 0.006  # of noise classes that families declare themselves
-OF_CELL = ["parameters", "family", "through_memory"]  # what is known of a cell beside its series
+OF_CELL = ["parameters", "family", "through_memory"]  # properties of a cell besides its series
 PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their columns, in ns
 OF_SESSION = ["file", "run", "package", "release", "torch", "numpy", "node", "middle", *PROBES.values()]
-DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on beside the release
+DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on besides the release
 OF_RELEASE = ["package", "version", "date", "tag", "torch", "numpy", "started"]
-# What else is known of a change: the other kind of evidence says the same, the opposite, or that nothing changed
+# Evidence on a change: the other figure (count or time) changes the same way, the opposite way, or not at all
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
-LAYOUT = "layout"  # same instructions and less than ``Settings.equivalence``: where the code lies in memory
-SAME, DIFFERS, NOT_KNOWN = "same", "differs", "not known"  # what another machine says of a change
-FDR = 0.02  # with 0.05 a tenth of the changes of 16 MiB copies were not seen again
-# q up to which a change is reported. Its place is chosen by the data that test it: of made-up series of 17 and 26
-# releases, 3 to 4 % of what is reported is false with q at FDR, and 0.4 to 1.5 % with half of that
+LAYOUT = "layout"  # same instructions and a change below ``Settings.equivalence``: placement of the code
+SAME, DIFFERS, NOT_KNOWN = "same", "differs", "not known"  # whether another machine shows a change
+FDR = 0.02  # with 0.05, a tenth of the changes of 16 MiB copies were not reproduced
+# Largest q of a reported change. The same data choose its place and test it: in simulated series of 17 and 26 releases,
+# 3 to 4 % of reported changes are false with q at FDR, and 0.4 to 1.5 % with half of that
 MOST = FDR / 2
 PENALTY = 6.0  # per change point, in squared standard errors; the test decides what is reported
-ROUTE = ["group", "direction", "route"]  # what tells a route of a history from others
+ROUTE = ["group", "direction", "route"]  # the columns that identify a route in a history
 OF_MACHINE = ["machine", "package", "series", "what"]
 SERIES = OF_MACHINE[1:]
 
 
 @dataclass(frozen=True)
 class History:
-    """All that is known of one package's releases on one machine. ``held`` is the other package and its version.
+    """History of one package's releases on one machine. ``held`` is the other package and its version.
 
     releases    a named tuple per release, in order: name ("torch 2.6.0"), version, date, tag, torch and numpy (as
                 imported, the build variant included), files (results of all sessions) and started (the first session)
@@ -77,10 +77,10 @@ class History:
     replicates  one row per pair of sessions of one toolchain: torch, numpy, hours (between them), series (compared),
                 median (ratio), half (of them lie within this factor), flagged (at ``FDR``: false alarms)
     session_sd  noise class -> SD of log seconds between sessions
-    nodes       one row per node: node, sessions, releases, ratio (its time over that of the mean node); empty of one
-    failed      version -> why it was not measured
-    others      another Python -> how many releases were measured with it, too
-    uncounted   releases whose instructions are left out: counted on another processor, C library or Python
+    nodes       one row per node: node, sessions, releases, ratio (its time over that of the mean node); empty for one
+    failed      version -> why its measurement failed
+    others      another Python -> number of releases measured with it
+    uncounted   number of releases without counts, as they were counted on another processor, C library or Python
     """
 
     package: str
@@ -104,15 +104,15 @@ class History:
 
     @property
     def false_alarms(self) -> pd.DataFrame:
-        """The rows of controls that are reported: no release should have changed them."""
+        """The rows of controls with reported changes: no release should have changed them."""
         return self.rows[self.rows["verdict"].isin(CHANGED) & self.rows["control"]]
 
 
 def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, History]:
-    """Package -> its history, in the results of one machine, of the packages of which it measured two releases or more,
-    and a result with enough quiet processes.
+    """Return package -> history for the results of one machine. A package needs at least two measured releases, and a
+    result with enough quiet processes.
 
-    Of releases that were measured with several Pythons, those of the Python that most were measured with.
+    If releases were measured with several Pythons, only those with the most common one are used.
     """
     every, histories = sessions(results), {}
     measured = every.groupby(["package", "python"], as_index=False)["release"].nunique()
@@ -151,8 +151,8 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
 
 def sessions(results: Results) -> pd.DataFrame:
     """One row per session of a release, in order of release: OF_SESSION (run: when it began; middle: s since the epoch;
-    baselines of the speed probes: ns), date, tag, python, machine, what counts depend on (DECISIVE) and alike (whether
-    that is as at the newest release)."""
+    baselines of the speed probes: ns), date, tag, python, machine, DECISIVE and alike (whether these equal those of the
+    newest release)."""
     rows = []
     names = ["file", "machine", "commit", "torch", "numpy", "python"]
     measured = results.cells.loc[results.cells["status"] == MEASURED, names].drop_duplicates("file")
@@ -197,8 +197,8 @@ def _failed(results: Results, package: str) -> dict[str, str]:
 
 
 def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """One row per cell of ``table``, indexed by it, of the version that the newest of its rows has, with the names that
-    ``History.rows`` has of a series."""
+    """Return one row per cell of ``table``, indexed by cell, with the version of its newest row and the columns of
+    ``History.rows`` that describe a series."""
     names = ["cell", "benchmark", "group", "direction", *results.parameters, "contract", "version", "family"]
     kept = table.drop_duplicates("cell", keep="last")[list(dict.fromkeys(names))].reset_index(drop=True)
     kept = kept.astype({name: object for name in kept.select_dtypes("category")})
@@ -218,7 +218,7 @@ def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
 
 
 def series_of(cells: pd.DataFrame) -> pd.Series:
-    """The series of cells, which are their index: sizes of a route that shares memory are one."""
+    """Return the series of each cell (the index): all sizes of a route that shares memory are one series."""
     apart = [
         f"{benchmark}({', '.join(repr(value) for name, value in parameters.items() if name != 'nbytes')})"
         for benchmark, parameters in zip(cells["benchmark"], cells["parameters"])
@@ -231,7 +231,7 @@ def series_of(cells: pd.DataFrame) -> pd.Series:
 
 def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """One row per series and session: the names of the series, what, the session, y (log seconds or instructions),
-    variance (of its processes), spread (SD by memory layout) and processes. Beside it the pairs of sessions and
+    variance (of its processes), spread (SD by memory layout) and processes. Also return the pairs of sessions and
     ``History.nodes``.
 
     every: see ``sessions``. A cell counts in the version of the benchmark that was measured last.
@@ -244,8 +244,8 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     taken = taken.join(of_times[["series", "noise", "control", "through_memory"]], on="cell")
     taken["y"] = np.log(taken["seconds"]) - _correction(taken, runs)
     # The processes of a round share where libraries lie in memory, which moves a call by some percent
-    # (docs/accuracy.md). So sizes of a route that shares memory are pooled within a round, without what a size takes
-    # more than the others: four rounds of four sizes are four witnesses, not sixteen
+    # (docs/accuracy.md). So sizes of a route that shares memory are pooled within a round, after removing the offset of
+    # each size: four rounds of four sizes are four independent values, not sixteen
     taken["y"] -= _offsets(taken, ["cell"], ["series", "file", "run", "round"], "median", "series")
     same = ["series", "noise", "control", *(name for name in OF_SESSION if name not in PROBES.values())]
     of_rounds = taken.groupby([*same, "round"], sort=False, dropna=False, as_index=False)["y"].median()
@@ -261,7 +261,7 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     counts = counts[counts["low"] > 0]
     last = every.loc[every["alike"], OF_SESSION].drop_duplicates("file", keep="last")
     counts, of_counts = _named(last.merge(counts.drop(columns=["torch", "numpy"]), on="file"), results)
-    of_release = counts.groupby(["package", "cell", "release"])  # what nodes differ by is no release's doing
+    of_release = counts.groupby(["package", "cell", "release"])  # no release causes differences between nodes
     counts = counts.assign(low=of_release["low"].transform("min"), high=of_release["high"].transform("max"))
     counts = counts.assign(y=np.log(counts["value"].astype(float)), spread=layout_sd(counts), processes=0)
     counts = counts.join(of_counts[["series", "noise", "control"]], on="cell").assign(variance=counts["spread"] ** 2)
@@ -276,15 +276,15 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
 
 
 def _named(rows: pd.DataFrame, results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that are of the newest version of their benchmark, and what is known of their cells, see _of_series."""
+    """Return the rows of the newest version of their benchmark, and the table of their cells (see _of_series)."""
     rows = rows.sort_values("run", kind="stable").astype(dict.fromkeys(["cell", "file", "version"], object))
     names = _of_series(rows, results)
     return rows[rows["version"] == rows["cell"].map(names["version"])], names
 
 
 def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
-    """The log by which each process ran slower than on the machine's usual baseline: of copies through memory that of
-    the memory probe. None where interpreters differ, whose own work the probes are, or a baseline is not plausible."""
+    """Return the log by which each process ran slower than at the machine's usual baseline; copies through memory use
+    the memory probe. 0 if interpreters differ (probes are their own work) or baselines are not plausible."""
 
     def slower(own: str, probe: str, plausible: float) -> Floats:
         baselines, usual = (np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]]))
@@ -297,7 +297,7 @@ def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
 
 
 def _moderated(points: pd.DataFrame) -> Floats:
-    """The variance of each point by its processes: what they show, drawn to what the series' other sessions show (Smyth
+    """Return the variance of each point by its processes, moderated towards that of the series' other sessions (Smyth
     2004, over the sessions of a noise class; each series by its own scale)."""
     usual = points.groupby("series")["within"].transform("mean").clip(lower=1e-8)
     ratio, df = (points["within"] / usual).to_numpy(), (points["processes"] - 1).to_numpy(dtype=float)
@@ -311,7 +311,8 @@ def _moderated(points: pd.DataFrame) -> Floats:
 
 
 def _take_out_nodes(points: pd.DataFrame) -> pd.DataFrame:
-    """Take out of ``y``, in place, what a node adds to all series of a noise class; one row per node, none of one."""
+    """Subtract from ``y``, in place, each node's offset over all series of a noise class. Return one row per node;
+    empty with one node."""
     if points["node"].nunique() < 2:
         return pd.DataFrame(columns=["package", "node", "sessions", "releases", "ratio"])
     added = _offsets(points, ["noise", "node"], ["series", "torch", "numpy"], "mean", "noise")
@@ -325,8 +326,8 @@ def _take_out_nodes(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
-    """One row per group: y, of points that weigh as much as their ``variance`` says they are known, its own variance,
-    all processes; the rest of the first."""
+    """Return one row per group: y averaged with weights 1 / ``variance``, its own variance, the sum of processes, and
+    the other columns of the first row."""
     weight = 1 / points["variance"]
     table = points.assign(y=weight * points["y"], variance=weight)
     how = {name: "sum" if name in ("y", "variance", "processes") else "first" for name in table if name not in by}
@@ -335,8 +336,8 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
 
 
 def _offsets(table: pd.DataFrame, own: list[str], level: list[str], how: str, within: str) -> "pd.Series[float]":
-    """What each group of rows by ``own`` adds to ``y``: its median beyond the level of its rows, which is the ``how``
-    of the group by ``level``. Offsets have a mean of 0 ``within``. Offsets and levels are found by turns."""
+    """Return the offset in ``y`` of each group by ``own``: the median difference from the level, which is the ``how``
+    of the group by ``level``. Offsets have a mean of 0 per ``within``. Offsets and levels are found in turns."""
     offset = pd.Series(0.0, index=table.index)
     for _ in range(10):
         base = (table["y"] - offset).groupby([table[name] for name in level]).transform(how)
@@ -349,8 +350,8 @@ def _offsets(table: pd.DataFrame, own: list[str], level: list[str], how: str, wi
 
 
 def _pairs(pooled: pd.DataFrame) -> pd.DataFrame:
-    """One row per series and two sessions of one toolchain, one after the other: effect (later - sooner, log), variance
-    (of both by their processes), noise, hours."""
+    """One row per series and two consecutive sessions of one toolchain: effect (later - sooner, log), variance (of both
+    by their processes), noise, hours."""
     same = ["series", "torch", "numpy"]
     table = pooled.dropna(subset="middle").sort_values("middle", kind="stable")
     before = table.groupby(same)[["y", "variance", "middle"]].shift()
@@ -362,8 +363,8 @@ def _pairs(pooled: pd.DataFrame) -> pd.DataFrame:
 
 
 def _session_sd(pairs: pd.DataFrame, pooled: pd.DataFrame) -> dict[str, float]:
-    """Noise class -> SD of log seconds between sessions: of pairs on this machine and of SESSION_SD, which counts as
-    the STUDIED pairs that it comes from. Cells of one pair move together, so a few pairs alone tell little."""
+    """Return noise class -> SD of log seconds between sessions, from the pairs on this machine and from SESSION_SD,
+    which counts as its STUDIED pairs. Cells of one pair move together, so a few pairs alone say little."""
     learnt = {}
     for noise in pooled["noise"].unique():
         own, usual = pairs[pairs["noise"] == noise], SESSION_SD.get(noise, OTHER_SD) ** 2
@@ -394,7 +395,7 @@ def _replicates(pairs: pd.DataFrame, session_sd: Mapping[str, float]) -> pd.Data
 
 
 def _rows(points: pd.DataFrame, mine: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """``History.rows``: a release's sessions together, each as precise as its processes and sessions allow."""
+    """``History.rows``: the sessions of a release are averaged, weighted by their precision."""
     dates = mine.drop_duplicates("release").set_index("release")["date"]
     order = {release: place for place, release in enumerate(dates.index)}
     table = _averaged(points, "series", "release")
@@ -416,11 +417,12 @@ def _rows(points: pd.DataFrame, mine: pd.DataFrame, settings: Settings) -> pd.Da
 
 
 def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """Of the series of one noise class, each in order of release with y (log), error and spread (see layout_sd; 0 of
-    times): level (log) and before, and where a level begins ratio, its ends, q, verdict, earliest and latest.
+    """Return level (log) and before for the series of one noise class, and where a level begins, ratio, its ends, q,
+    verdict, earliest and latest. Each series is in order of release, with y (log), error and spread (see layout_sd; 0
+    for times).
 
-    Change points are dropped, the weakest first, and levels are found again without them, until the q of none that is
-    left is above MOST. Those smaller than ``min_effect``, or than the range over processes by layout, are dropped, too.
+    Change points are dropped, the weakest first, and levels are found again without them, until all remaining have a q
+    of at most MOST. Those smaller than ``min_effect``, or than the range over processes by layout, are also dropped.
     """
     series = [each for _, each in own.groupby("series", sort=False)]
     known = [(each["y"].to_numpy(), each["error"].to_numpy()) for each in series]
@@ -451,9 +453,9 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def _levels(y: Floats, error: Floats, starts: list[int], smallest: float, least: float) -> tuple[Floats, ...]:
-    """The level of each point of a series, and of each change between levels effect (log), error and support: the
-    standard errors that it amounts to, 0 of one below ``smallest``. Those with less than ``least`` are taken out of
-    ``starts``, the weakest first."""
+    """Return the level of each point of a series, and for each change of level effect (log), error and support (the
+    effect in standard errors, 0 if below ``smallest``). Changes with less than ``least`` are removed from ``starts``,
+    the weakest first."""
     weight = 1.0 / error**2
     while True:
         edges = list(zip(starts, [*starts[1:], len(y)]))
@@ -470,7 +472,7 @@ def _levels(y: Floats, error: Floats, starts: list[int], smallest: float, least:
 
 
 def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
-    """The rows with what the other kind of evidence says of the route, at the releases where the change may lie."""
+    """Add ``evidence``: the other figure (count or time) of the same route, at the releases of the change."""
     route, way = rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(OF_TIMES)
     table = rows[["series", "what", "sizes", "release", "before", "y", "error", "at", "earliest", "latest"]]
     table = table.assign(same=route, way=way, row=rows.index)
@@ -481,7 +483,7 @@ def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settin
     where = (pairs[end].map(order) for end in ("earliest", "latest"))
     found = pairs[pairs["way_other"].ne("") & pairs["at_other"].between(*where)]
     agrees = (found["way"] == found["way_other"]).groupby(found["row"]).any()
-    # of a time whose instructions have no change there: their counts, of each size, at this release and the one before
+    # for a change of time without one of instructions: the counts of each size at this release and the one before
     counts = pairs[(pairs["what"] == TIME) & ~pairs["row"].isin(agrees.index)]
     old, new = (counts[counts["release_other"] == counts[end]] for end in ("before", "release"))
     both = old.merge(new, on=["row", "series_other"], suffixes=("_old", "_new"))
@@ -497,7 +499,7 @@ def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settin
 
 
 def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
-    """The rows, in order of release, with which nodes have a change of time and which do not, see ``_said``."""
+    """Add the nodes that show each change of time and those that do not (see ``_said``), in order of release."""
     times = rows[rows["what"] == TIME]
     level = (times["verdict"] != "").groupby(times["series"]).cumsum()
     of_level = points.merge(times[["series", "release"]].assign(level=level), on=["series", "release"])
@@ -514,8 +516,9 @@ def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _said(effect: "pd.Series[float] | Floats", *seen: "pd.Series[float] | Floats") -> np.ndarray:
-    """Whether a machine, or a node, has a change: SAME if it shows at least half of it and its interval none of the
-    other way, DIFFERS if the interval excludes half of it. All are logs of ratios; seen: with its interval."""
+    """Return whether a machine, or a node, shows a change: SAME if it shows at least half of it and its interval
+    excludes the opposite sign, DIFFERS if the interval excludes half of it. All are logs of ratios; seen: the ratio and
+    its interval."""
     share, *ends = (log / effect for log in seen)
     same = (share >= 0.5) & (np.minimum(*ends) > 0)
     return np.select([np.maximum(*ends) < 0.5, same], [DIFFERS, SAME], NOT_KNOWN)
@@ -525,25 +528,25 @@ def _said(effect: "pd.Series[float] | Floats", *seen: "pd.Series[float] | Floats
 
 
 def between(history: History, base: str, new: str) -> pd.DataFrame:
-    """What a route costs at release ``new`` over ``base``. One row per series that both have: series, what, sizes,
-    ratio, low and high (95 %), q, verdict ("" without a reported change).
+    """Return the cost of each route at release ``new`` over ``base``. One row per series of both releases: series,
+    what, sizes, ratio, low and high (95 %), q, verdict ("" without a reported change).
 
-    With a reported change between the two it is the ratio of their levels, as on the page of the history; with one
-    change that row itself. Without, it is the ratio of the two points.
+    With reported changes between the two, the ratio is that of their levels, as on the page of the history; a single
+    change keeps its own interval and q. Without, it is the ratio of the two points.
     """
     pairs = history.rows[OF_MACHINE].drop_duplicates().assign(base=base, new=new)
     return pairs.join(_ratios(_placed(history.rows), pairs)).dropna(subset="ratio")
 
 
 def _placed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the place of their release, and of the one before, among all of them."""
+    """Add the place of each row's release, and of the one before, in the order of all releases."""
     places = {version: place for place, version in enumerate(sorted({*rows["release"]}, key=Version))}
     return rows.assign(place=rows["release"].map(places), place_before=rows["before"].map(places))
 
 
 def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """``between`` of pairs of releases of a series, NaN where it lacks one, indexed as ``pairs`` (OF_MACHINE, base and
-    new) and with the number of reported ``changes`` between them."""
+    """Return ``between`` for pairs of releases of a series (NaN if one is missing), with the number of reported
+    ``changes`` between them. Indexed as ``pairs`` (OF_MACHINE, base and new)."""
     logs = np.log(rows[["value", "low", "high", "level"]].astype(float))
     points = rows[[*OF_MACHINE, "release", "place", "sizes"]].join(logs).set_index([*OF_MACHINE, "release"])
     named = (pd.MultiIndex.from_frame(pairs[[*OF_MACHINE, end]]) for end in ("base", "new"))
@@ -572,15 +575,15 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_route(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
-    """Changes of one route at one release in one row: of ``History.changes``, largest first, the first of each what,
-    and of each value of the columns ``apart``."""
+    """Return the largest change of each route at each release, from ``History.changes`` (largest first): one row per
+    ``what``, and per value of the columns ``apart``."""
     return found.groupby(["package", "release", "what", *apart, *ROUTE], sort=False, dropna=False).head(1)
 
 
 def headlines(history: History) -> pd.DataFrame:
-    """One row per release of a history but the oldest, the newest first, indexed by it: for each verdict how many
-    routes have it, each once, by its largest change of time or of instructions but those of LAYOUT, with the median
-    ratio (slower_ratio, faster_ratio)."""
+    """Return one row per release except the oldest, newest first, indexed by release: the number of routes with each
+    verdict, and the median ratio (slower_ratio, faster_ratio). A route counts once for time and once for instructions,
+    by its largest change; changes with the evidence LAYOUT are left out."""
     routes = by_route(history.changes[history.changes["evidence"] != LAYOUT])
     table = pd.DataFrame(index=[release.version for release in history.releases[:0:-1]])
     for verdict in CHANGED:
@@ -591,14 +594,14 @@ def headlines(history: History) -> pd.DataFrame:
 
 
 def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
-    """One row per change that a machine reports of a series that others measured around that release, and per machine:
-    the columns of ``History.changes`` with machine, verdict, ratio and its ends of that machine, change (a number,
-    the largest change 0), since and until (releases of that machine between which its ratio is) and said: SAME (at
-    least half of the change, and none is excluded), DIFFERS (half of it is excluded) or NOT_KNOWN.
+    """Return one row per change and machine, for reported changes of series that other machines measured around that
+    release: the columns of ``History.changes`` with machine, verdict, ratio and its ends of that machine, change (a
+    number, the largest change 0), since and until (the releases of that machine that its ratio compares) and said: SAME
+    (at least half of the change, and no change is excluded), DIFFERS (half of it is excluded) or NOT_KNOWN.
 
-    A change that several machines report is one change, of the machine that measured the most releases. A machine that
-    lacks the releases is asked for the nearest ones around them, and so is the first machine then. It knows nothing of
-    a change where the first machine has another one between these releases, or has not measured them.
+    A change reported by several machines is one change, of the machine with the most releases. If a machine lacks the
+    releases, both machines are compared over its nearest releases around them. The result is NOT_KNOWN if the first
+    machine has another change between these releases, or has not measured them.
     """
     every = sorted((history for each in histories.values() for history in each), key=lambda one: -len(one.releases))
     if not every:
@@ -613,7 +616,7 @@ def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
         again = (pairs["place_before"] < pairs["place_kept"]) & (pairs["place_before_kept"] < pairs["place"])
         kept = pd.concat([kept, mine[~mine["change"].isin(pairs.loc[again, "change"])]])
 
-    # the nearest releases around each change, of each machine that has some
+    # the nearest releases around each change, on each machine that has any
     points = rows[[*OF_MACHINE, "release", "place"]].sort_values("place", kind="stable")
     pairs = kept[["change", *OF_MACHINE, "place", "place_before"]].merge(points, on=SERIES, suffixes=("_first", ""))
     pairs = pairs[pairs["machine_first"] != pairs["machine"]]
