@@ -1,4 +1,4 @@
-"""The loader: measurements and run records as one frame of cells. Everything else is a view of it."""
+"""The loader: measurements and run records as one table of cells. All other tables are views of it."""
 
 import ast
 import gc
@@ -27,7 +27,7 @@ from benchmarks.probes import MEMORY, PROCESSOR
 from benchmarks.timing import LARGE
 
 ASV_RESULT_VERSION = 2
-# Parameters that every table has a column for, empty where a benchmark has it not; for others, where one has it
+# Parameters with a column in every table, empty if a benchmark lacks one; other parameters have one if measured
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
 # The other columns: of a file, of a cell, of a process, and of a cell's figure
 OF_FILE = ("machine", "file", "commit", "toolchain", "torch", "numpy", "python")
@@ -38,17 +38,17 @@ OF_FIGURE = (
     *("direction", "contract", "status", "seconds", "low", "high", "cv", "processes", "quiet"),
     *("value", "unit", "instructions", "reason"),
 )
-# What no parameter can be called; a parameter `direction` is the direction
+# Names that no parameter can have; a parameter `direction` is the direction
 COLUMNS = frozenset((*NAMES, "version", *OF_PROCESS, *OF_FIGURE)) - {"direction"}
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"
 MOST_CELLS = 100_000  # of a benchmark; ours have at most 2592
 TYPES = {"result": int, "place": int, "seconds": float, "value": float, "low": float, "high": float}  # of tables
-# A line of measurements of a figure that nobody knows more of
+# The line of measurements of a figure from asv's file, of which nothing else is known
 BY_HAND = {"run": "", "round": 0, "wanted": 1, "waits": [], "probes": {}, "disturbed": []}
-TOGETHER = 8  # files from which on two processes read them: starting one takes as long as four files
+TOGETHER = 8  # files: from here on two processes read them; starting one takes as long as four files
 
 
-# --- what benchmarks.json says ---------------------------------------------------------------------------------------
+# --- benchmarks.json -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,24 +75,24 @@ class Declared(Family):
 
     @property
     def group(self) -> str:
-        """Its module and class."""
+        """Module and class."""
         return self.name.rpartition(".")[0]
 
     def listed(self, parameter: str) -> Sequence[str]:
-        """The values of a parameter, in asv's spelling; none where it has no such parameter."""
+        """Return the values of a parameter, in asv's spelling; empty if the benchmark has no such parameter."""
         return dict(zip(self.param_names, self.params)).get(parameter, ())
 
     def nth(self, parameter: str, value: object) -> int:
-        """Place of a value among those of a parameter; the end for another's."""
+        """Return the index of a value among those of a parameter; their number if it is not one of them."""
         spellings = self.listed(parameter)
         return spellings.index(repr(value)) if repr(value) in spellings else len(spellings)
 
 
-Benchmarks = Mapping[str, Declared]  # name -> what it says
+Benchmarks = Mapping[str, Declared]  # by name
 
 
 def declared_in(benchmarks: Any) -> dict[str, Declared]:
-    """The benchmarks of a benchmarks.json; UserError where it holds something else."""
+    """Return the benchmarks of a benchmarks.json; UserError if it holds anything else."""
     if not isinstance(benchmarks, dict):
         raise UserError("benchmarks.json is not asv's: remove it or restore it from git")
     return {name: _declared(name, each) for name, each in benchmarks.items() if isinstance(each, dict)}
@@ -113,11 +113,12 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
 
 
 def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
-    """The class of each row's noise: as the family declares; else memory where many bytes move through it, else alias,
-    copy or into, else the benchmark's family. ``cells`` has the columns benchmark, contract, nbytes and family.
+    """Return the noise class of each row: the one that the family declares; else memory if at least LARGE bytes move
+    through it; else alias, copy or into; else the benchmark's family. ``cells`` has the columns benchmark, contract,
+    nbytes and family.
 
-    On a virtual machine of Zen 4, 26 toolchains measured twice and 7 hours apart, 90 % of figures differ by at most
-    21 % where 16 MiB are copied, by 2.1 % where less is, by 2.3 % where memory is shared (scripts/check.py history).
+    On a virtual machine of Zen 4, with 26 toolchains measured twice, 7 hours apart, 90 % of figures differ by at most
+    21 % for copies of 16 MiB, by 2.1 % for smaller copies, by 2.3 % for shared memory (scripts/check.py history).
     """
     names = []
     for name, memory, nbytes, family in cells[["benchmark", "contract", "nbytes", "family"]].itertuples(index=False):
@@ -130,7 +131,7 @@ def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)  # of tables == says nothing
+@dataclass(frozen=True, eq=False)  # == of tables gives no bool
 class Results:
     """Results of one or more runs. Times are in seconds per call.
 
@@ -144,14 +145,14 @@ class Results:
                counted cell value and unit, and low and high over repeats
     processes  one row per process of a timed cell: the same names, then process (0, 1, ...: its round, those of later
                runs numbered on), round (of its run), seconds (its figure, a quantile of its quiet samples), samples
-               (how many it was to take), quiet, run (when its run began), beside (part -> seconds of what it timed in
-               turns), baseline (ns of the speed probes that its figure is corrected to; NaN where it is as it was
-               taken). Of a cell with quiet processes the others are left out, of one without all but the fastest sample
+               (their planned number), quiet, run (when its run began), beside (part -> seconds, for parts timed in
+               turns), baseline (ns of the speed probes that its figure is corrected to; NaN if not corrected). A cell
+               with quiet processes has only these; a cell without has only its fastest sample
     runs       the run records, oldest first
-    benchmarks what benchmarks.json holds of every benchmark
+    benchmarks the entries of benchmarks.json
     parameters the columns that are parameters
     given      cell -> its parameters, by name, in the order of its benchmark
-    unknown    (file, benchmark) -> figures of cells that benchmarks.json does not describe (any more)
+    unknown    (file, benchmark) -> number of figures of cells that benchmarks.json does not describe (any more)
     """
 
     cells: pd.DataFrame
@@ -179,16 +180,16 @@ class Results:
 
     @cached_property
     def contracts(self) -> Mapping[tuple[str, str], Route]:
-        """(direction, route) -> what the route promises."""
+        """(direction, route) -> contract."""
         each = (contract for benchmark in self.benchmarks.values() for contract in benchmark.contracts.items())
         return {(contract.direction, route): contract for route, contract in each}
 
     def of_role(self, table: pd.DataFrame, role: str) -> pd.DataFrame:
-        """The rows of a table that are of benchmarks with a role."""
+        """Select the rows of benchmarks with a role."""
         return table[table["benchmark"].isin([n for n, declared in self.benchmarks.items() if declared.role == role])]
 
     def of_file(self, file: str) -> "Results":
-        """What one result holds."""
+        """Select the data of one result."""
         return replace(
             self,
             cells=self.cells[self.cells["file"] == file],
@@ -198,7 +199,7 @@ class Results:
         )
 
     def sessions_of(self, file: str) -> list[Record]:
-        """The runs that a result holds timed processes of, and later ones that only counted, oldest first."""
+        """Return the runs with timed processes in a result, and later runs that only counted, oldest first."""
         own = self.of_file(file)
         timed = set(own.processes["run"])
         since = max(timed, default="")
@@ -209,13 +210,13 @@ class Results:
         ]
 
     def changed(self, rows: pd.DataFrame) -> list[bool]:
-        """Of each benchmark and version in these rows whether the benchmark has another version now."""
+        """Return, for each benchmark and version in these rows, whether the benchmark now has another version."""
         versions = rows[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
         return [self.benchmarks[name].version != version for name, version in versions]
 
     @property
     def quiet(self) -> list[float]:
-        """Shares of the time in which the machine was quiet, of the runs that took times; none where nobody watched."""
+        """Share of quiet time of each run that took times; runs that did not record it are left out."""
         timed = set(self.processes["run"])
         return [run.quiet for run in self.runs if run.started in timed and run.quiet is not None]
 
@@ -226,9 +227,9 @@ class Results:
 
 
 def load(results: Path, machine: str | None = None) -> Results:
-    """Load a results directory, or what one machine has in it.
+    """Load a results directory, or the results of one machine in it.
 
-    UserError where the directory or the machine is not there, is empty, or a file is broken.
+    UserError if the directory or the machine is missing or empty, or a file is broken.
     """
     return load_files(results, _paths(results, machine))
 
@@ -241,15 +242,15 @@ def _paths(results: Path, machine: str | None) -> list[Path]:
 
 
 def newest(runs: Mapping[Path, Sequence[Record]]) -> list[Path]:
-    """Of results with their run records those that measured something: first the one that a page is about."""
+    """Return the results whose runs measured something, first the one that a page is about (see ``recent``)."""
     paths = {files.file_of(path): path for path in runs}
     dated = sorted(itertools.chain.from_iterable(runs.values()), key=lambda record: record.started)
     return [paths[file] for file in recent(dated)]
 
 
 def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
-    """The results that a machine's pages are about, and the toolchains of the others: pages show the releases along a
-    history, the run that was made for its own sake most recently, the one before it, and what has no run record."""
+    """Return the results on a machine's pages, and the toolchains of the others. Pages show the releases along a
+    history, the two most recent runs made for their own sake (see ``newest``), and results without a run record."""
     runs = {path: files.read_records(path) for path in _paths(results, machine)}
     two, along = newest(runs)[:2], ledger.tagged()
     others = {
@@ -261,7 +262,7 @@ def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
 
 
 def load_files(results: Path, paths: Sequence[Path]) -> Results:
-    """Load these results of a results directory; see ``load``."""
+    """Load the given files of a results directory; see ``load``."""
     benchmarks = declared_in(files.read_json(results / files.BENCHMARKS))
     suite, given = _suite(benchmarks)
     places = {cell: place for place, cell in enumerate(given)}
@@ -269,7 +270,7 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
     if len(paths) < TOGETHER:
         parts = list(map(read, paths))
     else:
-        # lines are many small lists and no cycles: looking for those took a tenth of the time
+        # lines are many small lists without cycles: the cycle collector took a tenth of the time
         with ProcessPoolExecutor(2, initializer=gc.disable) as readers:
             parts = list(readers.map(read, paths, chunksize=4))
     processes, cells = (_named(table, parts, suite) for table in _tables(parts))
@@ -291,8 +292,7 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
 
 
 def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """A row per cell that benchmarks.json describes, in its order, with parameters and contract; the parameters of
-    each."""
+    """Return one row per cell in benchmarks.json, in its order, with parameters and contract; and ``given``."""
     given: dict[str, dict[str, Any]] = {}
     rows = []
     for name, declared in benchmarks.items():
@@ -322,8 +322,8 @@ def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, An
 
 @dataclass(frozen=True)
 class _Part:
-    """What one result holds, read in a process of its own. labels: what all its rows share; versions: by benchmark;
-    tables: of processes, counts and what is missing, with the ``place`` of each row's cell in the suite."""
+    """Data of one result, read in a process of its own. labels: shared by all its rows; versions: by benchmark; tables:
+    processes, counts and missing cells, with the ``place`` of each row's cell in the suite."""
 
     labels: Mapping[str, str]
     records: Sequence[Record]
@@ -333,7 +333,7 @@ class _Part:
 
 
 def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Part:
-    """UserError where a file of the result is broken. places: of the suite's cells; timing: benchmarks that time."""
+    """Read one result; UserError if one of its files is broken. places: of the suite's cells; timing: timed benchmarks."""
     records, lines, asv = files.read_records(path), files.read_measurements(path), files.read_json(path)
     figures = {name_of(line): line["benchmark"] for line in lines}
     try:
@@ -348,7 +348,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
         made = records[-1].toolchain if records else _of_history(commit)
         labels = [machine, files.file_of(path), commit, made.tag, made.torch, made.numpy, python]
         by_hand, absent = _by_hand(rows, figures, timing)
-        for record in records:  # the last one that names a cell knows why it has no figure
+        for record in records:  # the last record that names a cell has the reason
             for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
                 absent |= {cell: (status, reason) for reason, cells in reasons.items() for cell in cells}
         versions |= {line["benchmark"]: line["version"] for line in lines}
@@ -369,13 +369,13 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
 
 
 def _of_history(commit: str) -> Toolchain:
-    """The toolchain of a commit that asv was run for by hand; its hash alone outside the histories."""
+    """Return the toolchain of a commit measured by running asv by hand; only its hash outside the histories."""
     toolchain = ledger.commits().get(commit)
     return Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy) if toolchain else Toolchain(commit[:8])
 
 
 def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record]) -> pd.DataFrame:
-    """The processes that figures rest on, a row each."""
+    """Return one row per process that figures rest on."""
     rows = []
     for cell, processes in quiet.counting(lines, records).items():
         for number, (run, place) in processes.items() if cell in places else ():
@@ -388,7 +388,7 @@ def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[R
 
 
 def _counted(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
-    """A row per counted cell: the median of its counts, and their range where there are several."""
+    """Return one row per counted cell: the median of its counts, and their range if there are several."""
     last = {places.get(name_of(line), -1): line["values"] for line in lines if "values" in line}
     ends = {cell: (min(values), max(values)) if len(values) > 1 else (math.nan,) * 2 for cell, values in last.items()}
     counts = [(cell, statistics.median(values), *ends[cell]) for cell, values in last.items() if cell >= 0]
@@ -398,12 +398,12 @@ def _counted(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
 def _by_hand(
     rows: Mapping[str, Any], known: Collection[str], timing: Collection[str]
 ) -> tuple[list[Line], dict[str, tuple[str, str]]]:
-    """The cells that asv's file has a figure of and no run measured, for asv was run by hand: as a line of measurements
-    each, of one sample or count; and why the others have none, for they failed there."""
+    """Return figures in asv's file that no run measured (asv was run by hand), each as a line of measurements with one
+    sample or count; and the status and reason of cells that failed there."""
     lines, failed = list[Line](), dict[str, tuple[str, str]]()
     for name, row in rows.items():
         params, results, timed = row["params"] or [], row["result"] or [], name in timing
-        count = math.prod(map(len, params))  # before they are spelled: a short file can name billions
+        count = math.prod(map(len, params))  # checked first, because a short file can name billions
         if count > MOST_CELLS or len(results) not in (0, count):
             raise ValueError(f"{name} has {len(results)} results, and {count} cells")
         for words, value in zip(itertools.product(*params), results or [None] * count):
@@ -424,12 +424,12 @@ def _by_hand(
 
 
 def _tables(parts: Sequence[_Part]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The processes of all results, and a row per cell and result of what was timed, counted, or is missing."""
+    """Return the processes of all results, and one row per result and cell that was timed, counted, or is missing."""
 
     def together(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
         numbered = [table.assign(result=number) for number, table in enumerate(tables)]
         filled = [table for table in numbered if len(table)] or numbered[:1]
-        # an empty one knows no types, by which pandas 2 decides those of the whole
+        # an empty table has no types, and would change those of the whole in pandas 2
         table = pd.concat(filled, ignore_index=True)
         return table.astype({name: kind for name, kind in TYPES.items() if name in table})
 
@@ -445,7 +445,7 @@ def _tables(parts: Sequence[_Part]) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _named(table: pd.DataFrame, parts: Sequence[_Part], suite: pd.DataFrame) -> pd.DataFrame:
-    """A table with what is known of the result and the cell of each row."""
+    """Add the columns of each row's result and cell to a table."""
     labels = pd.DataFrame([part.labels for part in parts]).astype("category")
     of_file, of_cell = labels.take(table["result"]), suite.take(table["place"])
     versions = [parts[result].versions.get(name, "") for result, name in zip(table["result"], of_cell["benchmark"])]
@@ -454,7 +454,7 @@ def _named(table: pd.DataFrame, parts: Sequence[_Part], suite: pd.DataFrame) -> 
 
 
 def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
-    """Cells, those of plain conversions with the instructions that were counted of the same call."""
+    """Add the instruction counts of the same call to the cells of plain conversions."""
     same = ["result", "direction", "route", "dtype", "nbytes"]
     counted = cells[cells["family"] == "instructions"].drop_duplicates(same).set_index(same)["value"]
     plain = cells["family"] == "conversion"
@@ -463,5 +463,5 @@ def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
-    """The parameters of each row of a table of results: name -> value, of those its benchmark has, in its order."""
+    """Return the parameters of each row: name -> value, in the order of its benchmark."""
     return [dict(results.given[cell]) for cell in table["cell"]]
