@@ -75,7 +75,7 @@ class History:
                 not reported), earliest and latest (releases between which it lies, 95 %), evidence (AGREES,
                 CONTRADICTS, UNCHANGED, LAYOUT or ""), nodes_with and nodes_without (names, of several nodes)
     replicates  one row per pair of sessions of one toolchain: torch, numpy, hours (between them), series (compared),
-                median (ratio), half (of them lie within this factor), flagged (at ``FDR``: false alarms)
+                median (ratio), half (of the ratios lie within this factor), flagged (at ``FDR``: false alarms)
     session_sd  noise class -> SD of log seconds between sessions
     nodes       one row per node: node, sessions, releases, ratio (its time over that of the mean node); empty for one
     failed      version -> why its measurement failed
