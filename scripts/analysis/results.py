@@ -292,7 +292,7 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
 
 
 def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """Return one row per cell in benchmarks.json, in its order, with parameters and contract; and ``given``."""
+    """Return one row per cell in benchmarks.json, in its order, with parameters and contract; and ``Results.given``."""
     given: dict[str, dict[str, Any]] = {}
     rows = []
     for name, declared in benchmarks.items():
@@ -333,7 +333,7 @@ class _Part:
 
 
 def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Part:
-    """Read one result; UserError if one of its files is broken. places: of the suite's cells; timing: timed benchmarks."""
+    """Read a result; UserError if one of its files is broken. places: of the suite's cells; timing: timed benchmarks."""
     records, lines, asv = files.read_records(path), files.read_measurements(path), files.read_json(path)
     figures = {name_of(line): line["benchmark"] for line in lines}
     try:
