@@ -1,8 +1,8 @@
 """The statistics of comparisons and histories. The unit of evidence is a process, never a sample.
 
-Everything comes from scipy but two things that it lacks: the moderated t test and optimal partitioning. Arrays are
-over cells; where each cell has several processes they are ``(cells, processes)`` with NaN where a cell has fewer.
-Effects are differences of log seconds: 0.1 is 10.5 % slower. All variances are of log seconds, too.
+Everything comes from scipy, except two methods that it lacks: the moderated t test and optimal partitioning. Arrays are
+over cells, or ``(cells, processes)`` with NaN where a cell has fewer processes. Effects are differences of log seconds:
+0.1 is 10.5 % slower. All variances are of log seconds, too.
 
 Sources
     Smyth 2004, Linear models and empirical Bayes methods for assessing differential expression, SAGMB 3(1): the
@@ -23,21 +23,21 @@ from scipy import special
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-MIN_PROCESSES = 4  # a side: with fewer no verdict
-MIN_FAMILY = 10  # cells: fewer do not tell what rounds share from what cells have of their own, nor fit a prior
+MIN_PROCESSES = 4  # per side: with fewer no verdict
+MIN_FAMILY = 10  # cells: fewer cannot separate the effect of a round from that of a cell, nor fit a prior
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
-CONFIDENCE = 0.95  # of bounds of rates, each, and of the range of a break
+CONFIDENCE = 0.95  # of each bound of a rate, and of the range of a break
 HALF = 1.96  # standard deviations on either side of a 95 % interval
 NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
 PLAUSIBLE = float(np.log(1.25))  # of baselines on one machine: six sessions in two hours were within 1.06
-LEAST_VARIANCE = 1e-10  # of log seconds: of figures that are all the same nobody would know how well they are known
+LEAST_VARIANCE = 1e-10  # of log seconds: identical figures would otherwise have no error at all
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
 
 def correction(baselines: Floats, usual: Floats, plausible: float = PLAUSIBLE) -> Floats:
-    """The log by which something ran slower than the machine usually does, from logs of baselines. 0 where it has none,
-    and everywhere where baselines differ by more than is ``plausible``: then probes are other work."""
+    """Return the log by which something ran slower than usual on the machine, from logs of baselines. 0 without a
+    baseline. All are 0 if baselines differ by more than ``plausible``: then probes are other work."""
     known = usual[np.isfinite(usual)]
     if not len(known) or np.ptp(known) > plausible:
         return np.zeros_like(baselines)
@@ -49,9 +49,9 @@ def correction(baselines: Floats, usual: Floats, plausible: float = PLAUSIBLE) -
 
 @dataclass(frozen=True)
 class Prior:
-    """What a family of cells says of the variance of one of them: worth ``df`` degrees of freedom at ``variance``.
+    """Prior of a cell's variance, from its family: worth ``df`` degrees of freedom at ``variance``.
 
-    df 0: it says nothing. df inf: all cells of the family have this one variance.
+    df 0: no information. df inf: all cells of the family have this one variance.
     """
 
     df: float
@@ -62,7 +62,7 @@ NO_PRIOR = Prior(0.0, 0.0)
 
 
 def trigamma_inverse(value: float) -> float:
-    """The x > 0 whose trigamma is ``value`` > 0, by Newton's method on 1/trigamma (Smyth 2004, appendix)."""
+    """Solve trigamma(x) = ``value`` > 0 for x > 0, by Newton's method on 1/trigamma (Smyth 2004, appendix)."""
     x = 0.5 + 1.0 / value
     for _ in range(50):
         trigamma = float(special.polygamma(1, x))
@@ -74,14 +74,14 @@ def trigamma_inverse(value: float) -> float:
 
 
 def fit_prior(variance: Floats, df: Floats) -> Prior:
-    """The scaled inverse chi-squared prior that ``variance`` (cells,) with ``df`` (cells,) come from.
+    """Fit the scaled inverse chi-squared prior of ``variance`` (cells,) with ``df`` (cells,).
 
-    By matching the mean and the variance of the logarithms (Smyth 2004, section 6.2). Cells with a variance of zero, or
-    without degrees of freedom, are lifted to a hundred-thousandth of the median, or left out.
+    Matches the mean and the variance of the logarithms (Smyth 2004, section 6.2). Variances of zero are raised to a
+    hundred-thousandth of the median. Cells without degrees of freedom are left out.
     """
     usable = np.isfinite(variance) & (df > 0)
     s2, d = variance[usable], df[usable]
-    if len(s2) < 3 or np.median(s2) <= 0:  # fewer variances tell nothing of how variances vary
+    if len(s2) < 3 or np.median(s2) <= 0:  # too few to estimate how variances vary
         return NO_PRIOR
     s2 = np.maximum(s2, 1e-5 * np.median(s2))
     e = np.log(s2) - special.digamma(d / 2) + np.log(d / 2)
@@ -93,9 +93,9 @@ def fit_prior(variance: Floats, df: Floats) -> Prior:
 
 
 def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]:
-    """Each cell's variance drawn towards the prior, and the degrees of freedom it then has: ((cells,), (cells,)).
+    """Return each cell's variance, moved towards the prior, and its resulting degrees of freedom: ((cells,), (cells,)).
 
-    The degrees of freedom are never more than all cells have together, as in limma.
+    The degrees of freedom are at most the sum over all cells, as in limma.
     """
     known = np.where(df > 0, variance, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -107,8 +107,8 @@ def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]
 class Estimate:
     """Effect (log ratio new / base), its standard error and degrees of freedom, and sd, each (cells,).
 
-    sd is that of one process's contribution to the effect: the standard error is sd / sqrt(processes) where the
-    processes come in pairs and sd * sqrt(1/base + 1/new) where they do not, without the session's part.
+    sd is the SD of one process's contribution to the effect. Without the session's part, the standard error is sd /
+    sqrt(processes) for paired processes and sd * sqrt(1/base + 1/new) for others.
     """
 
     effect: Floats
@@ -125,20 +125,20 @@ def estimate(
     session: bool | Mapping[str, float] = False,
     controls: Bools | None = None,
 ) -> Estimate:
-    """Effect of each cell from its processes' log seconds, variances moderated within each family.
+    """Estimate the effect of each cell from its processes' log seconds, with variances moderated within each family.
 
-    base, new  (cells, processes), NaN where there is no process; process k is of round k. As wide where any are paired
-    families   (cells,) names; families, and paired and unpaired cells, have a prior each
+    base, new  (cells, processes), NaN where there is no process; process k is of round k. As wide if any are paired
+    families   (cells,) names; each family has one prior for paired and one for unpaired cells
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of their differences
-    session    base and new were measured at different times: unpaired cells get the variance of sessions, which is that
-               of their family where toolchains that were measured twice have shown it (``History.session_sd``)
+    session    base and new were measured at different times: unpaired cells get the variance of sessions, that of their
+               family if known from toolchains measured twice (``History.session_sd``)
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
 
-    Cells of one round share what the machine did then (its clock, its neighbours): 2 % on a quiet virtual machine. So
-    their variances are no independent witnesses, and shrinking them to each other alone would mistake three degrees of
-    freedom for thousands: whole families would be flagged together. What a family shares in each round is therefore
-    taken out before variances are moderated, and put back as a variance of its own with the degrees of freedom of the
-    rounds (those of the sum by Welch and Satterthwaite).
+    Cells of one round share the machine's state (its clock, its neighbours): 2 % on a quiet virtual machine. So their
+    variances are not independent. Moderating them directly would mistake three degrees of freedom for thousands, and
+    whole families would be flagged together. The shared effect of a family in each round is therefore removed before
+    variances are moderated, and added as a variance of its own with the degrees of freedom of the rounds (those of the
+    sum by Welch and Satterthwaite).
     """
     effect, squared, df, sd = (np.full(len(base), np.nan) for _ in range(4))
     for family, pairs in set(zip(families, paired)):
@@ -159,11 +159,11 @@ def estimate(
 
 @dataclass(frozen=True)
 class Levels:
-    """What cells of one run take, in log seconds; the arrays are over cells, present is (cells, rounds).
+    """Times of the cells of one run, in log seconds; the arrays are over cells, present is (cells, rounds).
 
-    mean of the processes, how many there are (n), and the variance of one with its degrees of freedom (df, 0 where
-    nothing is known), without what a family's cells share in a round. shared is the variance of that, with shared_df
-    degrees of freedom, 0 and 0 where the family is too small to tell; present says of which rounds the processes are.
+    mean, number (n) and variance of the processes, with its degrees of freedom (df, 0 if not known), without the effect
+    that a family's cells share in a round. shared is the variance of that effect, with shared_df degrees of freedom;
+    both are 0 if the family is too small. present: the rounds that have a process.
     """
 
     mean: Floats
@@ -176,7 +176,7 @@ class Levels:
 
 
 def _of_family(values: Floats) -> Levels:
-    """Levels of the cells of one family, or of the differences of pairs, whose variances are not moderated."""
+    """Return the levels of the cells of one family, or of the differences of pairs; variances are not moderated."""
     n, mean, variance = _moments(values)
     shared, shared_df = np.zeros(len(n)), np.zeros(len(n))
     enough = np.isfinite(values).sum(axis=0) >= MIN_FAMILY  # (rounds,)
@@ -191,13 +191,13 @@ def _of_family(values: Floats) -> Levels:
 
 
 def _moderated(parts: Sequence[Levels]) -> tuple[Floats, Floats, Floats]:
-    """Of one family's cells: the effect's squared error and degrees of freedom, and a process's contribution (sd)."""
+    """Return squared error and degrees of freedom of the effects of one family, and SD of a process."""
     with np.errstate(divide="ignore", invalid="ignore"):
         if len(parts) == 1:
             variance, own_df, weight = parts[0].variance, parts[0].df, 1.0 / parts[0].n
         else:
-            # Welch's error, written as a common variance: with as many processes on both sides it is the pooled one,
-            # and with few against many the few count, in the degrees of freedom, too
+            # Welch's error, written as a common variance: with equal numbers of processes it is the pooled variance;
+            # with few against many, the few determine the error and the degrees of freedom
             (n0, v0), (n1, v1) = ((part.n, part.variance) for part in parts)
             weight = 1.0 / n0 + 1.0 / n1
             variance = (np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1) / weight
@@ -213,7 +213,7 @@ def _moderated(parts: Sequence[Levels]) -> tuple[Floats, Floats, Floats]:
 
 
 def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
-    """Levels of cells from their processes' log seconds (cells, rounds), variances moderated within each family."""
+    """Return levels of cells from their processes' log seconds (cells, rounds), variances moderated by family."""
     n, mean, variance = _moments(values)
     df, shared, shared_df = np.maximum(n - 1, 0.0), np.zeros(len(n)), np.zeros(len(n))
     variance = np.where(df > 0, variance, 0.0)
@@ -228,21 +228,21 @@ def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
 
 
 def between(base: Levels, other: Levels, together: Bools, sessions: Floats) -> Estimate:
-    """The effect ``other`` - ``base`` of cells, for arrays over cells of shapes that broadcast.
+    """Estimate the effect ``other`` - ``base`` of cells, for arrays over cells of shapes that broadcast.
 
-    together  both cells are of one family: what it shares in a round cancels where both have a process of that round
-    sessions  variance of the effect by what their runs differ by
+    together  both cells are of one family: its shared effect cancels in rounds in which both have a process
+    sessions  variance of the effect from differences between their runs
     """
     both = np.where(together, (base.present & other.present).sum(axis=-1), 0) / (base.n * other.n)
     terms = [(side.variance / side.n, side.df) for side in (base, other)]
-    # of a round that has weight 1/n in both means, what it shares with weight 0 is left
+    # a round with weight 1/n in both means has weight 0 in their difference
     terms += [(side.shared * np.maximum(1 / side.n - both, 0.0), side.shared_df) for side in (base, other)]
     terms.append((sessions, np.array(np.inf)))
     squared = np.sum(np.broadcast_arrays(*(term for term, _ in terms)), axis=0)
     known = (base.df > 0) & (other.df > 0)
-    # Welch and Satterthwaite's degrees of freedom reach the sum of both. Of moderated variances, whose errors are not
-    # those of a chi-squared variable, these are too many: of pairs that differ by the margin 1.2 % were decided, not
-    # 0.5. So they are between those of both, by their shares of the error
+    # Welch and Satterthwaite's degrees of freedom reach the sum of both. These are too many for moderated variances,
+    # whose errors are not chi-squared: 1.2 % of pairs that differ by the margin were decided, not 0.5 %. So a value
+    # between both is used, weighted by their shares of the error
     moderated = [side.df > side.n - 1 for side in (base, other)] + [False] * 3
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = [np.where(each, squared, term) for (term, _), each in zip(terms, moderated)]
@@ -254,7 +254,7 @@ def between(base: Levels, other: Levels, together: Bools, sessions: Floats) -> E
 
 
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Count, mean and variance over processes, NaN left out: (cells,) each."""
+    """Return count, mean and variance over processes, without NaN: (cells,) each."""
     there = np.isfinite(values)
     n = there.sum(axis=1).astype(float)
     filled = np.where(there, values, 0.0)
@@ -265,19 +265,19 @@ def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def means(values: Floats) -> Floats:
-    """Mean over processes, NaN left out: (cells,)."""
+    """Return the mean over processes, without NaN: (cells,)."""
     return _moments(values)[1]
 
 
 def session_variance(
     effect: Floats, squared_error: Floats, families: NDArray[np.str_], controls: Bools | None = None
 ) -> Floats:
-    """Variance of an effect, (cells,), that no process of the two sessions shows: what differs between sessions.
+    """Estimate the variance of an effect between sessions, (cells,), which the processes of two sessions do not show.
 
-    In each family it is what the effects spread around their median beyond what their errors explain, and at least
-    SESSION_SD squared. It is robust: up to about a third of the cells may really have changed. The square of the median
-    effect of the controls is added to it. These are cells such as memcpy that no toolchain can change: if they differ,
-    the machine itself was faster or slower.
+    In each family it is the variance of the effects around their median beyond their errors, and at least SESSION_SD
+    squared. It is robust: up to about a third of the cells may really have changed. The square of the median effect of
+    the controls is added to it. These are cells such as memcpy that no toolchain can change: if they differ, the
+    machine itself was faster or slower.
     """
     extra = np.full(len(effect), SESSION_SD**2)
     everything = _excess(effect, squared_error, 0.0)
@@ -290,7 +290,7 @@ def session_variance(
 
 
 def _excess(effect: Floats, squared_error: Floats, otherwise: float) -> float:
-    """``otherwise`` where too few cells tell."""
+    """Return the variance of effects beyond their errors; ``otherwise`` if there are too few cells."""
     known = np.isfinite(effect) & np.isfinite(squared_error)
     if known.sum() < MIN_FAMILY:
         return otherwise
@@ -311,20 +311,20 @@ def p_different(estimated: Estimate, margin: float) -> Floats:
 
 
 def p_equivalent(estimated: Estimate, margin: float) -> Floats:
-    """P value of "the effect is ``margin`` (log units) or larger, one way or the other": two one-sided tests."""
+    """P value of "the effect is at least ``margin`` (log units), either way": two one-sided tests."""
     with np.errstate(divide="ignore", invalid="ignore"):
         p: Floats = special.stdtr(estimated.df, (np.abs(estimated.effect) - margin) / estimated.error)
         return p
 
 
 def interval(estimated: Estimate, confidence: float) -> tuple[Floats, Floats]:
-    """Low and high end of the effect's confidence interval, in log units."""
+    """Return the low and high end of the effect's confidence interval, in log units."""
     half = special.stdtrit(estimated.df, 0.5 + confidence / 2) * estimated.error
     return estimated.effect - half, estimated.effect + half
 
 
 def within(level: Any, confidence: float) -> Floats:
-    """Log units from the mean of each of ``Levels`` within which one more process lies: a prediction interval (Hahn
+    """Return half the prediction interval of one more process around the mean of each of ``Levels``, in log units (Hahn
     1970, Journal of the American Statistical Association 65)."""
     error = np.sqrt((level.variance + level.shared) * (1 + 1 / level.n))
     half: Floats = special.stdtrit(level.df, 0.5 + confidence / 2) * error
@@ -332,7 +332,7 @@ def within(level: Any, confidence: float) -> Floats:
 
 
 def q_values(p: Floats) -> Floats:
-    """Benjamini and Hochberg's adjusted p values over the cells that have one; NaN for the others."""
+    """Return Benjamini and Hochberg's adjusted p values over the cells with a p value; NaN for others."""
     from scipy.stats import false_discovery_control  # scipy.stats takes half a second to import
 
     q, there = np.full(len(p), np.nan), np.isfinite(p)
@@ -341,18 +341,18 @@ def q_values(p: Floats) -> Floats:
 
 
 def rate_bounds(flagged: int, cells: int) -> tuple[float, float]:
-    """One-sided Clopper and Pearson bounds, lower and upper, of a rate seen as ``flagged`` of ``cells``."""
+    """Return one-sided Clopper and Pearson bounds (lower, upper) of the rate ``flagged`` / ``cells``."""
     low = float(special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE)) if flagged else 0.0
     high = float(special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE)) if flagged < cells else 1.0
     return low, high
 
 
 def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equivalence: float, alpha: float) -> Floats:
-    """Processes a side, (cells,), that would decide a cell with a chance of POWER if its effect is as estimated.
+    """Return the processes per side, (cells,), that would decide a cell with probability POWER at the estimated effect.
 
-    Either way counts, whichever takes fewer: found to differ by more than ``min_effect`` at level ``alpha``, or to
-    differ by less than ``equivalence`` (both in log units). For processes that ran side by side, or as if they did:
-    more processes tell nothing of what differs between two sessions. NaN without a variance.
+    The smaller number of two decisions: a difference of more than ``min_effect`` at level ``alpha``, or of less than
+    ``equivalence`` (both in log units). Processes are taken to run side by side, because more of them do not reduce the
+    variance between sessions. NaN without a variance.
     """
     size = np.abs(estimated.effect)
     variance = np.where(paired, 1.0, 2.0) * estimated.sd**2
@@ -371,7 +371,7 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
 
 
 def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> float:
-    """What ``optimal_partition`` minimises, but for the penalty per break: squared residuals in units of the noise."""
+    """The cost that ``optimal_partition`` minimises, without the penalty per break: squared residuals per noise variance."""
     edges, total = [*starts, len(values)], 0.0
     for first, last in zip(edges, edges[1:]):
         part, weight = values[first:last], noise[first:last] ** -2.0
@@ -380,15 +380,15 @@ def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> floa
 
 
 def break_range(values: Floats, noise: Floats, starts: Sequence[int], number: int) -> tuple[int, int]:
-    """The first and the last place where break ``number`` (1 is the first) may be, the other breaks where they are.
+    """Return the first and the last place where break ``number`` (1 is the first) may be, with the other breaks fixed.
 
-    Those that cost no more than the best place and 2 ln(2 / (1 - CONFIDENCE)). For levels that are known the log
-    likelihood ratio of other places against the true one is a random walk whose exponential is a martingale: on either
-    side it ever exceeds x with probability exp(-x) at most. So the range holds the true place as often as promised,
-    however small the change; that the levels are estimated is neglected.
+    These places cost at most 2 ln(2 / (1 - CONFIDENCE)) more than the best place. For known levels, the log likelihood
+    ratio of other places against the true one is a random walk whose exponential is a martingale: on either side it
+    ever exceeds x with probability exp(-x) at most. So the range holds the true place with the stated confidence,
+    however small the change. The error of estimated levels is neglected.
     """
     first, end = starts[number - 1], [*starts, len(values)][number + 1]
-    own = values[first:end], noise[first:end]  # what lies beyond costs the same wherever this break is
+    own = values[first:end], noise[first:end]  # the cost beyond does not depend on this break
     costs = {place: partition_cost(*own, [0, place - first]) for place in range(first + 1, end)}
     most = costs[starts[number]] + 2.0 * float(np.log(2.0 / (1.0 - CONFIDENCE)))
     held = [place for place, cost in costs.items() if cost <= most]
@@ -396,11 +396,11 @@ def break_range(values: Floats, noise: Floats, starts: Sequence[int], number: in
 
 
 def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int]:
-    """Where the segments of constant level in ``values`` begin, the first being 0: the exact optimum.
+    """Return the starts of the segments of constant level in ``values`` (the first is 0): the exact optimum.
 
     Normal noise of known standard deviation ``noise`` (points,) > 0; each break costs ``penalty``; a
     segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
-    Of equally good partitions the one whose last segments begin earliest.
+    Of equally good partitions, the one whose last segments begin earliest is returned.
     """
     if not (np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()):
         raise ValueError("optimal_partition takes finite values and noise above zero")
