@@ -333,7 +333,7 @@ class _Part:
 
 
 def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Part:
-    """Read a result; UserError if one of its files is broken. places: of the suite's cells; timing: timed benchmarks."""
+    """Read a result; UserError if a file of it is broken. places: of the suite's cells; timing: timed benchmarks."""
     records, lines, asv = files.read_records(path), files.read_measurements(path), files.read_json(path)
     figures = {name_of(line): line["benchmark"] for line in lines}
     try:
