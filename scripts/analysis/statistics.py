@@ -371,7 +371,7 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
 
 
 def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> float:
-    """The cost that ``optimal_partition`` minimises, without the penalty per break: squared residuals per noise variance."""
+    """The cost of ``optimal_partition`` without the penalty per break: squared residuals in units of the noise."""
     edges, total = [*starts, len(values)], 0.0
     for first, last in zip(edges, edges[1:]):
         part, weight = values[first:last], noise[first:last] ** -2.0
