@@ -1,7 +1,7 @@
-"""May results that somebody submits be published? What this suite writes is listed here, and all else is refused.
+"""Check whether submitted results may be published. Only content that this suite writes is accepted.
 
-First the directory, then what its files hold, then what was measured. A step is taken where the one before found
-nothing, so none of them meets what it was not made for. ``pages/build.py`` puts findings into words.
+The steps check the directory, then the content of its files, then the measurements. A step runs only if the one before
+found nothing, so each can rely on the earlier checks. ``pages/build.py`` puts findings into words.
 """
 
 import json
@@ -26,22 +26,22 @@ from .results import load_files
 from .statistics import MIN_PROCESSES
 from .transfers import too_fast, transfers_of, worst
 
-# Files of a machine, bytes of all of them, decompressed, runs of a toolchain, findings that are named
+# Limits: files of a machine, bytes of all of them (decompressed), runs of a toolchain, findings reported.
 # 26 toolchains in eight rounds and a standard profile take 47 MiB of text
 MOST_FILES, MOST_BYTES, MOST_RUNS, MOST_FINDINGS = 301, 64 * 2**20, 20, 20
-# Share of the timed cells that may have no quiet process; times memcpy's bandwidth that a copy may have, for noise may
-# slow memcpy, too, and 1.1 is seen; bytes from which on this is asked: below, the call decides
+# Allowed share of timed cells without a quiet process; allowed ratio of a copy's bandwidth to memcpy's (noise may slow
+# memcpy, too, and 1.1 is seen); bytes from which on that is checked: below, the call decides
 BUSY_SHARE, BEYOND, FROM = 0.25, 1.5, 4096
-# In JSON a path of a machine; what names a host, an address, a person; an escape of what no terminal shows. Each begins
-# with a letter and looks back by two at most: time is in proportion to the text
+# Patterns in JSON: a path of a machine; a host, an address, a person; an escape of an unprintable character. Each
+# begins with a literal and looks back by two at most, so the time is proportional to the text
 PRIVATE = (
     r"/(?<![\w:/.)\]]/)[\w.]|~/|:\\|@(?<=\w@)\w|\\(?<!\\\\)(?:\\\\)*[bfnrtu]|\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])"
     r"|\.(?:local|lan|internal|localdomain|home|corp|intra)\b|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d|Mac[Bb]ook|macbook"
 )
-SHARED = ("localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora", "docker")  # nobody's
-OBJECTS = ("toolchain", "settings", "conditions", "params")  # whose fields are listed, too; other objects hold data
+SHARED = ("localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora", "docker")  # impersonal
+OBJECTS = ("toolchain", "settings", "conditions", "params")  # their fields are listed, too; other objects hold data
 BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
-OTHERS = (  # than those of run records: asv's, and those of a line of measurements
+OTHERS = (  # fields besides those of run records: asv's, and those of a line of measurements
     "arch num_cpu os ram version commit_hash env_name date params requirements env_vars result_columns results result "
     "durations started_at duration stats_ci_99_a stats_ci_99_b stats_q_25 stats_q_75 stats_number stats_repeat samples "
     "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took "
@@ -51,8 +51,8 @@ FIELDS = {one.name for part in (Record, Toolchain, Settings, Conditions) for one
 
 
 class Finding(NamedTuple):
-    """What is wrong. file: whose, in the directory; what: a block of pages/templates/prose/submission.md.jinja; about:
-    of what, and ``more`` like it; values: what was found, what is wanted."""
+    """A problem. file: its file in the directory; what: a block of pages/templates/prose/submission.md.jinja; about:
+    the subject, with ``more`` like it; values: found and wanted."""
 
     file: str
     what: str
@@ -62,11 +62,11 @@ class Finding(NamedTuple):
 
 
 def findings(directory: Path, suite: Path) -> list[Finding]:
-    """What is wrong with the results in a machine's directory: the first MOST_FINDINGS.
+    """Return the first MOST_FINDINGS problems of the results in a machine's directory.
 
-    suite  this suite's own benchmarks.json: what a submission brings along is not asked
+    suite  this suite's own benchmarks.json: a submitted one is not used
 
-    UserError where there are no results at all.
+    UserError if there are no results at all.
     """
     here, described = directory.absolute(), files.read_json(suite)
     steps = (_of_directory(here), _of_files(here, described), _of_figures(here, suite.parent, described))
@@ -78,14 +78,14 @@ def findings(directory: Path, suite: Path) -> list[Finding]:
 
 
 def _named(file: str, named: Mapping[str, Collection[str]], *values: Any) -> Iterator[Finding]:
-    """A finding of each kind of which something is named."""
+    """Yield one finding per kind with any names."""
     for what, names in named.items():
         if names:
             yield Finding(file, what, min(map(str, names)), values, len(names) - 1)
 
 
 def _of_directory(here: Path) -> Iterator[Finding]:
-    """Anything but files with the names that results have. Nothing is opened."""
+    """Check that the directory holds only files with names of results. Nothing is opened."""
     entries = [] if here.is_symlink() or not here.is_dir() else list(islice(here.iterdir(), MOST_FILES + 1))
     names, of_results = {path.name for path in entries}, [path for path in entries if files.FILE.fullmatch(path.name)]
     if not of_results:
@@ -98,14 +98,14 @@ def _of_directory(here: Path) -> Iterator[Finding]:
 
 
 def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
-    """Fields, texts and cells that this suite, which ``described`` its benchmarks, does not write; other machines'."""
+    """Find fields, texts and cells that this suite (``described``) does not write, and those of other machines."""
     suite = {name: one["params"] for name, one in described.items() if isinstance(one, dict)}
     cells = {cell for name, params in suite.items() for cell in files.spelled(name, params)}
     own = [name for name in (platform.node(), os.environ.get("USER", "")) if len(name) > 3 and name not in SHARED]
     private = re.compile("|".join([PRIVATE, *(rf"{re.escape(name)}\b" for name in own)]))
     runner = environments.requirements(ledger.history("torch")[-1])[-1].removeprefix("asv_runner==")
     left, mine = MOST_BYTES, set[str]()
-    for path in sorted(here.iterdir(), reverse=True):  # of a result its processes, its runs, then asv's file of them
+    for path in sorted(here.iterdir(), reverse=True):  # per result: processes, runs, then asv's file
         found = {"cell": set[str](), "text": set[str](), "toolchain": set[str]()}
         with files.reading(path):
             texts = files.texts(path)
@@ -126,7 +126,7 @@ def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
-    """What an object in a file names, by what it is. suite: benchmark -> its parameters; with others it is no cell."""
+    """Yield (kind, names) of an object in a file. suite: benchmark -> its parameters; others are no cell."""
     inner = [loaded, *(loaded[name] for name in OBJECTS if isinstance(loaded.get(name), dict))]
     columns, made = loaded.get("result_columns", ()), loaded.get("toolchain")
     yield "field", chain(columns, *inner)
@@ -143,7 +143,7 @@ def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iter
 
 
 def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
-    """Other versions of benchmarks, too few processes, too few of them quiet, and what the machine cannot have done."""
+    """Find other versions of benchmarks, too few processes or quiet ones, and impossible times."""
     paths = files.result_files(here.parent, here.name)
     loaded = load_files(results, paths)
     for name, part in ((path.name, loaded.of_file(files.file_of(path))) for path in paths):
@@ -164,7 +164,7 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
         cells = cells_of(part)
         limit, moved = limit_of(cells), transfers_of(part, cells)
         plain = cells[(cells["role"] == Role.CONVERSION) & (cells["nbytes"] >= FROM)]
-        # what several threads copy may be faster than memcpy, which has one
+        # copies by several threads may be faster than memcpy, which has one
         copies = plain[plain["memory"].isin((COPY, INTO)) & (plain["threads"] == ONE_THREAD)]
         shares = [(one, share) for one in copies.itertuples() if (share := limit.share(one)) and share > BEYOND]
         fast = filter(None, (too_fast(moved), worst({"memcpy": shares})))
