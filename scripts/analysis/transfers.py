@@ -1,10 +1,10 @@
-"""Transfers between host and accelerator: what was measured, against what the link allows, and which route to take.
+"""Transfers between host and accelerator: times, the link's limits, and the routes to take.
 
-Three times, never mixed: completion (until the bytes have arrived), enqueue (the call alone) and sustained (several
-copies in flight and one synchronize, by the copy). Routes are chosen by completion. The hazard of a non-blocking route
-(read before a synchronize and it is garbage) is no reason to hide it: completion timing synchronizes, as whoever heeds
-the hazard does. So each answer names the fastest route without a condition and, where a route with one is faster, that
-route and its condition beside it.
+Three times are kept apart: completion (until the bytes have arrived), enqueue (the call alone) and sustained (per copy,
+with several copies in flight and one synchronize). Routes are chosen by completion time. A non-blocking route has a
+hazard: its result is garbage if read before a synchronize. It is still listed, because completion timing synchronizes,
+as a careful caller does. So each answer names the fastest route without a condition. If a route with a condition is
+faster, the answer names it, too, with its condition.
 """
 
 import math
@@ -28,20 +28,19 @@ PARTS = ["other", "transfer", "both"]  # of overlap.Hidden
 CLOCKS = ["host", "device"]  # of link.Limit
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
-BEYOND = 1.02  # of the measured limit: more than noise
-APART = 0.02  # relative, by which the host's clock and the device's may differ over the copies that are the limit
+BEYOND = 1.02  # times the measured limit: more than noise
+APART = 0.02  # relative: allowed difference between host and device clock over the copies of the limit
 QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
-NOISE = 0.2  # of a share that hides: what is further beyond nothing or all is no share of anything
+NOISE = 0.2  # of a hidden share: allowed distance below 0 or above 1
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """The cells that an accelerator takes part in. main: host tensors and arrays of the usual dtype.
+    """The cells that use an accelerator. main: host tensors and arrays of the usual dtype.
 
-    withheld: cells that are no part of these, nor of anything on a page, because no memory moves bytes so fast.
-    limits: direction -> the pinned copy by the device's clock; hardware: what the driver says of the link.
-    run: the record of the last run; it tells how the device ran.
-    parts: a row a process, by cell: seconds of what it timed in turns (PARTS), or of the same by two CLOCKS.
+    withheld: cells left out here and on all pages, because no memory is that fast. limits: direction -> the pinned copy
+    by the device's clock; hardware: the driver's data on the link. run: the record of the last run, with the state of
+    the device. parts: one row per process, by cell: seconds of the PARTS timed in turns, or of one copy by both CLOCKS.
     garbage: (host memory, bytes) -> % of results that had not arrived when their call returned.
     """
 
@@ -56,62 +55,62 @@ class Transfers:
     garbage: Mapping[tuple[str, int], float]
 
     def of(self, clock: str, direction: str = "", host: str = "") -> pd.DataFrame:
-        """Main cells by clock, direction and host memory."""
+        """Select main cells by clock, direction and host memory."""
         return _where(self.main, method=clock, direction=direction, host=host)
 
     def role(self, role: str) -> pd.DataFrame:
         return _where(self.cells, role=role)
 
     def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Row | None:
-        """One main cell; at the usual size, or the nearest measured below it, where no size is asked for."""
+        """Return one main cell; without ``nbytes`` at the usual size, or the nearest measured size below it."""
         found = _where(self.main, method=clock, route=route, host=host)
         found = at_usual_size(found) if nbytes is None else found[found["nbytes"] == nbytes]
         return next(found.itertuples(), None)
 
     def without_waiting(self, cell: Row) -> tuple[Row | None, Row | None]:
-        """The same copy by a call that does not wait: until the bytes are there, and until the call returns."""
+        """Return the same copy by a non-blocking call: its completion and its enqueue cell."""
         early = cell.route.replace(")", ", non_blocking=True)", 1)
         return self.find(COMPLETION, early, cell.host, cell.nbytes), self.find(ENQUEUE, early, cell.host, cell.nbytes)
 
     def by_bytes(self, cell: Row) -> bool:
-        """Whether the bytes take the time of this cell, and not the call: only then has a bandwidth a meaning."""
+        """Whether the bytes, not the call, take most of this cell's time: only then is a bandwidth meaningful."""
         like = _where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
         return len(like) < 2 or bytes_decide(dict(zip(like["nbytes"], like["seconds"])), cell.nbytes)
 
     def limit(self, direction: str) -> Limit:
-        """The limit of a direction; one that knows nothing where it was not measured."""
+        """Return the limit of a direction; an empty one if it was not measured."""
         return self.limits.get(direction, Limit())
 
     @property
     def capacity(self) -> float | None:
-        """Bytes a second each way that the link's generation and width carry; None where they are not known."""
+        """The link's bandwidth by generation and width, in bytes per second each way; None if these are not known."""
         lane, width = PER_LANE.get(int(self.hardware.get("link generation", 0))), self.hardware.get("link width")
         return lane * width * 1e9 if lane and width else None
 
     @property
     def disagreeing(self) -> dict[str, float]:
-        """Direction -> what the host's clock reads over the device's of the copies that are its limit, if too APART."""
+        """Direction -> ratio of host to device clock over the copies of its limit, if more than APART from 1."""
         ways = self.role(Role.LINK).set_index("cell")["direction"].to_dict()
         both = self.parts[self.parts.index.isin(ways)].dropna(subset=CLOCKS)
         ratios = (both["host"] / both["device"]).groupby(both.index.map(ways), sort=False).median()
         return dict(ratios[(ratios - 1).abs() > APART])
 
     def why_not(self, **wanted: str) -> str:
-        """Why cells like these have no figure, where all of them give one reason; "" otherwise."""
+        """Return why such cells have no figure, if all have the same reason; else ""."""
         rows = _where(self.missing, status="skipped", **wanted)
         reasons = rows["reason"].unique()
         return str(reasons[0]) if len(reasons) == 1 else ""
 
 
 def _where(rows: pd.DataFrame, **wanted: str) -> pd.DataFrame:
-    """The rows with these values; "" is any."""
+    """Select the rows with these values; "" matches any."""
     for name, value in wanted.items():
         rows = rows[rows[name] == value] if value else rows
     return rows
 
 
 def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
-    """The part of the results that an accelerator takes part in."""
+    """Return the part of the results that uses an accelerator."""
     every = cells[cells["device"]]
     on_device = every[every["credible"]]
     plain = on_device[(on_device["role"] == Role.TRANSFER) & on_device["direction"].isin(LINK)]
@@ -137,9 +136,9 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
 
 
 def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
-    """What of ``choices`` is about plain transfers of the usual dtype, by completion: the rows of each need.
+    """Return the rows of ``choices`` for each need of plain transfers of the usual dtype, by completion time.
 
-    Host to device comes before back, pageable memory first.
+    Host to device comes first, then device to host; in each, pageable memory first.
     """
     usual = usual_dtype(transfers.main)
     here = table[table["direction"].isin(LINK) & (table["dtype"] == usual) & (table["layout"] == contracts.CONTIGUOUS)]
@@ -153,7 +152,7 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
 
 
 def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
-    """At the usual size: what to take for each need, fresh and existing of one end together."""
+    """Return the choices for each need at the usual size; copy and into for the same host memory are one group."""
     ends: dict[tuple[str, bool, str], list[pd.DataFrame]] = {}
     for need, rows in answered(table, transfers):
         if not need.array or need.host == PAGEABLE:
@@ -162,12 +161,12 @@ def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need
 
 
 def in_short(transfers: Transfers) -> list[dict[str, Any]]:
-    """What to know first of each direction that was measured from pageable and from pinned memory, at the usual size,
-    into memory that exists and by a blocking call.
+    """Summarise each direction that was measured with pageable and with pinned memory, at the usual size, by a blocking
+    call into existing memory.
 
-    early, held  the same from pinned memory by a call that does not wait, and how long that holds its caller
+    early, held  completion and enqueue time of the same copy with pinned memory by a non-blocking call
     half         the smallest measured size at which a pinned copy reaches half of the link's limit
-    pays         transfers from which pinning a tensor has paid; None where that is not known
+    pays         number of transfers from which pinning a tensor pays off; None if not known
     """
     made = []
     for direction, route in PLAIN.items():
@@ -185,13 +184,13 @@ def in_short(transfers: Transfers) -> list[dict[str, Any]]:
     return made
 
 
-# --- what cannot be ---------------------------------------------------------------------------------------------------
+# --- impossible times -------------------------------------------------------------------------------------------------
 
 
 class TooFast(NamedTuple):
-    """Transfers that read faster than they can be: how many, the worst, what it reads, and what that is more than.
+    """Transfers with impossibly short times: their number, the worst, its rate, and the limit exceeded.
 
-    reads: bytes a second each way, of the measured limit its share; than: "memory" (any), "link" or "limit"
+    reads: bytes per second each way, or the share of the measured limit; than: "memory" (any), "link" or "limit"
     """
 
     cells: int
@@ -201,20 +200,20 @@ class TooFast(NamedTuple):
 
 
 def worst(rates: Mapping[str, Sequence[tuple[Row, float]]]) -> TooFast | None:
-    """Of the first that has any; None where none has."""
+    """Return the finding of the first limit that any cell exceeds; None if there is none."""
     each = ((than, found) for than, found in rates.items() if found)
     return next((TooFast(len(found), *max(found, key=lambda pair: pair[1]), than) for than, found in each), None)
 
 
 def too_fast(transfers: Transfers) -> TooFast | None:
-    """What reads more than any memory moves, and is withheld; else more than the link carries, else than its limit."""
+    """Return the (withheld) transfers faster than any memory; else those faster than the link, else than its limit."""
 
     def rates(cells: Iterable[Row], most: float) -> list[tuple[Row, float]]:
         return [(cell, cell.nbytes / cell.seconds) for cell in cells if cell.nbytes / cell.seconds > most]
 
     waited = [*transfers.main[transfers.main["method"].isin((COMPLETION, SUSTAINED))].itertuples()]
     crossed = [*waited, *(cell for limit in transfers.limits.values() for cell in limit.cells.values())]
-    # smaller ones may lie in a cache, which the limit did not
+    # smaller sources may lie in a cache, unlike those of the limit
     against = ((cell, transfers.limit(cell.direction)) for cell in waited)
     shares = ((c, limit.share(c) or 0.0) for c, limit in against if c.nbytes >= min(limit.cells, default=0))
     return worst(
@@ -230,10 +229,10 @@ def too_fast(transfers: Transfers) -> TooFast | None:
 
 
 def hidden(transfers: Transfers) -> pd.DataFrame:
-    """How much of a transfer, or of what runs beside it if that is shorter, hides behind the other: the cells with
+    """Return how much of the shorter of a transfer and the work beside it hides behind the longer: the cells with
 
-    PARTS: seconds, medians over processes; share, of what one process took in turns; low, high: of the processes;
-    sound: whether the share is one, as much as noise explains between nothing and all
+    PARTS: seconds, medians over processes; share, median of the processes' own shares; low, high: their range; sound:
+    whether the share lies between 0 and 1, within NOISE
     """
     each = transfers.parts.dropna(subset=PARTS)
     share = (each["other"] + each["transfer"] - each["both"]) / each[["other", "transfer"]].min(axis=1)
@@ -244,15 +243,15 @@ def hidden(transfers: Transfers) -> pd.DataFrame:
 
 
 def waits(cell: Row, other: Row) -> bool:
-    """Whether ``cell`` waits for the work that was queued, and the same done otherwise does not."""
+    """Whether ``cell`` waits for the queued work while ``other`` does not."""
     return bool(cell.seconds - other.seconds >= QUEUED / 2)
 
 
 def while_busy(transfers: Transfers) -> pd.DataFrame:
-    """The calls that were measured with work queued before them, and without: cells, and whether each waits for the
-    work.
+    """Return the calls that were measured with and without work queued before them: cells, and whether each waits for
+    the work.
 
-    Not where one of both has no quiet process: a large copy that a neighbour slows seems to wait for the work.
+    Calls without a quiet process in either are left out: a large copy slowed by a neighbour seems to wait for the work.
     """
     calls, found = transfers.role(Role.BUSY), []
     for cell in calls.itertuples():
@@ -263,7 +262,7 @@ def while_busy(transfers: Transfers) -> pd.DataFrame:
 
 
 def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
-    """Reading by the copy's event and by a wait for the device, work queued behind the copy; a pair a size."""
+    """Pair reading by the copy's event with reading after a wait for the device, work queued behind the copy, by size."""
     pairs = []
     for _, cells in transfers.role(Role.BEHIND).groupby("nbytes", sort=False):
         by_event, *others = sorted(cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"])
