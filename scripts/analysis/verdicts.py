@@ -1,7 +1,7 @@
-"""What a comparison may say of a cell, why, and from which size of a change on; how well an instruction count is known.
+"""Verdicts of a comparison on a cell, their reasons and thresholds, and the error of instruction counts.
 
-The machine's speed moves no count, but memory layout does: where objects lie. The processes that count a
-route differ in that (benchmarks/instructions.py), and their range shows what it does to the count.
+The machine's speed does not change a count, but memory layout does: the addresses of objects. The processes that count
+a route differ in layout (benchmarks/instructions.py), and their range shows its effect on the count.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,23 +20,23 @@ NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
 VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
 MORE, FEWER, AS_MANY = ("more", "fewer", "as many")
-OF_COUNTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}  # what is said of instructions instead
+OF_COUNTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}  # the verdicts on instruction counts
 OF_TIMES = {count: time for time, count in OF_COUNTS.items()}
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
-# What a Reason may be, beside FAILED
+# Values of Reason.what, besides FAILED
 DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
 OTHER_SPEED = "another speed"
 SKIPS, NOT_RUN, TOO_FEW = "skips it", "not part of the run", "too few processes"
-WITHHELD, NEVER_QUIET = FINAL = ("withheld", "never quiet")  # not decided, however many more processes there are
+WITHHELD, NEVER_QUIET = FINAL = ("withheld", "never quiet")  # more processes would not decide these
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a cell has its verdict, or what else there is to know of a comparison; false where it is nothing.
+    """The reason of a cell's verdict, or a note on a comparison; false if empty.
 
-    side    whose it is: base, new or both
-    about   what that side says of the cell; what differs
-    values  of what differs, base's and new's
+    side    base, new or both
+    about   that side's reason; the field that differs
+    values  values of that field in base and new
     """
 
     what: str = ""
@@ -51,7 +51,7 @@ class Reason:
 @dataclass(frozen=True)
 class Settings:
     """min_effect and equivalence are relative changes (0.01 is 1 %), fdr the false discovery rate, min_decided the
-    share of the comparable cells that a comparison has to decide (0: none)."""
+    share of comparable cells that a comparison has to decide (0: none)."""
 
     only: str = ""
     min_effect: float = 0.01
@@ -70,11 +70,11 @@ DEFAULT = Settings()
 
 
 def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tuple[str, Reason]:
-    """The verdict and reason of a cell that takes no figures, and "" where they decide it; SKIPPED: by both sides.
+    """Return the verdict and reason of a cell that can be judged without figures, else "". SKIPPED: on both sides.
 
     row          base_status (measured, failed, skipped or absent), base_reason, base_version, base_samples; the same of
                  new
-    differences  of the sides, because of which such cells cannot be compared
+    differences  between the sides that make such cells not comparable
     """
     base, new = row["base_status"], row["new_status"]
     if FAILED in (base, new):
@@ -98,32 +98,32 @@ def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tu
 
 
 def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
-    """The rows of a verdict, of times or of counts: the largest change first, those without a ratio in their order."""
+    """Return the rows of a verdict, largest change first; rows without a ratio keep their order."""
     rows: list[dict[str, Any]] = largest_first(table[table["verdict"] == verdict]).to_dict("records")
     return rows
 
 
 def of_change(effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]") -> np.ndarray:
-    """The verdict of a larger, or a smaller, time or count; effect: log of a ratio."""
+    """Return the verdict of a larger or smaller time or count; effect: log of a ratio."""
     return np.where(counted, np.where(effect > 0, MORE, FEWER), np.where(effect > 0, SLOWER, FASTER))
 
 
 def largest_first(rows: pd.DataFrame) -> pd.DataFrame:
-    """Changes by the size of their ratio, those without one in their order."""
+    """Sort changes by the size of their ratio; rows without one keep their order."""
     return rows.sort_values("ratio", key=lambda ratio: -np.log(ratio).abs(), kind="stable")
 
 
 # --- instruction counts ----------------------------------------------------------------------------------------------
 
 
-SAME = ("machine", "cpu", "python", "libc")  # what instructions depend on beside the toolchain
-TIMED = ["direction", "route", "dtype", "nbytes"]  # what time and count of a cell share
-KNOWN = 0.0005  # SD of log counts at least, where all processes happen to agree: loops and caches differ by that
+SAME = ("machine", "cpu", "python", "libc")  # what counts depend on besides the toolchain
+TIMED = ["direction", "route", "dtype", "nbytes"]  # columns shared by the time and count of a cell
+KNOWN = 0.0005  # smallest SD of log counts, if all processes happen to agree: loops and caches differ by that
 
 
 def of_calls(results: Results) -> dict[Hashable, Any]:
-    """TIMED -> its count where several processes counted it, with value (their median), low and high; of one
-    toolchain's results."""
+    """Return TIMED -> its count with value (median), low and high, if several processes counted it, for the results of
+    one toolchain."""
     rows = results.values[results.values["low"].notna()].set_index(TIMED)
     return dict(zip(rows.index, rows[["value", "low", "high"]].itertuples(index=False)))
 
@@ -131,7 +131,7 @@ def of_calls(results: Results) -> dict[Hashable, Any]:
 def layout_sd(counts: pd.DataFrame) -> Floats:
     """SD of the log of each count by memory layout; counts: rows with benchmark, route, nbytes, low and high.
 
-    Half of the range over processes, the root mean square over all rows of one route and size: often there are two
+    It is half of the range over processes, as root mean square over all rows of one route and size. Often there are two
     states, and all processes of a row may happen to be in one of them.
     """
     square = (np.log((counts["high"] / counts["low"]).astype(float)) / 2) ** 2
