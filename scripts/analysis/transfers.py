@@ -132,7 +132,7 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     )
 
 
-# --- what to take -----------------------------------------------------------------------------------------------------
+# --- recommendations --------------------------------------------------------------------------------------------------
 
 
 def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
@@ -262,7 +262,8 @@ def while_busy(transfers: Transfers) -> pd.DataFrame:
 
 
 def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
-    """Pair reading by the copy's event with reading after a wait for the device, work queued behind the copy, by size."""
+    """Pair reading by the copy's event with reading after a wait for the device, by size, with work queued behind the
+    copy."""
     pairs = []
     for _, cells in transfers.role(Role.BEHIND).groupby("nbytes", sort=False):
         by_event, *others = sorted(cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"])
