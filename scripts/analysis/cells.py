@@ -41,7 +41,7 @@ SUSTAINED, BOTH = "sustained", "both at once"
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
 # Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %
 AS_GOOD = 0.1
-BY_BYTES = 2.0  # what takes this many times its shortest call: the bytes decide, a bandwidth has a meaning
+BY_BYTES = 2.0  # from this multiple of the shortest call on, the bytes decide and a bandwidth is meaningful
 MARGIN = 0.05  # relative: a route slower by up to this is as good
 PROMISE = Settings().promise  # of pairs that differ by MARGIN, at most this share is decided
 FEW_SD = 0.25  # of log seconds, between processes
@@ -62,12 +62,11 @@ Row = Any  # of the cells, as DataFrame.itertuples has it
 def cells_of(results: Results) -> pd.DataFrame:
     """Return one row per timed cell, in the order of the catalogue.
 
-    benchmark, cell, family, role, method (what its method measures: "completion" of timeit_completion), declared (what
-    benchmarks.json says of it), parameters (name -> value), down (the parameter whose values are rows of tables and
-    lines of panels; "" where there is none); route, dtype, layout, direction, nbytes (0 where it has none), threads (of
-    torch), host (memory of the host's side of a transfer), contract, order (of the route in the catalogue), memory
-    (alias, copy or into, for this dtype and layout), keeps (its dtype), safe, non_blocking, device (an accelerator
-    takes part);
+    benchmark, cell, family, role, method (what it measures: "completion" of timeit_completion), declared (its entry in
+    benchmarks.json), parameters (name -> value), down (the parameter whose values are rows of tables and lines of
+    panels; "" where there is none); route, dtype, layout, direction, nbytes (0 where it has none), threads (of torch),
+    host (memory of the host's side of a transfer), contract, order (of the route in the catalogue), memory (alias, copy
+    or into, for this dtype and layout), keeps (its dtype), safe, non_blocking, device (an accelerator takes part);
     spread    torch splits it over its threads if it has several; the time on one thread then does not hold for several
     credible  memory could move bytes at the measured rate; checked only for transfers that were waited for
     seconds   median over the figures of its processes; low, high: their range; cv: their coefficient of variation
