@@ -97,8 +97,8 @@ def uses(route: str, name: str) -> bool:
 
 
 def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
-    """The routes of one need, or of each that the columns ``needs`` tell apart: the cells, need by need and size by
-    size in the order to take them, and
+    """Rank the routes of one need, or of each value of the columns ``needs``: the cells by need and size, in the order
+    to take them, and
 
     part     of the answer: neighbouring sizes with the same best route and the same fastest route with a condition
     kind     BEST, TIE, SLOWER, UNDECIDED (one of both is an upper bound), CONDITION, UNSAFE or OTHER
@@ -121,7 +121,7 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
     cells["kind"] = np.select(kinds, [BEST, SLOWER, alike, OTHER, CONDITION], UNSAFE)
     cells["leads"] = best | cells.index.isin(unbeaten(cells[cells["kind"] == CONDITION], AT).index)
     cells["ratio"], cells["slow"] = cells["seconds"] / chosen["seconds"], far
-    # of those with a condition the leaders come first, as the catalogue has them
+    # among routes with a condition the leaders come first, in the order of the catalogue
     places = {"place": cells["kind"].map(KINDS.index), "later": ~cells["leads"]}
     places["then"] = cells["seconds"].where(places["later"], 0.0)
     cells = cells.assign(**places).sort_values([*AT, "place", "later", "then", "order"], kind="stable")
@@ -142,7 +142,7 @@ def _taken(cells: pd.DataFrame) -> pd.DataFrame:
     good = good.assign(often=often, sizes=1).join(run.rename("run"), on=AT)
     added = {"sizes": "sum", "often": "first", "behind": "sum", "order": "first"}
     each = good.groupby(["run", "route"], as_index=False).agg(added)
-    # what the sizes of a run have in common is good at most of them: all
+    # a route common to all sizes of a run has the largest count of sizes
     each = each.sort_values([*added], ascending=[False, False, True, True]).drop_duplicates("run")
     return good[[*AT, "run"]].drop_duplicates().merge(each.rename(columns={"route": "taken"})[["run", "taken"]])
 
@@ -177,7 +177,7 @@ class Need:
     batch    several arrays become one
     threads  torch threads: ONE_THREAD, another number, or ALL_THREADS; "" where a link is crossed
     host     memory at the host's end of a link; array: the host's end is a NumPy array, else a tensor
-    enqueue  ranked by how long the call holds its caller, else by completion
+    enqueue  ranked by enqueue time, else by completion time
     """
 
     direction: str
@@ -268,14 +268,14 @@ def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     return [rows for rows in found if len(rows)]
 
 
-# --- what is known of a machine ---------------------------------------------------------------------------------------
+# --- measurements of a machine ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Known:
     """The measured routes and effects of one machine and one toolchain.
 
-    run      the record of the run that measured it, the last of several
+    run      the record of the last run
     quiet    smallest of ``Results.quiet``; None: not known
     rows     the choices of all kinds but OTHER, with their costs: see ``costs``
     limit    seconds per byte of memcpy, by size
@@ -630,7 +630,7 @@ def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
     return np.vstack([bandwidths, straight, bent])
 
 
-# --- what cannot be answered ------------------------------------------------------------------------------------------
+# --- cases without an answer ------------------------------------------------------------------------------------------
 
 
 def _alike(case: Case, known: Known) -> pd.DataFrame:
