@@ -22,7 +22,7 @@ from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Role, Route
 from .cells import Row, at_usual_size, slower, unbeaten
 from .results import Results
 
-# --- what routes do ---------------------------------------------------------------------------------------------------
+# --- semantics of routes ----------------------------------------------------------------------------------------------
 
 
 MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # measured semantics of a route
@@ -86,7 +86,7 @@ class Semantics:
         return contradicted
 
 
-# --- what changed of that along a history -----------------------------------------------------------------------------
+# --- changes of semantics along a history -----------------------------------------------------------------------------
 
 
 def _with_before(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -> pd.DataFrame:
@@ -131,7 +131,7 @@ def _named(dtypes: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, dtypes)))
 
 
-# --- what a family compares its figures with --------------------------------------------------------------------------
+# --- comparisons within a family --------------------------------------------------------------------------------------
 
 
 def beside(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
