@@ -146,7 +146,7 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
     return {package: histories[package] for package in ledger.PACKAGES if package in histories}
 
 
-# --- what was measured -----------------------------------------------------------------------------------------------
+# --- measurements ----------------------------------------------------------------------------------------------------
 
 
 def sessions(results: Results) -> pd.DataFrame:
@@ -346,7 +346,7 @@ def _offsets(table: pd.DataFrame, own: list[str], level: list[str], how: str, wi
     return offset
 
 
-# --- times: what sessions differ by ----------------------------------------------------------------------------------
+# --- times: differences between sessions -----------------------------------------------------------------------------
 
 
 def _pairs(pooled: pd.DataFrame) -> pd.DataFrame:
