@@ -6,6 +6,6 @@ process for every cell, and a fork after an OpenMP operation or a CUDA initialis
 
 import sys
 
-# Where asv looks for benchmarks, so that it knows their types. Who imports contracts from here alone needs no torch
+# Register the benchmark types only where asv discovers benchmarks: importing contracts alone needs no torch
 if "asv_runner.discovery" in sys.modules:
     from . import statement as statement
