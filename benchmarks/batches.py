@@ -17,7 +17,7 @@ place = 6
 
 COUNT = 64  # arrays in a list
 _LISTS = [size for size in _sources.SIZES if 4 * 2**10 <= size <= 64 * 2**20]
-# Each array ends 16 bytes into a line of the cache, so what is copied behind it begins there
+# Each array ends 16 bytes into a cache line, so the next copy begins there
 _UNEVEN = [size + 16 * COUNT for size in _LISTS if size >= 256 * 2**10]
 
 
@@ -77,7 +77,7 @@ class TensorsToArray:
 
 
 class _Uneven:
-    """A family again, of arrays whose size is no multiple of 64 bytes: ``layout`` behind the route says so."""
+    """The same family for arrays whose size is not a multiple of 64 bytes; adds the parameter ``layout``."""
 
     drawn = False
 
