@@ -14,20 +14,20 @@ about = (
 place = 23
 drawn = False
 
-WORK = 0.005  # seconds of work that are queued, at least
+WORK = 0.005  # least seconds of queued work
 
 SIZES = [_moving.EACH, 64 * 2**20]
 
 
 class _Busy:
-    """One call a sample, work queued before each. No probes beside it: meanwhile the queue would empty."""
+    """One call per sample, with work queued before it. No probes: the queue would empty while they run."""
 
     probed = False
     number = 1
     warmup_time = 0
 
     def before(self, first=lambda: None):
-        """What to call before a sample: drain the queue, queue what is to be ``first`` and then the work."""
+        """Return a function to call before a sample: drain the queue, call ``first``, queue the work."""
         work = _devices.Work(self.move.device, WORK).require()
 
         def prepare():
@@ -60,7 +60,7 @@ class Call(_Busy, _transfer._Float):
 
 
 class WorkBehind(_Busy):
-    """An array on the host whose copy was queued before the work: read by the copy's event, or by a wait for all."""
+    """Read a host array whose copy was queued before the work: wait for the copy's event, or for all work."""
 
     role = "work behind"
     title = "an array whose copy was queued before the work"
@@ -78,11 +78,11 @@ class WorkBehind(_Busy):
 
         def start():
             buffers = names["buffers"]
-            buffers.finished = buffers.started  # what nobody read is no sample's
+            buffers.finished = buffers.started  # drop copies that no sample read
             buffers.start(names["t"])
 
         self.prepare = self.before(start)
 
     def timeit_read(self, form, nbytes):
-        self.prepare()  # for the warm-up's call, which has no sample before it
+        self.prepare()  # for the warm-up call, which is not preceded by a sample
         return form, {**self.move.names, "prepare": self.prepare}
