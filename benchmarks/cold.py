@@ -20,7 +20,7 @@ drawn = False
 beside = {"role": "conversion", "called": "warm"}
 
 SIZES = [64 * 2**10, 2**20, 16 * 2**20]
-ROTATED = 256 * 2**20  # bytes: eight times the last-level cache of common servers' cores
+ROTATED = 256 * 2**20  # bytes: eight times the last-level cache of common server cores
 
 
 class _Cold(_conversion._Conversion):
