@@ -1,7 +1,7 @@
-"""What a benchmark says of itself for those who read its results, and the words it says it with.
+"""Metadata of benchmarks for reports, and the vocabulary of that metadata.
 
-A route promises, a family declares; both travel with every benchmark to benchmarks.json. Standard library alone:
-benchmarks/ and scripts/ both import it.
+A route has a contract, a family has declarations. asv writes both to benchmarks.json. This module uses only the
+standard library, because benchmarks/ and scripts/ both import it.
 """
 
 import re
@@ -20,30 +20,31 @@ PAGEABLE = "pageable"  # ordinary host memory
 PINNED = "pinned"  # page-locked when it was allocated
 REGISTERED = "registered"  # ordinary memory, page-locked in place
 
-ONE_THREAD, ALL_THREADS = "1", "all"  # how many torch has: all are its default
-PARALLEL = 2**15  # elements: torch spreads the copy of so many over its threads (GRAIN_SIZE in ATen/TensorIterator.h)
+ONE_THREAD, ALL_THREADS = "1", "all"  # torch's threads: "all" is its default number
+PARALLEL = 2**15  # elements from which torch spreads a copy over its threads (GRAIN_SIZE in ATen/TensorIterator.h)
 
-CONTIGUOUS = "contiguous"  # the layout of a source that is not said otherwise
-UNEVEN = "uneven"  # that of a list of arrays whose size is no multiple of LINE
-LINE = 64  # bytes of a line of the cache
+CONTIGUOUS = "contiguous"  # default layout of a source
+UNEVEN = "uneven"  # layout of a list of arrays whose size is not a multiple of LINE
+LINE = 64  # bytes of a cache line
 
 ALIAS = "alias"  # the result shares the source's memory
 COPY = "copy"  # the result is fresh memory
-INTO = "into"  # the result is written into a buffer that already exists
+INTO = "into"  # the result is written into an existing buffer
 MEMORIES = (ALIAS, COPY, INTO)
 
-# What is timed of a transfer, and of pinned memory: the methods of benchmarks
+# Benchmark methods: the timed parts of a transfer, and of the use of pinned memory
 COMPLETION, ENQUEUE, PIN, ALLOCATE = "completion", "enqueue", "pin_copy", "allocate"
 
-CONVERSION = "conversion"  # the family that times a route, if its entry names no other
+CONVERSION = "conversion"  # default family of a route
 
 Names = tuple[str, ...]
-Outcomes = Mapping[str, str]  # an awkward source, or a dtype -> what happens
+Outcomes = Mapping[str, str]  # awkward source or dtype -> outcome
 
 
 class Does:
-    """What a route does with an awkward source, if it raises nothing. If it loses something that a user may miss, the
-    words say what. If it reads one thing for another, it is plain wrong.
+    """Outcome of a route for an awkward source, if it raises nothing.
+
+    If the route drops something, the text says what. If it misreads the source, the outcome is WRONG.
     """
 
     WORKS = "works"
@@ -63,7 +64,7 @@ class Does:
     EXTENDS = "adds zeros to the file, silently"
     FOLLOWS = "works, and the result requires grad"
     ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
-    # The kind of each, for code that decides by it; the name of an exception has the kind RAISES
+    # Kind of each outcome, for code that branches on it; the name of an exception has the kind RAISES
     KINDS = {
         **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
         **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
@@ -73,41 +74,41 @@ class Does:
 
 
 RAISES = "raises"
-UNSAFE = ("wrong", "aborts")  # it goes wrong without an exception
-FINE = ("works", "detaches")  # it simply takes the source
+UNSAFE = ("wrong", "aborts")  # fails without an exception
+FINE = ("works", "detaches")  # takes the source as it is
 KIND_ORDER = {"silent": 0, "wrong": 0, "aborts": 0, "warns": 1, RAISES: 2, "works": 3, "detaches": 3}
-GRAD = "requires grad"  # the awkward source that questions and measurements ask for
+GRAD = "requires grad"  # the awkward source that questions and measurements are about
 
 
 def kind(does: str) -> str:
-    """The kind of what happens to an awkward source: one of KIND_ORDER."""
+    """Return the kind of an outcome: a key of KIND_ORDER."""
     return Does.KINDS.get(does, RAISES)
 
 
 @dataclass(frozen=True)
 class Route:
-    """One way to convert, written as the Python expression a user would write, and what it promises.
+    """One way to convert, written as the Python expression a user would write, with its contract.
 
-    Defaults hold for a route that was described before a field was there.
+    Routes that were described before a field existed take its default.
 
-    expression    what is timed, tested, shown and pasted
+    expression    the code that is timed, tested, shown and pasted
     memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view of the bits does not
     direction     numpy→torch or torch→numpy
-    casts_to      dtype of every result; "python": what the numbers become by way of Python's; "": the source's own
-    view          the result is a view of the source's bits as numbers of casts_to, so it shares memory all the same
-    inputs        awkward source -> what happens: works, warns, an exception's name, ...
+    casts_to      dtype of every result; "python": the dtype made from Python numbers; "": the source's dtype
+    view          the result is a view of the source's bits as numbers of casts_to, so it shares memory
+    inputs        awkward source -> outcome: works, warns, an exception's name, ...
     refuses       dtype -> the exception it raises
-    copies        sources.LAYOUTS and awkward sources that it copies though its memory is alias
+    copies        sources.LAYOUTS and awkward sources that it copies although its memory is alias
     families      the benchmarks that time it
-    host_memory   transfers: states of the host memory at the far end that it can take
+    host_memory   transfers: kinds of host memory that it accepts
     non_blocking  transfers: the call may return before the bytes have arrived
-    array         transfers: what is at the host's end is a NumPy array, else a tensor
+    array         transfers: the host's end is a NumPy array, not a tensor
     needs         release it appeared in, such as "torch>=1.11"
     per_element   makes a Python object of every element: seconds where others take milliseconds
-    memmove       it is C's memmove that moves the bytes of a contiguous source, as NumPy has it: see sources.placed
-    hazard        one sentence that tables and advice show; a route with one is recommended to nobody
-    hazard_memory transfers: host memory that the hazard is about; of other memory it is none. Empty: about any
-    caution       one sentence that they show, too: where a source that one would not pass changes what the route means
+    memmove       copies a contiguous source with C's memmove, as NumPy does: see sources.placed
+    hazard        one sentence that tables and advice show; a route with a hazard is never recommended
+    hazard_memory transfers: host memory that has the hazard. Empty: any memory
+    caution       one sentence that tables and advice show, too: how an unusual source changes the route's meaning
     """
 
     expression: str
@@ -130,7 +131,7 @@ class Route:
     caution: str = ""
 
     def result_dtype(self, dtype: str) -> str:
-        """Name of the result's dtype for a source of ``dtype``."""
+        """Return the name of the result's dtype for a source of ``dtype``."""
         if self.casts_to == "python":
             wide = self.direction == TORCH_TO_NUMPY  # torch makes its default dtypes, NumPy keeps Python's precision
             kinds = {"bool": "bool", "complex": "complex128" if wide else "complex64"}
@@ -139,36 +140,36 @@ class Route:
         return self.casts_to or dtype
 
     def keeps_dtype(self, dtype: str) -> bool:
-        """Whether the route gives the source's dtype."""
+        """Whether the result has the source's dtype."""
         return self.casts_to in ("", dtype)
 
     def memory_for(self, dtype: str, layout: str = "") -> str:
-        """alias, copy or into for a source of ``dtype`` in ``layout``; "" where there is no contract.
+        """Return alias, copy or into for a source of ``dtype`` in ``layout``; "" without a contract.
 
-        A route that shares memory copies where it changes the dtype, unless it is a view of the source's bits, and
-        copies the layouts that its contract names.
+        A route that shares memory makes a copy in two cases: it changes the dtype and is not a view of the source's
+        bits, or its contract lists the layout in ``copies``.
         """
         shares = self.view or (self.keeps_dtype(dtype) and layout not in self.copies)
         return COPY if self.memory == ALIAS and not shares else self.memory
 
     def on(self, host: str) -> "Route":
-        """The contract where ``host`` memory is at the host's end: a hazard that is about other memory is none."""
+        """Return the contract for ``host`` memory at the host's end: without a hazard of other memory."""
         elsewhere = host and self.hazard_memory and host not in self.hazard_memory
         return replace(self, hazard="") if elsewhere else self
 
     @property
     def safe(self) -> bool:
-        """Whether the route may be recommended: no hazard, and no input that it silently gets wrong or dies of."""
+        """Whether the route may be recommended: no hazard, no silently wrong result, no killed process."""
         return not self.hazard and not any(kind(does) in UNSAFE for does in self.inputs.values())
 
     @property
     def takes_grad(self) -> bool:
-        """Whether it says that it takes a tensor that requires grad."""
+        """Whether its contract accepts a tensor that requires grad."""
         return GRAD in self.inputs and kind(self.inputs[GRAD]) in FINE
 
     @property
     def outcomes(self) -> dict[str, list[str]]:
-        """What happens -> the awkward sources it happens to: what is silent first, what works last."""
+        """Outcome -> awkward sources with this outcome; silent outcomes first, working ones last."""
         sources: dict[str, list[str]] = {}
         for source, does in self.inputs.items():
             sources.setdefault(does, []).append(source)
@@ -176,30 +177,30 @@ class Route:
 
     @property
     def quiet(self) -> dict[str, list[str]]:
-        """The outcomes for the sources that the route neither simply takes nor refuses by an exception."""
+        """Outcomes that are neither FINE nor an exception, with their sources."""
         return {does: sources for does, sources in self.outcomes.items() if kind(does) not in (*FINE, RAISES)}
 
     @property
     def refused(self) -> list[str]:
-        """The awkward sources that it refuses by an exception."""
+        """Awkward sources for which it raises an exception."""
         return [source for source, does in self.inputs.items() if kind(does) == RAISES]
 
     def contract(self) -> dict[str, Any]:
-        """The promises as plain data, for asv's benchmarks.json."""
+        """Return the contract as plain data, for asv's benchmarks.json."""
         return asdict(self)
 
 
-NONE = Route("", "")  # of a benchmark without routes, or a route that it does not know
+NONE = Route("", "")  # for a benchmark without routes, or an unknown route
 
 
 class Role:
-    """What reports do with a family's figures beside showing them."""
+    """Further use of a family's figures in reports."""
 
-    # what advice is about
+    # subjects of advice
     CONVERSION, GRAD, LISTS, CASTING, SETTINGS = "conversion", "requires grad", "lists", "casting", "settings"
-    PLACEMENT = "placement"  # beside their figures where source and buffer lie apart
+    PLACEMENT = "placement"  # compared with figures where source and buffer lie apart
     MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
-    # of what an accelerator takes part in
+    # with an accelerator
     TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"
     LINK, SYNCHRONIZE, HARDWARE = "link", "synchronize", "hardware"
     BUSY, BEHIND, MANY, CAST_ON_THE_WAY = "busy", "work behind", "many", "cast on the way"
@@ -208,30 +209,30 @@ class Role:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What a family says of itself, in an attribute of a file, a class or a method; the nearest counts.
+    """Declarations of a family, as attributes of a file, a class or a method; the innermost counts.
 
-    needs_device   an accelerator takes part: left out where there is none
+    needs_device   uses an accelerator: left out where there is none
     needs_programs program -> how to get it: left out where it is not found
-    asleep         it times how an accelerator wakes: nothing else of the run may use one meanwhile
-    control        no toolchain can change it: memcpy and the like
-    noise          what its noise is called, and shared with; "": as what its routes do with memory, else as the
-                   family
-    direction      which way it converts or transfers, where its parameters and routes do not say
-    role           what reports do with its figures beside showing them: one of Role
-    section        the title it has on a page; "": the family's name
-    place          of the section among the others
+    asleep         times the wake-up of an accelerator: nothing else in the run may use one meanwhile
+    control        independent of the toolchain: memcpy and the like
+    noise          name of its noise, shared by families of the same name; "": the memory (alias, copy, into) of its
+                   routes, else the family
+    direction      direction of the conversion or transfer, where its parameters and routes do not give it
+    role           further use of its figures in reports: one of Role
+    section        its title on a page; "": the family's name
+    place          position of the section on the page
     about          sentences below the section's question
-    title          what its figures are, in the title of a table; "": the direction
+    title          name of its figures in the title of a table; "": the direction
     across         the parameter whose values are a table's columns
     down           the parameter whose values are a table's rows; "": the route, or else the first that is no size
     drawn          a panel of time against nbytes for every combination of the other parameters
-    beside         what a figure is compared with: parameter or "role" -> its value there, "called" -> a name for it
-    stands_for     what a count stands for, where it is a place among these names
+    beside         reference of a figure: parameter or "role" -> its value there, "called" -> a name for it
+    stands_for     names that a count stands for, if the count is an index into them
     repeated       a count is the median of several: compared by their spread, and followed along histories
-    settings       values of a parameter `setting` that advice may name -> what their user must know
-    speaks_for     a promise of contracts: what a setting gains here is gained by all routes that make it
-    multiple_of    the parameter that a count is shown as a multiple of
-    arrays         how many arrays make its source; 0: it is one
+    settings       values of a parameter `setting` that advice may name -> a note for the user
+    speaks_for     a field of contracts: a setting that helps here helps all routes with this field
+    multiple_of    counts are shown as multiples of this parameter
+    arrays         number of arrays in its source; 0: a single array
     """
 
     needs_device: bool = False
