@@ -1,8 +1,8 @@
-"""Find an accelerator, wait for it, pin host memory. Touches no device at import, nor until `find` is called.
+"""Find an accelerator, wait for it, pin host memory. Touches no device until `find` is called.
 
-torch.cuda stands for CUDA and ROCm alike. Other accelerators (xpu, mps, a private-use backend) are used through the
-module of their name under torch, and through torch.accelerator for what that has not: what neither can do is asked, not
-assumed, and skips.
+torch.cuda stands for CUDA and ROCm alike. Other accelerators (xpu, mps, a private-use backend) are used through their
+module under torch, and through torch.accelerator for calls that this module lacks. If both lack a call, the cell is
+skipped; no capability is assumed.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ import torch
 from . import nvml
 from .sampling_log import first_sentence, is_out_of_memory, lose, note
 
-VARIABLE = "CONVERSION_DEVICE"  # names the device to use, such as cuda:1; default: the first that is found
+VARIABLE = "CONVERSION_DEVICE"  # the device to use, such as cuda:1; default: the first one found
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory
 NONE_FOUND = f"needs an accelerator: torch finds no CUDA, ROCm, XPU or MPS device, and {VARIABLE} names no other"
-# Set in the environment, these make every figure one of something else
+# Environment variables that invalidate every figure
 REFUSED = {
     "CUDA_LAUNCH_BLOCKING": "every call waits for the device",
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "every tensor asks the driver for its memory",
 }
-# These change figures, and people set them for good reasons: run records tell them
+# Environment variables that change figures but have legitimate uses: run records contain them
 RECORDED = (
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
@@ -37,45 +37,45 @@ RECORDED = (
 )
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 BLOCK = 64 * 2**20  # bytes of each copy within the device: 30 µs on the fastest, 3 ms on a small one
-TRIES = 3  # at queueing work, of which the shortest counts
-MOST_TRIES = 20  # at seeing it: a host that is busy elsewhere looks too late
-MOST = 1024  # copies that are queued at most, where a wait returns at once: 14 ms of work on the fastest
+TRIES = 3  # attempts at queueing work; the shortest counts
+MOST_TRIES = 20  # attempts at seeing queued work: a host that is busy elsewhere looks too late
+MOST = 1024  # most queued copies, where a wait returns at once: 14 ms of work on the fastest
 HOPELESS = 20  # if queueing takes this many times as long as the work, the device works during the call
-SEEN = 0.002  # seconds of work that are queued before a check: a call that returns too early is microseconds early
-# A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a link that slept wakes in milliseconds
+SEEN = 0.002  # seconds of work queued before a check: a call that returns too early is microseconds early
+# A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a sleeping link wakes in milliseconds
 WARM_SECONDS, WARM_AT_MOST = 0.3, 2.0
-WARM_STEP, WARM_WITHIN = 0.1, 0.03  # seconds apart, and relative: what two samples have to agree within
-CROSSING = 2**20  # bytes that cross the link with each piece of the work that warms it up
+WARM_STEP, WARM_WITHIN = 0.1, 0.03  # seconds between two samples, and their largest relative difference
+CROSSING = 2**20  # bytes that cross the link with each piece of warm-up work
 
 
 class Device:
-    """An accelerator, by torch's name of it (cuda:0). ``use`` initialises the device, making this object does not."""
+    """An accelerator, by torch's name for it (cuda:0). ``use`` initialises the device, the constructor does not."""
 
     def __init__(self, name):
         self.device = torch.device(name)
         self.module = getattr(torch, self.device.type, None)
-        self.works = False  # so far as is known: nothing was asked of it yet
+        self.works = False  # not used yet
 
     def __str__(self):
         return str(self.device)
 
     @property
     def model(self):
-        """The maker's name of the device, as far as its driver tells; makes the device's context."""
+        """Product name of the device, as its driver reports it; creates the device's context."""
         name = getattr(self.module, "get_device_name", None)
         return name(self.device) if name else self.device.type
 
     @contextlib.contextmanager
     def first_use(self):
-        """Skip the cell, with the driver's reason, where what makes the device's context inside fails.
+        """Skip the cell, with the driver's reason, if the body fails to create the device's context.
 
-        A device that is counted may be one without a context: its driver too old for this torch, taken by another
-        process, full, MIG without an instance. Once it has worked, what fails is a failure.
+        torch may count a device that cannot have a context: its driver is too old for this torch, another process has
+        it, its memory is full, or MIG has no instance. Errors after the first success are failures, not skips.
         """
         try:
             yield
         except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
-            if self.works or "forked subprocess" in str(error):  # a context made before asv forked is our fault
+            if self.works or "forked subprocess" in str(error):  # a context created before asv forked is our bug
                 raise
             named = f"{VARIABLE}={self}" if os.environ.get(VARIABLE) else str(self)
             why = f"{named} cannot be used: {first_sentence(error)}"
@@ -87,7 +87,7 @@ class Device:
     def use(self):
         """Make the device the current one, for streams, events and pinned memory; return it.
 
-        The first time this also allocates an element. If that fails, NotImplementedError has the driver's reason.
+        The first call also allocates an element. If that fails, NotImplementedError has the driver's reason.
         """
         with self.first_use():
             choose = self._call("set_device", "set_device_index")
@@ -100,20 +100,20 @@ class Device:
 
     @cached_property
     def _accelerator(self):
-        """torch.accelerator if it is about this device: there answer backends whose own module lacks a call."""
+        """torch.accelerator if it serves this device: it has calls that some backends' own modules lack."""
         module = getattr(torch, "accelerator", None)  # torch 2.6
         return module if _accelerator_kind() == self.device.type else None
 
     def _call(self, name, general):
-        """A call of the backend's own module, or else of torch.accelerator, which names it ``general``; or None."""
+        """Return ``name`` of the backend's module, else ``general`` of torch.accelerator, else None."""
         return getattr(self.module, name, None) or getattr(self._accelerator, general, None)
 
     def synchronize(self):
         """Wait until all work queued on the device is done; NotImplementedError where torch cannot."""
         wait = self._call("synchronize", "synchronize")
-        if wait is None:  # then nobody knows when bytes have arrived, and no figure means anything
+        if wait is None:  # without a wait the arrival of bytes is unknown, and figures are meaningless
             raise NotImplementedError(f"torch {torch.__version__} has no call that waits for {self.device.type}")
-        if self.device.index is None or self.device.type == "mps":  # torch.mps has one device, and takes no name of it
+        if self.device.index is None or self.device.type == "mps":  # torch.mps has one device and takes no argument
             wait()
         else:
             wait(self.device)
@@ -122,27 +122,27 @@ class Device:
         """Whether all work queued on the current stream is done, without waiting; None where the device cannot say."""
         try:
             return self.current_stream().query()
-        except (AttributeError, TypeError, RuntimeError):  # no streams, or none that can say
+        except (AttributeError, TypeError, RuntimeError):  # no streams, or streams without query()
             return None
 
     def require_idle(self, what):
-        """Raise RuntimeError, that ``what`` returned too early, if the current stream says that it is busy."""
+        """Raise RuntimeError if the current stream is still busy: ``what`` returned too early."""
         if self.is_idle() is False:
             raise RuntimeError(f"{what} returned before the work queued on {self} was done")
 
     @property
     def wait(self):
-        """Waits for the current stream, by one call in C where there are streams: what a blocking copy waits for.
+        """Function that waits for the current stream, as a blocking copy does. With streams it is one call in C.
 
         The device's own synchronize goes through Python, and made blocking routes look 36 % faster at 4 KiB.
         """
         try:
             return self.current_stream().synchronize
-        except (AttributeError, TypeError, RuntimeError):  # no streams, or none that can be waited for
+        except (AttributeError, TypeError, RuntimeError):  # no streams, or streams without synchronize()
             return self.synchronize
 
     def check_synchronize(self):
-        """Raise RuntimeError unless waits last as long as the work that is queued; return the Work, for more checks."""
+        """Raise RuntimeError unless waits last as long as the queued work; return the Work, for more checks."""
         work = Work(self, SEEN)
         for what, wait in {"synchronize()": self.synchronize, "the stream's synchronize()": self.wait}.items():
             work.queue_before(what)
@@ -151,7 +151,7 @@ class Device:
         return work
 
     def warm_up(self):
-        """Have device and link work until their clocks have risen: WARM_SECONDS, and until two samples agree."""
+        """Load device and link until their clocks have risen: at least WARM_SECONDS, and until two samples agree."""
         sizes = (BLOCK, BLOCK, CROSSING)
         here, there, crossed = (torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes)
         host, start, samples, steady = torch.empty(CROSSING, dtype=torch.uint8), time.perf_counter(), [], False
@@ -171,10 +171,10 @@ class Device:
 
     @property
     def is_there(self):
-        """Whether torch finds the device, as far as its kind can say. Makes no context."""
+        """Whether torch finds the device, as far as its backend can say. Creates no context."""
         kind = self.device.type
         places = [self.module, getattr(torch.backends, kind, None)]
-        # torch.mps of torch 2.0 and 2.1 cannot say whether there is one, torch.backends.mps can
+        # torch 2.0 and 2.1: torch.mps has no is_available, torch.backends.mps has
         said = [place.is_available() for place in places if hasattr(place, "is_available")]
         if kind in ("cpu", "meta") or not any(places) or not all(said):
             return False
@@ -187,7 +187,7 @@ class Device:
 
     @property
     def driver(self):
-        """The driver's version as the system tells it; "" where it does not."""
+        """The driver's version from DRIVERS; "" where unknown."""
         for path in DRIVERS if self.is_cuda else ():
             with contextlib.suppress(OSError):
                 found = re.search(r"\d+\.\d[\d.]*", path.read_text(encoding="utf-8"))
@@ -205,15 +205,15 @@ class Device:
             raise NotImplementedError(why)
         try:
             self.stream(), self.event()
-        except RuntimeError as error:  # torch.Stream is there for every backend, whether it has streams or not
+        except RuntimeError as error:  # torch.Stream exists even for backends without streams
             raise NotImplementedError(f"{why}: {first_sentence(error)}") from None
 
     def stream(self):
-        """A new stream of the device."""
+        """Return a new stream of the device."""
         return self.module.Stream(device=self.device) if self._own_streams else torch.Stream(self.device)
 
     def on(self, stream):
-        """A context in which that stream is the current one."""
+        """Return a context manager that makes ``stream`` the current one."""
         return self.module.stream(stream) if self._own_streams else stream
 
     def current_stream(self):
@@ -224,40 +224,40 @@ class Device:
         return kind(enable_timing=enable_timing)
 
     def require_dtype(self, dtype):
-        """Skip the cell where the device has no tensors of a dtype: MPS has none of float64."""
+        """Skip the cell if the device does not support a dtype: MPS lacks float64."""
         try:
             torch.empty(1, dtype=getattr(torch, dtype), device=self.device)
         except TypeError as error:
             raise NotImplementedError(f"{self.device.type} has no {dtype}: {first_sentence(error)}") from None
 
     def pinned(self, tensor):
-        """A copy of a host tensor, page-locked for this device; skips the cell where there is no such memory."""
+        """Return a copy of a host tensor, page-locked for this device; skip the cell without pinned memory."""
         return self.pin(lambda: torch.empty_like(tensor, pin_memory=True)).copy_(tensor)
 
     def pin(self, make):
-        """The page-locked tensor that ``make`` makes; skips the cell where there is no such memory."""
+        """Return the page-locked tensor that ``make`` creates; skip the cell without pinned memory."""
         kind = self.device.type
         pins = _accelerator_kind()
-        if pins != kind:  # torch pins for one kind in a process, and would do it for that
+        if pins != kind:  # torch pins for one kind of device per process, here another one
             raise NotImplementedError(f"{kind} has no pinned memory: this torch pins for {pins or 'none'}")
         try:
             made = make()
         except (RuntimeError, NotImplementedError, AssertionError) as error:
             if is_out_of_memory(error) or any(f"{maker} error" in str(error) for maker in ("CUDA", "HIP")):
-                raise  # there is pinned memory; this much of it could not be had, or the device is broken
+                raise  # pinned memory exists, but not this much of it, or the device is broken
             raise NotImplementedError(f"{kind} has no pinned memory: {first_sentence(error)}") from None
         self.require_pinned(made)
         return made
 
     def require_pinned(self, tensor):
-        """Skip the cell where a host tensor that ought to be pinned is not: its figures would be those of pageable."""
+        """Skip the cell unless a host tensor is pinned: its figures would be those of pageable memory."""
         if not tensor.is_pinned():
             raise NotImplementedError(f"{self.device.type}: what torch was asked to pin is not pinned")
 
     def empty_pinned_cache(self):
-        """Give back the pinned memory that torch keeps for reuse; NotImplementedError where torch has no such call.
+        """Release the pinned memory that torch keeps for reuse; NotImplementedError where torch has no such call.
 
-        What is in use, by a tensor or a copy, stays.
+        Memory in use by a tensor or a copy stays.
         """
         empty = getattr(self._accelerator, "empty_host_cache", None) or getattr(torch._C, "_host_emptyCache", None)
         if empty is None:
@@ -265,14 +265,14 @@ class Device:
         empty()
 
     def registered(self, tensor):
-        """Page-lock the memory of a host tensor in place; returns a callable that undoes it. Skips where that fails."""
+        """Page-lock the memory of a host tensor in place; return a function that undoes it. Skip if it fails."""
         if not self.is_cuda:
             raise NotImplementedError(f"{self.device.type} has no call that registers host memory")
         runtime = torch.cuda.cudart()
         address, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
         code = runtime.cudaHostRegister(address, nbytes, 0)
         if int(code):
-            # refused under confidential computing, and where the limit of locked memory is low (ulimit -l)
+            # fails under confidential computing, and with a low limit of locked memory (ulimit -l)
             why = "out of memory" if int(code) == OUT_OF_MEMORY else code
             with contextlib.suppress(RuntimeError):  # CUDA keeps its last error: the next launch would report it
                 torch.zeros(1, device=self.device)
@@ -281,7 +281,7 @@ class Device:
 
 
 class Work:
-    """Copies within a device, as many as keep it busy for ``seconds``; none where the device does not queue."""
+    """Copies within a device, enough to keep it busy for ``seconds``; no copies if the device does not queue."""
 
     def __init__(self, device, seconds):
         self.device, self.copies, self.seen = device, 1, False
@@ -299,14 +299,14 @@ class Work:
             self.there.copy_(self.here, non_blocking=True)
 
     def queue_before(self, what):
-        """Queue until the stream is seen to be busy; if it never is, nobody can say whether ``what`` waits.
+        """Queue work until the stream is seen to be busy. Without that, a check whether ``what`` waits is impossible.
 
-        If the device does not queue or cannot say, that is noted. If it does, the cell is skipped.
+        If the device does not queue or cannot report, this is noted. Otherwise the cell is skipped.
         """
         for _ in range(MOST_TRIES):
             self.queue()
             idle = self.device.is_idle()
-            if not idle:  # busy, or it cannot say, however much is queued
+            if not idle:  # busy, or the device cannot say
                 break
         if idle is False:
             return
@@ -315,7 +315,7 @@ class Work:
         note(unseen=f"{what}: the stream was not seen to be busy before")
 
     def _taken(self):
-        """Seconds that queueing takes, and that the device is still busy then."""
+        """Return the seconds that queueing takes, and the seconds that the device then remains busy."""
         self.device.synchronize()
         start = time.perf_counter()
         self.queue()
@@ -325,25 +325,25 @@ class Work:
         return queued - start, time.perf_counter() - queued
 
     def require(self):
-        """Skip the cell where no work can be queued."""
+        """Skip the cell if no work can be queued."""
         if not self.copies:
             raise NotImplementedError(f"no work can be queued on {self.device}: it is done when the call returns")
         return self
 
 
 def find():
-    """The accelerator to measure, which `use` tries; NotImplementedError where torch counts none. Makes no context."""
-    # asks the driver without making a context, after which a process could not fork
+    """Return the accelerator to measure, untried (see `use`); NotImplementedError without one. Creates no context."""
+    # count devices without a CUDA context: a process with a context could not fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     name = os.environ.get(VARIABLE)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        # the last: a backend that is not torch's own
+        # the last name is for backends outside torch
         names = [name] if name else ["cuda:0", "xpu", "mps", _accelerator_kind()]
         device = next(filter(None, map(_there, names)), None)
     if device is None:
         none = f"{VARIABLE}={name}: torch finds no such accelerator" if name else NONE_FOUND
-        # without NVML (torch 1.13 never asks it) CUDA counts, and torch warns of what kept it from that
+        # without NVML (torch 1.13 never uses it) CUDA counts the devices, and torch warns if that fails
         raise NotImplementedError(
             ": ".join([none, *dict.fromkeys(first_sentence(warning.message) for warning in said)])
         )
@@ -356,7 +356,7 @@ def find():
 
 
 def _there(name):
-    """The device of that name if torch finds it, and None of one that it does not, or of a kind it does not know."""
+    """Return the device of that name; None if torch does not find it or does not know its kind."""
     try:
         device = Device(name)
     except RuntimeError:
@@ -365,7 +365,7 @@ def _there(name):
 
 
 def _accelerator_kind():
-    """The kind of accelerator that torch serves in this process, one at most; "" where none. Makes no context."""
+    """Return the one kind of accelerator that torch serves in this process, or "". Creates no context."""
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:
         return "cuda"  # before torch 2.6 nothing else has pinned memory
@@ -374,11 +374,12 @@ def _accelerator_kind():
 
 
 def answer():
-    """What a run record says of the device.
+    """Return the device's part of a run record.
 
-    ``{"device": name, "device_name": model, "driver": version, "environment": what is set of RECORDED, "no_device": why
-    there is none, "near_cores": those near it, as far as its driver tells}``. It is there if a context can be made and
-    one element allocated on it. For a process of its own, which a driver may hang or kill: measuring/machine.py.
+    ``{"device": name, "device_name": model, "driver": version, "environment": those of RECORDED that are set,
+    "no_device": reason without a device, "near_cores": cores near it, as far as its driver tells}``. A device counts if
+    a context and one element can be made on it. Call this in a separate process, since a driver may hang or kill it:
+    measuring/machine.py.
     """
     environment = {name: os.environ[name] for name in RECORDED if name in os.environ}
     try:
@@ -387,13 +388,13 @@ def answer():
         return {**found, "environment": environment, "near_cores": nvml.ask(device, nvml.near_cores) or []}
     except NotImplementedError as reason:
         why = first_sentence(reason)
-    except Exception as error:  # whatever is wrong with it, the rest can be measured
+    except Exception as error:  # any other fault of the device: the rest can still be measured
         why = f"{type(error).__name__}: {first_sentence(error)}"
     return {"device": None, "device_name": None, "no_device": why}
 
 
 def hold(word):
-    """Make a context, print ``word``, and keep the context until standard input ends. For a process of its own."""
+    """Create a context, print ``word``, and keep the context until standard input ends. Call in a separate process."""
     held = torch.empty(1, device=find().use().device)
     print(word, flush=True)
     sys.stdin.read()
