@@ -1,8 +1,8 @@
-"""The settings of the environment that are measured. To add a setting, add one entry to SETTINGS here.
+"""The measured settings of the environment. To add a setting, add one entry to SETTINGS here.
 
-A setting is the text that a user would put before a command; it has to be there when the process starts. From an entry
-come its cells, its row in every table, its advice, and the look that tells whether it is in force in a process that was
-started with it: without that, a misspelt name would be measured as one that does nothing.
+A setting is the text that a user would put before a command. It must be set when the process starts. An entry defines
+the cells of a setting, its row in every table, its advice, and a check that it is in force in a process started with
+it. Without the check, a misspelt name would be measured as a setting without effect.
 """
 
 import ctypes
@@ -24,10 +24,10 @@ try:
 except ImportError:  # Windows
     resource = None
 
-NONE = "none"  # what all others are compared with
-PROBE = 64 * 2**20  # bytes: beyond all that glibc keeps for reuse by itself
-FEW = 32  # pages: fewer than the huge pages of the probe, so that those count, too
-TRIES = 12  # a heap takes some copies until it has room for all of them
+NONE = "none"  # the reference of all other settings
+PROBE = 64 * 2**20  # bytes: more than glibc keeps for reuse by default
+FEW = 32  # pages: fewer than the huge pages of the probe, so that faults of huge pages count, too
+TRIES = 12  # copies until the heap has room for all of them, at most
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 MAPPINGS = Path("/proc/self/smaps")
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (?:\S+ ){3}\d+ *(.*)")
@@ -35,17 +35,17 @@ MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (?:\S+ ){3}\d+ *(.*)")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a setting needs and does.
+    """Requirements and effects of a setting.
 
-    missed      () -> what shows that it is not in force in this process; "" where it is
-    needs       release that knows it, as of a route
-    glibc       version that knows it
-    huge_pages  it is about huge pages, which a machine may never give
-    package     Debian's, of the library that it loads
-    x86         it is about instructions of such processors
-    copying     it is about how bytes are copied, and not about fresh memory
+    missed      () -> evidence that it is not in force in this process; "" if it is
+    needs       releases that support it, as for a route
+    glibc       version of glibc that supports it
+    huge_pages  concerns huge pages, which a machine may never give
+    package     Debian package of the library that it loads
+    x86         concerns instructions of x86 processors
+    copying     concerns the copying of bytes, not fresh memory
     caution     one sentence that advice shows
-    advised     False: a baseline, or the other way round, or no better than what a user has who sets nothing
+    advised     False: a baseline, a setting that slows things down, or one no better than the default
     """
 
     missed: Callable[[], str]
@@ -63,7 +63,7 @@ class Setting:
 
 
 def mapping(address):
-    """What the system says of the memory around an address of this process: name -> text, "path" of its file."""
+    """Return the system's description of the mapping around an address: name -> text, "path" of its file."""
     found = {}
     with MAPPINGS.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -79,20 +79,20 @@ def mapping(address):
 
 
 def mapping_of(result):
-    """The same of an array's or a tensor's memory. Of its middle: where it begins may be a mapping of its own."""
+    """Return the mapping in the middle of an array or a tensor: its beginning may lie in another mapping."""
     array = np.asarray(result)
     return mapping(array.ctypes.data + array.nbytes // 2)
 
 
 def huge_share(result):
-    """Share of the memory around a result that lies in huge pages, 0 to 1."""
+    """Return the share of a result's mapping that lies in huge pages, 0 to 1."""
     found = mapping_of(result)
     huge, resident = (int(found.get(name, "0").split()[0]) for name in ("AnonHugePages", "Rss"))
     return huge / max(1, resident)
 
 
 def page_faults():
-    """Pages that this process has faulted in so far."""
+    """Return the number of pages that this process has faulted in so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
@@ -102,7 +102,7 @@ def _asks_for_huge_pages(result):
 
 def _not_huge():
     probe = torch.ones(PROBE // 4)
-    # glibc asks for none where the system gives huge pages without being asked
+    # glibc does not ask where the system gives huge pages by default
     huge = _asks_for_huge_pages(probe) or huge_share(probe) > 0.5
     return "" if huge else "torch's memory is not in huge pages, and nobody asked for them"
 
@@ -121,14 +121,14 @@ def _not_reused():
 
 
 def _not_allocating(library):
-    """The malloc that this process calls is not the library's. Its file's name may go on: libx.so.4 is libx.so.4.5."""
+    """Check that malloc is the library's. The file's name may be longer: libx.so.4 is libx.so.4.5."""
     malloc = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
     name = Path(mapping(malloc).get("path", "")).name
     return "" if name.startswith(library) else f"malloc is that of {name or 'no file'}"
 
 
 def _other_threshold(variable):
-    """glibc says its values itself; where one is out of bounds it takes its own in silence."""
+    """Ask glibc for the value of a tunable: it silently ignores values that are out of bounds."""
     name, _, wanted = variable.partition("=")
     mapped = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
     loader = next(path for path in mapped if "ld-linux" in Path(path).name)
@@ -141,13 +141,13 @@ def _other_threshold(variable):
 
 _NO_REP_MOVSB = "glibc.cpu.x86_rep_movsb_threshold=1073741824"
 _JEMALLOC, _TCMALLOC, _MIMALLOC = "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"
-# In the order of what they touch: torch's large tensors alone, all large blocks, the whole allocator. Of two that tie,
-# advice takes the first.
+# In order of scope: torch's large tensors alone, all large blocks, the whole allocator. In a tie, advice takes the
+# first setting.
 SETTINGS = {
     NONE: Setting(lambda: "", advised=False),
     "THP_MEM_ALLOC_ENABLE=1": Setting(_not_huge, needs="torch>=2.2", huge_pages=True),
     "GLIBC_TUNABLES=glibc.malloc.hugetlb=1": Setting(_not_huge, glibc="2.35", huge_pages=True),
-    # Not by M_MMAP_THRESHOLD, for which mallopt(3) promises 32 MiB at most
+    # Not M_MMAP_THRESHOLD: mallopt(3) limits it to 32 MiB
     "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824": Setting(
         _not_reused, caution="the process keeps up to 1 GiB of what it freed"
     ),
@@ -162,7 +162,7 @@ SETTINGS = {
     f"LD_PRELOAD={_MIMALLOC}": Setting(lambda: _not_allocating(_MIMALLOC), package="libmimalloc2.0"),
     f"GLIBC_TUNABLES={_NO_REP_MOVSB}": Setting(
         lambda: _other_threshold(_NO_REP_MOVSB),
-        glibc="2.33",  # where it can say so; 2.32 has it, too
+        glibc="2.33",  # can list its tunables; 2.32 has the tunable, too
         x86=True,
         copying=True,
         caution="for neighbours: arrays of whole pages, allocated one behind the other",
@@ -170,7 +170,7 @@ SETTINGS = {
 }
 FRESH = [text for text, made in SETTINGS.items() if not made.copying]
 COPYING = [NONE, *(text for text, made in SETTINGS.items() if made.copying)]
-# Setting -> what its user should know, of those that may be advised
+# Setting that may be advised -> note for the user
 ADVISED = {
     text: "; ".join(filter(None, (made.package and f"needs apt-get install {made.package}", made.caution)))
     for text, made in SETTINGS.items()
@@ -178,16 +178,16 @@ ADVISED = {
 }
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-JOINED = {"LD_PRELOAD": " ", "GLIBC_TUNABLES": ":"}  # lists: what is there already is kept
+JOINED = {"LD_PRELOAD": " ", "GLIBC_TUNABLES": ":"}  # lists: existing values are kept
 
 
 def variables(text):
-    """The variables that a setting sets: name -> value."""
+    """Return the variables of a setting: name -> value."""
     return dict(pair.split("=", 1) for pair in text.split()) if text != NONE else {}
 
 
 def started_with(text):
-    """The environment of a process that is started with a setting, and with no other of them."""
+    """Return the environment of a process that is started with this setting and no other."""
     here, ours = dict(os.environ), variables(text)
     for name, between in JOINED.items():
         if name in ours and here.get(name):
@@ -197,7 +197,7 @@ def started_with(text):
 
 
 def require(text):
-    """Skip the cell where a setting can do nothing."""
+    """Skip the cell if a setting has no effect on this system."""
     setting, (library, version) = SETTINGS[text], platform.libc_ver()
     if library != "glibc" or not MAPPINGS.exists() or resource is None:
         raise NotImplementedError("these are settings of Linux and glibc")
@@ -209,7 +209,7 @@ def require(text):
     if setting.x86 and platform.machine() not in ("x86_64", "AMD64", "i686"):
         raise NotImplementedError(f"is about x86, this is {platform.machine()}")
     preloaded = variables(text).get("LD_PRELOAD", "")
-    if preloaded:  # what the loader does not find it says, and goes on without
+    if preloaded:  # the loader reports a missing library and goes on without it
         said = subprocess.run(["true"], env=started_with(text), capture_output=True, text=True).stderr
         if preloaded in said:
             raise NotImplementedError(f"{preloaded} is not there: apt-get install {setting.package}")
