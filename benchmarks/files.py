@@ -23,14 +23,14 @@ about = (
     "every sample; the host of a virtual machine may still hold it."
 )
 place = 12
-noise = "files"  # page faults and a disk: whether memory is shared has no part in it
+noise = "files"  # from page faults and the disk, whether memory is shared or not
 
 SIZES = [64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
-COLD_SAMPLES = 8  # a process: each is one call, and takes a disk's time
+COLD_SAMPLES = 8  # per process: each is one call that reads from the disk
 
 
 def written(route, values, directory):
-    """The names of a route's expression: path, of a file in ``directory`` that holds ``values``, and size."""
+    """Write ``values`` to a file in ``directory``; return the names of the route's expression, such as path and size."""
     path = _os.path.join(directory, "values.npy" if "np.load" in route.expression else "values")
     if "np.load" in route.expression:
         _np.save(path, values)
@@ -42,7 +42,7 @@ def written(route, values, directory):
 
 
 def cached_pages(path):
-    """How many pages of a file are in the page cache."""
+    """Return the number of pages of a file that are in the page cache."""
     with open(path, "rb") as file:
         mapped = _mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_READ)
     pages = _np.zeros(-(-len(mapped) // _mmap.PAGESIZE), "uint8")
@@ -53,11 +53,11 @@ def cached_pages(path):
 
 
 def evict(path):
-    """Take a file out of the page cache. NotImplementedError where that cannot be done, or is not known to be."""
+    """Remove a file from the page cache. NotImplementedError if that is impossible or cannot be verified."""
     if not hasattr(_os, "posix_fadvise"):
         raise NotImplementedError("this system cannot be told to forget a file")
     with open(path, "rb") as file:
-        _os.fsync(file.fileno())  # only what is on the disk can be forgotten
+        _os.fsync(file.fileno())  # the system can drop only pages that are on the disk
         _os.posix_fadvise(file.fileno(), 0, 0, _os.POSIX_FADV_DONTNEED)
     if cached_pages(path):
         raise NotImplementedError("temporary files stay in memory here: set TMPDIR to a directory on a disk")
