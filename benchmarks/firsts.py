@@ -12,12 +12,12 @@ from . import sources as _sources
 
 needs_device = True
 
-CONTEXTS = 5  # processes forked by one of asv's, a sample each
-PROBE = 4096  # bytes registered to see whether that can be done
+CONTEXTS = 5  # processes forked per process of asv, one sample each
+PROBE = 4096  # bytes registered to see whether registering works
 
 
 class Context:
-    """Making the device's context: the first tensor on it, from before the driver is touched."""
+    """Create the device's context: the first tensor on it, with the driver still unused."""
 
     role = "context"
     number = 1
@@ -27,7 +27,7 @@ class Context:
         return CONTEXTS
 
     def setup(self):
-        # in another process: whether there is a device is asked of its driver, which starts for it
+        # in another process: to find a device, torch starts its driver
         self.name = _apart(_found)
         self.timed_by = self
 
@@ -35,7 +35,7 @@ class Context:
         return "first_use()", {"first_use": lambda: self.timeit(1)}
 
     def timeit(self, number):
-        """Seconds of so many first uses, each in a process of its own."""
+        """Return the seconds of ``number`` first uses, each in its own process."""
         return sum(_apart(_first_use, self.name) for _ in range(number))
 
 
@@ -44,7 +44,7 @@ def _found():
 
 
 def _first_use(name):
-    """Seconds until the first tensor is on the device; NotImplementedError, with the reason, where that fails."""
+    """Return the seconds until the first tensor is on the device; NotImplementedError, with the reason, if it fails."""
     device, start = _devices.Device(name), _time.perf_counter()
     with device.first_use():
         _torch.empty(1, device=device.device)
@@ -53,7 +53,7 @@ def _first_use(name):
 
 
 def _apart(work, *given):
-    """Call ``work`` in a process that is forked for it alone; return what it gives, or raise what it raises."""
+    """Call ``work`` in a newly forked process; return its result or raise its exception."""
     with _ProcessPoolExecutor(1, mp_context=_multiprocessing.get_context("fork")) as pool:
         return pool.submit(work, *given).result()
 
@@ -70,7 +70,7 @@ class PinnedMemory:
         _moving.require_memory(4 * nbytes)
         host = _sources.tensor("uint8", nbytes)
         self.release = []
-        # nothing is pinned before: what makes the first block pays for torch's allocator, too
+        # nothing is pinned before, so the first block includes the start of torch's allocator
         self.names = {"torch": _torch, "nbytes": nbytes, "t": host, "pin": device.pin}
         self.names["register"] = lambda: self.release.append(device.registered(host))
 
@@ -79,17 +79,17 @@ class PinnedMemory:
             release()
 
     def timeit_allocate(self, nbytes):
-        """torch's pinned allocator asks the driver for a block that it then keeps."""
+        """Have torch's pinned allocator get a block from the driver, which it then keeps."""
         return "pin(lambda: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True))", self.names
 
     def timeit_pin_copy(self, nbytes):
-        """Pinning an existing tensor makes a pinned copy of it."""
+        """Pin an existing tensor by a pinned copy."""
         return "pin(t.pin_memory)", self.names
 
     def timeit_register(self, nbytes):
-        """Pinning an existing tensor in place."""
-        # Whether it can be done shows here, where that skips the cell; in the timed statement it would be a failure.
-        # This warms the call itself, microseconds: the time goes into the large tensor's pages, none of which it locks.
+        """Pin an existing tensor in place."""
+        # An error here skips the cell; in the timed statement it would be a failure. This warms up only the call,
+        # which takes microseconds: it locks none of the large tensor's pages, which take the time.
         small = _torch.ones(PROBE, dtype=_torch.uint8)
         self.device.registered(small)()
         return "register()", self.names
