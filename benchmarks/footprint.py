@@ -17,7 +17,7 @@ section = "Memory"
 place = 10
 about = "Sources are float32. Bytes are multiples of the source's size; pages are a number."
 
-CALLS = 8  # counted after as many that are not, so that the allocators have settled
+CALLS = 8  # counted calls, after as many uncounted ones that let the allocators settle
 
 
 class _Footprint:
@@ -33,7 +33,7 @@ class _Footprint:
             exec(self.statement, self.names)
 
     def track_bytes(self, route, nbytes):
-        """Bytes allocated by one call, freed again or not: NumPy's and Python's at their peak, and torch's."""
+        """Bytes that one call allocates, freed or not: the peak for NumPy and Python, the sum for torch."""
         _tracemalloc.start()
         before = _tracemalloc.get_traced_memory()[0]
         exec(self.statement, self.names)
@@ -43,7 +43,7 @@ class _Footprint:
             exec(self.statement, self.names)
         events = profile.function_events or ()
         tensors = sum(max(0, getattr(event, "self_cpu_memory_usage", 0)) for event in events)
-        # Objects of a kilobyte (views, frames of the call, strings) are not the array's bytes
+        # Less than a kilobyte is not the array's bytes but views, frames of the call, strings
         return tensors + (python if python >= min(nbytes, 1024) else 0)
 
     track_bytes.unit = "bytes"
