@@ -34,22 +34,23 @@ needs_programs = {"valgrind": "apt-get install valgrind"}
 SIZES = [8, 4 * 2**10]
 ROOT = _Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
-# Processes that count each cell. A count depends on where objects lie: hashes of addresses collide, and copies are
-# aligned or not. Valgrind gives every process the same addresses, so that a count is repeated to the last digit, and
-# another release may move it by that alone. So each process begins with other objects, holes in malloc's heap and an
-# environment of another size. Of t.numpy().copy(), 4 KiB, ten such processes counted 8,976 to 9,475 instructions, where
-# three that differ in Python's objects alone counted 9,218 to 9,234. Four take as long as three on two cores.
+# Processes that count each cell. A count depends on the addresses of objects: their hashes collide, and copies are
+# aligned or not. Valgrind gives every process the same addresses. So a count repeats to the last digit, but another
+# release may change it through addresses alone. Therefore each process begins with other objects, holes in malloc's
+# heap and an environment of another size. For t.numpy().copy(), 4 KiB, ten such processes counted 8,976 to 9,475
+# instructions; three that differ only in Python's objects counted 9,218 to 9,234. On two cores, four processes take as
+# long as three.
 REPEATS = 4
 MOVED = 997  # objects
 BYTES = 613  # of the environment
-CALLS, SLOW_CALLS = 50, 10  # that are counted together; of routes that convert element by element, the slow ones
+CALLS, SLOW_CALLS = 50, 10  # calls per count; SLOW_CALLS for routes that convert element by element
 TIMEOUT = 1800  # seconds
 
 
 def _counted(directory, statement, names, calls=CALLS):
-    """Instructions of a call, with what its part of the loop takes: callgrind counts between two requests.
+    """Return the instructions of a call and its loop iteration: callgrind counts between two requests.
 
-    As many calls before them are not counted, twice: caches and allocators settle meanwhile, and Python 3.11 and newer
+    Two uncounted runs of ``calls`` calls come first: caches and allocators settle, and Python 3.11 and newer
     specialize the loop while it first runs.
     """
     made = dict(names)
@@ -67,9 +68,9 @@ def _counted(directory, statement, names, calls=CALLS):
 
 
 def count_all(path):
-    """Count every cell, in a process that runs under callgrind, and file counts.json in the directory ``path``.
+    """Count every cell, in a process under callgrind, and write counts.json to the directory ``path``.
 
-    A cell is there by its direction, route, dtype and size, with its count or with the reason why it has none.
+    Its keys are direction, route, dtype and size of a cell. Its values are counts, or reasons for missing counts.
     """
     directory = _Path(path)
     _subprocess.run(["callgrind_control", "-i", "on", str(_os.getpid())], check=True, stdout=_subprocess.DEVNULL)
@@ -84,14 +85,14 @@ def count_all(path):
                 count = _counted(directory, expression, names, SLOW_CALLS if route.per_element else CALLS) - empty
             except NotImplementedError as reason:
                 count = str(reason)
-            except Exception as error:  # one route's, which is no reason to count no other
+            except Exception as error:  # of one route: the others are still counted
                 count = {"failed": f"{type(error).__name__}: {_sampling_log.first_line(error)}"}
             found[family.key(expression, dtype, nbytes)] = count
     (directory / COUNTS).write_text(_json.dumps(found), encoding="utf-8")
 
 
-# Named by the function itself, so that the measurement's version follows what it does. Objects made before all others
-# move them in memory; a seventh of them, of up to 70 kB, are gone again and leave holes.
+# Contains the function's name, so that the measurement's version depends on its code. Objects made first move all later
+# ones in memory; a seventh of the first, of up to 70 kB, are deleted and leave holes.
 CODE = (
     "import sys; moved = [bytearray(size * size % 70_000 + size % 700) for size in range(int(sys.argv[2]))]; "
     "del moved[::7]; "
@@ -100,7 +101,7 @@ CODE = (
 
 
 def _counts(code, moved):
-    """What ``count_all`` finds in a process of its own, in which so many objects lie before all others; or why none."""
+    """Run ``count_all`` in a new process, after making ``moved`` objects; return its counts or why there are none."""
     with _tempfile.TemporaryDirectory() as directory:
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no"]
         valgrind.append(f"--callgrind-out-file={directory}/callgrind.out.1")
@@ -131,7 +132,7 @@ class _Instructions(_conversion._Conversion):
     def setup_cache(self, code=CODE):
         if not getattr(_torch._C, "_valgrind_supported_platform", lambda: False)():
             return "this build of torch does not talk to Valgrind: its wheels for Linux do"
-        with _ThreadPoolExecutor(_os.cpu_count()) as pool:  # noise touches no count: they may run side by side
+        with _ThreadPoolExecutor(_os.cpu_count()) as pool:  # noise does not affect counts: run in parallel
             found = list(pool.map(_counts, [code] * REPEATS, range(0, REPEATS * MOVED, MOVED)))
         broken = [each for each in found if isinstance(each, str)]
         if broken:
@@ -151,7 +152,7 @@ class _Instructions(_conversion._Conversion):
             raise RuntimeError(self.counts["failed"])
 
     def track_instructions(self, cache, route, dtype, nbytes):
-        return {"samples": self.counts, "number": 1}  # asv takes their median, and keeps them and their spread
+        return {"samples": self.counts, "number": 1}  # asv takes the median, and keeps the counts and their spread
 
     track_instructions.unit = "instructions"
 
