@@ -33,7 +33,7 @@ class Memcpy:
 
 
 class Floor:
-    """The harness itself: an empty statement, a call of an empty function, taking the next of rotated sources."""
+    """Overhead of the harness: an empty statement, a call of an empty function, taking the next rotated source."""
 
     role = "harness"
     statements = {
