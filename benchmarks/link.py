@@ -15,20 +15,20 @@ WAYS = {
     "d.copy_(t, non_blocking=True)": _routes.HOST_TO_DEVICE,
     "h.copy_(t, non_blocking=True)": _routes.DEVICE_TO_HOST,
 }
-COPIES = 16  # queued between two events, so that what lies between them is the link's time alone
-QUEUED = 0.004  # seconds of work before them: launching 32 copies takes 0.2 ms, of a slow host 2
-LOAD_SECONDS = 0.3  # of copying before the link is asked: an idle link sleeps at a low generation and width
+COPIES = 16  # copies queued between two events, so that the events time the link alone
+QUEUED = 0.004  # seconds of work before the copies: launching 32 of them takes 0.2 ms, on a slow host 2 ms
+LOAD_SECONDS = 0.3  # seconds of copying before the link is read: an idle link sleeps at a low generation and width
 
 
 class _Ways:
-    """Copies one way, or both ways: the moves of each, made ready. Nothing of the host decides what they take."""
+    """Prepared copies one way or both ways. Their time does not depend on the host."""
 
     probed = False
     number = 1
     timeout = 300
 
     def ready(self, direction, memory, dtype, nbytes):
-        """The device; with it ``moves``, to the device first."""
+        """Prepare ``moves``, to the device first; return the device."""
         device = _devices.find().use()
         device.require_streams()
         routes = [_routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)]
@@ -43,10 +43,10 @@ class _Ways:
 
 
 class Limit(_Ways):
-    """The best a copy of ``nbytes`` can do, each way and both ways at once (then 2 x nbytes move).
+    """The best time of a copy of ``nbytes``, each way and both ways at once (then 2 x nbytes move).
 
-    Read as nvbandwidth does, from events around COPIES copies that are queued behind work: whatever launches them is
-    over when the first begins. The host's clock is read beside it, from one event to the other.
+    Timed as in nvbandwidth, by events around COPIES copies that are queued behind work: all are launched before the
+    first begins. The host's clock is read, too, from one event to the other.
     """
 
     role = "link"
@@ -62,7 +62,7 @@ class Limit(_Ways):
         return "; ".join(move.route.expression for move in self.moves), {}, COPIES
 
     def timeit(self, number):
-        """COPIES of each move, by events of the device; ``parts`` has the same by the host's clock."""
+        """Return the seconds of COPIES copies of each move, by device events; ``parts`` also has the host's times."""
         return sum(self._once() for _ in range(number))
 
     def _once(self):
@@ -87,7 +87,7 @@ class Limit(_Ways):
 
 
 class Floor:
-    """Waiting for an idle device: what every completion time contains that ends with a wait."""
+    """Wait for an idle device: a part of every completion time that ends with a wait."""
 
     role = "synchronize"
 
@@ -113,7 +113,7 @@ class Hardware(_Ways):
         until = _time.monotonic() + LOAD_SECONDS
         while _time.monotonic() < until:
             self.moves[0].run()
-        for _ in range(16):  # still copying while the link is asked
+        for _ in range(16):  # still copying while the link is read
             self.moves[0].call()
         found = _nvml.ask(device, _nvml.link)
         device.synchronize()
