@@ -17,7 +17,7 @@ noise = "transfer"
 
 
 class ToDevice(_transfer._Transfer):
-    """route × memory × tensors: how many float32 tensors of 4 KiB."""
+    """route × memory × tensors: the number of float32 tensors of 4 KiB."""
 
     role = "many"
     direction, each = _routes.HOST_TO_DEVICE, _moving.EACH
@@ -29,7 +29,7 @@ class ToDevice(_transfer._Transfer):
 
 
 class ToHost(ToDevice):
-    """How many float32 numbers, each a tensor on the device."""
+    """The same for float32 numbers, each a tensor on the device."""
 
     direction, each = _routes.DEVICE_TO_HOST, 4
     params = (_routes.expressions(_routes.MANY, direction), [_routes.PAGEABLE], ToDevice.params[-1])
