@@ -1,48 +1,48 @@
-"""What NVIDIA's driver says of a device, through nvidia-ml-py where that is installed."""
+"""Query NVIDIA's driver about a device, through nvidia-ml-py where that is installed."""
 
 import os
 
 import torch
 
-# Bits of NVML's reasons for a clock below the highest. Not idleness, nor a clock that somebody chose.
+# Bits of NVML's reasons for a reduced clock, without idleness and user-set clocks
 THROTTLED = {0x04: "power", 0x08: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
 
 def handle_of(pynvml, device):
-    """NVML's handle of a torch device: visible devices may be a part of the machine's, in another order.
+    """Return NVML's handle of a torch device: torch may see only some devices, in another order.
 
-    Of an instance (MIG) it is that of the whole device, which has the link and the clocks.
+    For a MIG instance this is the handle of the whole device, which has the link and the clocks.
     """
     pynvml.nvmlInit()
     properties = torch.cuda.get_device_properties(device.device)
     if hasattr(properties, "uuid"):
         uuid = str(properties.uuid)
-        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")  # torch writes neither, or what CUDA says
+        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")  # torch gives no prefix, or CUDA's
         try:
             return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
         except pynvml.NVMLError:
             instance = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
         return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
-    # before torch 2.5 a device has no name that NVML knows: its place among all, where none is hidden
+    # torch < 2.5 gives no uuid: use the device's index, if no device is hidden
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         raise OSError("this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places")
     handle = pynvml.nvmlDeviceGetHandleByIndex(device.device.index or 0)
     name = pynvml.nvmlDeviceGetName(handle)
-    name = name.decode() if isinstance(name, bytes) else name  # as older releases of nvidia-ml-py have it
-    if name != properties.name:  # CUDA counts the fastest first, NVML by the bus
+    name = name.decode() if isinstance(name, bytes) else name  # bytes in older releases of nvidia-ml-py
+    if name != properties.name:  # CUDA orders devices by speed, NVML by bus
         raise OSError(f"in its place is {name}")
     return handle
 
 
 def near_cores(pynvml, handle):
-    """The cores, of those that this process may use, that the driver calls near the device."""
+    """Return the cores near the device, according to the driver, that this process may use."""
     words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() + 63) // 64)
     near = {64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1}
     return sorted(near & os.sched_getaffinity(0))
 
 
 def ask(device, question):
-    """What ``question(pynvml, handle)`` gives of a device; None where nobody can say."""
+    """Return ``question(pynvml, handle)`` for a device; None where NVML cannot answer."""
     if not device.is_cuda or torch.version.hip:
         return None
     try:
@@ -56,7 +56,7 @@ def ask(device, question):
 
 
 def state(pynvml, handle):
-    """How the device runs: generation of its link, clock in MHz, and what slows it down, as THROTTLED names it."""
+    """Return the device's state: link generation, clock in MHz, and throttle reasons, as THROTTLED names them."""
     reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return {
         "link generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
@@ -66,6 +66,6 @@ def state(pynvml, handle):
 
 
 def link(pynvml, handle):
-    """Generation and width of the device's link, as they are now."""
+    """Return the current generation and width of the device's link."""
     asked = {"generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration, "width": pynvml.nvmlDeviceGetCurrPcieLinkWidth}
     return {f"link {name}": ask(handle) for name, ask in asked.items()}
