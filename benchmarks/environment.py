@@ -121,14 +121,14 @@ def _not_reused():
 
 
 def _not_allocating(library):
-    """Check that malloc is the library's. The file's name may be longer: libx.so.4 is libx.so.4.5."""
+    """Return evidence that malloc is not the library's. Its file's name may be longer: libx.so.4 is libx.so.4.5."""
     malloc = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
     name = Path(mapping(malloc).get("path", "")).name
     return "" if name.startswith(library) else f"malloc is that of {name or 'no file'}"
 
 
 def _other_threshold(variable):
-    """Ask glibc for the value of a tunable: it silently ignores values that are out of bounds."""
+    """Compare glibc's value of a tunable with the setting: glibc silently ignores values out of bounds."""
     name, _, wanted = variable.partition("=")
     mapped = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
     loader = next(path for path in mapped if "ld-linux" in Path(path).name)
