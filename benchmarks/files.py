@@ -30,7 +30,7 @@ COLD_SAMPLES = 8  # per process: each is one call that reads from the disk
 
 
 def written(route, values, directory):
-    """Write ``values`` to a file in ``directory``; return the names of the route's expression, such as path and size."""
+    """Write ``values`` to a file in ``directory``; return the names of the route's expression."""
     path = _os.path.join(directory, "values.npy" if "np.load" in route.expression else "values")
     if "np.load" in route.expression:
         _np.save(path, values)
