@@ -1,6 +1,6 @@
-"""What moves between host and device: sources, destinations, staging, and a check that the bytes arrive.
+"""Transfers between host and device: sources, destinations, staging, and a check that the bytes arrive.
 
-Nothing here measures, so that all of it is tested for real on a device that only moves bytes (tests/test_moving.py).
+Nothing here measures time. So tests run all of it on a device that only moves bytes (tests/test_moving.py).
 """
 
 import re
@@ -14,13 +14,13 @@ from . import sources as _sources
 from .batches import map_tree
 
 DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
-# From a loss value to what no cache holds; 4 bytes are one element at least
+# From a loss value to more than any cache holds; a source has at least one element
 SIZES = [4, 4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20, 2**30]
 CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
 EACH = 4 * 2**10  # bytes of each of many small tensors
-VERIFY_ALL = 16 * 2**20  # bytes up to which every one is compared
-SLICES, SLICE = 9, 4096  # of more: so many slices, first, middle and last among them, of so many elements at least
-RUBBISH = 99  # lies where something is to arrive, before it does
+VERIFY_ALL = 16 * 2**20  # bytes up to which all are compared
+SLICES, SLICE = 9, 4096  # beyond: number of slices, including first, middle and last, and least elements of each
+RUBBISH = 99  # content of a destination before a transfer
 # Each page of a source begins with its number: MARKS digits to the base MARK, so that every dtype holds them exactly. A
 # source of one repeated tile would hide a chunk that arrives in place of another.
 PAGE, MARKS, MARK = 4096, 3, 64
@@ -33,9 +33,9 @@ def uses(route, name):
 
 
 class Buffers:
-    """Two pinned tensors that copies from the device go to in turns, and an event each that says when one is done.
+    """Two pinned tensors that take turns as targets of copies from the device, each with an event.
 
-    What reads by event waits for its own copy, and for nothing that was queued behind it.
+    A read waits for the event of its own copy, not for work queued behind it.
     """
 
     def __init__(self, device, like):
@@ -45,14 +45,14 @@ class Buffers:
         self.started = self.finished = 0
 
     def start(self, t):
-        """Queue a copy of a device tensor to the buffer whose turn it is, and do not wait for it."""
+        """Queue a copy of a device tensor to the next buffer, without waiting."""
         turn = self.started % 2
         self.tensors[turn].copy_(t, non_blocking=True)
         self.events[turn].record()
         self.started += 1
 
     def read(self):
-        """The array of the first copy that was started and not read, once it is done; RuntimeError where none was."""
+        """Wait for the oldest unread copy and return its array; RuntimeError without an unread copy."""
         if self.finished == self.started:
             raise RuntimeError("no copy was started that is not read yet")
         turn = self.finished % 2
@@ -62,7 +62,7 @@ class Buffers:
 
 
 class Stages(Buffers):
-    """Such buffers for chunks, and a side stream: what a copy in chunks keeps between calls."""
+    """Buffers for chunks, and a side stream: the state of ``copy_in_chunks`` between calls."""
 
     def __init__(self, device, dtype):
         super().__init__(device, torch.empty(CHUNK, dtype=torch.uint8).view(dtype))
@@ -70,7 +70,7 @@ class Stages(Buffers):
 
 
 def copy_in_chunks(d, t, stages):
-    """Copy a pageable host tensor to the device through two pinned buffers, the host's copy beside the device's."""
+    """Copy a pageable host tensor to the device through two pinned buffers; host and device copy at the same time."""
     size = len(stages.tensors[0])
     stages.stream.wait_stream(stages.device.current_stream())
     with stages.device.on(stages.stream):
@@ -85,7 +85,7 @@ def copy_in_chunks(d, t, stages):
 
 
 def host_tensor(device, dtype, nbytes, memory, seed=0):
-    """A host tensor; in pinned memory if that is asked for."""
+    """Return a host tensor, in pinned memory if ``memory`` is PINNED."""
     tensor = _sources.tensor(dtype, nbytes, seed)
     each = PAGE // tensor.element_size()
     pages = torch.arange(seed + 1, seed + 1 + tensor.numel() // each)
@@ -95,10 +95,10 @@ def host_tensor(device, dtype, nbytes, memory, seed=0):
 
 
 def require_memory(nbytes):
-    """Skip the cell unless ``nbytes`` bytes are free, on the machine and in the container that this process is in.
+    """Skip the cell unless ``nbytes`` bytes are free, on the machine and in this process's container.
 
-    What the machine has is sources.require_memory, a part of the version of every benchmark without a device. Pinned
-    memory cannot be swapped, so it is here that a container's limit kills.
+    The check of the machine is in sources.require_memory, since it is part of the version of every benchmark without a
+    device. The container's limit matters here, because pinned memory cannot be swapped.
     """
     _sources.require_memory(nbytes)
     room = room_in_container()
@@ -107,7 +107,7 @@ def require_memory(nbytes):
 
 
 def room_in_container(own=Path("/proc/self/cgroup")):
-    """Bytes that the control groups of this process, of either version, let it take; None where they set no limit."""
+    """Return the bytes that this process may still take in its control groups (v1 or v2); None without a limit."""
     rooms = []
     for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else ():
         _, kinds, path = line.split(":", 2)
@@ -116,7 +116,7 @@ def room_in_container(own=Path("/proc/self/cgroup")):
         root = CONTAINERS / "memory" if kinds else CONTAINERS
         limit, used = ("memory.limit_in_bytes", "memory.usage_in_bytes") if kinds else ("memory.max", "memory.current")
         group = root / path.strip("/")
-        # a container may see its own group as the root, and know it by a path that is not there
+        # a container may see its own group as the root, and list it by a path that does not exist there
         for each in [group, *group.parents][: len(group.relative_to(root).parts) + 1]:
             try:
                 numbers = dict(row.split() for row in (each / "memory.stat").read_text(encoding="utf-8").splitlines())
@@ -129,7 +129,7 @@ def room_in_container(own=Path("/proc/self/cgroup")):
 
 
 def require(route, memory, device):
-    """Skip the cell where the route does not take this host memory, or the toolchain or the device lacks something."""
+    """Skip the cell if the route does not take this host memory, or the toolchain or device does not support it."""
     if memory not in route.host_memory:
         raise NotImplementedError(f"for {' or '.join(route.host_memory)} memory only")
     _sources.require(route.needs)
@@ -138,15 +138,15 @@ def require(route, memory, device):
 
 
 class Move:
-    """A route made ready: ``names`` for its expression, ``run`` it, ``verify`` what arrived, ``close`` it.
+    """A prepared route: ``names`` for its expression, ``run``, ``verify`` for the bytes that arrive, ``close``.
 
-    NotImplementedError where the toolchain, the device or the memory cannot do it.
+    NotImplementedError if the toolchain, the device or the memory cannot do it.
     """
 
     def __init__(self, route, memory, dtype, nbytes, device):
         require(route, memory, device)
         device.use()
-        # the source, a buffer, a staging copy, and what verifying takes
+        # the source, a buffer, a staging copy, and memory for verifying
         require_memory(4 * nbytes)
         self.route, self.device, self.memory = route, device, memory
         self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.wait}
@@ -193,11 +193,11 @@ class Move:
             names["stages"] = Stages(device, host.dtype)
         if uses(route, "buffers"):
             names["buffers"] = Buffers(device, host)
-        # last, for nothing undoes it where something else fails
+        # last, because nothing undoes it if a later step fails
         self.release = device.registered(host) if memory == _routes.REGISTERED else None
 
     def call(self):
-        """Run the route once; its result, or the buffer that it writes into."""
+        """Run the route once; return its result or the buffer that it writes into."""
         exec(self.before, self.names)
         result = eval(self.last, self.names)
         if self.route.memory == _routes.INTO:
@@ -205,28 +205,28 @@ class Move:
         return result
 
     def run(self):
-        """The same, and wait for it."""
+        """Run the route once and wait for it; return as ``call`` does."""
         result = self.call()
         self.names["synchronize"]()
         return result
 
     def ready(self):
-        """What a setup ends with: the clocks of the device have risen, and what arrives is what was sent."""
+        """Finish a setup: raise the device's clocks, and check that the sent values arrive."""
         self.device.warm_up()
         self.verify()
 
     def written(self):
-        """The tensors that the route writes into, on its way and at its end."""
+        """Return the tensors that the route writes into: staging buffers and destinations."""
         found = [self.names[name] for name in ("d", "ds", "h", "s") if name in self.names]
         return leaves_of([*found, self.names["buffers"].tensors if "buffers" in self.names else []])
 
     def verify(self):
-        """Run the route once; RuntimeError unless what arrived is what was sent, as soon as it is said to be there.
+        """Run the route once; RuntimeError unless the sent values have arrived when the route is said to be done.
 
-        Nothing here may wait for the device between the route and the look at what arrived, but what is timed: a copy
-        that is still on its way when its time is taken must be seen. Work is queued before the route, so that one which
-        does not wait returns long before its bytes. What was sent is on the host before, a result on the host is
-        compared as it lies there, and of one on the device its stream is asked first; the last leaf is compared first.
+        Between the route and the comparison, only the timed statement may wait for the device: the check must find
+        a copy that is still on its way when its time is taken. Work is queued first, so that a route that does not wait
+        returns long before its bytes arrive. The sent values are on the host beforehand. A result on the host is
+        compared where it lies; for one on the device its stream is checked first. The last leaf is compared first.
         """
         expression = self.route.expression
         work = self.device.check_synchronize()
@@ -247,7 +247,7 @@ class Move:
                 self.device.require_pinned(as_tensor(leaf))
 
     def close(self):
-        """Give up registered memory, once nothing moves from it any more, and every buffer."""
+        """Release all buffers; unregister memory once no transfer uses it."""
         if self.release is not None:
             self.device.synchronize()
             self.release()
@@ -256,19 +256,19 @@ class Move:
 
 
 def leaves_of(tree):
-    """The leaves of nested dicts, lists and tuples, in order."""
+    """Return the leaves of nested dicts, lists and tuples, in order."""
     leaves = []
     map_tree(leaves.append, tree)
     return leaves
 
 
 def as_tensor(value):
-    """A tensor, an array or a number as a tensor, where it lies."""
+    """Return a tensor, an array or a number as a tensor, without moving it."""
     return value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
 
 
 def parts_of(tensor):
-    """What to compare of a tensor: all of a small one, slices of a large one's first dimension from end to end."""
+    """Return the indices to compare: all of a small tensor, slices along the first dimension of a large one."""
     if tensor.numel() * tensor.element_size() <= VERIFY_ALL:
         return [...]
     rows = -(-SLICE * len(tensor) // tensor.numel())
@@ -277,13 +277,13 @@ def parts_of(tensor):
 
 
 def spoil(buffer):
-    """Rubbish where something is to arrive, and will be looked for; by copies alone, which every device can make."""
+    """Fill the compared parts of a destination with RUBBISH, by copies alone, which every device supports."""
     for part in parts_of(buffer):
         buffer[part].copy_(torch.full(buffer[part].shape, RUBBISH, dtype=buffer.dtype))
 
 
 class Held:
-    """What a tensor, an array or a number holds, on the host: all of a small one, the parts of a large one."""
+    """Host copy of the compared values of a tensor, an array or a number: see ``parts_of``."""
 
     def __init__(self, value):
         tensor = as_tensor(value)
@@ -292,9 +292,9 @@ class Held:
 
 
 def same(got, held):
-    """Whether a tensor, an array or a number, wherever it lies, has the values that ``held`` has.
+    """Whether a tensor, an array or a number, on any device, has the values of ``held``.
 
-    The parts move to the host one by one: moving all of a large one back would take longer than what is measured.
+    The parts move to the host one by one: moving a large tensor back would take longer than the measurement.
     """
     got = as_tensor(got)
     if got.shape != held.shape:
