@@ -27,16 +27,16 @@ about = (
 )
 
 SIDES = [512, 1024, 2048, 4096, 8192]  # rows and columns of the matrices that transfers hide behind
-LONGER = 1.5  # times the transfer that the products beside it take together
-SAMPLES = 3  # of a DataLoader's epoch, a process: each takes the better part of a second
-PARTS = 2  # of the transfer that a single product may take: with fewer its length could not be chosen
+LONGER = 1.5  # total time of the matrix products, over the time of the transfer
+SAMPLES = 3  # of a DataLoader's epoch, per process: each takes most of a second
+PARTS = 2  # a product takes at most 1 / PARTS of the transfer, so that the total time can be chosen
 
 
 class Hidden(_link._Ways):
-    """Something on a side stream and a transfer on the current one: each alone, and both at once, in turns.
+    """Other work on a side stream and a transfer on the current stream: each alone and both at once, in turns.
 
-    The other is matrix products or, for both ways at once, a copy back. What hides is
-    (other + transfer - both) / min(other, transfer), of the three times of one process.
+    The other work is matrix products or, for both ways at once, a copy back. The hidden share is
+    (other + transfer - both) / min(other, transfer), from the three times of one process.
     """
 
     role = "overlap"
@@ -61,7 +61,7 @@ class Hidden(_link._Ways):
         return self.statements["both"], self.names
 
     def timeit(self, number):
-        """Both at once, after each alone."""
+        """Time each alone, then both at once; return the seconds of both."""
         for part, statement in self.statements.items():
             seconds = _timeit.timeit(f"{statement}; synchronize()", globals=self.names, number=number)
             self.parts[part].append(seconds / number)
@@ -69,9 +69,9 @@ class Hidden(_link._Ways):
 
 
 def _products(device, transfer):
-    """A function that multiplies matrices on a stream of its own, for LONGER than the ``transfer`` takes, seconds.
+    """Return a function that multiplies matrices on its own stream, for LONGER times the ``transfer`` seconds.
 
-    Of the largest matrices of which several fit: starting a product holds the host, and with it the transfer.
+    It uses the largest matrices of which several products fit: starting a product delays the host and so the transfer.
     """
     stream, chosen = device.stream(), None
     for side in SIDES:
@@ -87,7 +87,7 @@ def _products(device, transfer):
 
 
 def _aside(device, stream, work, count=1):
-    """A function that calls ``work`` on a stream, so many times."""
+    """Return a function that calls ``work`` on a stream, ``count`` times."""
 
     def run():
         with device.on(stream):
@@ -98,7 +98,7 @@ def _aside(device, stream, work, count=1):
 
 
 def _seconds(statement, names):
-    """The least of a few times: the first also makes what a library keeps, such as the workspace of a product."""
+    """Return the shortest of four times: the first call also allocates workspaces that a library keeps."""
     return min(_timeit.repeat(statement, globals=names, number=1, repeat=4))
 
 
@@ -115,21 +115,21 @@ class _Step:
         loss = self.model(batch).square().mean()
         loss.backward()
         with _torch.no_grad():
-            for weight in self.model.parameters():  # an optimizer of torch.optim imports the compiler: seconds
+            for weight in self.model.parameters():  # torch.optim would import the compiler, which takes seconds
                 weight.sub_(weight.grad, alpha=1e-3)
                 weight.grad = None
         return loss.detach()
 
 
 class TrainingStep:
-    """A step from NumPy batch to NumPy loss, over eight batches, by the batch.
+    """A step from NumPy batch to NumPy loss: time per batch, over eight batches.
 
     naive                torch.from_numpy(a).to(device)
     pinned               the batch is copied into pinned memory, and from there with a blocking copy
-    pinned non_blocking  the same, and the copy does not wait
+    pinned non_blocking  like pinned, with a non-blocking copy
     prefetch             the next batch is copied on a side stream while the step runs
-    already pinned       the batch lies in pinned memory, as a DataLoader's may, and the copy does not wait
-    loss read once       the same, and the losses are read at the end of the eight steps, not each after its own
+    already pinned       the batch lies in pinned memory, as from some DataLoaders; the copy is non-blocking
+    loss read once       like already pinned, with all losses read after the eight steps, not one after each step
     """
 
     title = "From NumPy batch to NumPy loss"
@@ -189,7 +189,7 @@ class TrainingStep:
                 loss = step(batch)
                 if index + 1 < len(batches):
                     following = load(index + 1)
-                yield loss  # which is read before the next step: that waits for this one, and so for its batch's copy
+                yield loss  # read before the next step, which so waits for this step and the copy of its batch
 
         return losses
 
@@ -198,14 +198,14 @@ class TrainingStep:
 
 
 class DataLoader:
-    """Batches of 16 MiB from a DataLoader to the device, by the batch, without pin_memory (pageable) and with it."""
+    """Batches of 16 MiB from a DataLoader to the device, time per batch, without pin_memory (pageable) and with it."""
 
     title = "From a DataLoader to the device"
     across = "memory"
     beside = {"memory": "pageable", "called": "pageable"}
     params = ([0, 2], [_routes.PAGEABLE, _routes.PINNED])
     count, features, batch = 128, 2**18, 16
-    epoch = 8  # times that an epoch takes every sample: 64 batches, of which what starts an epoch is a small part
+    epoch = 8  # passes over all samples per epoch: 64 batches, so the start of an epoch is a small part
     timeout = 300
 
     def samples_for(self, workers, memory):
@@ -218,7 +218,7 @@ class DataLoader:
         device.check_synchronize()
         nbytes = 4 * self.count * self.features
         _moving.require_memory(4 * nbytes)
-        if workers and _os.path.isdir(_sharing.SHARED):  # two batches of each worker lie there
+        if workers and _os.path.isdir(_sharing.SHARED):  # holds two batches per worker
             _sources.require_room(_sharing.SHARED, nbytes, _sharing.SHARED)
         if pin_memory:
             device.pinned(_torch.empty(1))
@@ -231,7 +231,7 @@ class DataLoader:
             pin_memory=pin_memory,
             num_workers=workers,
             persistent_workers=workers > 0,
-            # the usual one of Linux until Python 3.14; others import this process's main module again, which is asv's
+            # Linux's default before Python 3.14; other methods import the main module again, which is asv's
             multiprocessing_context="fork" if workers and _sys.platform.startswith("linux") else None,
         )
 
@@ -249,7 +249,7 @@ class DataLoader:
             raise RuntimeError("DataLoader: what arrived is not what was sent")
 
     def teardown(self, workers, memory):
-        getattr(self, "names", {}).clear()  # with the DataLoader its workers end
+        getattr(self, "names", {}).clear()  # deletes the DataLoader, which ends its workers
 
     def timeit_batch(self, workers, memory):
         return "epoch()", self.names, self.epoch * self.count // self.batch
