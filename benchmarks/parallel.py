@@ -21,13 +21,13 @@ drawn = False
 noise = "parallel"
 _ONE_THREAD = {"role": "conversion", "called": "one thread"}
 
-FROM = 4 * _contracts.PARALLEL  # bytes: from here on torch spreads a copy of float32 over its threads
-SAMPLES = 12  # a process: between two of them torch's threads have to fall asleep, so each takes some milliseconds
+FROM = 4 * _contracts.PARALLEL  # bytes from which torch spreads a copy of float32 over its threads
+SAMPLES = 12  # per process: torch's threads have to fall asleep between two, so each takes some milliseconds
 ALL, EIGHT = _contracts.ALL_THREADS, "8"
 
 
 class _Parallel:
-    """A family again: its parameters, with ``threads`` behind the route."""
+    """The same family with the parameter ``threads`` after the route."""
 
     param_names = ("route", "threads", "dtype", "nbytes")
     on_all_cores = True
@@ -47,7 +47,7 @@ class _Parallel:
 
 
 def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=""):
-    """The routes of a family that move bytes, its other parameters or ``others``, and its sizes from FROM on."""
+    """Return the routes of a family that move bytes, its other parameters or ``others``, and its sizes from FROM on."""
     others = others or family.params[1:-1]
     routes = (_routes.find(route, direction) for route in family.params[0])
     moving = [route.expression for route in routes if route.memory_for(dtype, layout) != _routes.ALIAS]
