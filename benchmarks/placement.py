@@ -20,7 +20,7 @@ place = 9
 drawn = False
 
 APART, NEIGHBOURS = "apart", "neighbours"
-# The target begins as many bytes behind a line of the cache in both: that is no part of the difference
+# The target has the same offset in its cache line in both, so alignment is no part of the difference
 DISTANCES = {APART: _sources.PAGE // 2 + _sources.NEIGHBOURS, NEIGHBOURS: _sources.NEIGHBOURS}
 speaks_for = "memmove"
 settings = {text: caution for text, caution in _environment.ADVISED.items() if text in _environment.COPYING}
@@ -59,7 +59,7 @@ class TorchToNumpy(_Placed):
 
 
 class _Fresh:
-    """route × copied × nbytes of float32: of 100 fresh copies, all kept, how many are their source's neighbours."""
+    """route × copied × nbytes of float32: how many of 100 fresh copies, all kept, are neighbours of their source."""
 
     title = "a hundred fresh copies that are kept"
     orders = {"each when it is made": False, "when all are made": True}
