@@ -4,9 +4,9 @@ CPU time over wall time sees a processor that was taken away. It does not see on
 on the same physical core, by heat, by a lower clock. A probe uses neither torch nor numpy, so what changes between two
 probes of one interpreter is the machine (fixed work quantum: Sottile and Minnich 2004).
 
-Here samples are taken, and taken again, by what is known so far. Which samples are quiet is judged once more when all
-of a run is known (scripts/store/quiet.py, which shares the constants below); all probes and all samples travel there by
-the sampling log. Standard library alone.
+Here samples are taken, and repeated, by the probes so far. Once a run is complete, scripts/store/quiet.py judges again
+which samples are quiet. It shares the constants below and reads all probes and samples from the sampling log. This
+module uses only the standard library.
 """
 
 import ctypes
@@ -20,51 +20,51 @@ from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Kinds of probes. Each sees what slows its kind of work: a neighbour on the core, in the caches, on the memory's bus.
+# Kinds of probes. Each sees slowdowns of its kind of work: a neighbour on the core, in the caches, on the memory bus.
 PROCESSOR, CACHE, MEMORY = "processor", "cache", "memory"
-# A probe this close to the baseline (log units) is quiet: within a tenth. Those that move bytes vary more by
-# themselves, and copies between two that are within a fifth are as steady as between two within a tenth.
+# A probe this close to the baseline (log units) is quiet: within a tenth. Probes that move bytes vary more by
+# themselves: copies between two of them within a fifth are as steady as between two within a tenth.
 NEAR = {PROCESSOR: math.log(1.1), CACHE: math.log(1.2), MEMORY: math.log(1.2)}
-WIDTH = 1.03  # of a level: its slowest probe over its fastest
-HELD = 0.05  # share of the recent probes that a level has if the machine holds it
-RECENT = 512  # probes that the baseline so far is found in: those of 5 to 25 processes
-RING = 3  # where they begin in the memory that processes share
-ANEW = 32  # probes after which the baseline so far is found anew
+WIDTH = 1.03  # width of a level: its slowest probe over its fastest
+HELD = 0.05  # least share of the recent probes in a level that the machine holds
+RECENT = 512  # probes that the current baseline comes from: those of 5 to 25 processes
+RING = 3  # index of the first probe in the memory that processes share
+ANEW = 32  # probes after which the current baseline is recomputed
 FIRST = 0.2  # seconds of probes by the first process that needs a kind: without them it could not judge its samples
-PATIENCE = 0.3  # seconds at most that a process waits for the machine to be quiet
-FAIR = 2  # a process may wait this many times its share of what all may still wait, so that the last can wait, too
+PATIENCE = 0.3  # longest wait of a process for a quiet machine, in seconds
+FAIR = 2  # longest wait of a process over its share of the remaining time, so that the last can wait, too
 PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 HOPELESS = (
     5  # samples that begin quiet and end disturbed, none being quiet: the machine is quiet for less than they take
 )
-SPINS = 0.05  # seconds at most that threads without work spin: GNU OpenMP's do for 5 to 15 ms
-ASLEEP = 0.001  # seconds in which they take no processor time when they sleep
-POLL = 0.004  # seconds between the probes of a wait that are kept for the record
+SPINS = 0.05  # longest spin of threads without work, in seconds: GNU OpenMP's spin for 5 to 15 ms
+ASLEEP = 0.001  # seconds: sleeping threads take no processor time in this interval
+POLL = 0.004  # seconds between two recorded probes of a wait
 
 # Decimal digits of a whole number: additions and multiplications in one loop, without a branch that depends on data.
-# Steady when quiet on Intel's Emerald Rapids, where str.count, used until 2026-11-27, has two levels, presumably by
-# what the branch predictors remember: that machine looked quiet 5 % of the time (docs/accuracy.md). Python loops have
-# levels of their own, sha256 has instructions of its own and hardly notices.
+# Steady when quiet on Intel's Emerald Rapids. There str.count, used until 2026-11-27, has two levels, presumably from
+# the state of the branch predictors: that machine looked quiet 5 % of the time (docs/accuracy.md). Python loops have
+# levels of their own. sha256 has its own instructions and hardly slows down.
 _digits = timeit.Timer("str(number)", globals={"number": 7**600})
 _TIMES = 10
-# Bytes that such probes walk through, and bytes that one of them moves: a core's own cache does not hold the first,
-# no cache holds the second.
+# Kind -> bytes that its probes walk through, and bytes that one probe moves. A core's own cache does not hold the walk
+# of CACHE; no cache holds that of MEMORY.
 WALKS = {CACHE: (2 * 2**20, 2**20), MEMORY: (64 * 2**20, 4 * 2**20)}
 UNITS = 1e-9  # seconds: probes are logged as whole nanoseconds
 
 
 def probe():
-    """Seconds of a fixed piece of work in the processor, 15 to 60 µs."""
+    """Return the seconds of a fixed piece of work in the processor, 15 to 60 µs."""
     return _digits.timeit(_TIMES)
 
 
 class MoveProbe:
-    """Seconds of moving bytes within memory, when called: 20 to 100 µs in the caches, 0.2 to 1 ms beyond them."""
+    """Return the seconds of moving bytes in memory when called: 20 to 100 µs in the caches, 0.2 to 1 ms beyond them."""
 
     def __init__(self, kind):
-        self.again = kind == CACHE  # the first move brings the bytes there from wherever they were
+        self.again = kind == CACHE  # the first move brings the bytes into the cache
         size, self.chunk = WALKS[kind]
-        # random and written, so that its pages are there
+        # random and written, so that its pages exist
         self.memory = bytearray(os.urandom(2**16)) * (size // 2**16)
         self.source = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.target = self.source + size // 2
@@ -85,10 +85,10 @@ class MoveProbe:
 
 
 class Cores:
-    """The processor's probe on every core that this process may use, for what torch spreads over them all.
+    """The processor's probe on every core that this process may use, for work that torch spreads over all cores.
 
-    A thread of its own takes it on each core. Were it the one that measures, it would come back to a core on which one
-    of torch's threads waits: a copy of 1 MiB then took 2.4 ms in place of 17 µs (Linux 6.18, two cores).
+    Each core has its own thread for probes. The measuring thread must not take them: it would return to a core on which
+    one of torch's threads waits. A copy of 1 MiB then took 2.4 ms instead of 17 µs (Linux 6.18, two cores).
     """
 
     def __init__(self):
@@ -98,7 +98,7 @@ class Cores:
         ]
 
     def __call__(self):
-        """Seconds on the slowest core, once torch's threads no longer spin there for want of work."""
+        """Return the seconds on the slowest core, once torch's idle threads no longer spin."""
         until = time.perf_counter() + SPINS
         while time.perf_counter() < until:
             before = time.process_time()
@@ -109,12 +109,12 @@ class Cores:
 
     @staticmethod
     def take():
-        _digits.timeit(1)  # the core was asleep, and had other things in its caches
+        _digits.timeit(1)  # wakes the core and fills its caches
         return probe()
 
 
 def ready():
-    """Seconds that the threads of this process were ready to run without a core, in all; NaN if nobody says."""
+    """Return the total seconds that threads of this process waited for a core, ready to run; NaN if unknown."""
     try:
         waits = [int((task / "schedstat").read_text().split()[1]) for task in Path("/proc/self/task").iterdir()]
     except (OSError, IndexError):
@@ -123,9 +123,9 @@ def ready():
 
 
 class Recent:
-    """The latest probes of one kind and the seconds waited, of all processes that one fork server has forked.
+    """The latest probes of one kind and the seconds waited, of all processes from one fork server.
 
-    Kept in memory that forked processes share; where processes are spawned each knows its own. asv runs one at a time.
+    Forked processes share this memory; spawned processes each have their own. asv runs one process at a time.
     """
 
     def __init__(self):
@@ -147,7 +147,7 @@ class Recent:
         self.shared[1] = seconds
 
     def patience(self):
-        """Seconds that the next process may wait."""
+        """Return the seconds that the next process may wait."""
         allowed, _, processes = os.environ.get(PATIENCE_VARIABLE, "inf").partition("/")
         share = left = float(allowed) - self.waited
         if processes:
@@ -156,7 +156,7 @@ class Recent:
         return max(0.0, min(PATIENCE, left, share))
 
     def meet(self, take, fine):
-        """Take probes for FIRST seconds; keep those before which ``fine()`` is true, and no more than fill the ring."""
+        """Take probes for FIRST seconds; keep those that follow a true ``fine()``, at most enough to fill the ring."""
         start = now = time.perf_counter()
         while now - start < FIRST:
             good, seconds, now = fine(), take(), time.perf_counter()
@@ -164,7 +164,7 @@ class Recent:
                 self.add(seconds)
 
     def baseline(self):
-        """Logarithm of the fastest level that the machine held lately; None as long as too little is known."""
+        """Return the logarithm of the fastest level that the machine held recently; None without enough probes."""
         if self.shared[0] >= self.found_at + ANEW:
             self.found_at, self.found = int(self.shared[0]), self._find()
         return self.found
@@ -181,12 +181,12 @@ _RECENT = {kind: Recent() for kind in NEAR}
 
 
 class Watch:
-    """Takes probes before the first sample of a process and after each, and counts how long the process waits.
+    """Takes probes before the first sample of a process and after each, and records how long the process waits.
 
-    kinds    of probes that stand between samples; none where a device's own clock times them: the host's speed has no
-             part in that
-    prepare  is called before every look, so that a look shows the machine as it is when the next sample begins
-    cores    takes the processor's probe on all cores; None: it is taken on the one that this process runs on
+    kinds    kinds of probes between samples; empty if a device's own clock times the samples, independent of the host's
+             speed
+    prepare  called before every look, so that a look shows the machine as it is when the next sample begins
+    cores    takes the processor's probe on all cores; None: only on the core of this process
     """
 
     def __init__(self, kinds=(PROCESSOR,), prepare=None, cores=None):
@@ -194,27 +194,27 @@ class Watch:
         self.kinds = {kind: self.probe if kind == PROCESSOR else MoveProbe(kind) for kind in kinds}
         self.prepare = prepare
         self.probes = {kind: [] for kind in self.kinds}
-        self.waits = []  # how many samples had been taken when it waited: two looks lie between the last and the next
-        self.waiting = []  # some of the probes of waits
+        self.waits = []  # samples taken before each wait: two looks lie between the last sample and the next
+        self.waiting = []  # some probes taken during waits
         self.samples = 0
         self.patience = _RECENT[PROCESSOR].patience()
         self.waited = 0.0
-        self.began = self.stayed = 0  # samples that began quiet, and those of them that ended so
+        self.began = self.stayed = 0  # samples that began quiet, and samples that stayed quiet
         for kind, take in self.kinds.items():
-            take()  # meets its own code and memory for the first time in this process
+            take()  # warms up its code and memory in this process
             if not _RECENT[kind].shared[0]:
                 _RECENT[kind].meet(take, lambda kind=kind: kind == PROCESSOR or excess(self.probe()) <= NEAR[PROCESSOR])
         self.quiet = self.look()
 
     def look(self):
-        """Take a probe of each kind, between two samples; return whether all are quiet, by what is known so far."""
+        """Take a probe of each kind, between two samples; return whether all are quiet, by the baselines so far."""
         if self.prepare is not None:
             self.prepare()
         self.quiet = True
         for kind, take in self.kinds.items():
             seconds = take()
             self.probes[kind].append(round(seconds / UNITS))
-            if self.quiet:  # the processor's comes first, and the others' baseline is that of a quiet processor
+            if self.quiet:  # the processor's probe comes first: other baselines need a quiet processor
                 _RECENT[kind].add(seconds)
             self.quiet &= excess(seconds, kind) <= NEAR[kind]
         return self.quiet
@@ -238,38 +238,38 @@ class Watch:
 
     @property
     def left(self):
-        """Seconds that it may still wait."""
+        """Seconds that this process may still wait."""
         hopeless = self.began >= HOPELESS and not self.stayed
         return 0.0 if hopeless else max(0.0, self.patience - self.waited)
 
     def judge(self, sample):
         """Call ``sample``; return its seconds, whether it had the processor throughout, and whether it is quiet.
 
-        One that is not is worth another try as long as ``left`` is above zero.
+        A noisy sample is worth another try while ``left`` is above zero.
         """
         began, start = self.quiet, time.perf_counter()
         seconds, undisturbed = sample()
         self.samples += 1
         quiet = self.look() and began and undisturbed
-        if not quiet and self.left > 0:  # after that it is one of the samples that are taken as they come
+        if not quiet and self.left > 0:  # with no time left, noisy samples are not repeated
             self.waited += time.perf_counter() - start
         self.began += began
         self.stayed += quiet
         return seconds, undisturbed, quiet
 
     def distances(self):
-        """How far the probes around each sample are from the baseline, in log units, added up over the kinds."""
+        """Return the distance of the probes around each sample from the baseline, in log units, summed over kinds."""
         far = [[excess(taken * UNITS, kind) for taken in probes] for kind, probes in self.probes.items()]
         places = [sample + sum(wait <= sample for wait in self.waits) for sample in range(self.samples)]
         return [sum(max(kind[place], kind[place + 1]) for kind in far) for place in places]
 
     def close(self):
-        """Add what this process waited to what all have waited; return its seconds."""
+        """Add the wait of this process to the total of all; return its seconds."""
         _RECENT[PROCESSOR].waited += self.waited
         return self.waited
 
 
 def excess(seconds, kind=PROCESSOR):
-    """How far a probe is from the baseline so far, either way, in log units; 0 as long as too little is known."""
+    """Return a probe's absolute distance from the current baseline, in log units; 0 without enough probes."""
     baseline = _RECENT[kind].baseline()
     return 0.0 if baseline is None else abs(math.log(seconds) - baseline)
