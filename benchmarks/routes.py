@@ -1,6 +1,6 @@
 """The catalogue: every route with its contract. To add a route, add one entry here.
 
-From an entry come the route's benchmark cells, its contract tests, its row in every table and its advice. A route is
+An entry defines the route's benchmark cells, its contract tests, its row in every table and its advice. A route is
 the expression a user would write, over these names:
 
     a       a NumPy array             arrays  a list of NumPy arrays
@@ -14,20 +14,20 @@ and, where an accelerator takes part, over
     device  the accelerator          d       an existing tensor on the device
     t       the tensor to move       h       an existing host tensor
     m       a transposed host tensor s       a persistent pinned staging tensor
-    tensors small host tensors       ds      existing tensors on the device, one for each of them
+    tensors small host tensors       ds      existing tensors on the device, one for each of `tensors`
     numbers tensors on the device of one number each
     buffers two pinned tensors       stages  two pinned chunks and a side stream
 
 and, where the numbers lie in a file,
 
-    path    of the file              size    how many numbers it holds
+    path    of the file              size    count of its numbers
 
 and, where other processes take part,
 
-    memory  a SharedMemory            block   an array in it, which a worker has, too
+    memory  a SharedMemory            block   an array in it, also open in a worker
     shared  a tensor in shared memory connection  to the worker
 
-Contracts are those of the pinned toolchain; the ``semantics`` benchmarks measure them on every toolchain.
+Contracts hold for the pinned toolchain; the ``semantics`` benchmarks measure them on every toolchain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -78,17 +78,17 @@ MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on 
 
 
 def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Source -> what happens, from what happens -> sources."""
+    """Invert outcome -> sources to source -> outcome."""
     return {source: does for does, sources in outcomes.items() for source in sources}
 
 
 def _but(inputs: Outcomes, outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """The same as with other routes, but for these."""
+    """Return ``inputs`` with these outcomes replaced."""
     return {**inputs, **_each(outcomes)}
 
 
-RAISES = "RuntimeError"  # as torch does most
-# numpy→torch: what torch.from_numpy does, and everything that is built on it
+RAISES = "RuntimeError"  # torch's most common exception
+# numpy→torch: outcomes of torch.from_numpy and all functions built on it
 FROM_NUMPY = _each(
     {
         Does.WORKS: ["complex", "empty", "strided", "unaligned"],
@@ -122,7 +122,7 @@ COPYTO = _but(
 LISTED = _but(
     ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], Does.WRONG: ["structured"]}
 )
-# torch→numpy: what Tensor.numpy does
+# torch→numpy: outcomes of Tensor.numpy
 NUMPY = _each(
     {
         Does.WORKS: ["complex", "empty", "expanded", "strided"],
@@ -131,7 +131,7 @@ NUMPY = _each(
     }
 )
 DETACHED = {**NUMPY, "requires grad": Does.DETACHES}
-# copy_ reads whatever a tensor's memory means; the array's own memory is dense
+# copy_ reads a tensor in any representation; the array's own memory is dense
 INTO_ARRAY = _but(
     DETACHED, {Does.WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]}
 )
@@ -145,23 +145,23 @@ TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "require
 # a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
 DENSE = _but(NUMPY, {Does.WORKS: ["negative view"], RAISES: ["sparse"]})
 TORCH_LISTED = _each({Does.WORKS: NUMPY, Does.DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
-# What routes of contiguous results copy: the layouts that people call them for
+# Layouts copied by routes with contiguous results: the reason to call them
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
-# What goes by way of Python's numbers
+# Conversions through Python numbers
 _OBJECTS = "makes a Python object of every element; an empty source loses its dtype"
 BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
-# torch has bfloat16 and NumPy has not
+# NumPy has no bfloat16
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 
 
 HOSTS = (PAGEABLE, PINNED)
 ANY_HOST = (*HOSTS, REGISTERED)
-# A transfer between tensors is an operation like any other, which autograd records: detach() goes first where a loop
-# fills the same buffer again and again
+# Autograd records a transfer between tensors like any other operation: a loop that refills the same buffer needs
+# detach() first
 MOVED, FILLED = {"requires grad": Does.FOLLOWS}, {"requires grad": Does.ACCUMULATES}
-# file→tensor. What maps a file dies when somebody cuts it short meanwhile, what has read it does not. Where the file
-# says nothing of how many numbers it holds, a shorter one is taken for whole.
+# file→tensor. A process that maps a file dies if the file is truncated meanwhile; one that has read it does not. If the
+# file does not store the count of its numbers, a truncated file seems complete.
 READ = _each(
     {"FileNotFoundError": ["missing"], "ValueError": ["cut short"], Does.WORKS: ["cut short in use", "written to"]}
 )
@@ -200,7 +200,7 @@ _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
 
-# What several routes promise alike; what an entry says otherwise counts
+# Contract fields that several routes share; an entry may override them
 _to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
 _asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), needs="torch>=1.11")
 _to_numpy = partial(Route, direction=TORCH_TO_NUMPY, inputs=NUMPY, refuses=NO_BFLOAT16)
@@ -222,7 +222,7 @@ _over_block = partial(_shared, memory=ALIAS, inputs={"closed in use": Does.SEGFA
 _handed_over = partial(Route, direction=PROCESS_TO_PROCESS, families=(HANDED_OVER,))
 _to_device = partial(Route, direction=HOST_TO_DEVICE, host_memory=ANY_HOST, families=(TRANSFER,))
 _early_to_device = partial(_to_device, non_blocking=True)
-# what is pageable has left its source when the call returns
+# bytes in pageable memory have left their source when the call returns
 _in_flight = partial(_early_to_device, hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
 _staged = partial(_early_to_device, memory=INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL)
 _to_host = partial(Route, direction=DEVICE_TO_HOST, host_memory=(PAGEABLE,), families=(TRANSFER,))
@@ -449,7 +449,7 @@ ROUTES = (
     # the copy waits, and the cast is queued behind it
     _to_device("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
     _in_flight("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
-    # .to keeps the strides of a transpose: its bytes cross as they lie. A row-major destination takes another order.
+    # .to keeps the strides of a transpose: its bytes cross in memory order. A row-major destination has another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
     _in_flight("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
     _to_device("d.copy_(m)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
@@ -500,20 +500,20 @@ _BY_NAME = {(route.expression, route.direction): route for route in ROUTES}
 
 
 def select(family: str, direction: str | None = None) -> list[Route]:
-    """The routes of a family, in catalogue order."""
+    """Return the routes of a family, in catalogue order."""
     return [route for route in ROUTES if family in route.families and direction in (None, route.direction)]
 
 
 def expressions(family: str, direction: str | None = None) -> list[str]:
-    """Those of the routes of a family: the parameter ``route`` of what times them."""
+    """Return the expressions of a family's routes: the parameter ``route`` of its benchmarks."""
     return [route.expression for route in select(family, direction)]
 
 
 def contracts_of(family: str, direction: str | None = None) -> dict[str, dict[str, Any]]:
-    """What they promise, by expression: the ``contracts`` of what times them."""
+    """Return the contracts of a family's routes, by expression: ``contracts`` of its benchmarks."""
     return {route.expression: route.contract() for route in select(family, direction)}
 
 
 def find(expression: str, direction: str) -> Route:
-    """The route of that expression and direction; KeyError if the catalogue has none."""
+    """Return the route with this expression and direction; KeyError if the catalogue has none."""
     return _BY_NAME[expression, direction]
