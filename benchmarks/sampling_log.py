@@ -1,4 +1,4 @@
-"""What asv's results have no place for: a process's samples with their probes, and why a cell has no figure."""
+"""Log of data that asv's results cannot hold: samples with their probes, and reasons for cells without a figure."""
 
 import contextlib
 import dis
@@ -8,11 +8,11 @@ import re
 import sys
 from pathlib import Path
 
-LONGEST_LINE = 120  # letters of an error's first line: of a longer one the first sentence says what happened
-NOTES = {}  # what this process found out before its samples, and is logged with them
-GONE = "the device was lost: "  # begins the reason of such a skip
-LOST = ".lost"  # suffix of the file beside the log that says why the device, which worked before, does not any more
-LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # file that collects it
+LONGEST_LINE = 120  # letters of an error's first line; a longer line is cut to its first sentence
+NOTES = {}  # facts that this process found before its samples, logged with them
+GONE = "the device was lost: "  # prefix of the reason of such a skip
+LOST = ".lost"  # suffix of the file next to the log with the reason why the device stopped working
+LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # path of the log
 
 
 def log(**record):
@@ -23,29 +23,29 @@ def log(**record):
 
 
 def note(**facts):
-    """Add this to what is logged next: a process measures one cell."""
+    """Add ``facts`` to the next record of samples; each process measures one cell."""
     NOTES.update(facts)
 
 
 def lose(why):
-    """Keep later processes of this run from trying the device again. A run that logs began with one that worked."""
+    """Keep later processes of this run from trying the device again. A logged run began with a working device."""
     if path := os.environ.get(LOG_VARIABLE):
         Path(path + LOST).write_text(why, encoding="utf-8")
 
 
 def lost():
-    """Why the device of this run does not work any more; "" where it does, as far as is known."""
+    """Return why the device of this run stopped working; "" if no process has lost it."""
     file = Path(os.environ.get(LOG_VARIABLE, "") + LOST)
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def first_line(error):
-    """The first line of an exception's text; torch adds pages of advice below it."""
+    """Return the first line of an exception's text; torch adds pages of advice below it."""
     return str(error).strip().split("\n")[0]
 
 
 def first_sentence(error):
-    """The first line or, of a long one, its first sentence: torch's advice is on the same line, too."""
+    """Return the first line or, if it is long, its first sentence: torch may add advice on the same line."""
     line = first_line(error)
     return line if len(line) <= LONGEST_LINE else re.split(r"(?<=[a-z\d)])\. (?=[A-Z])", line)[0]
 
@@ -64,15 +64,15 @@ def out_of_memory_skips():
     try:
         yield
     except Exception as error:
-        if isinstance(error, NotImplementedError) or not is_out_of_memory(error):  # the first says why already
+        if isinstance(error, NotImplementedError) or not is_out_of_memory(error):  # the first is already a skip
             raise
         raise NotImplementedError(f"out of memory: {first_sentence(error)}") from None
 
 
 def is_torchs(error):
-    """Whether a NotImplementedError is torch's own, of an operator that a backend lacks: a failure, not a skip.
+    """Whether a NotImplementedError is torch's own, for an operator that a backend lacks: a failure, not a skip.
 
-    Ours come from a ``raise``; torch's come out of a call, with no frame of their own, or stand in torch's own files.
+    Ours come from a ``raise``. Torch's come from a call without a Python frame, or from torch's own files.
     """
     trace = error.__traceback__
     if trace is None:
