@@ -21,13 +21,13 @@ NBYTES = 4096
 
 
 def result_of(route, names):
-    """What the route gives: the value of its expression, or the buffer it wrote into."""
+    """Return the route's result: the value of its expression, or the buffer it wrote into."""
     result = eval(route.expression, names)
     return names["b"] if route.memory == _routes.INTO else result
 
 
 def _bytes(values):
-    """The memory of an array or a tensor as a writable NumPy view of bytes."""
+    """Return the memory of an array or a tensor as a NumPy view of bytes, writable where the source is."""
     if isinstance(values, _torch.Tensor):
         values = values.detach()
         values = (values.view(_torch.int16) if values.dtype == _torch.bfloat16 else values).numpy()
@@ -35,7 +35,7 @@ def _bytes(values):
 
 
 def _seen(written, read):
-    """Whether a write to one shows in the other. Leaves both as they were."""
+    """Whether a write to ``written`` shows in ``read``. Restores both."""
     written, read = _bytes(written), _bytes(read)
     before = read.copy()
     written ^= 1
@@ -45,10 +45,10 @@ def _seen(written, read):
 
 
 def shares_memory(source, result):
-    """Whether source and result alias, found by writing to one side and looking at the other, in both directions.
+    """Whether source and result alias, tested by writing to one and reading the other, in both directions.
 
-    Both must be contiguous. A side that cannot be written to (numpy.from_dlpack of NumPy 1 gives such) is only looked
-    at. Raises AssertionError where a write shows in one direction and not in the other.
+    Both must be contiguous. A read-only side (such as from numpy.from_dlpack in NumPy 1) is only read. Raises
+    AssertionError if a write shows in one direction but not in the other.
     """
     pairs = [(source, result), (result, source)]
     seen = {_seen(written, read) for written, read in pairs if _bytes(written).flags.writeable}
@@ -57,7 +57,7 @@ def shares_memory(source, result):
 
 
 def dtype_name(values):
-    """NumPy's or torch's name of the dtype of an array or a tensor."""
+    """Return the name of the dtype of an array or a tensor."""
     return str(values.dtype).replace("torch.", "")
 
 
