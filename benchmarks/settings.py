@@ -39,10 +39,10 @@ beside = {"setting": _environment.NONE, "called": "without"}
 settings = _environment.ADVISED
 
 ROOT = _Path(__file__).resolve().parent.parent
-SETTLED = 24  # calls before anything is counted: a heap takes some until it has room for all
-CALLS = 8  # whose pages are counted
-SMALL = 4 * 2**10  # bytes: loads what a route needs, and leaves no memory
-USUAL = 64 * 2**20  # bytes: beyond what glibc keeps for reuse by itself
+SETTLED = 24  # calls before counting: a heap needs some calls until it has room for all
+CALLS = 8  # calls whose pages are counted
+SMALL = 4 * 2**10  # bytes: loads the code that a route needs, and leaves no memory
+USUAL = 64 * 2**20  # bytes: more than glibc keeps for reuse by default
 
 
 class _Cell:
@@ -72,12 +72,12 @@ class _Cell:
 
 
 def _resident():
-    """Bytes of this process that are in memory."""
+    """Return the resident bytes of this process."""
     return int(_Path("/proc/self/statm").read_text().split()[1]) * _os.sysconf("SC_PAGE_SIZE")
 
 
 def serve(family, route, setting, nbytes):
-    """In the other process: read lines of JSON that say what to do with the cell, and answer each with such a line."""
+    """In the other process: read JSON lines with calls of the cell's methods, and answer each with a JSON line."""
 
     def answer(**said):
         print(_json.dumps(said), flush=True)
@@ -88,7 +88,7 @@ def serve(family, route, setting, nbytes):
         for number, line in enumerate(_sys.stdin):
             what, *values = _json.loads(line)
             result = getattr(cell, what)(*values)
-            # not before the first: to look, memory is allocated that some settings keep
+            # only after the first call: the check allocates memory that some settings keep
             missed = "" if number else _environment.SETTINGS[setting].missed()
             if missed:
                 raise RuntimeError(f"{setting} is not in force: {missed}")
@@ -98,16 +98,16 @@ def serve(family, route, setting, nbytes):
         answer(raised=next(kinds), text=str(error))
 
 
-# Named by the function itself, so that the measurement's version follows what it does
+# Contains the function's name, so that the measurement's version depends on its code
 CODE = f"import json, sys; from benchmarks import settings; settings.{serve.__name__}(*json.loads(sys.argv[1]))"
 
 
 class Elsewhere:
-    """Another process, started with a setting, that has a cell: timed like a timeit.Timer. It ends with this one."""
+    """A cell in another process, started with a setting: timed like a timeit.Timer. The process ends with this one."""
 
     def __init__(self, family, route, setting, nbytes):
         self.allowed = _os.sched_getaffinity(0)
-        # on one core, or the probes would be of another one
+        # both processes on one core, or the probes would measure another core
         _os.sched_setaffinity(0, {_ctypes.CDLL(None).sched_getcpu()})
         environment = _environment.started_with(setting)
         environment["PYTHONPATH"] = _os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
@@ -126,8 +126,8 @@ class Elsewhere:
             raise
 
     def ask(self, *what):
-        """What the cell's method gives; the exception that it raises."""
-        with _contextlib.suppress(BrokenPipeError):  # it ended: the answer says how
+        """Return the result of a method of the cell, or raise its exception."""
+        with _contextlib.suppress(BrokenPipeError):  # the process ended: _answer reports how
             print(_json.dumps(what), file=self.process.stdin, flush=True)
         return self._answer()
 
@@ -175,13 +175,13 @@ class _Settings:
     track_page_faults.unit = "pages"
 
     def track_huge_pages(self, route, setting, nbytes):
-        """How much of the memory around a result lies in huge pages."""
+        """Share of the memory around a result in huge pages, in %."""
         return 100 * self.timed_by.ask("huge_share")
 
     track_huge_pages.unit = "% in huge pages"
 
     def track_kept(self, route, setting, nbytes):
-        """How many bytes more the process has than before the first call, with all results freed."""
+        """Growth of the process since before the first call, in bytes, with all results freed."""
         return self.timed_by.ask("kept")
 
     track_kept.unit = "bytes kept"
@@ -215,9 +215,9 @@ class Batches(_Settings):
 
 
 class Neighbours(_Settings):
-    """64 KiB: of all sizes that a core's own cache holds, the one that most programs copy."""
+    """64 KiB: the most commonly copied size that fits into a core's own cache."""
 
-    track_page_faults = track_huge_pages = track_kept = None  # the base's: nothing is allocated
+    track_page_faults = track_huge_pages = track_kept = None  # not inherited: nothing is allocated
     title = "a copy between neighbours"
     speaks_for = "memmove"
     params = (["np.copyto(b.numpy(), a)"], _environment.COPYING, [64 * 2**10])
@@ -230,9 +230,9 @@ class Neighbours(_Settings):
 
 
 class ReadBack(_Settings):
-    """Into fresh memory, as a checkpoint is; the other process alone has the device's context."""
+    """Into fresh memory, as for a checkpoint; only the other process has the device's context."""
 
-    track_page_faults = track_huge_pages = track_kept = None  # the base's: Copies counts these of the same memory
+    track_page_faults = track_huge_pages = track_kept = None  # not inherited: Copies counts them for the same memory
     needs_device = True
     section = "Transfers: settings of the environment"
     about = "Another process is started with each setting, and has the tensor on the device."
