@@ -20,7 +20,7 @@ about = (
     "a pipe with a lock and a thread. The worker is forked before; starting it is not timed."
 )
 place = 13
-noise = "processes"  # two of them, and what the system does between them
+noise = "processes"  # from two processes and the system between them
 
 SIZES = [4 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
 SHARED = "/dev/shm"  # where Linux keeps memory that processes share
@@ -60,7 +60,7 @@ class Into(_Shared):
 
 
 def _work(connection, other_end, block):
-    """Add up what comes, or for None what lies in the block, until nobody is there any more."""
+    """Sum each received object, or the block for None, until the other end closes."""
     other_end.close()
     with _contextlib.suppress(EOFError, OSError):
         while True:
@@ -88,7 +88,7 @@ class HandedOver(_Shared):
         if hasattr(self, "worker"):
             self.connection.close()  # which ends the worker
             self.worker.join()
-            # torch hands tensors over by a socket that multiprocessing removes at exit, and asv's processes just end
+            # torch hands over tensors by a socket that multiprocessing removes at exit, but asv's processes skip that
             _resource_sharer.stop()
             _shutil.rmtree(_util.get_temp_dir(), ignore_errors=True)
         super().teardown(route, nbytes)
