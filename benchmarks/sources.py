@@ -1,6 +1,6 @@
-"""The arrays and tensors that routes start from: dtype, size, layout. All filled with random data and touched.
+"""Source arrays and tensors of routes: dtype, size, layout. All pages are written, with random data.
 
-Never zeros: a fresh zero array is one shared page of zeros, and copies of it look faster than they are.
+Zeros would mislead: a fresh zero array is one shared page of zeros, and copies of it look faster than they are.
 """
 
 import math
@@ -14,14 +14,13 @@ import torch
 
 NUMPY_DTYPES = ["bool", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64"]
 TORCH_DTYPES = [*NUMPY_DTYPES[:5], "bfloat16", *NUMPY_DTYPES[5:]]
-# From a scalar to beyond every cache. A copy of 512 KiB stays in a second-level cache of 1 or 2 MiB. 32 MiB is where
-# glibc starts to give every fresh copy fresh pages: what lies beyond it says nothing of 17 to 31 MiB, so one size lies
-# right below it
+# From a scalar to beyond every cache. A copy of 512 KiB stays in a second-level cache of 1 or 2 MiB. From 32 MiB, glibc
+# gives every fresh copy fresh pages. Larger sizes therefore say nothing about 17 to 31 MiB, so one size is just below
 SIZES = [8, *(kib * 2**10 for kib in (4, 64, 128, 256, 512)), *(mib * 2**20 for mib in (1, 2, 4, 8, 16, 28, 64, 256))]
 LAYOUTS = ["contiguous", "strided", "transposed", "fortran", "power of two", "5-d", "0-d"]
-TILE = 2**16  # elements made by the random generator; larger sources repeat them
-# Threads that torch takes by itself here, or by the OMP_NUM_THREADS of whoever runs this. All that is measured has one
-# thread, but for the family ``parallel``
+TILE = 2**16  # elements from the random generator; larger sources repeat them
+# torch's default number of threads here, or the user's OMP_NUM_THREADS. All benchmarks use one thread, except the
+# family ``parallel``
 DEFAULT_THREADS = torch.get_num_threads()
 torch.set_num_threads(1)
 
@@ -31,7 +30,7 @@ if not hasattr(torch.Tensor, "nbytes"):  # torch 1.13 and 2.0 have none: https:/
 
 
 def release(version):
-    """Leading numbers of a version: "2.13.0+cpu" is (2, 13, 0)."""
+    """Return the leading numbers of a version: "2.13.0+cpu" gives (2, 13, 0)."""
     return tuple(int(number) for number in re.match(r"\d+(\.\d+)*", version).group().split("."))
 
 
@@ -40,7 +39,7 @@ def require(needs):
     for need in needs.split():
         package, _, least = need.partition(">=")
         if package not in VERSIONS:
-            continue  # of the device: devices.py asks it
+            continue  # a need of the device: moving.require checks it
         if release(VERSIONS[package]) < release(least):
             raise NotImplementedError(f"needs {package} {least}, this is {VERSIONS[package]}")
 
@@ -66,7 +65,7 @@ def require_room(directory, nbytes, called):
 
 
 def cache_size():
-    """Bytes of all last-level caches of the machine; 0 where the system does not say (other than Linux)."""
+    """Return the bytes of all last-level caches of the machine; 0 if unknown (not Linux)."""
     sizes = {}
     for index in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index3"):
         shared, size = ((index / name).read_text().strip() for name in ("shared_cpu_list", "size"))
@@ -74,21 +73,21 @@ def cache_size():
     return sum(sizes.values())
 
 
-LARGEST_FREED = 2**25 - 2**16  # bytes: glibc's thresholds follow what is freed up to 32 MiB
+LARGEST_FREED = 2**25 - 2**16  # bytes: glibc adapts its thresholds to freed blocks of up to 32 MiB
 
 
 def settle_heap():
-    """Have malloc keep what is freed, as in a program that has freed a large array before.
+    """Have malloc keep freed memory, as in a program that has freed a large array before.
 
-    glibc adapts its thresholds to the largest mapped block that was freed (mallopt(3), M_MMAP_THRESHOLD). Until then
-    one that frees many blocks at once gives memory back to the system at every call or never, by what happens to lie at
-    the end of the heap: torch.stack of 64 arrays, 16 MiB together, took 2 ms in some processes and 11 ms in others.
+    glibc adapts its thresholds to the largest mapped block that was freed (mallopt(3), M_MMAP_THRESHOLD). Until then,
+    a process that frees many blocks at once returns memory to the system at every call or never. This depends on the
+    end of the heap: torch.stack of 64 arrays, 16 MiB together, took 2 ms in some processes and 11 ms in others.
     """
     bytearray(LARGEST_FREED)
 
 
 def tile(dtype, count, seed):
-    """At most TILE random numbers: full range for integers, normal for floats."""
+    """Return at most TILE random numbers: 0 to the largest for integers, normally distributed for floats."""
     dtype, size = np.dtype(dtype), min(count, TILE)
     rng = np.random.default_rng(seed)
     if dtype.kind == "b":
@@ -101,7 +100,7 @@ def tile(dtype, count, seed):
 
 
 def filled(empty, seed):
-    """A flat array, every page of it written with random numbers."""
+    """Fill a flat array with random numbers, so that every page is written; return it."""
     numbers = tile(empty.dtype, empty.size, seed)
     for start in range(0, empty.size, TILE):
         empty[start : start + TILE] = numbers[: empty.size - start]
@@ -109,17 +108,17 @@ def filled(empty, seed):
 
 
 def array(dtype, nbytes, seed=0):
-    """One-dimensional contiguous array of random numbers; ``nbytes`` bytes, one element at least."""
+    """Return a one-dimensional contiguous array of random numbers; ``nbytes`` bytes, at least one element."""
     return filled(np.empty(max(1, nbytes // np.dtype(dtype).itemsize), dtype), seed)
 
 
 def laid_out(dtype, nbytes, layout):
-    """Array of ``nbytes`` bytes of elements, to 1 %, in a layout of LAYOUTS: 1-D, 2-D, 5-D or 0-d.
+    """Return an array of ``nbytes`` bytes of elements, to 1 %, in a layout of LAYOUTS: 1-D, 2-D, 5-D or 0-d.
 
-    What is transposed, and what Fortran has, is as square as can be, of at most 1,001 columns, and their number is odd:
-    with a power of two, which is a layout of its own, the elements of a column collide in the caches.
+    "transposed" and "fortran" are as square as possible, with an odd number of columns, at most 1,001. With a power of
+    two, a layout of its own, the elements of a column collide in the caches.
 
-    NotImplementedError where there is none of that size.
+    NotImplementedError if the layout does not exist in that size.
     """
     if layout == "0-d":
         return array(dtype, 1).reshape(())
@@ -140,7 +139,7 @@ def laid_out(dtype, nbytes, layout):
 
 
 def tensor(dtype, nbytes, seed=0):
-    """One-dimensional contiguous tensor of random numbers in memory that torch allocated; ``nbytes`` bytes."""
+    """Return a one-dimensional contiguous tensor of random numbers in torch's memory; ``nbytes`` bytes."""
     if dtype == "bfloat16":
         return tensor("float32", 2 * nbytes, seed).to(torch.bfloat16)
     values = torch.empty(max(1, nbytes // np.dtype(dtype).itemsize), dtype=getattr(torch, dtype))
@@ -149,7 +148,7 @@ def tensor(dtype, nbytes, seed=0):
 
 
 def namespace(route, source):
-    """The names a route's expression uses: its source, an existing buffer of the other kind, and the packages."""
+    """Return the names for a route's expression: its source, an existing buffer of the other kind, the packages."""
     names = {"np": np, "torch": torch}
     if isinstance(source, np.ndarray):
         kind = getattr(torch, source.dtype.name)
@@ -164,25 +163,25 @@ def namespace(route, source):
 
 
 PAGE = 4096  # bytes
-NEIGHBOURS = 16  # bytes from one array's place in its page to the next one's, where malloc gives both whole pages
-# Bytes behind a line of the cache at which what a library allocates begins: NumPy by malloc, which begins a mapping
-# with 16 bytes of its own; torch aligns. On Intel's Emerald Rapids torch's copies take twice as long into what does
-# not begin at a line, wherever they come from (docs/accuracy.md)
+NEIGHBOURS = 16  # bytes from one array's offset in its page to the next one's, where malloc gives both whole pages
+# Offset of a library's memory in its cache line, in bytes: NumPy uses malloc, which begins a mapping with 16 bytes of
+# its own; torch aligns. On Intel's Emerald Rapids torch's copies take twice as long into a target that does not begin
+# at a line, whatever their source (docs/accuracy.md)
 BY_NUMPY, BY_TORCH = 16, 0
 
 
 def address(values):
-    """Where an array or a tensor begins in memory."""
+    """Return the address of the first byte of an array or a tensor."""
     return values.ctypes.data if isinstance(values, np.ndarray) else values.data_ptr()
 
 
 def near(source, target):
-    """Whether the target begins 1 to 31 bytes further on in its page than the source, see ``placed``."""
+    """Whether the target's offset in its page is 1 to 31 bytes larger than the source's, see ``placed``."""
     return 0 < (address(target) - address(source)) % PAGE < 2 * NEIGHBOURS
 
 
 def at(place, values):
-    """Contiguous values in a block with a page to spare, where they begin ``place`` bytes behind that of a page."""
+    """Copy contiguous values into a block with a spare page, ``place`` bytes after the beginning of a page."""
     spare = values.nbytes + PAGE
     if isinstance(values, np.ndarray):
         block = np.empty(spare, np.uint8)
@@ -197,15 +196,17 @@ def at(place, values):
 
 
 def placed(names, distance=None):
-    """A route's names, with its source in the middle of a page and its buffer at the beginning of one, each aligned as
-    its library does it; or with the buffer ``distance`` bytes behind the source, in its own page.
+    """Move a route's source and buffer to fixed offsets in their pages; return its names.
 
-    Otherwise luck would decide: on AMD's Zen 3 C's memmove takes 2 to 11 times as long for 4 to 256 KiB where the
-    target begins 1 to 31 bytes further on in its page than the source (its "rep movsb": glibc bug 30994). Arrays of
-    whole pages that are allocated one behind the other are such NEIGHBOURS. A source in a block with a page to spare
-    has none, wherever the allocator puts a fresh result, but by a chance of 1 in 256.
+    The source begins in the middle of a page and the buffer at the beginning of one, each aligned as by its library.
+    With ``distance``, the buffer's offset in its page is that many bytes larger than the source's.
 
-    A source that is not contiguous stays where it is: it is not copied by memmove.
+    Otherwise the time depends on chance: on AMD's Zen 3 C's memmove takes 2 to 11 times as long for 4 to 256 KiB where
+    the target's offset in its page is 1 to 31 bytes larger than the source's ("rep movsb": glibc bug 30994). Arrays of
+    whole pages, allocated one after the other, are such NEIGHBOURS. With the source in a block with a spare page, a
+    fresh result is its neighbour only by a chance of 1 in 256.
+
+    A source that is not contiguous stays in place: memmove does not copy it.
     """
     name = "a" if "a" in names else "t"
     source, buffer = names[name], names.get("b")
@@ -220,17 +221,17 @@ def placed(names, distance=None):
     return names
 
 
-MOST_OBJECTS = 2**24  # elements; a route that makes a Python object of each takes seconds for so many
+MOST_OBJECTS = 2**24  # elements: making a Python object of each takes seconds
 
 
 def source(route, dtype, nbytes):
-    """The contiguous array or tensor a conversion route starts from. Skips what the route or the machine cannot do."""
+    """Return the contiguous source of a conversion route. Skip the cell if route or machine cannot do it."""
     require(route.needs)
     if dtype in route.refuses:
         raise NotImplementedError(f"{dtype}: raises {route.refuses[dtype]}")
     itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
     if route.per_element and nbytes > MOST_OBJECTS * itemsize:
         raise NotImplementedError(f"makes a Python object of every element: beyond {MOST_OBJECTS:,} it takes minutes")
-    # a Python number with its place in a list takes 40 bytes; torch.tensor makes another, wider copy of the result
+    # a Python number takes 40 bytes, with its place in a list; torch.tensor also makes a wider copy of the result
     require_memory(nbytes * 4 + (nbytes // itemsize * 64 if route.per_element else 0))
     return array(dtype, nbytes) if route.direction.startswith("numpy") else tensor(dtype, nbytes)
