@@ -26,7 +26,7 @@ ALL, MISS = "all", "miss"
 
 
 class HostThreads(_transfer._Transfer):
-    """From pageable memory, by routes that stage, pin or cast on the host: by one thread, and by all."""
+    """From pageable memory, by routes that stage, pin or cast on the host: with one thread, and with all."""
 
     title = "staged, pinned or cast on the host"
     across = "threads"
@@ -42,21 +42,21 @@ class HostThreads(_transfer._Transfer):
 
 
 class PinnedCache(_transfer._Transfer):
-    """A route that makes pinned memory, which torch's cache has ("hit") or has not ("miss")."""
+    """A route that allocates pinned memory, from torch's cache ("hit") or from the driver ("miss")."""
 
     title = "by way of pinned memory made by the call"
     across = "cache"
     beside = {"cache": "hit", "called": "a hit"}
     param_names = ("route", "cache", "nbytes")
     params = ([PINS, "t.to('cpu', non_blocking=True)"], ["hit", MISS], [64 * 2**20])
-    number = 1  # every call finds the cache as it is to be
+    number = 1  # every call finds the cache as prepared
 
     def setup(self, route, cache, nbytes):
         super().setup(route, _transfer.find(route).host_memory[0], "float32", nbytes)
         device = self.move.device
 
         def prepare():
-            device.synchronize()  # a block whose copy is under way is not free
+            device.synchronize()  # a block is in use until its copy is done
             if cache == MISS:
                 device.empty_pinned_cache()
 
@@ -65,14 +65,14 @@ class PinnedCache(_transfer._Transfer):
 
 
 class PinnedBlock:
-    """What a pinned tensor of one byte more than a power of two takes: the largest tensor that fits into its block."""
+    """Memory of a pinned tensor of a power of two plus one byte: the largest tensor that fits into its block."""
 
     title = "pinned memory that a tensor of one byte more takes"
     multiple_of = "nbytes"
     params = ([2**20, 64 * 2**20],)
 
     def setup(self, nbytes):
-        """Which tensors get the block again, the largest first: here, where what fails says why."""
+        """Find the largest tensor that gets the same block. Done in setup, where an error is logged with its reason."""
         device = _devices.find().use()
         _moving.require_memory(4 * nbytes)
 
