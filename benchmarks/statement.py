@@ -1,9 +1,9 @@
 """StatementBenchmark: asv times, in the benchmark's own process, the statement that a ``timeit_*`` method returns.
 
-asv's ``time_*`` methods cannot time a sub-microsecond call that needs a source made in ``setup``: since asv_runner 0.3
-a setup forces one call a sample with the caches emptied by a new setup, and ``torch.from_numpy(a)`` reads 74 µs instead
-of 0.43 µs. Here a method returns ``(statement, namespace)``, as asv's own ``timeraw_*`` does, and the statement runs
-in a ``timeit`` loop over the source that ``setup`` made once.
+asv's ``time_*`` methods cannot time a sub-microsecond call that needs a source made in ``setup``. Since asv_runner 0.3
+a setup forces one call per sample, with caches emptied by a new setup: ``torch.from_numpy(a)`` takes 74 µs instead of
+0.43 µs. Here a method returns ``(statement, namespace)``, like asv's own ``timeraw_*``. The statement runs in a
+``timeit`` loop over the source that ``setup`` made once.
 """
 
 import cProfile
@@ -25,23 +25,23 @@ from asv_runner.benchmarks.track import TrackBenchmark
 
 from . import contracts, devices, nvml, sampling_log, timing, version
 
-LONGEST_REASON = 300  # letters of why a cell failed
-ROUNDS = 4  # processes a cell: four are the least that a verdict can rest on
-# What a benchmark may say of how it is timed: as timing.Timing takes it, and what else
+LONGEST_REASON = 300  # letters of the reason of a failure
+ROUNDS = 4  # processes per cell: a verdict needs at least four
+# Attributes with which a benchmark sets its timing: those of timing.Timing, and others
 TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "warmup_time")
 SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": False, "light": False, "timed_by": None}
 
 
 class _Declared:
-    """What both types of benchmark have: what the family declares, its question, the version of the code that decides
-    its figures, and the reason why a cell has none. Without ``param_names``, parameters are called as in the method.
+    """Common base of both types of benchmark: the family's declarations and question, the version of the code that
+    decides its figures, and reasons of missing figures. ``param_names`` default to the method's parameters.
     """
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
-        named = [*inspect.signature(func).parameters][bool(self._setup_cache) :]  # whose result comes first
+        named = [*inspect.signature(func).parameters][bool(self._setup_cache) :]  # without the cache, the first
         self.param_names = [*_get_first_attr(attr_sources, "param_names", named)]
-        for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv describes no tuples
+        for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv cannot describe tuples
             setattr(self, each, _get_first_attr(attr_sources, each, default))
         text = inspect.getdoc(inspect.getmodule(version.owner(func))) or ""
         self.question = " ".join(text.split("\n\n")[0].split())  # the first paragraph of its file's docstring
@@ -49,7 +49,7 @@ class _Declared:
         self.version_alts = ()
 
     def do_setup(self):
-        """Run the setups; True when one says by NotImplementedError that the cell does not exist here."""
+        """Run the setups; return True if one skips the cell by NotImplementedError."""
         try:
             if self.needs_device and (why := sampling_log.lost()):
                 raise NotImplementedError(f"{sampling_log.GONE}{why}")
@@ -63,22 +63,22 @@ class _Declared:
         return False
 
     def run(self, *params):
-        """Return what ``take`` gives; if it raises, log why."""
+        """Return the result of ``take``; if it raises, log why."""
         try:
             with sampling_log.out_of_memory_skips():
                 return self.take(*params)
         except Exception as error:
-            if self.log_why(error):  # asv knows a skip by NotImplementedError in setup alone
+            if self.log_why(error):  # asv takes NotImplementedError as a skip only in setup
                 raise SkipNotImplemented(str(error)) from None
             raise
 
     def log_why(self, error):
-        """Log why a cell has no figure; return whether the cell does not exist here, which is no failure."""
+        """Log why a cell has no figure; return whether it is a skip, not a failure."""
         skipped = isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error)
         if skipped:
             print(f"asv: skipped: {error}")
             self.log(skipped=str(error))
-        else:  # asv prints why a cell failed, once, and keeps nothing of it
+        else:  # asv prints the reason of a failure, but does not store it
             self.log(failed=f"{type(error).__name__}: {sampling_log.first_sentence(error)}"[:LONGEST_REASON])
         return skipped
 
@@ -91,10 +91,10 @@ class _Declared:
 
 
 class CountBenchmark(_Declared, TrackBenchmark):
-    """asv's own type, for what is counted and not timed."""
+    """asv's own type, for counts."""
 
     def take(self, *params):
-        """Return the count, or ``{"samples": [counts], "number": 1}`` if it is repeated, and log it as times are."""
+        """Return the count, or ``{"samples": [counts], "number": 1}`` if it is repeated, and log it."""
         began = time.perf_counter()
         result = self.func(*params)
         values = result["samples"] if isinstance(result, dict) else [result]
@@ -106,22 +106,22 @@ class CountBenchmark(_Declared, TrackBenchmark):
 class StatementBenchmark(_Declared, TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
-    A third value returned, ``calls``, says that the statement makes so many calls: samples are by the call. A function
+    An optional third value, ``calls``, is the number of calls in the statement: samples are per call. A function
     ``prepare`` in the namespace is called before every sample. A benchmark class, or a ``timeit_*`` method as its
-    attribute, may say
+    attribute, may set
 
-    samples_for(*params)     samples a process takes of a cell (default: timing.samples_per_process)
-    single_threaded = False  host work is spread over threads, or waits for another process: CPU time tells nothing;
-                             so it is where an accelerator takes part
-    on_all_cores = True      torch spreads it over all cores: all of them are watched
+    samples_for(*params)     samples per process of a cell (default: timing.samples_per_process)
+    single_threaded = False  host work is spread over threads, or waits for another process: CPU time is meaningless;
+                             the default with an accelerator
+    on_all_cores = True      torch spreads the work over all cores: all of them are watched
     drained = True           call the namespace's ``synchronize`` before every sample
-    probed = False           the device's own clock times it, and how fast the host is has no part in it; or what
-                             ``prepare`` queued would be done while probes are taken
-    light = True             the host moves no bytes: probes that do would only empty the caches that the call finds
-    once = True              what is timed happens once in a process: no warm-up, one sample of one call
-    timed_by                 of an instance, by its setup: times the statement in place of a timeit.Timer, elsewhere;
-                             its ``parts``, where it has them, name the seconds of what it times beside, a figure a call
-    contracts = {}           what its routes promise; travels to asv's benchmarks.json, as does contracts.Family
+    probed = False           the device's own clock times it, independent of the host's speed; or the work queued by
+                             ``prepare`` would be done while probes are taken
+    light = True             the host moves no bytes: probes that do would only empty the caches for the call
+    once = True              can be timed once per process: no warm-up, one sample of one call
+    timed_by                 set on the instance by its setup: times the statement elsewhere, instead of a timeit.Timer;
+                             its optional ``parts`` map names to seconds of other parts, one figure per call
+    contracts = {}           contracts of its routes; written to asv's benchmarks.json, as is contracts.Family
     """
 
     name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")
@@ -151,7 +151,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
         self._began = time.perf_counter()
         sampling_log.NOTES.clear()
         skipped = super().do_setup()
-        self._load_vars()  # a setup may say it of its cell
+        self._load_vars()  # a setup may set attributes for its cell
         return skipped
 
     def take(self, *params):
@@ -177,12 +177,12 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             found["device"] = around
         found.update(sampling_log.NOTES)
         if self.needs_device:
-            found["on_device"] = True  # its clock is not the processor's, see scripts/store/quiet.py
+            found["on_device"] = True  # has its own clock, see scripts/store/quiet.py
         self.log_figures(self._began, **found)
         return {"samples": samples, "number": number}
 
     def _device_state(self):
-        """How the device runs, by its driver, once this process has a context; None where it has none."""
+        """Return the device's state from its driver; None if this process has no context."""
         return nvml.ask(devices.find(), nvml.state) if self.needs_device and torch.cuda.is_initialized() else None
 
     def do_profile(self, filename=None):
@@ -193,6 +193,6 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             cProfile.runctx("timer.timeit(100)", names, {}, filename)
 
 
-# asv_runner finds benchmark types by walking its own package or any distribution named asv_bench*. A suite that is not
-# an installed distribution registers its types, and asv imports this before it looks at any benchmark (__init__.py).
+# asv_runner finds benchmark types in its own package or any distribution named asv_bench*. This suite is not an
+# installed distribution, so it registers its types. asv imports this module before any benchmark (__init__.py).
 benchmark_types[:0] = [StatementBenchmark, CountBenchmark]
