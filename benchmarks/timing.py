@@ -1,6 +1,6 @@
-"""How a cell is timed: warm up, choose the length of a sample, take samples between probes, keep the quiet ones.
+"""Time a cell: warm up, choose the length of a sample, take samples between probes, keep the quiet ones.
 
-All of this decides figures, so all of it is part of every measurement's version (version.py), and nothing else is here.
+All code here decides figures, so all of it is part of every measurement's version (version.py).
 """
 
 import math
@@ -10,41 +10,40 @@ from dataclasses import dataclass
 
 from . import probes
 
-SAMPLES = 20  # a process
-SAMPLES_LARGE = 8  # a process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
+SAMPLES = 20  # per process
+SAMPLES_LARGE = 8  # per process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
 LARGE = 16 * 2**20  # bytes
-# Least length of a sample: 10,000 times the clock's resolution, and short enough to fit between two bursts of a
-# neighbour, which may come every millisecond. Samples of 3 ms were quiet half as often, and took ten times as long.
+# Shortest sample: 10,000 times the clock's resolution, and short enough to fit between two bursts of a neighbour,
+# which may come every millisecond. Samples of 3 ms were quiet half as often, and took ten times as long.
 SAMPLE_SECONDS = 0.0003
 WARMUP_SECONDS = 0.02
 WARMUP_CALLS = 100  # a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
 WARMUP_AT_MOST = 0.2  # seconds, for calls so slow that five of them would take longer
-UNDISTURBED = 0.95  # CPU time / wall time of a sample below this: the machine did something else meanwhile
-CACHED = 256 * 2**10  # bytes: from here on a copy is not done in the core's own cache alone
-# Bytes a second that no core moves in its caches, and no machine in its memory: a call that takes less time than its
-# bytes would moves none.
+UNDISTURBED = 0.95  # least CPU time / wall time of a sample; below it, the machine did other work meanwhile
+CACHED = 256 * 2**10  # bytes from which a copy needs more than the core's own cache
+# Bytes per second that no core reaches in its caches, and no machine in its memory: a faster call moves no bytes.
 FASTEST = {probes.CACHE: 2e11, probes.MEMORY: 1e12}
 REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which the probes emptied
-DIGITS = 6  # of a sample that are kept: a hundredth of the clock's resolution
+DIGITS = 6  # kept digits of a sample: a hundredth of the clock's resolution
 
 
 def samples_per_process(nbytes=0):
-    """Samples that one process takes of a cell of ``nbytes`` bytes. Constant, so that results can be split again."""
+    """Return the samples per process of a cell of ``nbytes`` bytes. Constant, so that results can be split again."""
     return SAMPLES_LARGE if nbytes >= LARGE else SAMPLES
 
 
 @dataclass
 class Timing:
-    """How the statement of a cell is timed. timer: its timeit.Timer.
+    """Timing of the statement of a cell. timer: its timeit.Timer.
 
-    count            samples that are wanted
-    nbytes           that a call moves
-    calls            that the statement makes: samples are by the call
-    number           times that the statement runs in a sample; 0: as often as sample_time takes
-    once             what is timed happens once in a process: no warm-up, one sample of one call
-    single_threaded  False: host work is spread over threads or waits for a device, and CPU time tells nothing
-    on_all_cores     torch spreads it over all cores, so each is watched: what stalls one thread stalls them all
-    probed           False: the device's own clock times it, and how fast the host is has no part in it
+    count            samples wanted
+    nbytes           bytes that a call moves
+    calls            calls in the statement: samples are per call
+    number           runs of the statement per sample; 0: as many as fill sample_time
+    once             can be timed once per process: no warm-up, one sample of one call
+    single_threaded  False: host work is spread over threads or waits for a device, and CPU time is meaningless
+    on_all_cores     torch spreads the work over all cores, so each is watched: a stalled thread stalls all
+    probed           False: the device's own clock times it, independent of the host's speed
     prepare          called before every sample
     """
 
@@ -62,7 +61,7 @@ class Timing:
     warmup_time: float = WARMUP_SECONDS
 
     def take(self):
-        """Return the samples in seconds per call, how often the statement ran in each, and what to log of them."""
+        """Return the samples in seconds per call, the runs of the statement in each, and the record to log."""
         number = 1 if self.once else self.warm_up()
         kinds, refresh = self._kinds()
         watchable = self.on_all_cores and hasattr(os, "sched_getaffinity")
@@ -82,7 +81,7 @@ class Timing:
                 disturbed.append(len(taken) - 1)
             if self.once:
                 break
-        # the quiet ones first, then those whose surroundings were the least disturbed, in the order they were taken
+        # prefer quiet samples, then those with the least disturbed probes; keep the order in which they were taken
         distances = watch.distances()
         best = sorted(range(len(taken)), key=lambda index: (not quiet[index], distances[index]))[: self.count]
         found = {
@@ -99,9 +98,9 @@ class Timing:
         return [taken[index] for index in sorted(best)], number, found
 
     def warm_up(self):
-        """Call until caches, allocator and clock frequency are steady; return how many calls make a sample.
+        """Call until caches, allocator and clock frequency are steady; return the number of calls per sample.
 
-        The fastest calls so far decide it. A call that waits milliseconds for a core would seem long enough by itself.
+        The fastest calls so far decide it: a single call that waits milliseconds for a core would seem long enough.
         """
         number = self.number or 1
         calls, fastest, start = 0, math.inf, time.perf_counter()
@@ -119,7 +118,7 @@ class Timing:
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
     def _kinds(self):
-        """The kinds of probes that see what slows this cell; whether a call must bring its memory back first."""
+        """Return the kinds of probes for this cell, and whether a call must first bring its memory back to a cache."""
         if not self.probed:
             return (), False
         if self.nbytes < CACHED or self.once:
@@ -132,15 +131,15 @@ class Timing:
             seconds = min(seconds, self.timer.timeit(1))
         if seconds <= self.calls * self.nbytes / FASTEST[moves]:
             return (probes.PROCESSOR,), False
-        # a call before the sample would leave work in the queue of a device that was just drained
+        # a call before the sample would put work into the queue that ``prepare`` has drained
         return (probes.PROCESSOR, moves), seconds < REFRESH and self.prepare is None
 
     def sample(self, number):
-        """Seconds of ``number`` calls, and whether the process had a processor all the while."""
+        """Return the seconds of ``number`` calls, and whether the process had a processor throughout."""
         if self.on_all_cores:
             before = probes.ready()
             seconds = self.timer.timeit(number)
-            return seconds, probes.ready() - before <= (1 - UNDISTURBED) * seconds  # False where nobody says
+            return seconds, probes.ready() - before <= (1 - UNDISTURBED) * seconds  # False if unknown
         cpu, wall = time.process_time(), time.perf_counter()
         seconds = self.timer.timeit(number)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
