@@ -16,20 +16,20 @@ needs_device = True
 section = "Transfers: casting, layout, containers, scalars"
 place = 20
 across = "memory"
-noise = "transfer"  # the device's, whatever its routes do with memory
+noise = "transfer"  # noise of the device, independent of alias or copy
 
-ENQUEUED = 30  # samples a process of the enqueue time: each is one call, so that the queue is empty before it
+ENQUEUED = 30  # samples of the enqueue time per process: each is one call, so that the queue is empty before it
 SMALL = 2**20  # bytes up to which a call and a wait are more than 1 % of a few copies
-ENGINE = 2**20  # bytes from which on the copy engine takes the time of a pinned copy, and no longer the call
-# Least length of a sample from timing.LARGE on, where a call takes a millisecond: one alone is as long as what the
-# driver or another user of the link now and then holds up
+ENGINE = 2**20  # bytes from which the copy engine, not the call, takes most of the time of a pinned copy
+# Shortest sample from timing.LARGE on, where a call takes a millisecond: occasional delays by the driver or by another
+# user of the link are as long as one call
 LARGE_SAMPLE_SECONDS = 0.01
-READS = 50  # of a result before anybody waited
-IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, whose part it makes small
+READS = 50  # reads of a result without a wait
+IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, to make its share small
 
 
 def find(expression):
-    """The route to or from a device of that expression."""
+    """Return the route to or from a device with this expression."""
     return next(route for route in _routes.ROUTES if route.expression == expression and route.host_memory)
 
 
@@ -46,7 +46,7 @@ class _Transfer:
         self.move = _moving.Move(self.route, memory, dtype, nbytes, _devices.find())
         self.move.ready()
         self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= _timing.LARGE else _timing.SAMPLE_SECONDS
-        # how fast the host is has no part in what a copy engine takes: scripts/store/quiet.py judges by the spread
+        # the host's speed does not affect a copy engine: scripts/store/quiet.py judges by the spread
         self.light = memory != _routes.PAGEABLE and _routes.TRANSFER in self.route.families
         self.probed = not self.light or nbytes < ENGINE
 
@@ -55,7 +55,7 @@ class _Transfer:
             self.move.close()
 
     def timeit_completion(self, route, *cell):
-        # what has waited by itself would only pay for another call, a third of a small transfer; `verify` has seen it
+        # a blocking route needs no second wait, a third of a small transfer; `verify` has checked that it waits
         return f"{route}; synchronize()" if self.route.non_blocking else route, self.move.names
 
 
@@ -63,7 +63,7 @@ class _Asynchronous(_Transfer):
     def timeit_enqueue(self, route, *cell):
         if not self.route.non_blocking:
             raise NotImplementedError("blocking: its completion time is how long it holds the caller")
-        # warmed up here, a wait after every call: by itself the call would queue copies by the hundred
+        # warm up here with a wait after every call: without it, hundreds of copies would be queued
         waited = _timeit.Timer(f"{route}; synchronize()", globals=self.move.names)
         _timing.Timing(waited, ENQUEUED, number=1).warm_up()
         return route, self.move.names
@@ -184,7 +184,7 @@ class Scalar(_Float):
 
 
 class ReadTooEarly(_Float):
-    """How often a result is garbage where it is read as soon as a non-blocking call returns."""
+    """How often a result is garbage if it is read as soon as a non-blocking call returns."""
 
     role = "read too early"
     title = "garbage, where the result is read before a wait"
