@@ -1,8 +1,8 @@
-"""The version of a measurement: a hash of the code that decides it, and of nothing else.
+"""The version of a measurement: a hash of the code that decides it.
 
-It begins with a benchmark's class and follows the names that its code uses through the files of this package: what
-something that decides uses, decides, too. Left out are comments, docstrings, layout, what a class says of itself for
-reports, its parameters' values, and its other benchmarks: a new size or a better title voids no figure.
+The hash covers a benchmark's class and, recursively, all names that its code uses in this package. It leaves out
+comments, docstrings, layout, declarations for reports, parameter values and other benchmarks of the class. So a new
+size or a better title does not invalidate figures.
 """
 
 import ast
@@ -19,20 +19,19 @@ from pathlib import Path
 from .contracts import DECLARED
 
 HERE = Path(__file__).resolve().parent
-# A route is its expression, a setting its text, which name the cell; what else the catalogues say of them decides no
-# figure. File -> the name in it that is a catalogue, "" where all of it is
+# Catalogues do not decide figures: a cell is named by a route's expression or a setting's text, the rest is metadata.
+# File -> name of the catalogue in it, "" if the whole file is one
 CATALOGUES = {HERE / "routes.py": "", HERE / "contracts.py": "", HERE / "environment.py": "SETTINGS"}
-# Attributes of a class that only say something to reports, or which cells there are, and how long and how often asv is
-# to run them
+# Attributes of a class that only inform reports, select cells, or set how long and how often asv runs them
 SPOKEN = {*DECLARED, "params", "param_names", "contracts", "rounds", "timeout", "unit"} - {"direction"}
 BENCHMARK = re.compile("timeit_|track_")
-TIMING = HERE / "timing.py", "Timing"  # decides what everything takes that is timed
+TIMING = HERE / "timing.py", "Timing"  # decides all times
 
 
 def bare(source):
-    """Python source as lines of code, each behind its depth: blind to comments, docstrings and layout.
+    """Return Python source as lines of code, each after its depth, without comments, docstrings and layout.
 
-    Made of slices of the source, not of tokens, which differ between Python versions (3.12 takes f-strings apart).
+    Uses slices of the source, not tokens, which differ between Python versions (3.12 splits f-strings).
     """
     starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
     lines, depth, pieces, kinds = [], 0, [], []
@@ -40,7 +39,7 @@ def bare(source):
         if token.type in (tokenize.INDENT, tokenize.DEDENT):
             depth += 1 if token.type == tokenize.INDENT else -1
         elif token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
-            if pieces and kinds != [tokenize.STRING]:  # a line that is a string alone is a docstring
+            if pieces and kinds != [tokenize.STRING]:  # a line with only a string is a docstring
                 lines.append(f"{depth} {''.join(pieces)}")
             pieces, kinds = [], []
         elif token.type not in (tokenize.COMMENT, tokenize.NL):
@@ -51,7 +50,7 @@ def bare(source):
 
 
 class File:
-    """What a file of Python defines and imports, by name.
+    """Definitions and imports of a Python file, by name.
 
     nodes: name -> the statements that define it; imported: name -> (file of this package, name in it or "").
     """
@@ -73,13 +72,13 @@ file_of = cache(File)
 
 @cache  # many benchmarks have statements in common
 def _text(file, node):
-    """The code of a statement of a file, with its decorators and without the lines around it."""
+    """Return the code of a statement of a file, with its decorators."""
     first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
     return bare(textwrap.dedent("".join(file.lines[first - 1 : node.end_lineno])))
 
 
 def _defined(node):
-    """The names that a statement of a file defines."""
+    """Return the names that a statement of a file defines."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return [node.name]
     if isinstance(node, (ast.If, ast.Try)):
@@ -90,7 +89,7 @@ def _defined(node):
 
 @cache
 def _used(node):
-    """What a statement uses: ("array", "") is a name, ("_sources", "array") a name of a name."""
+    """Return the names that a statement uses: ("array", "") is a name, ("_sources", "array") an attribute of one."""
     parts = list(ast.walk(node))
     names = {(part.id, "") for part in parts if isinstance(part, ast.Name)}
     of = (part for part in parts if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name))
@@ -98,7 +97,7 @@ def _used(node):
 
 
 def _deciding(node, method):
-    """The statements of a class that decide what its benchmark ``method`` measures."""
+    """Yield the statements of a class that decide the figures of its benchmark ``method``."""
     for part in node.body:
         targets = part.targets if isinstance(part, ast.Assign) else []
         about = [getattr(target, "attr", None) or getattr(target, "id", "") for target in targets]
@@ -108,12 +107,12 @@ def _deciding(node, method):
 
 
 def owner(func):
-    """What a benchmark stands in: the class of a method, or the function itself."""
+    """Return the class of a method, or the function itself."""
     return type(func.__self__) if hasattr(func, "__self__") else func
 
 
 def version_of(func):
-    """Version of the benchmark ``func``, a function or a method."""
+    """Return the version of the benchmark ``func``, a function or a method."""
     own, method = owner(func), func.__name__
     path = Path(inspect.getsourcefile(own)).resolve()
     waiting = [(path, own.__name__), *([TIMING] if method.startswith("timeit_") else [])]
