@@ -34,12 +34,11 @@ needs_programs = {"valgrind": "apt-get install valgrind"}
 SIZES = [8, 4 * 2**10]
 ROOT = _Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
-# Processes that count each cell. A count depends on the addresses of objects: their hashes collide, and copies are
-# aligned or not. Valgrind gives every process the same addresses. So a count repeats to the last digit, but another
-# release may change it through addresses alone. Therefore each process begins with other objects, holes in malloc's
-# heap and an environment of another size. For t.numpy().copy(), 4 KiB, ten such processes counted 8,976 to 9,475
-# instructions; three that differ only in Python's objects counted 9,218 to 9,234. On two cores, four processes take as
-# long as three.
+# Processes that count each cell. A count depends on addresses: hashes of addresses collide, and copies are aligned or
+# not. Valgrind gives every process the same ones. So a count repeats to the last digit, but another release may change
+# it by its addresses alone. Each process therefore has other objects, holes in malloc's heap and another environment
+# size. For t.numpy().copy(), 4 KiB, ten such processes counted 8,976 to 9,475 instructions; three that differ only in
+# Python's objects counted 9,218 to 9,234. On two cores, four take as long as three.
 REPEATS = 4
 MOVED = 997  # objects
 BYTES = 613  # of the environment
