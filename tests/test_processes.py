@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from conftest import PATH, ROOT, until
 from measuring import processes
@@ -75,6 +76,15 @@ def test_a_program_may_end_itself_by_ctrl_c_before_it_is_killed(tmp_path):
         process.stdout.readline()
         raise ValueError
     assert (tmp_path / "saved").exists()
+
+
+def test_a_session_ends_without_its_watcher(tmp_path):
+    """It may have been killed, too, as by a system that is out of memory."""
+    with processes.session([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path) as process:
+        for child in psutil.Process().children():
+            if processes.__file__ in child.cmdline():
+                child.kill()
+    check_gone(process.pid)
 
 
 def test_what_a_program_leaves_behind_goes_with_it():

@@ -1,8 +1,8 @@
 """Run programs in a session of their own, which ends with this process in any case. Print the progress of long work.
 
 asv starts a server, which forks a process per cell, each in its own process group. Only the session contains them all.
-Run as a program, this file is the watcher of a session. It reads the session's number. When it reads another line, or
-when its input ends, it ends the session. The input ends by itself if the parent is killed.
+Run as a program, this file is the watcher of a session, for the case that the parent is killed. It reads the session's
+number, and ends the session when its input ends. A process cannot prevent that, not even one that is killed.
 """
 
 import contextlib
@@ -28,22 +28,27 @@ Env = Mapping[str, str] | None
 @contextlib.contextmanager
 def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
     """Start a program. At the end of the block, kill it and all processes it started. ``options`` are Popen's."""
-    watcher = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        with _later_interrupted():
-            process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
-            print(process.pid, file=watcher.stdin, flush=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True) as watcher:
+        process = None
         try:
+            with _later_interrupted():
+                process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+                print(process.pid, file=watcher.stdin, flush=True)
             yield process
         except BaseException:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
+            if process:
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE)
             raise
-    finally:
-        with _later_interrupted():
-            watcher.communicate("\n")
-    process.poll()  # else it stays as a zombie
+        finally:
+            with _later_interrupted():
+                if process:
+                    end(process.pid)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(GRACE)  # a process that hangs in a driver survives even a kill
+                watcher.kill()
 
 
 def apart(
@@ -146,6 +151,7 @@ class Progress:
 
 
 if __name__ == "__main__":
-    if watched := sys.stdin.readline().strip():
-        sys.stdin.readline()
+    watched = sys.stdin.readline().strip()
+    sys.stdin.read()
+    if watched:
         end(int(watched))
