@@ -20,12 +20,11 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import RESULTS, ROOT, Parser, UserError, line, put
+from cli import RESULTS, Parser, UserError, line, put
 from toolchains import selection
 
 REPORTS = RESULTS.parent
@@ -63,34 +62,6 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     return int(len(said) > 1)
 
 
-def gather(reports: Path, folder: Path, url: str | None, with_asv: bool) -> int:
-    """Replace the content of a folder with pages and results, to be published at ``url``, and return the exit code."""
-    from analysis.results import load
-    from pages import build, tables
-    from store.files import machines
-
-    if url and urlsplit(url).scheme not in ("http", "https"):
-        raise UserError(f"--url {url}: write it with https://")
-    folder = folder.resolve()
-    copied = [reports.resolve() / name for name in ("results", build.HISTORY, *machines(reports / "results"))]
-    if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in copied):
-        raise UserError(f"--site {folder} would delete what it copies: name a folder apart from {reports}")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "index.html").is_file():
-        raise UserError(f"--site {folder} holds something else: name an empty directory")
-    results = load(reports / "results")
-    build.gather(reports, folder)
-    tables.write_figures(results, folder)
-    if with_asv:
-        command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(folder.absolute() / build.ASV)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
-    if url:
-        build.address(folder, url)
-    print(line(os.path.relpath(folder / "index.html")))
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.option("--machine NAME", "build only the page of this machine", type=selection.check_machine)
@@ -110,7 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
         if chosen.site:
-            return gather(chosen.output, chosen.site, chosen.url, not chosen.without_asv)
+            from pages.build import publish
+
+            print(publish(chosen.output, chosen.site, chosen.url, not chosen.without_asv))
+            return 0
         from pages.build import build, over_machines, tell
         from store.files import machines
     except ImportError as error:  # pandas is missing, or too new for the measured numpy

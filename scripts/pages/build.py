@@ -7,20 +7,23 @@
 """
 
 import html
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pandas as pd
 from analysis import history
 from analysis.history import History, histories_of
-from analysis.results import Results, load_files, shown
+from analysis.results import Results, load, load_files, shown
 from analysis.submission import Finding
-from cli import line, put
+from cli import ROOT, UserError, line, put
 from store import files
 from store.records import recent
 from toolchains import ledger
@@ -148,21 +151,45 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
 # --- the site ---------------------------------------------------------------------------------------------------------
 
 
-def gather(reports: Path, site: Path) -> None:
+def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str:
+    """Replace the content of ``folder`` with pages and results, to be published at ``url``. Return its first page's
+    path. UserError if that would delete other files, or if asv cannot make its own site."""
+    if url and urlsplit(url).scheme not in ("http", "https"):
+        raise UserError(f"--url {url}: write it with https://")
+    folder, machines = folder.resolve(), files.machines(reports / RESULTS)
+    copied = [reports.resolve() / name for name in (RESULTS, HISTORY, *machines)]
+    if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in copied):
+        raise UserError(f"--site {folder} would delete what it copies: name a folder apart from {reports}")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "index.html").is_file():
+        raise UserError(f"--site {folder} holds something else: name an empty directory")
+    results = load(reports / RESULTS)
+    shutil.rmtree(folder, ignore_errors=True)
+    _copy(reports, folder, machines)
+    tables.write_figures(results, folder)
+    if with_asv:
+        command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(folder / ASV)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
+    if url:
+        address(folder, url)
+    return line(os.path.relpath(folder / "index.html"))
+
+
+def _copy(reports: Path, folder: Path, machines: Sequence[str]) -> None:
     """Copy the pages, under the names that report.py gives them, and the results that the loader reads. Nothing else is
-    copied, and no links. ``site`` is emptied first."""
-    shutil.rmtree(site, ignore_errors=True)
-    machine = f"(?:{'|'.join(map(re.escape, files.machines(reports / RESULTS)))})"
+    copied, and no links."""
+    machine = f"(?:{'|'.join(map(re.escape, machines))})"
     result = rf"{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern})"
     wanted = re.compile(rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{result})")
     for path in reports.rglob("*"):  # does not follow links
         place = path.relative_to(reports)
         if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
-            (site / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, site / place)
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / place)
     # a web server may not list directories
-    for directory in [path for path in (site / RESULTS).glob("**/") if not (path / "index.html").exists()]:
-        name, paths = directory.relative_to(site).as_posix(), sorted(directory.iterdir())
+    for directory in [path for path in (folder / RESULTS).glob("**/") if not (path / "index.html").exists()]:
+        name, paths = directory.relative_to(folder).as_posix(), sorted(directory.iterdir())
         put(directory / "index.html", web("listing.html.jinja", name=name, paths=paths))
 
 
