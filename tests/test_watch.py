@@ -10,17 +10,16 @@ import time
 from unittest.mock import Mock
 
 import pytest
-import report
 from cli import UserError, put
 from filelock import FileLock
 from measuring import runner
 from measuring.runner import Plan
-from pages import history_page, show
-from test_history import check
+from pages import history_page
+from test_history import SERIES, logs_of, write
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
 
-ROUNDS = ("--rounds", "2", "--no-report")
+NEW = ("--new", "--machine", "box", "--rounds", "2", "--no-report")
 
 
 COUNTS = """
@@ -51,67 +50,58 @@ def releases(project):
     return json.loads((project.root / "scripts" / "toolchains" / "releases.json").read_text())
 
 
-@pytest.fixture
-def known(ledger_of):
-    """This process's ledger is that of the made-up suite; a function: read it anew."""
-    ledger_of(json.dumps(RELEASES))
-    return ledger_of
-
-
-def test_a_release_comes(project, known, tmp_path, capsys):
+def test_a_release_comes(project, ledger_of, capsys):
     """What measures it is interrupted, and goes on."""
-    done = project.verb("track", "--new", *ROUNDS)
+    done = project.verb("track", *NEW)
     assert not done.stderr and "no new releases since" in done.stdout and "nothing is left to measure" in done.stdout
     assert releases(project) == RELEASES, "torch 2.9.0+cpu is no release, and 2.2.0 has no wheel"
 
     torch_wheel(project.wheels, "2.4.0")
     torch_wheel(project.wheels, "2.5.0rc1")
-    (lock,) = (project.root / ".asv" / "runs").glob("*.lock")
-    with FileLock(lock):
-        assert "is being measured already" in project.verb("track", "--new", *ROUNDS, code=2).stderr
+    with FileLock(project.root / ".asv" / "runs" / "box.lock"):
+        assert "is being measured already" in project.verb("track", *NEW, code=2).stderr
     assert releases(project) == RELEASES, "a release is new only once: not before its plan is kept"
-    command = ("scripts/track.py", "--new", *ROUNDS, "--keep", "2")  # none is installed ahead
-    running = project.start(sys.executable, *command)
+    running = project.start(sys.executable, "scripts/track.py", *NEW, "--keep", "2")  # none is installed ahead
     rest = project.stop(running, lambda: re.match(r"torch-2\.4\.0: .*installed", running.stdout.readline()))
     assert "scripts/track.py --new " in rest
     assert project.sessions() == {"torch-2.3.0": 1}
-    done = project.verb("track", "--new", *ROUNDS, code=2)
+    done = project.verb("track", *NEW, code=2)
     assert "1 of 2 " in done.stdout, done.stdout + done.stderr
     assert "results saved; no verdict: " in done.stderr, "pandas refuses the numpy of this suite"
     today = time.strftime("%Y-%m-%d", time.gmtime())
-    assert releases(project)["torch"] == {**RELEASES["torch"], "2.4.0": today}
-    assert releases(project)["seen"] == {"torch": ["2.4.0"]}, "files have no day: it was first seen"
+    dated = {"torch": {**RELEASES["torch"], "2.4.0": today}, "seen": {"torch": ["2.4.0"]}}
+    assert releases(project) == {**RELEASES, **dated}, "files have no day: it was first seen"
     both = {"torch-2.3.0": 2, "torch-2.4.0": 1}
     assert project.sessions() == both, "with the release before, measured again at the end"
 
-    known(json.dumps(releases(project)))
-    (place,) = project.filed.glob("*/machine.json")
-    results, machine = project.filed, place.parent.name
-    release = ledger.tagged()["torch-2.4.0"]
-    assert history_page.tell(results, machine, [release], tmp_path / "said") == [1]
+    ledger_of(json.dumps(releases(project)))
+    assert history_page.tell(project.filed, "box", [ledger.tagged()["torch-2.4.0"]], None) == [1]
     told = capsys.readouterr().out
-    assert "`torch.from_numpy(a)`: 2.00× " in told and today in told
-    found = json.loads((tmp_path / "said" / "torch-2.4.0.json").read_text())
-    assert found["exit_code"] == 1 and found["changed"]["more"] >= 1 and found["before"] == "torch-2.3.0"
-    assert found["paragraph"] == told.strip().replace("`", "")
-    heading, _, text = (tmp_path / "said" / "torch-2.4.0.md").read_text().partition("\n\n")
-    assert heading == f"### {show.to_markdown(found['title'])}" and found["title"].startswith("torch 2.4.0: ")
-    assert f"reports/history/{machine}" in text
+    assert f"first seen {today}" in told and "`torch.from_numpy(a)`: 2.00× " in told
 
-    assert report.main(["--results", str(results), "--output", str(tmp_path / "reports")]) == 0
-    (entry,) = check((tmp_path / "reports" / "feed.xml").read_text(encoding="utf-8"))
-    assert entry.findtext("{http://www.w3.org/2005/Atom}title") == found["title"]
-
-    project.verb("track", "--new", *ROUNDS)
+    project.verb("track", *NEW)
     numpy_wheel(project.wheels, "2.1.0")
     project.verb("track", "--update")
     assert "2.1.0" in releases(project)["numpy"]
     assert project.sessions() == both, "there was nothing left to measure, and --update measures nothing"
 
 
+def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot):
+    """A release without figures cannot be judged."""
+    results = write(tmp_path / "results", logs_of(3, [(2, 5, 1.49)]), SERIES[:8])
+    said = tmp_path / "said"
+    assert history_page.tell(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
+    assert capsys.readouterr().out == snapshot
+    assert {path.name: path.read_text(encoding="utf-8") for path in sorted(said.iterdir())} == snapshot
+
+
 @pytest.fixture
-def index(monkeypatch):
-    """What the only index that pip asks answers whoever takes JSON (PEP 691), by path: a dictionary, to be filled."""
+def index(ledger_of, monkeypatch):
+    """What the only index that pip asks answers whoever takes JSON (PEP 691), by path: a dictionary, to be filled.
+
+    This process's ledger is that of the made-up suite.
+    """
+    ledger_of(json.dumps(RELEASES))
     answers = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -134,48 +124,45 @@ def index(monkeypatch):
         server.shutdown()
 
 
-def fill(index, days, yanked=()):
-    """Have an index hold torch and numpy, with these days of torch's releases."""
-    for package, found in (("torch", days), ("numpy", {"2.0.0": "2024-06-16"})):
-        files = []
-        for version, day in found.items():
-            name = f"{package}-{version}-py3-none-any.whl"
-            about = {"upload-time": f"{day}T10:00:00Z", "yanked": version in yanked and "broken"}
-            files.append({"filename": name, "url": name, "hashes": {}, **about})
-        index[f"/{package}/"] = 200, json.dumps({"meta": {"api-version": "1.1"}, "name": package, "files": files})
+def listing(package, days, yanked=""):
+    """The answer about a package of which there are releases of these days."""
+    files = []
+    for version, day in days.items():
+        name = f"{package}-{version}-py3-none-any.whl"
+        about = {"upload-time": f"{day}T10:00:00Z", "yanked": version == yanked and "broken"}
+        files.append({"filename": name, "url": name, "hashes": {}, **about})
+    return 200, json.dumps({"meta": {"api-version": "1.1"}, "name": package, "files": files})
 
 
 CAME = {"2.3.0": "2024-04-24", "2.3.1": "2024-06-05", "2.4.0": "2024-07-24"}
 UNDATED = dict.fromkeys(("2.3.0", "2.4.0"), "1980-01-01")
 NO_DAY = {"2.3.0": "2024-04-24", "2.4.0": "2026-13-45"}  # written down, it would break the ledger
+TODAY = "2026-12-01"
 
 
 @pytest.mark.parametrize(
     ("days", "yanked", "added", "seen"),
     [
-        (CAME, (), ["2.3.1", "2.4.0"], None),
-        (CAME, ("2.4.0",), ["2.3.1"], None),
-        (UNDATED, (), ["2.4.0"], ["2.4.0"]),
-        (NO_DAY, (), ["2.4.0"], ["2.4.0"]),
-        ({"2.3.0": "2024-04-24"}, (), [], None),
+        (CAME, "", [("2.3.1", "2024-06-05"), ("2.4.0", "2024-07-24")], {}),
+        (CAME, "2.4.0", [("2.3.1", "2024-06-05")], {}),
+        (UNDATED, "", [("2.4.0", TODAY)], {"torch": ["2.4.0"]}),
+        (NO_DAY, "", [("2.4.0", TODAY)], {"torch": ["2.4.0"]}),
+        ({"2.3.0": "2024-04-24"}, "", [], {}),
     ],
 )
-def test_days_are_those_of_the_index(known, index, days, yanked, added, seen):
-    fill(index, days, yanked)
-    found = selection.update(today="2026-12-01")
-    assert [one.version for one in found] == added
-    dates = {one.version: one.date for one in found}
-    assert dates == {version: "2026-12-01" if seen else days[version] for version in added}
-    assert ledger._releases().get("seen", {}).get("torch") == seen
+def test_days_are_those_of_the_index(index, days, yanked, added, seen):
+    index["/torch/"] = listing("torch", days, yanked)
+    index["/numpy/"] = listing("numpy", {"2.0.0": "2024-06-16"})
+    assert [(one.version, one.date) for one in selection.update(TODAY)] == added
+    assert json.loads(ledger.RELEASES.read_text()).get("seen", {}) == seen
     assert ledger.first_seen("torch", "2.4.0") == bool(seen)
 
 
-def test_no_release_is_noted_where_one_package_cannot_be_asked_for(known, index):
-    fill(index, CAME)
-    del index["/numpy/"]
+def test_no_release_is_noted_where_one_package_cannot_be_asked_for(index):
+    index["/torch/"] = listing("torch", CAME)
     with pytest.raises(UserError, match="^pip cannot say which releases of numpy there are"):
         selection.update()
-    assert "2.4.0" not in ledger._releases()["torch"]
+    assert json.loads(ledger.RELEASES.read_text()) == RELEASES
 
 
 @pytest.mark.slow
@@ -217,8 +204,9 @@ def test_what_came_since(offered, new):
     assert selection.since(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
 
 
-def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
+def test_the_plan_holds_what_a_machine_lacks(ledger_of, monkeypatch, tmp_path):
     """Those that came now, what came after the last it has, each after the release before it; else nothing."""
+    ledger_of(json.dumps(RELEASES))
     monkeypatch.setattr(runner, "RESULTS", tmp_path)
     torch = {one.version: one for one in ledger.history("torch")}
 
@@ -239,9 +227,3 @@ def test_the_plan_holds_what_a_machine_lacks(known, monkeypatch, tmp_path):
     assert planned() == (["torch-2.0.1", "torch-2.3.0"], ["torch-2.0.1"]), "2.2.0 has nothing to compare with"
     measured("box", "2.3.0")
     assert planned() is None and planned("2.3.0") is None
-
-
-def test_a_release_without_figures_cannot_be_judged(rich_results, capsys):
-    release = ledger.history("torch")[-1]
-    assert history_page.tell(rich_results, "box", [release], None) == [2]
-    assert capsys.readouterr().out.startswith(f"{release.tag} ")
