@@ -1,29 +1,26 @@
 """scripts/fleet.py without Slurm: the plan, names of nodes, and a history on nodes that this machine stands for."""
 
-import json
 import math
 import pickle
 import re
 import signal
 import subprocess
 import sys
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from itertools import combinations
+from itertools import combinations, product
 from unittest.mock import Mock
 
 import cli
 import fleet
 import pytest
 from cli import UserError, put
-from conftest import PATH, until
+from conftest import until
 from measuring import fleet as campaign
-from resultfiles import record
+from resultfiles import record, write
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, tags
 from toolchains import environments, ledger
 
 TAGS = [f"torch-{number}" for number in range(25)]
-ASK = campaign.ask
 INSTRUCTIONS = "instructions.NumpyToTorch.track_count('torch.from_numpy(a)', 'float32', 4096)"
 
 
@@ -51,10 +48,11 @@ def test_what_is_missing_is_asked_of_others():
 
 @pytest.fixture
 def cluster(monkeypatch, tmp_path):
-    """A cluster that takes every job, for an hour or two days."""
+    """A cluster whose commands all succeed: it takes every job, for an hour or two days."""
     monkeypatch.setattr(campaign, "FLEET", tmp_path / "fleet")
     monkeypatch.setattr(campaign, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(campaign, "ask", lambda command, *_: "1:00:00\n2-00:00:00\n" if command[0] == "sinfo" else "")
+    done = subprocess.CompletedProcess([], 0, "1:00:00\n2-00:00:00\n", "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **how: done)
 
 
 def test_a_job_of_a_campaign_that_has_ended_says_so(refusal, tmp_path):
@@ -72,6 +70,7 @@ def test_a_job_of_a_campaign_that_has_ended_says_so(refusal, tmp_path):
         ("--reference 9.9", "--reference 9.9: no release of torch"),
         ("--partition a/b", "--machine 'a/b': use letters"),
         ("--resume", "nothing to resume: no campaign is incomplete"),
+        ("--resume --machine box", "nothing to resume on box: leave out --resume"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_waits(refusal, cluster, options, line):
@@ -137,12 +136,10 @@ def test_a_host_has_one_name(tmp_path):
 def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    put(tmp_path / ".config" / "pip" / "pip.conf", "[global]\nretries = 7\n")
     variables = campaign.variables_of(planned("--wheelhouse", "/wheels", "--keep", "2"), tmp_path / "node-a")
-    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
-    own = {"HOME": str(tmp_path / "node-a" / campaign.HOME), environments.KEEP_VARIABLE: "2", **pip}
-    assert own.items() <= variables.items()
-    own = tmp_path / ".config" / "pip" / "pip.conf"
-    put(own, "[global]\nretries = 7\n")
+    own = {"HOME": str(tmp_path / "node-a" / campaign.HOME), environments.KEEP_VARIABLE: "2"}
+    assert {**own, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}.items() <= variables.items()
     asked = [sys.executable, "-m", "pip", "config", "get", "global.retries"]
     done = subprocess.run(asked, env=variables, capture_output=True, text=True)
     assert done.stdout.strip() == "7", done.stderr
@@ -152,7 +149,8 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
 
 
 def test_a_history_here(project, tmp_path):
-    """Ended in the middle, resumed; one release has no wheel; wheels come from a wheelhouse."""
+    """Ended in the middle, resumed after an edit, which reaches no node; one release has no wheel; wheels come from a
+    wheelhouse."""
     plan = f"--history torch --releases 2.0.1,{SLOWER_FROM},{WITHOUT_WHEEL},2.3.0 --nodes 2 --copies 2 --rounds 1"
     options = ("--no-report", "--wheelhouse", str(tmp_path / "house"))
     ours = project.start(sys.executable, "scripts/fleet.py", *plan.split(), *options)
@@ -161,6 +159,7 @@ def test_a_history_here(project, tmp_path):
     assert "scripts/fleet.py --resume" in printed
     until(lambda: not project.left(), 10, "something runs on")
 
+    (project.root / "benchmarks" / "conversion.py").write_text("raise SystemExit('edited')")
     project.wheels.rename(tmp_path / "elsewhere")  # the nodes have no index, but the wheelhouse
     done = project.verb("fleet", "--resume", "--no-report", code=2)
     (tmp_path / "elsewhere").rename(project.wheels)
@@ -168,13 +167,10 @@ def test_a_history_here(project, tmp_path):
     found = project.records()
     assert set(found) == {"node-a", "node-b"}
     for own in found.values():
-        measured = tags(record for record in own if not record.failed)
-        assert measured[0] == measured[-1] == "torch-2.3.0"
-        assert Counter(measured) == {"torch-2.3.0": 2, "torch-2.0.1": 1, f"torch-{SLOWER_FROM}": 1}
+        first, *between, last = tags(record for record in own if not record.failed)
+        assert first == last == "torch-2.3.0" and sorted(between) == ["torch-2.0.1", f"torch-{SLOWER_FROM}"]
     assert project.names_hosts() == []
     project.asv("show", "torch-2.3.0")  # asv reads the nodes' results, too
-    done = project.verb("fleet", "--resume", "--machine", "another", code=2)
-    assert done.stderr == "fleet.py: nothing to resume on another: leave out --resume\n"
 
 
 @pytest.fixture
@@ -185,27 +181,25 @@ def made(cluster):
     return made
 
 
-def filed(made, node, tag, **more):
-    """A session that a node has filed."""
-    place = made.place / node / campaign.SUITE / "reports" / "results" / "cpu"
-    place.mkdir(parents=True, exist_ok=True)
-    line = record([], toolchain={"tag": tag}, fleet={"id": made.id, "engine": "slurm", "node": node}, **more)
-    with (place / f"{ledger.tagged()[tag].commit[:8]}-toolchain-py3.11.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
+def filed(made, node, tag, *failed):
+    """Sessions of a release that a node has filed; failed: why each has no results, "" where it has."""
+    about = {"toolchain": {"tag": tag}, "fleet": {"id": made.id, "engine": "slurm", "node": node}}
+    records = [record([], failed=why, **about) for why in failed]
+    results = made.place / node / campaign.SUITE / "reports" / "results"
+    write(results, [], made.machine, records, ledger.tagged()[tag].commit)
 
 
 @pytest.fixture
-def asked(made, monkeypatch):
-    """A function that stands for the engine, in which no job is left, and which has two nodes; without waiting."""
-    submit = Mock(side_effect=lambda made, tags, without: without != {"n1", "n2"})
+def submit(made, monkeypatch):
+    """A function that stands for the engine, which has two nodes and these ``jobs``; without waiting."""
+    submit = Mock(side_effect=lambda made, tags, without: without != {"n1", "n2"}, jobs=[])
     monkeypatch.setattr(campaign, "submit", submit)
-    monkeypatch.setattr(campaign, "coming", lambda made: [])
+    monkeypatch.setattr(campaign, "coming", lambda made: submit.jobs)
     monkeypatch.setattr(campaign, "BACK_OFF", 0.0)
     return submit
 
 
 def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch, capsys):
-    monkeypatch.setattr(campaign, "ask", ASK)
     monkeypatch.setattr(campaign, "POLL", 0.0)
     why = "slurm_load_jobs error: Socket timed out on send/recv operation"
     answers = iter([(1, "", why), (1, "", why), (0, "RUNNING None\n", ""), (1, "", why)])
@@ -219,22 +213,22 @@ def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch
     assert first == second and first.endswith(f"{why}; asking again") and last.endswith("fleet.py --resume")
 
 
-def test_what_nodes_have_filed_is_told_from_what_is_missing(made, asked, monkeypatch):
+def test_what_nodes_have_filed_is_told_from_what_is_missing(made, submit):
     """By result files alone, whatever an engine says of its campaign."""
-    filed(made, "node-a", "torch-2.5.1")
-    filed(made, "node-a", "torch-2.1.2", started="2026-01-02T03:05:05+00:00")
-    filed(made, "node-b", "torch-2.3.1", failed="no wheel")
+    filed(made, "node-a", "torch-2.5.1", "")
+    filed(made, "node-a", "torch-2.1.2", "")
+    filed(made, "node-b", "torch-2.3.1", "no wheel")
     sessions = made.gather()
     assert made.lacking(sessions) == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
     assert sessions["torch-2.3.1", "node-b"] == "no wheel"
-    with monkeypatch.context() as patched:
-        patched.setattr(campaign, "coming", lambda made: ["RUNNING None"] * 2)
-        assert campaign.step(made) == "releases filed: node-a 2; 2 RUNNING None"
-    filed(made, "node-a", "torch-2.3.1", failed="no wheel")
+    submit.jobs = ["RUNNING None"] * 2
+    assert campaign.step(made) == "releases filed: node-a 2; 2 RUNNING None"
+    submit.jobs = []
+    filed(made, "node-a", "torch-2.3.1", "no wheel")
     assert list(made.lacking(made.gather())) == ["torch-2.1.2"], "what no node can measure is not asked for again"
     made.submitted = 1
     assert campaign.step(made) == "releases filed: node-a 2"
-    asked.assert_called_once_with(made, ["torch-2.1.2"], {"n1"})
+    submit.assert_called_once_with(made, ["torch-2.1.2"], {"n1"})
     made.submitted = campaign.ASKED[True]
     assert campaign.step(made) is None, "somebody should look"
 
@@ -244,24 +238,20 @@ def failed_at_once(made, host, job, text):
     put(made.logs / f"{job}_0_log.err", text)
 
 
-FULL = "import cli, sys; sys.argv = ['fleet.py']; sys.exit(cli.ended(OSError(28, 'No space left', '/scratch')))"
-
-
-def test_a_node_that_fails_at_once_is_left_out_and_named(made, asked, capfd, monkeypatch):
+def test_a_node_that_fails_at_once_is_left_out_and_named(made, submit, capsys):
     """No Python, a full disk: it would take all attempts while the other node is idle."""
-    monkeypatch.setenv("PYTHONPATH", PATH)
-    with pytest.raises(RuntimeError, match="^exit status 2; "):  # which submitit files as an error
-        campaign.job([sys.executable, "-c", FULL])()
-    failed_at_once(made, "n2", "7_1", f"submitit INFO starting\n{capfd.readouterr().err}")
+    with pytest.raises(RuntimeError, match="^exit status 2; ") as raised:  # which submitit files as an error
+        campaign.job(["sh", "-c", "exit 2"])()
+    failed_at_once(made, "n2", "7_1", f"submitit INFO starting\nfleet.py: /scratch is full\n{raised.value}\n")
     made.submitted = 1
-    assert campaign.step(made) and asked.called and all(call.args[2] == {"n2"} for call in asked.mock_calls)
-    said = capfd.readouterr().out
-    assert ": /scratch (log: " in said and "7_1_0_log.err)" in said
+    assert campaign.step(made) and submit.called and all(call.args[2] == {"n2"} for call in submit.mock_calls)
+    said = capsys.readouterr().out
+    assert re.search(r": /scratch is full \(log: \S+/7_1_0_log\.err\)$", said, re.MULTILINE)
     assert "n2" not in said, "nobody asked for hosts"
     failed_at_once(made, "n1", "8", "/bin/sh: python: not found\n")
     assert campaign.step(made) is None, "no node is left"
     assert campaign.ended(made, lambda machine: None) == 2
-    assert "/bin/sh: python: " in capfd.readouterr().out
+    assert "/bin/sh: python: " in capsys.readouterr().out
     (made.logs / "7_1_0_log.err").write_text("slurmstepd: *** JOB 7 ON n2 CANCELLED AT 2026-11-25 ***\n")
     assert list(campaign.broken_hosts(made)) == ["n1"], "somebody ended that job"
     (made.logs / "8_0_result.pkl").write_bytes(pickle.dumps(("success", 0)))
@@ -275,29 +265,24 @@ def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monke
     assert campaign.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
 
 
-def test_the_code_is_frozen(made, asked, tmp_path):
-    """An edit of the checkout during a campaign changes nothing; one of the copy is said."""
+def test_the_code_is_frozen_once(made):
     made.freeze()
-    code, kept = made.code, made.place / campaign.CODE
-    verb, *job = campaign.program(made, ["torch-2.1.2"])[1:]
-    assert verb.startswith(str(kept)) and (kept / "benchmarks").is_dir() and code
-    assert job == [campaign.ON_NODE, str(made.directory), "", "torch-2.1.2"]
+    code = made.code
     made.freeze()
     assert made.code == code == campaign.Campaign.load(made.directory).code
-    (kept / "requirements.txt").write_text("changed")
+    (made.place / campaign.CODE / "requirements.txt").write_text("changed")
     with pytest.raises(UserError, match=r"^\S+ was changed since the campaign began: remove \S+$"):
         made.freeze()
 
 
-def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, monkeypatch):
+def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, submit):
     made.save()
     assert campaign.Campaign.load(made.directory) == made
-    coming = ["RUNNING None"]
-    monkeypatch.setattr(campaign, "coming", lambda made: coming)
+    submit.jobs = ["RUNNING None"]
     line = f"^jobs named {made.id} are .* cpu: --resume gathers their results, scancel --name={made.id} cancels them$"
     with pytest.raises(UserError, match=line):
         campaign.give_up("cpu")
-    coming.clear()
+    submit.jobs = []
     campaign.give_up("cpu")
     assert campaign.Campaign.load(made.directory) is None
     (made.directory / campaign.PLAN).write_text("{")
@@ -305,15 +290,13 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, monkeypatch):
         campaign.give_up("cpu")
 
 
-def test_the_page_is_built_of_what_was_gathered(made, asked):
+def test_the_page_is_built_of_what_was_gathered(made, submit):
     made.save()
     built = []
     assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
-    for node in ("node-a", "node-b"):
-        filed(made, node, "torch-2.3.1", failed="no wheel")  # at first
-        for tag in made.plan.tags:
-            filed(made, node, tag)
-    assert campaign.step(made) is None and not asked.called, "nothing is missing"
+    for node, tag in product(("node-a", "node-b"), made.plan.tags):
+        filed(made, node, tag, "no wheel", "")  # at first there was none
+    assert campaign.step(made) is None and not submit.called, "nothing is missing"
     assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load(made.directory) is None, "a campaign that is complete is forgotten"
 
@@ -321,7 +304,6 @@ def test_the_page_is_built_of_what_was_gathered(made, asked):
 @pytest.mark.parametrize("more, built", [((), ["box"]), (("--no-report",), [])])
 def test_no_page_where_none_is_asked_for(cluster, monkeypatch, more, built):
     pages = []
-    monkeypatch.setattr(fleet, "check_asv", lambda: None)
     monkeypatch.setattr(fleet.report, "after_run", pages.append)
     monkeypatch.setattr(campaign, "measure", lambda made, build: build(made.machine) or 0)
     assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == 0
