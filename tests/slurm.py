@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from conftest import environment, run, until
+from conftest import until
 from filelock import FileLock  # comes with asv, by way of virtualenv
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "unshare")
@@ -52,8 +52,8 @@ def lacking() -> str:
         return f"needs {', '.join(missing)}: apt-get install --no-install-recommends slurm-wlm"
     if os.geteuid() != 0:
         return "needs root, to give nodes names and processes of their own"
-    box = run(*_box("true"), home=Path.home())
-    return "" if box.returncode == 0 else "needs namespaces (unshare), which this container forbids"
+    boxed = subprocess.run(_box("true"), capture_output=True).returncode == 0
+    return "" if boxed else "needs namespaces (unshare), which this container forbids"
 
 
 def _box(command: str) -> list[str]:
@@ -67,49 +67,42 @@ def _free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Two nodes, n1 and n2; ``environment`` is what a client of it needs.
+    """Two nodes, n1 and n2, for clients whose variable SLURM_CONF is ``root``/slurm.conf.
 
     They are two kinds as well: n1 alone is in the partition plain, and n2 alone has the feature quick.
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.nodes: dict[str, subprocess.Popen] = {}
-        for name in ("state", *NODES):
-            (root / name).mkdir(parents=True)
+        self.log = root / "log"
+        root.mkdir()
         host = socket.gethostname()
         text = CONFIGURATION.format(root=root, host=host, ports=_free_ports(3), cores=os.cpu_count())
         (root / "slurm.conf").write_text(text)
-        self.environment = {"SLURM_CONF": str(root / "slurm.conf")}
-        self.controller = self._start("slurmctld", "-D")
+        self.daemons = {"slurmctld": self._start("slurmctld", "-D")}
         for name in NODES:
             self.start(name)
         until(lambda: self.ask("sinfo", "-h", "-o", "%D", "-t", "idle", "-p", "both") == "2", 30, self.said)
 
     def _start(self, *command: str) -> subprocess.Popen:
-        with (self.root / "log").open("a") as log:
-            return subprocess.Popen(command, env=environment(Path.home(), **self.environment), stdout=log, stderr=log)
+        with self.log.open("a") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     def said(self) -> str:
         """What its daemons have logged."""
-        return (self.root / "log").read_text(errors="replace")
+        return self.log.read_text(errors="replace")
 
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
-        return run(*command, home=Path.home(), **self.environment).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
     def start(self, name: str) -> None:
-        self.nodes[name] = self._start(*_box(f"hostname {name}; exec slurmd -D -N {name}"))
+        self.daemons[name] = self._start(*_box(f"hostname {name}; exec slurmd -D -N {name}"))
 
     def kill(self, name: str) -> None:
-        """The node is gone, and all that ran on it."""
-        self.nodes[name].kill()
-        self.nodes[name].wait()
+        """A daemon is gone, and with a node all that ran on it."""
+        self.daemons[name].kill()
+        self.daemons[name].wait()
 
     def end(self) -> None:
-        self.ask("scancel", "--user=root")
-        for process in self.nodes.values():
-            process.kill()
-        self.controller.terminate()
-        for process in [*self.nodes.values(), self.controller]:
-            process.wait(20)
+        for name in self.daemons:
+            self.kill(name)
