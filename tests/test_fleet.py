@@ -163,7 +163,7 @@ def test_a_history_here(project, tmp_path):
     project.wheels.rename(tmp_path / "elsewhere")  # the nodes have no index, but the wheelhouse
     done = project.verb("fleet", "--resume", "--no-report", code=2)
     (tmp_path / "elsewhere").rename(project.wheels)
-    assert re.search(rf"torch-{re.escape(WITHOUT_WHEEL)}: .* node-b: ", done.stdout + done.stderr)
+    assert f"torch-{WITHOUT_WHEEL}: no results from node-b: No matching distribution found" in done.stdout
     found = project.records()
     assert set(found) == {"node-a", "node-b"}
     for own in found.values():
@@ -206,7 +206,6 @@ def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, *next(answers)))
     assert campaign.coming(made) == ["RUNNING None"]
     monkeypatch.setattr(campaign, "SILENCE", 0.0)
-    monkeypatch.setattr(campaign.Campaign, "freeze", lambda made: None)
     with pytest.raises(UserError, match=rf"^squeue .*: {why}$"):
         campaign.measure(made, None)
     first, second, last = capsys.readouterr().out.splitlines()
@@ -218,9 +217,7 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(made, submit):
     filed(made, "node-a", "torch-2.5.1", "")
     filed(made, "node-a", "torch-2.1.2", "")
     filed(made, "node-b", "torch-2.3.1", "no wheel")
-    sessions = made.gather()
-    assert made.lacking(sessions) == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
-    assert sessions["torch-2.3.1", "node-b"] == "no wheel"
+    assert made.lacking(made.gather()) == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
     submit.jobs = ["RUNNING None"] * 2
     assert campaign.step(made) == "releases filed: node-a 2; 2 RUNNING None"
     submit.jobs = []
@@ -265,7 +262,7 @@ def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monke
     assert campaign.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
 
 
-def test_the_code_is_frozen_once(made):
+def test_the_code_is_frozen_once_and_an_edit_of_the_copy_is_said(made):
     made.freeze()
     code = made.code
     made.freeze()
@@ -295,16 +292,13 @@ def test_the_page_is_built_of_what_was_gathered(made, submit):
     built = []
     assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
     for node, tag in product(("node-a", "node-b"), made.plan.tags):
-        filed(made, node, tag, "no wheel", "")  # at first there was none
+        filed(made, node, tag, "no wheel", "", "no wheel")  # there was one for a while
     assert campaign.step(made) is None and not submit.called, "nothing is missing"
     assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load(made.directory) is None, "a campaign that is complete is forgotten"
 
 
-@pytest.mark.parametrize("more, built", [((), ["box"]), (("--no-report",), [])])
+@pytest.mark.parametrize("more, built", [((), True), (("--no-report",), False)])
 def test_no_page_where_none_is_asked_for(cluster, monkeypatch, more, built):
-    pages = []
-    monkeypatch.setattr(fleet.report, "after_run", pages.append)
-    monkeypatch.setattr(campaign, "measure", lambda made, build: build(made.machine) or 0)
-    assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == 0
-    assert pages == built
+    monkeypatch.setattr(campaign, "measure", lambda made, build: build is fleet.report.after_run)
+    assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == built
