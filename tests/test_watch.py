@@ -21,7 +21,7 @@ from toolchains import ledger, selection
 
 NEW = ("--new", "--machine", "box", "--rounds", "2", "--no-report")
 
-
+# A release takes twice the instructions of those before it, which no noise hides
 COUNTS = """
 import torch
 
@@ -40,18 +40,14 @@ class NumpyToTorch:
 """
 
 
-@pytest.fixture
-def project(tmp_path):
-    """A suite in which torch 2.4 takes twice the instructions of 2.3, which no noise hides."""
-    return Project(tmp_path, families={**FAMILIES, "instructions": COUNTS})
-
-
 def releases(project):
     return json.loads((project.root / "scripts" / "toolchains" / "releases.json").read_text())
 
 
-def test_a_release_comes(project, ledger_of, capsys):
+@pytest.mark.slow
+def test_a_release_comes(tmp_path, ledger_of, capsys):
     """What measures it is interrupted, and goes on."""
+    project = Project(tmp_path, families={**FAMILIES, "instructions": COUNTS})
     done = project.verb("track", *NEW)
     assert not done.stderr and "no new releases since" in done.stdout and "nothing is left to measure" in done.stdout
     assert releases(project) == RELEASES, "torch 2.9.0+cpu is no release, and 2.2.0 has no wheel"
