@@ -15,7 +15,7 @@ from filelock import FileLock
 from measuring import runner
 from measuring.runner import Plan
 from pages import history_page
-from test_history import SERIES, logs_of, write
+from test_history import ATOM, SERIES, check, history_in, logs_of, write
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
 
@@ -83,12 +83,16 @@ def test_a_release_comes(tmp_path, ledger_of, capsys):
 
 
 def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot):
-    """A release without figures cannot be judged."""
+    """As the feed tells it. A release without figures cannot be judged."""
     results = write(tmp_path / "results", logs_of(3, [(2, 5, 1.49)]), SERIES[:8])
     said = tmp_path / "said"
     assert history_page.tell(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
     assert capsys.readouterr().out == snapshot
-    assert {path.name: path.read_text(encoding="utf-8") for path in sorted(said.iterdir())} == snapshot
+    written = {path.name: path.read_text(encoding="utf-8") for path in sorted(said.iterdir())}
+    assert written == snapshot
+    history_page.write_feed(tmp_path, [history_in(results)])
+    (entry,) = check((tmp_path / history_page.FEED).read_text(encoding="utf-8"))
+    assert entry.findtext(f"{ATOM}title") == json.loads(written["torch-2.4.1.json"])["title"]
 
 
 @pytest.fixture
