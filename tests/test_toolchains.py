@@ -14,7 +14,7 @@ import pytest
 import resultfiles
 from asv import util
 from cli import UserError, put
-from conftest import PATH, environment
+from conftest import environment
 from measuring import engine
 from store import files
 from toolchains import environments, ledger, plugin, selection
@@ -229,50 +229,37 @@ def test_least_recently_used_environments_go_first(tmp_path):
 
 
 def use(root, pipe):
-    """Install torch 2.0.0 if it is not there, until something is sent, and then use it, until something is sent."""
-
-    def install(environment, toolchain, seconds):
-        environments.python(environment).parent.mkdir(parents=True)
-        pipe.send("installing")
-        pipe.recv()
-        environments.python(environment).touch()
-
-    environments._install = install
-    pipe.send("begun")
+    """In another process, wait for torch 2.0.0, and then use it until the process is killed."""
+    environments.clean_up(root, 0)
+    with pytest.raises(environments.InstallError, match="^another process has been installing it for 0 s$"):
+        environments.prepare(root, LINE[1], 1, 0.1)
+    pipe.send("waits")
     environments.prepare(root, LINE[1], 1, 30)
-    pipe.send("ready")
+    pipe.send("uses it")
     pipe.recv()
 
 
-def other(root):
-    """Another process that does so, and a pipe to it."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=use, args=(root, theirs), daemon=True)
-    process.start()
-    assert ours.recv() == "begun"
-    return process, ours
-
-
 @pytest.mark.slow
-def test_nobody_removes_what_another_process_installs_or_uses(tmp_path):
+def test_nobody_removes_what_another_process_installs_or_uses(tmp_path, monkeypatch):
     """Who needs it waits, but not for ever."""
-    environment = environments.directory(tmp_path, LINE[1])
-    first, said = other(tmp_path)
-    assert said.recv() == "installing"
-    environments.clean_up(tmp_path, 0)
-    assert environment.is_dir(), "half made, but not a wreck"
-    second, also_said = other(tmp_path)
-    with pytest.raises(environments.InstallError, match="^another process has been installing it for 0 s$"):
-        environments.prepare(tmp_path, LINE[1], 1, 0.1)
-    said.send("enough")
-    assert said.recv() == "ready"
-    assert also_said.recv() == "ready", "it waited, and did not install once more"
-    said.send("enough")
-    first.join()
+    ours, theirs = multiprocessing.Pipe()
+    other = multiprocessing.get_context("spawn").Process(target=use, args=(tmp_path, theirs), daemon=True)
+
+    def install(environment, toolchain, seconds):
+        environments.python(environment).parent.mkdir(parents=True)
+        other.start()
+        theirs.close()  # or nobody would learn here that the process has failed
+        assert ours.recv() == "waits"
+        environments.python(environment).touch()
+
+    monkeypatch.setattr(environments, "_install", install)
+    environment = environments.prepare(tmp_path, LINE[1], 1)
+    assert ours.recv() == "uses it", "it waited, and did not install once more"
+    os.close(environments._occupied.pop())  # as if this process had ended
     environments.clean_up(tmp_path, 0)
     assert environments.is_ready(environment)
-    second.kill()
-    second.join()
+    other.kill()
+    other.join()
     environments.clean_up(tmp_path, 0)
     assert not environment.exists()
 
@@ -335,12 +322,11 @@ def test_who_has_no_home_is_told_and_gets_none_in_the_current_directory(monkeypa
 
 
 @pytest.mark.slow
-def test_machines_that_are_registered_at_once_are_all_known(tmp_path):
-    code = "import sys\nfrom measuring import engine\nfor k in range(20): engine.register(f'box-{sys.argv[1]}-{k}')"
-    command, env = [sys.executable, "-c", code], environment(tmp_path, PYTHONPATH=PATH)
-    started = [subprocess.Popen([*command, str(number)], env=env) for number in range(4)]
-    assert [process.wait(120) for process in started] == [0] * 4
-    assert len(json.loads((tmp_path / ".asv-machine.json").read_text())) == 4 * 20 + 1, "and the version"
+def test_machines_that_are_registered_at_once_are_all_known(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with multiprocessing.get_context("spawn").Pool(4) as processes:
+        processes.map(engine.register, [f"box-{number}" for number in range(80)], chunksize=1)
+    assert len(json.loads((tmp_path / ".asv-machine.json").read_text())) == 80 + 1, "and the version"
 
 
 # What somebody typed is found, or refused in one line: releases, Pythons, files of results ----------------------------
