@@ -60,8 +60,7 @@ def test_commits_are_those_that_git_makes_dated_and_for_ever(tmp_path, known):
     stream = ""
     for each in every:
         assert re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", each.tag) and each.commit not in ledger.commits()
-        author = f"ledger <ledger@localhost> {each.made} +0000"
-        stream += f"commit refs/heads/{each.tag}\nauthor {author}\ncommitter {author}\n"
+        stream += f"commit refs/heads/{each.tag}\ncommitter ledger <ledger@localhost> {each.made} +0000\n"
         message, held = str(each), json.dumps({"numpy": each.numpy, "torch": each.torch}) + "\n"
         stream += f"data {len(message)}\n{message}\nM 100644 inline toolchain.json\ndata {len(held)}\n{held}"
     git = {"check": True, "cwd": tmp_path, "env": environment(tmp_path, GIT_CONFIG_GLOBAL=os.devnull), "text": True}
@@ -94,8 +93,7 @@ def test_histories_names_and_ranges_are_of_releases(package, known):
         with pytest.raises(util.UserError, match="torch-2"):
             made.get_hashes_from_range(name)
     places = made.get_revisions(set(commits))
-    assert sorted(places, key=places.get) == commits and made.get_date(commits[0]) % 86_400_000 == 12 * 3_600_000
-    assert made.get_tags().items() >= {toolchain.tag: toolchain.commit for toolchain in line}.items()
+    assert sorted(places, key=places.get) == commits
 
 
 def test_insertion_of_a_release_keeps_the_other_hashes(ledger_of, known):
@@ -176,9 +174,7 @@ def test_build_variant(build, version, tmp_path, monkeypatch):
 )
 def test_machine_name_is_of_the_hardware(model, name, monkeypatch):
     monkeypatch.setattr(environments, "cpu_model", lambda: model)
-    found = environments.machine_name(8)
-    assert found == name
-    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", found), "run.py --machine would refuse it"
+    assert environments.machine_name(8) == name
 
 
 # Plugin -------------------------------------------------------------------------------------------------------------
@@ -197,21 +193,16 @@ NO_DAYS = ["2.14.0.dev20269999", "2.14.0.dev20250230"]
 
 
 @pytest.mark.parametrize(("name", "versions"), [("torch", [*NO_DAYS, *POISON]), ("numpy", POISON)])
-def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog, known):
-    """It is left out, and its file is named; the ledger is made of all the others."""
-    good = {"tag": LINE[0].tag, "torch": LINE[0].torch, "numpy": LINE[0].numpy}
-    for number, version in enumerate(versions):
-        made = {"torch": "2.0", "numpy": "1.26", name: version}
-        made["tag"] = f"torch-{made['torch']}-numpy-{made['numpy']}"
-        lines = [json.dumps({"toolchain": one}) + "\n" for one in (made, good)]
-        put(tmp_path / "box" / f"{number}.jsonl", "".join(lines))
+def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog):
+    """It is left out, and its file is named; all the others are read."""
+    made = [{"torch": "2.0", "numpy": "1.26", name: version} for version in versions]
+    made = [{**each, "tag": f"torch-{each['torch']}-numpy-{each['numpy']}"} for each in made]
+    records = [{"toolchain": each} for each in (*made, vars(LINE[0]))]
+    put(tmp_path / "box" / "poison.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "box" / "binary.jsonl").write_bytes(bytes(range(256)) + b"\n{broken\n{}\n")
     (tmp_path / "box" / "loop.jsonl").symlink_to("loop.jsonl")
-    toolchains = plugin.recorded(tmp_path)
-    assert toolchains == [LINE[0]]
-    assert all(f"box/{number}.jsonl: " in caplog.text for number in range(len(versions)))
-    assert "\x1b[31" not in caplog.text
-    assert known(toolchains).get_hash_from_name(LINE[0].tag)
+    assert plugin.recorded(tmp_path) == [LINE[0]]
+    assert caplog.text.count("box/poison.jsonl: ") == len(versions) and "\x1b[31" not in caplog.text
 
 
 # Environments -------------------------------------------------------------------------------------------------------
@@ -356,25 +347,21 @@ def test_a_release_has_several_names(toolchain):
 # --- what to measure with --------------------------------------------------------------------------------------------
 
 
-def test_a_python_is_a_file_a_program_or_an_environment(tmp_path, monkeypatch):
+def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path, monkeypatch):
+    """A Python is a file, a command or an environment."""
     own = tmp_path / "env" / "bin" / "python"
     own.parent.mkdir(parents=True)
     own.symlink_to(sys.executable)
-    assert selection.python(str(own)) == selection.python(str(tmp_path / "env")) == own, "a link stays one"
     monkeypatch.setenv("PATH", str(own.parent))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert selection.python("python") == selection.python("~/env") == own
+    for name in (str(own), str(tmp_path / "env"), "python", "~/env"):
+        assert selection.target(name) == (own, ""), "a link stays one"
+    assert selection.target("installed") == (Path(sys.executable), "")
+    assert selection.target("torch-2.6.0") == (Path(sys.executable), selection.release("torch-2.6.0").commit)
     (tmp_path / "text").touch()
     for name in (str(tmp_path / "text"), str(tmp_path), "nosuch", "~nobody/python", ""):
-        assert selection.python(name) is None, name
-
-
-def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path):
-    here = Path(sys.executable), ""
-    assert selection.target("installed") == selection.target(sys.executable) == here
-    assert selection.target("torch-2.6.0") == (here[0], selection.release("torch-2.6.0").commit)
-    with pytest.raises(UserError, match=f"^--run takes .*'installed'.*{os.fspath(tmp_path)} is none of them$"):
-        selection.target(str(tmp_path))
+        with pytest.raises(UserError, match=f"^--run takes .*'installed'.* {re.escape(name)} is none of them$"):
+            selection.target(name)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -394,7 +381,6 @@ def test_files_and_directories(results, tmp_path):
     for path in (results.parents[1], results, results / "box", results / RESULT):
         for machine in (None, "box"):
             assert selection.result_file(str(path), tmp_path / "none", machine) == results / RESULT
-    assert files.results_of(results / RESULT) == results
     line = r"^\S+ is not a result file: those lie in reports/results/MACHINE/ and end with \.json$"
     for name in ("benchmarks.json", "box/machine.json"):
         with pytest.raises(UserError, match=line):
@@ -418,12 +404,9 @@ def test_what_cannot_be_read_is_named(results):
 
 def test_fresh_processes_lie_beside_a_checkout(tmp_path):
     """The sibling of the checkout whose results these are, wherever these lie: in the root directory, too."""
-    results = tmp_path / "base" / "reports" / "results"
-    fresh = tmp_path / "base-fresh" / "reports" / "results"
-    for place in (results, fresh / "box"):
-        place.mkdir(parents=True)
-    assert files.fresh_results(results) is None
+    results, fresh = (tmp_path / checkout / "reports" / "results" for checkout in ("base", "base-fresh"))
+    (fresh / "box").mkdir(parents=True)
+    for place in (results, Path("/"), Path("/nowhere"), Path("/nowhere/results")):
+        assert files.fresh_results(place) is None, place
     (fresh / "box" / "c0ffee00-toolchain.jsonl").touch()
     assert files.fresh_results(results) == fresh
-    for place in ("/", "/nowhere", "/nowhere/results"):
-        assert files.fresh_results(Path(place)) is None, place
