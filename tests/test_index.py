@@ -17,8 +17,7 @@ def machine(results, name, clone):
     times = {"torch.from_numpy(a)": 4e-7, "torch.as_tensor(a)": 8e-7}
     times |= {"torch.from_numpy(a).clone()": clone, "torch.tensor(a)": 2e-5}
     cells = {(route, n): around(times[route]) for route in times for n in (8, MIB)}
-    bench = conversion(cells, [FROM_NUMPY, AS_TENSOR, TENSOR, CLONE])
-    resultfiles.write(results, [bench], name)
+    resultfiles.write(results, [conversion(cells, [FROM_NUMPY, AS_TENSOR, TENSOR, CLONE])], name)
 
 
 def test_machines_side_by_side(tmp_path, snapshot):
