@@ -303,11 +303,12 @@ def test_a_broken_file_of_machines_is_one_line(tmp_path, text, monkeypatch):
         engine.register("box")
 
 
-def test_who_has_no_home_is_told_and_gets_none_in_the_current_directory(monkeypatch):
+def test_who_has_no_home_is_told_and_gets_none_in_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as Python does without HOME and a passwd entry
     with pytest.raises(UserError, match="^set HOME: "):
         engine.register("box")
-    assert not Path("~").exists()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
