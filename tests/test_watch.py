@@ -187,7 +187,7 @@ def test_what_is_wrong_with_an_index_is_said(index, monkeypatch, answer, setting
 def test_a_wheel_whose_name_is_none_is_passed_over():
     names = ("torch.whl", "torch-2.whl", "torch-2.0.tar.gz", "torch-2.3.0-cp311-none-any.whl")
     files = [{"filename": name, "upload-time": "2026-01-02T00:00"} for name in names]
-    assert selection.wheels(files) == {"2.3.0": ["2026-01-02"]}
+    assert selection.first_days(files) == {"2.3.0": "2026-01-02"}
 
 
 @pytest.mark.parametrize(

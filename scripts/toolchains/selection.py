@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import Parser, UserError, put
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from store import files
 
@@ -109,22 +109,15 @@ def files_at(place: str) -> list[Mapping[str, Any]]:
         return []
 
 
-def wheels(listed: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Version -> the days of its wheels ("" = unknown). The list is empty if all wheels are withdrawn."""
-    by_version: dict[str, list[str]] = {}
+def first_days(listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Version -> the day of its first wheel, in the format of releases.json. Versions without a day are left out."""
+    found: dict[str, str] = {}
     for file in listed:
-        with contextlib.suppress(InvalidWheelFilename):  # an sdist, or a file that pip would not take
+        with contextlib.suppress(ValueError):  # an sdist, or a file of which the index knows no day
             _, version, _, _ = parse_wheel_filename(str(file.get("filename")))
-            days = by_version.setdefault(str(version), [])
-            days += [] if file.get("yanked") else [day_of(file)]
-    return by_version
-
-
-def day_of(file: Mapping[str, Any]) -> str:
-    """Return the upload day of a file in the format of releases.json; "" if the index does not know it."""
-    with contextlib.suppress(ValueError):
-        return date.fromisoformat(str(file.get("upload-time"))[:10]).isoformat()
-    return ""
+            day = date.fromisoformat(str(file.get("upload-time"))[:10]).isoformat()
+            found[str(version)] = min(day, found.get(str(version), day))
+    return found
 
 
 def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
@@ -151,15 +144,13 @@ def update(today: str = "") -> list[Toolchain]:
     for package in ledger.PACKAGES:
         versions, places = offered(package)
         fresh = since(releases[package], versions)
-        listed = wheels(file for place in places for file in files_at(place)) if fresh else {}
-        days = {version: min(filter(None, known)) for version, known in listed.items() if any(known)}
+        days = first_days(file for place in places for file in files_at(place)) if fresh else {}
         if len(days) > 1 == len(set(days.values())):  # one day for all: the index does not know them
             days = {}
         for version in fresh:
-            if listed.get(version) != []:
-                releases[package][version] = days.get(version, today)
-                if version not in days:
-                    releases.setdefault("seen", {}).setdefault(package, []).append(version)
+            releases[package][version] = days.get(version, today)
+            if version not in days:
+                releases.setdefault("seen", {}).setdefault(package, []).append(version)
         releases[package] = dict(sorted(releases[package].items(), key=lambda release: Version(release[0])))
     if releases != json.loads(text):  # only after both packages were asked about: a release is new only once
         put(ledger.RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
