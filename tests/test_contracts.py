@@ -394,10 +394,7 @@ def test_shared_memory(route, isolated):
 def test_handed_over_to_a_worker(route, isolated):
     """What the worker writes shows in what was sent if that is shared, in the block that both have, or nowhere."""
     wanted = {routes.COPY: [], routes.INTO: ["block"], routes.ALIAS: ["shared"]}[route.memory]
-    got, shows, left = isolated("handed_over", route.expression)
-    assert got and shows == wanted
-    assert not left
-    assert isolated("answered", route.expression) is True
+    assert isolated("handed_over", route.expression) == [True, wanted, False]
 
 
 # Transfers ----------------------------------------------------------------------------------------------------------
