@@ -6,11 +6,8 @@ exclusive or a full device, or with MIG and no instance of it looks like any oth
 
 import re
 from dataclasses import fields
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
-import torch
 from measuring import machine, runner
 from store.records import Record, Toolchain, made_of
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
@@ -118,39 +115,30 @@ def test_whatever_a_driver_does_to_its_process_the_run_goes_on(settings, monkeyp
 # A benchmark's own process -------------------------------------------------------------------------------------------
 
 
-def test_a_fault_of_a_device_that_worked_is_a_failure(monkeypatch):
+def test_a_fault_of_a_device_that_worked_is_a_failure():
     device = devices.Device("cuda:0")
-    device.module = Mock()
-    monkeypatch.setattr(torch, "empty", Mock())
-    device.use().module.set_device.side_effect = RuntimeError(FAULT)
-    with pytest.raises(RuntimeError, match="illegal") as raised:
-        device.use()
+    with device.first_use():
+        pass
+    with pytest.raises(RuntimeError, match="illegal") as raised, device.first_use():
+        raise RuntimeError(FAULT)
     assert raised.type is RuntimeError
-
-
-class Measured:
-    """A benchmark of a device, on which making a context fails."""
-
-    needs_device, tried = True, []
-
-    def setup(self):
-        self.tried.append(1)
-        device = devices.Device("cuda:0")
-        device.module = SimpleNamespace(set_device=Mock(side_effect=RuntimeError(f"{FAULT}\nand pages of advice")))
-        device.use()
-
-    def timeit_all(self):
-        return "pass", {}
 
 
 def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F811
     """The next skip without a look at it, and the record says why."""
-    assert [benchmark(Measured).do_setup() for _ in range(3)] == [True] * 3
-    assert len(Measured.tried) == 1
+    tried = []
+
+    def setup(self):
+        tried.append(self)
+        with devices.Device("cuda:0").first_use():
+            raise RuntimeError(f"{FAULT}\nand pages of advice")
+
+    assert [benchmark(needs_device=True, setup=setup).do_setup() for _ in range(3)] == [True] * 3
     lines = log()
     why = f"{sampling_log.GONE}cuda:0 cannot be used: {FAULT}"
     assert [line["skipped"] for line in lines] == [f"cuda:0 cannot be used: {FAULT}", why, why]
     assert runner.summed_up(Record(Toolchain(""), {}), lines, {}).device_lost == why
+    assert len(tried) == 1
 
 
 def test_memory_that_is_full_is_no_device_lost(log):  # noqa: F811
