@@ -18,7 +18,7 @@ from analysis import comparison
 from analysis.comparison import compare_named
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
 from cli import RESULTS, UserError
-from conftest import ROOT, environment, run
+from conftest import ROOT, environment
 from measuring import engine, machine, runner
 from measuring.profiles import exactly
 from measuring.runner import Plan
@@ -43,11 +43,9 @@ def test_shares(text, ends):
         assert cli.share(text, ends=ends) == pytest.approx(value)
 
 
-@pytest.mark.slow
 def test_exit_codes_and_formats(pair, tmp_path, called):
-    command = (sys.executable, ROOT / "scripts" / "compare.py", *pair, "--figure", tmp_path / "f.svg")
-    done = run(*command, home=tmp_path, cwd=tmp_path)
-    assert done.returncode == 1 and "1.3" in done.stdout and (tmp_path / "f.svg").is_file(), done.stderr
+    code, out, _ = called(compare, *pair, "--figure", "f.svg")
+    assert code == 1 and "1.3" in out and (tmp_path / "f.svg").is_file()
     code, out, _ = called(compare, *pair, "--only", "tensor", "--format", "json")
     assert code == 0 and len(json.loads(out)["cells"]) == len(SIZES)
     code, out, _ = called(compare, pair[0], f"{pair[1]}/{RESULT}", "--format", "markdown")
@@ -155,19 +153,18 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
 
 @pytest.fixture(scope="module")
 def history(committed, tracked):
-    """The result files of a machine with a committed history of times. It is read once, and its changes are found once,
-    for all tests that compare its releases."""
+    """A function: two releases of the committed history, compared. It is read once, and its changes are found once."""
     with pytest.MonkeyPatch.context() as patch:
         for function in (comparison.load, comparison.histories_of):
             patch.setattr(comparison, function.__name__, functools.cache(function))
-        yield committed / "reports" / "results" / tracked
+        yield lambda base, new: compare_named(base, new, committed / "reports" / "results", tracked, Settings())
 
 
 @pytest.mark.slow
-def test_one_ratio_for_one_pair_of_releases(committed, history):
+def test_one_ratio_for_one_pair_of_releases(committed, tracked, history):
     """compare.py, the history's page and CSV, and the feed say the same of torch 2.10.0 against 2.9.1."""
-    compared = compare_named("torch-2.9.1", "torch-2.10.0", history.parent, history.name, Settings())
-    pages = committed / "reports" / "history" / history.name
+    compared = history("torch-2.9.1", "torch-2.10.0")
+    pages = committed / "reports" / "history" / tracked
     table = pd.read_csv(pages / "results.csv", low_memory=False)
     own = table[(table["package"] == "torch") & (table["release"] == "2.10.0") & (table["what"] == "time")]
     changed = own[own["verdict"].notna() & ~own["control"]]
@@ -188,23 +185,19 @@ def test_one_ratio_for_one_pair_of_releases(committed, history):
 def test_a_release_is_no_slower_than_itself(history):
     """Where the histories cross, one toolchain was measured for each, an hour apart: a real A/A across sessions."""
     same = ledger.tagged()["torch-2.13.0"]
-    compared = compare_named(same.tag, f"numpy-{same.numpy}", history.parent, history.name, Settings())
+    compared = history(same.tag, f"numpy-{same.numpy}")
     assert len(compared.cells) > 100 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
 
 @pytest.mark.slow
 def test_comparisons_that_are_offered(committed, history, monkeypatch, capsys):
     """By README and by the page of every history: of one result file each, wherever else the releases were measured."""
-    pages = sorted((committed / "reports" / "history").glob("*/README.md"))
-    offered = re.findall(
-        r"scripts/compare\.py ([^`<]+?--machine [\w-]+)`", (ROOT / "README.md").read_text(encoding="utf-8")
-    )
-    assert len(offered) == 1 and pages
-    for page in pages:
-        offered += re.findall(r"scripts/compare\.py ([^`]+)`", page.read_text(encoding="utf-8"))
-    assert len(offered) == 1 + len(pages)
-    monkeypatch.setattr(compare, "RESULTS", history.parent)
-    for options in offered:
+    places = [ROOT / "README.md", *(committed / "reports" / "history").glob("*/README.md")]
+    assert len(places) > 1
+    monkeypatch.setattr(compare, "RESULTS", committed / "reports" / "results")
+    for place in places:
+        text = place.read_text(encoding="utf-8")
+        (options,) = re.findall(r"scripts/compare\.py ([^`<]+?--machine [\w-]+)`", text)
         assert compare.main(options.split()) in (0, 1), options
         assert " → " in capsys.readouterr().out.splitlines()[0]
 
@@ -223,7 +216,7 @@ def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
 def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
     """Halves of the processes of torch 2.10.0 differ, for rounds are fast and slow by turns: that withheld all verdicts
     of a comparison that does not rest on them."""
-    compared = compare_named("torch-2.0.1", "torch-2.15.0", history.parent, history.name, Settings())
+    compared = history("torch-2.0.1", "torch-2.15.0")
     assert compared.in_history and not compared.withheld and compared.counts[FASTER] > 10
     assert compared.check.cells > 100 and compared.check.flagged <= 0.02 * compared.check.cells
     changed = dict(zip(compared.cells["parameters"].map(str), compared.cells["verdict"]))
@@ -234,7 +227,7 @@ def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
 @pytest.mark.slow
 def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     monkeypatch.setattr(comparison, "_check", lambda history: comparison.SelfCheck(2, 160, 8, 0.025, 0.09))
-    compared = compare_named("torch-2.0.1", "torch-2.15.0", history.parent, history.name, Settings())
+    compared = history("torch-2.0.1", "torch-2.15.0")
     assert compared.in_history and compared.withheld and not compared.decided
     assert "faster" not in comparison_words.text(compared, False)
     assert compared.exit_code == (1 if compared.counts_decided[MORE] else 2)
@@ -277,27 +270,23 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
     return collect
 
 
-def test_sides_beside_a_run_of_a_machine(tmp_path, monkeypatch, refusal):
-    monkeypatch.setattr(compare, "ROOT", tmp_path)
-    monkeypatch.setattr(runner, "NAMED", 0.1)
-    monkeypatch.setattr(runner, "measure_sides", lambda *arguments: pytest.fail("two at a time"))
-    with runner.held(tmp_path / ".asv" / "runs" / "box"):
-        line = refusal(compare, "--run", "installed", "installed", "--machine", "box")
-    assert line.startswith("box is being measured already, by process ")
-
-
-def test_a_release_is_measured_by_the_pinned_asv_and_keeps_as_many_as_others(tmp_path, monkeypatch, refusal):
-    """Of environments, that is. It is this Python that installs it, and runs asv there."""
-    monkeypatch.setattr(compare, "ROOT", tmp_path)
-    monkeypatch.setenv(environments.KEEP_VARIABLE, "")
+def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
+    """A release is measured by the pinned asv, which this Python installs and runs, and keeps as many environments as
+    other verbs. Nothing is measured beside a run of the machine."""
 
     def measure_sides(*arguments):
         raise UserError(f"keeps {environments.keep()}")
 
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "NAMED", 0.1)
     monkeypatch.setattr(runner, "measure_sides", measure_sides)
-    assert "keeps 6" in refusal(compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
+    monkeypatch.setenv(environments.KEEP_VARIABLE, "")
+    command = (compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
+    assert refusal(*command) == "keeps 6"
+    with runner.held(tmp_path / ".asv" / "runs" / "box"):
+        assert refusal(*command).startswith("box is being measured already, by process ")
     monkeypatch.setattr(environments, "pins", lambda: {"asv": "0.1"})
-    assert "rests on asv 0.1" in refusal(compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
+    assert "rests on asv 0.1" in refusal(*command)
 
 
 def test_both_sides_are_measured_in_turns(collected, tmp_path):
