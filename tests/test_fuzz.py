@@ -235,8 +235,8 @@ VALUES = st.one_of(
 
 
 # Where the work of a verb begins
-WORK = {compare: "measure", run: "check_asv", selection: "update", campaign: "ask"}
-WORK |= {planted: "copy_code", advice: "measure", history: "main"}
+WORK = [(compare, "measure"), (run, "check_asv"), (selection, "update"), (track, "track"), (campaign, "measure")]
+WORK += [(campaign, "ask"), (planted, "copy_code"), (advice, "measure"), (history, "main")]
 
 
 @pytest.fixture
@@ -244,21 +244,15 @@ def nothing_begins(tmp_path, monkeypatch):
     """Verbs measure nothing, where there are results to load and to compare."""
     for side in ("base", "new"):
         small(tmp_path / side)
-
-    begin = unittest.mock.Mock(side_effect=UserError("it would begin"))
     for module in (advise, compare, report):
         monkeypatch.setattr(module, "RESULTS", tmp_path / "base")
-    for module in (track, fleet):
-        monkeypatch.setattr(module, "held", contextlib.nullcontext)
-        monkeypatch.setattr(module, "check_asv", lambda: None)
-    for module, name in WORK.items():
-        monkeypatch.setattr(module, name, begin)
+    for module, name in WORK:
+        monkeypatch.setattr(module, name, unittest.mock.Mock(side_effect=UserError("it would begin")))
     monkeypatch.setattr(report, "REPORTS", tmp_path / "out")
     monkeypatch.setattr(build, "build", lambda found, name, _: results.load(found, name) and build.Built(name, []))
     monkeypatch.setattr(build, "over_machines", lambda built, output: None)
-    monkeypatch.setattr(track, "track", lambda *_: 0)
     monkeypatch.setattr(track, "ROOT", tmp_path)
-    monkeypatch.setattr(campaign, "measure", lambda *_: 0)
+    monkeypatch.setattr(campaign, "FLEET", tmp_path)
 
 
 @examples(0.15)
