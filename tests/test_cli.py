@@ -35,20 +35,18 @@ def ran(main, home, streams="", **more):
 def test_an_error_nobody_foresaw_is_no_verdict(tmp_path):
     """1 means that something is slower."""
     done = ran("raise KeyError('x\\ny')", tmp_path, TMPDIR=str(tmp_path))
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     (details,) = tmp_path.glob("numpy-torch-*.txt")
-    assert done.stderr.startswith("verb.py: ") and "KeyError" in done.stderr and str(details) in done.stderr
+    assert done.returncode == 2 and re.fullmatch(rf"verb\.py: .*KeyError.*{details}.*\n", done.stderr)
     assert "KeyError" in details.read_text()
     body = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/nowhere']; raise KeyError('x')"
     done = ran(body, tmp_path)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "set TMPDIR" in done.stderr
+    assert done.returncode == 2 and re.fullmatch(r"verb\.py: .*set TMPDIR.*\n", done.stderr)
 
 
 @pytest.mark.parametrize("more", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}])
 def test_letters_that_the_terminal_lacks(tmp_path, more):
     done = ran(r"print('\xb5s \u2192'); raise cli.UserError('74 \xb5s')", tmp_path, PYTHONCOERCECLOCALE="0", **more)
-    assert done.returncode == 2 and done.stdout and done.stderr.startswith("verb.py: 74 ")
-    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2 and done.stdout and re.fullmatch(r"verb\.py: 74 .+\n", done.stderr)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
@@ -79,8 +77,7 @@ def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
     shutil.copy(ROOT / "scripts" / "cli.py", tmp_path)
     (tmp_path / "verb.py").write_text(f"import cli\nraise {error}\n")
     done = run(sys.executable, tmp_path / "verb.py", home=tmp_path)
-    (said,) = filter(None, done.stderr.splitlines())
-    assert done.returncode == code and said.startswith("verb.py: ")
+    assert done.returncode == code and re.fullmatch(r"\n?verb\.py: .+\n", done.stderr)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -99,12 +96,10 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
         self.write_text("ne")
         raise OSError("No space left on device")
 
-    with monkeypatch.context() as patched, pytest.raises(OSError):
-        patched.setattr(type(path), "write_bytes", full)
+    monkeypatch.setattr(type(path), "write_bytes", full)
+    with pytest.raises(OSError):
         put(path, "new\n")
     assert path.read_text() == "old\n" and list(tmp_path.iterdir()) == [path]
-    put(path, "new\n")
-    assert path.read_text() == "new\n" and list(tmp_path.iterdir()) == [path]
 
 
 CELL = "conversion.NumpyToTorch.timeit_convert('torch.tensor(a)', 'float32', 8)"
