@@ -64,7 +64,7 @@ PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
 SIZES = (8, 2**20, 2**24)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 # Where links in a page of ours lead
-OWN = re.compile(r"#|results\.csv$|[a-z0-9-]+\.svg$|(\.\./)+(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)$")
+OWN = re.compile(r"#|[a-z0-9-]+\.(csv|svg)$|(\.\./)*(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)$")
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
 
 
@@ -115,17 +115,18 @@ def write(root, word, slower=1.0):
 
 
 def built(results, output):
-    """The directories of a machine's pages; over them lies the page over all machines."""
+    """The directories of pages: first that of the page over all machines, last that of a history."""
     build(results, output)
-    over, *pages = sorted(output.rglob("index.html"), key=lambda path: len(path.parts))  # that of a history is deeper
-    assert over.parent == output and shown((output / "README.md").read_text())
-    return [path.parent for path in pages]
+    return sorted((path.parent for path in output.rglob("index.html")), key=lambda path: len(path.parts))
 
 
 class Tags(HTMLParser):
-    def __init__(self):
+    """The tags of a page with the names of their attributes, and where its links lead."""
+
+    def __init__(self, directory):
         super().__init__()
         self.found, self.addresses = [], []
+        self.feed((directory / "index.html").read_text())
 
     def handle_starttag(self, tag, attributes):
         if tag not in ("path", "wbr", "use", "defs", "g", "text", "rect"):
@@ -198,27 +199,23 @@ def test_a_page_shows_words_of_files_and_obeys_none(made, word, plain, tmp_path,
     pages = built(made(tmp_path / "results", word), tmp_path / "out")
     printed = capsys.readouterr()
     assert not printed.err and not recwarn.list and shown(printed.out)
-    harmless_markdown(*((each[0].parent / "README.md").read_text() for each in (pages, plain[made])), alike=False)
     # else the routes of a run are not those of its contracts
     alike = word.isprintable() and (made is history or len(word) < 100)
     for page, other in zip(pages, plain[made], strict=True):
         harmless_markdown((page / "README.md").read_text(), (other / "README.md").read_text(), alike)
-        kinds = []
-        for path in (other, page):
-            tags = Tags()
-            tags.feed((path / "index.html").read_text())
-            kinds.append(tags.found)
-            assert all(map(OWN.match, tags.addresses))
-        assert kinds[0] == kinds[1] if alike else set(kinds[1]) <= set(kinds[0])
-        drawings = list(page.glob("*.svg"))
-        assert len(drawings) == len(list(other.glob("*.svg"))) > (2 if made is write else 0)
-        for drawing in drawings:
-            root = xml.fromstring(drawing.read_text())
-            assert shown("".join(root.itertext())) and not any("script" in node.tag for node in root.iter())
-            assert float(root.get("width").removesuffix("pt")) < 72 * 20
-        rows, others = (list(csv.reader((path / "results.csv").open(newline=""))) for path in (page, other))
+        said, usual = Tags(page), Tags(other)
+        assert said.found == usual.found if alike else set(said.found) <= set(usual.found)
+        assert all(map(OWN.match, said.addresses))
+        (table,) = page.glob("*.csv")
+        rows, others = (list(csv.reader((path / table.name).open(newline=""))) for path in (page, other))
         assert {len(row) for row in rows} == {len(others[0])} and (len(rows) == len(others) or not alike)
         assert all(map(shown, (entry for row in rows for entry in row)))
+    drawings, others = (list(overall.rglob("*.svg")) for overall, *_ in (pages, plain[made]))
+    assert len(drawings) == len(others) > (2 if made is write else 1)
+    for drawing in drawings:
+        root = xml.fromstring(drawing.read_text())
+        assert shown("".join(root.itertext())) and not any("script" in node.tag for node in root.iter())
+        assert float(root.get("width").removesuffix("pt")) < 72 * 20
 
 
 @pytest.mark.slow
