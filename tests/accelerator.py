@@ -125,9 +125,9 @@ TIMES = {
 PINS = ("staging.", "busy.WorkBehind", "firsts.PinnedMemory", "link.Limit", "link.Hardware")
 
 
-def in_profile(times, profile, skipped=(), chosen=lambda cell: True):
-    """The benchmarks of the suite that ``times`` names, at the cells of the profile, each with as many processes as a
-    run really takes of it; see ``transfers``."""
+def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full", times=TIMES):
+    """The benchmarks of the suite that ``times`` names, an accelerator's, at the cells of a profile, each with as many
+    processes as a run really takes of it. ``skipped`` names host memory that the accelerator has not."""
     described, taken = {name: SUITE[name] for name in times}, PROFILES[profile]
     rounds = (select(taken, described, number).values() for number in range(taken.rounds))
     counts = Counter(cell for cells in rounds for names in cells for cell in names if chosen(cell))
@@ -141,15 +141,9 @@ def in_profile(times, profile, skipped=(), chosen=lambda cell: True):
                 found = None if barred else times[name](*key)
                 cells[key] = SKIPPED if found is None else around(found)[: counts[cell]] if timed else found
         if cells:
-            benches.append(of_suite(name, cells))
-    return benches
-
-
-def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full"):
-    """The benchmarks of an accelerator at the cells of a profile; ``skipped`` names host memory that it has not."""
-    benches = in_profile(TIMES, profile, skipped, chosen)
-    for each in (each for each in benches if each.name == HIDDEN):
-        each.parts = {key: {part: around(s) for part, s in beside(*key).items()} for key in each.cells}
+            in_turns = cells if name == HIDDEN else ()
+            parts = {key: {part: around(s) for part, s in beside(*key).items()} for key in in_turns}
+            benches.append(of_suite(name, cells, parts))
     return benches
 
 
@@ -165,7 +159,7 @@ def conversions():
         return lambda *key: 1e-6 * (1 + SUITE[name]["params"][0].index(repr(key[0]))) + key[-1] / 1e10
 
     timed = [f"{name}.timeit_convert" for name in names]
-    return in_profile({name: seconds(name) for name in timed}, "transfers")
+    return transfers(profile="transfers", times={name: seconds(name) for name in timed})
 
 
 def write(root, benches, **changes):
