@@ -34,8 +34,9 @@ RELEASES = {
     },
     "numpy": {"1.26.4": "2024-02-05", "2.0.0": "2024-06-16"},
 }
-# Files of benchmarks/ that every benchmark needs
+# Modules of benchmarks/ that every benchmark needs
 CORE = ("__init__", "contracts", "nvml", "probes", "sampling_log", "statement", "timing", "version")
+DEVICES = "def answer():\n    return {'device': None, 'device_name': None, 'no_device': 'none'}\n"
 WITHOUT_WHEEL = "2.2.0"
 SLOWER_FROM = "2.1.0"  # the release that the tests look for
 
@@ -157,19 +158,14 @@ class Project:
         self.variables["PYTHONPATH"] = str(self.here)
         for path in (self.root / "benchmarks", self.wheels, self.home, self.here):
             path.mkdir(parents=True)
-        for file in ("asv.conf.json", "requirements.txt"):
-            shutil.copy(ROOT / file, self.root)
+        for file in ("asv.conf.json", "requirements.txt", *(f"benchmarks/{name}.py" for name in CORE)):
+            shutil.copy(ROOT / file, self.root / file)
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(releases))
-        for file in CORE:
-            shutil.copy(ROOT / "benchmarks" / f"{file}.py", self.root / "benchmarks")
         if not judged:
             self.replace("benchmarks/probes.py", NEAR="dict.fromkeys((PROCESSOR, CACHE, MEMORY), 9.0)")
             self.replace("benchmarks/timing.py", UNDISTURBED=0.0)
-        (self.root / "benchmarks" / "sources.py").write_text("")
-        none = {"device": None, "device_name": None, "no_device": "none"}
-        (self.root / "benchmarks" / "devices.py").write_text(f"def answer():\n    return {none}\n")
-        for name, code in families.items():
+        for name, code in {"sources": "", "devices": DEVICES, **families}.items():
             (self.root / "benchmarks" / f"{name}.py").write_text(code)
         for release in releases["torch"].keys() - {WITHOUT_WHEEL}:
             torch_wheel(self.wheels, release)
