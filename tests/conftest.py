@@ -29,14 +29,8 @@ def environment(home, **more):
 
 def run(*command, home, cwd=ROOT, timeout=120, **more):
     """Run a command there; what it printed and its exit code."""
-    return subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment(home, **more),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    own = environment(home, **more)
+    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, timeout=timeout)
 
 
 def piped(streams, *command, **more):

@@ -3,7 +3,6 @@ terminal. Whoever sends results for a page, or an error message that torch print
 
 import csv
 import io
-import itertools
 import re
 import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
@@ -18,7 +17,7 @@ from cli import harmless
 from conftest import build
 from markdown_it import MarkdownIt
 from pages import show, tables
-from resultfiles import SKIPPED, around, contract, conversion, edited, every, memcpy
+from resultfiles import SKIPPED, contract, edited, every
 
 PLAIN = "word"
 WORDS = [
@@ -72,16 +71,17 @@ def benches(word, slower):
     """A bit of every kind of benchmark that a page has words for, with a word of theirs wherever there can be one."""
     promises = {"hazard": word, "caution": word, "inputs": {"requires grad": word, word: word}, "refuses": {word: word}}
     routes = [contract(f"f(a, {word})", "copy", **promises), contract("g(a)", "copy"), contract("h(a)", "alias")]
-    cells = itertools.product(enumerate(routes), ("float32", word), SIZES)
-    times = {
-        (promise["expression"], dtype, n): around(slower * (1e-6 * (i + 1) + n / 1e10))
-        for (i, promise), dtype, n in cells
-    }
-    times |= {("g(a)", word, SIZES[0]): SKIPPED, ("h(a)", word, SIZES[0]): None}
+
+    def seconds(route, _, n):
+        return slower * ({"g(a)": 2e-6, "h(a)": 3e-6}.get(route, 1e-6) + n / 1e10)
+
+    both = {"dtype": ["float32", word], "nbytes": SIZES}
+    converted = every("conversion.NumpyToTorch.timeit_convert", seconds, routes, **both)
+    converted.cells |= {("g(a)", word, SIZES[0]): SKIPPED, ("h(a)", word, SIZES[0]): None}
     own = {"route": ["g(a)"], "dtype": ["float32"], "nbytes": SIZES, "layout": [word]}
     return [
-        conversion(times, routes, dtypes=("float32", word)),
-        memcpy({n: around(slower * (2e-7 + n / 5e10)) for n in SIZES}),
+        converted,
+        every("limits.Memcpy.timeit_copy", lambda n: slower * (2e-7 + n / 5e10), nbytes=SIZES),
         every("limits.Floor.timeit_floor", lambda _: slower * 4e-9, statement=[word]),
         every(f"{word.replace('.', '')}.Own.timeit_{word}", lambda *cell: slower * (1e-6 + cell[2] / 1e10), **own),
     ]
