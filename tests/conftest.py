@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OWN = ("ASV", "CONVERSION_", "GIT_", "PIP_", "PYTHONDONTWRITEBYTECODE")  # settings of whoever runs the tests
+# Settings of whoever runs the tests, or of a hook of git that does
+OWN = ("ASV", "CONVERSION_", "GIT_", "PIP_", "PYTHONDONTWRITEBYTECODE")
 PATH = f"{ROOT}/scripts:{ROOT}"  # PYTHONPATH of a program that imports the suite
 # Before anything imports torch or numpy: threads that wait for work spin, and two processes of tests share two cores
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
@@ -83,12 +84,11 @@ def export(root, into):
     Whatever else lies in the checkout stays out: results and pages of whoever measured there, changes that are not
     staged. Skips the test where ``root`` is no git checkout.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # of a hook, perhaps
-    command = ["git", "-C", str(root)]
-    top = subprocess.run([*command, "rev-parse", "--show-toplevel"], env=kept, capture_output=True, text=True)
+    git = ("git", "-C", root)
+    top = run(*git, "rev-parse", "--show-toplevel", home=Path.home())
     if top.returncode or Path(top.stdout.strip()).resolve() != Path(root).resolve():
         pytest.skip("no git checkout here, so nobody knows which results are committed")
-    subprocess.run([*command, "checkout-index", "--all", f"--prefix={into}/"], env=kept, check=True)
+    run(*git, "checkout-index", "--all", f"--prefix={into}/", home=Path.home()).check_returncode()
     return Path(into)
 
 
