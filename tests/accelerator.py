@@ -149,16 +149,11 @@ def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full", ti
 
 def conversions():
     """The conversions without a device at the cells of the profile, by number of the route and by bytes."""
-    names = (
-        *("conversion.NumpyToTorch", "conversion.TorchToNumpy", "casting.Bfloat16ToNumpy"),
-        *("batches.ArraysToTensor", "batches.TreeToNumpy", "batches.TreeToTorch"),
-        *("placement.NumpyToTorch", "placement.TorchToNumpy"),
-    )
 
     def seconds(name):
         return lambda *key: 1e-6 * (1 + SUITE[name]["params"][0].index(repr(key[0]))) + key[-1] / 1e10
 
-    timed = [f"{name}.timeit_convert" for name in names]
+    timed = [name for name in SUITE if name.endswith(".timeit_convert") and name not in TIMES]
     return transfers(profile="transfers", times={name: seconds(name) for name in timed})
 
 
