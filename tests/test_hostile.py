@@ -87,28 +87,27 @@ def benches(word, slower):
     ]
 
 
-def record(found, word, **changes):
+def record(found, word):
     """A run record that says the word wherever it can."""
     cell = next(bench.spelled(key) for bench in found for key, value in bench.cells.items() if value is None)
     made = resultfiles.record(found, skipped=word)
-    names = ("torch", "numpy", "python", "cuda", "hip", "git", "device", "device_name", "no_device")
+    names = ("torch", "numpy", "python", "cuda", "hip", "git", "device", "device_name", "driver", "no_device")
     about = ("cpu", "system", "libc", "governor", "transparent_hugepages")
     return made | {
-        **dict.fromkeys(("profile", "only", "asv", "launch"), word),
+        **dict.fromkeys(("profile", "only", "asv", "launch", "not_awake", "device_lost"), word),
         "command": f"python scripts/run.py --only {word}",
         "toolchain": {"tag": f"tag {word}", "torch": word, "numpy": word},
         "settings": made["settings"] | dict.fromkeys(names, word),
         "conditions": made["conditions"] | dict.fromkeys(about, word) | {"caches": {word: word}},
         "noisy_cells": [word],
         "failures": {f"failed {word}": [cell]},
-        **changes,
     }
 
 
 def write(root, word, slower=1.0):
     """Two runs, and results of benchmarks that nothing describes any more."""
     found = benches(word, slower)
-    resultfiles.write(root, found, records=[record(found, word), record(found, word, started="2026-03-04")])
+    resultfiles.write(root, found, records=[record(found, word), record(found, word) | {"started": "2026-03-04"}])
     with edited(root / sides.RESULT) as (file,):
         file["results"][f"gone.{word}"] = file["results"]["limits.Floor.timeit_floor"]
     return root
