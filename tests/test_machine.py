@@ -1,5 +1,6 @@
 """What of a machine bears on a run: what is to be changed, a device that is kept awake, cores near it, how it ran."""
 
+import importlib.util
 import itertools
 import math
 import os
@@ -102,14 +103,13 @@ def test_processes_are_held_to_the_cores_near_the_device(apart, cores, said, tmp
 
 @pytest.mark.parametrize("python, path", [(sys.executable, "x"), ("/another/python", None)])
 def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, tmp_path, apart):
-    """Both sides of compare.py --run would measure the same torch."""
+    """Both sides of compare.py --run would measure the same torch. And all that import it are apart, to end with us."""
     monkeypatch.setenv("PYTHONPATH", "x")
     suite = engine.Suite(tmp_path, Path(python))
-    for ask in (suite.installed, partial(suite.discover, "box")):
+    for ask in (suite.installed, partial(suite.discover, "box"), partial(machine.settings, python)):
         with pytest.raises(UserError):
             ask()
     suite.measure(["a"], "box", tmp_path, lambda: None)
-    machine.run_in(python, "")
     assert [environment.get("PYTHONPATH") for (_, _, environment, *_), _ in apart.call_args_list] == [path] * 4
 
 
@@ -136,24 +136,17 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone forgets what it has read of a file")
 def test_libraries_that_a_call_may_run_are_read_from_the_beginning_to_the_end(tmp_path, monkeypatch):
-    for name in ("numpy/core/c.so", "torch/lib/libtorch_cpu.so.2", "torch/lib/libtorch_cuda.so", "torch/notes.txt"):
+    libraries, others = ("numpy/core/c.so", "torch/cpu.so.2"), ("torch/lib/libtorch_cuda.so", "torch/notes.txt")
+    for name in (*libraries, *others):
         put(tmp_path / name, b"x" * 5 * 2**20)
-    for package in ("numpy", "torch"):
-        put(tmp_path / package / "__init__.py", "")
-        monkeypatch.delitem(sys.modules, package, raising=False)
-    opened, forget = [], os.posix_fadvise
-
-    def spy(file, *rest):
-        forget(file, *rest)
-        opened.append(os.dup(file))
-
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(os, "posix_fadvise", spy)
+    forgotten = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda file, *which: forgotten.append((os.dup(file), which)))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin=tmp_path / name / "init"))
     monkeypatch.setattr(machine, "run_in", lambda python, code: exec(code, {}))
     machine.read_libraries(Path(sys.executable))
-    read = {os.readlink(f"/proc/self/fd/{file}"): os.lseek(file, 0, os.SEEK_CUR) for file in opened}
-    whole = dict.fromkeys(("numpy/core/c.so", "torch/lib/libtorch_cpu.so.2"), 5 * 2**20)
-    assert read == {str(tmp_path / name): length for name, length in whole.items()}
+    found = {os.readlink(f"/proc/self/fd/{file}"): (which, os.lseek(file, 0, os.SEEK_CUR)) for file, which in forgotten}
+    whole = (0, 0, os.POSIX_FADV_DONTNEED), 5 * 2**20  # all of it is forgotten, all of it is read
+    assert found == {str(tmp_path / name): whole for name in libraries}
 
 
 FINE = Conditions(cores=8, cores_allowed=8, governor="performance", load_average=0.2)
