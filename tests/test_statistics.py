@@ -148,7 +148,7 @@ def test_promises_on_a_virtual_machine(seed, paired, effect, power, changed, ses
     rng = np.random.default_rng(seed)
     true = np.where(np.arange(CELLS) < changed * CELLS, math.log1p(effect), 0.0)
     # of the machine, round by round: both sides of a pair see it
-    drift = np.cumsum(rng.normal(0, 0.01, 4)) if paired else None
+    drift = np.cumsum(rng.normal(0, 0.01, 4)) if paired else 0.0
     base = processes(rng, CELLS, drift=drift)
     new = processes(rng, CELLS, effect=true + (rng.normal(0, session, CELLS) if session else 0), drift=drift)
     found, flagged = flags(base, new, paired, bool(session))
