@@ -18,7 +18,7 @@ from benchmarks import probes, sampling_log, statement, timing
 pytestmark = pytest.mark.slow  # simulates machines for minutes of theirs
 
 CALL = 500e-9  # seconds of the call that is timed, at full speed
-ROUNDS = 4
+ROUNDS, REST = 4, 2.0  # seconds before each round
 PROBE, PAUSE = 25e-6, 30e-3  # seconds of a probe on the quiet machine; of a process's start
 OVERHEAD = 1e-7  # seconds that reading the clock takes
 
@@ -65,9 +65,6 @@ class Machine:
             left -= part
         return self.now - begun
 
-    def probe(self):
-        return self.work(PROBE)
-
 
 def bursts(share, slow=1.9, mean=0.05, until=400.0):
     """A neighbour on the core: slow phases of some milliseconds to seconds, ``share`` of the time."""
@@ -91,42 +88,34 @@ def steal(t):
 
 @pytest.fixture
 def simulated(monkeypatch):
-    """A function: the lines that processes log on a machine, in rounds with a rest between them."""
+    """A function: a run of processes on a machine, in rounds with a rest before each, and its figures: by cell the
+    median of its processes, whether all of them are quiet, and how many there are."""
 
-    def run(machine, call=CALL, processes=240, rest=2.0):
+    def run(machine, call=CALL, count=240):
         lines, timer = [], SimpleNamespace(timeit=lambda number: machine.work(number * call))
         made = benchmark(timed_by=timer)
         for module in (probes, timing, statement):
             monkeypatch.setattr(module, "time", machine)
-        monkeypatch.setattr(probes, "probe", machine.probe)
+        monkeypatch.setattr(probes, "probe", lambda: machine.work(PROBE))
         monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
         monkeypatch.setattr(sampling_log, "log", lambda **line: lines.append(line))
         for number in range(ROUNDS):
-            machine.now += rest
-            for cell in range(processes // ROUNDS):
+            machine.now += REST
+            for cell in range(count // ROUNDS):
                 machine.work(PAUSE)
                 made.do_setup()
                 made.run()
                 lines[-1] |= {"run": "one", "round": number, "params": [repr(cell)]}
-        return lines
+        by_cell = processes(lines).groupby("place")
+        found = by_cell.agg(seconds=("seconds", "median"), quiet=("quiet", "all"), count=("quiet", "size"))
+        return quiet.Run(lines), found
 
     return run
 
 
 def processes(lines):
-    """A row for each process that a figure rests on."""
-    names = list(dict.fromkeys(map(name_of, lines)))
-    table = results._timed(lines, {name: place for place, name in enumerate(names)}, [])
-    return table.assign(cell=table["place"].map(names.__getitem__))
-
-
-def figures(lines):
-    """By cell the median of its processes, whether all of them are quiet, and how many there are."""
-    by_cell = processes(lines).groupby("cell")
-    return by_cell.agg(seconds=("seconds", "median"), quiet=("quiet", "all"), count=("quiet", "size"))
-
-
-BASELINES = {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0}
+    """A row for each process that a figure rests on, whose place is the name of its cell."""
+    return results._timed(lines, {name_of(line): name_of(line) for line in lines}, [])
 
 
 def line(seconds, processor=(), **more):
@@ -136,20 +125,19 @@ def line(seconds, processor=(), **more):
     return {**about, **TAKEN, "wanted": len(seconds), "seconds": seconds, "probes": probes, **more}
 
 
-def alone(line, baselines=BASELINES):
-    """A process by itself: whether it is quiet, its quiet samples after speed correction, its figure."""
+def alone(line):
+    """A run of this process alone, on a machine whose baselines are known."""
     run = quiet.Run([line])
-    run.baselines = baselines
-    samples = run.seconds[run.quiet_samples].tolist()
-    return SimpleNamespace(quiet=bool(run.quiet[0]), samples=samples, seconds=run.figures[0])
+    run.baselines = {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0}
+    return run
 
 
 def test_a_figure_is_the_lower_end_of_the_quiet_samples():
     """As numpy interpolates it; two quiet probes do not see a burst between them."""
     samples = [3.0, 1.0, 1.1, 9.0, 1.2, 1.3, 1.4]
     for count in range(1, len(samples) + 1):
-        process = alone(line(samples[:count]))
-        assert process.quiet and process.seconds == pytest.approx(np.quantile(samples[:count], quiet.QUANTILE))
+        run = alone(line(samples[:count]))
+        assert run.quiet.all() and run.figures == pytest.approx(np.quantile(samples[:count], quiet.QUANTILE))
     groups = np.array([0, 0, 2, 2, 2])
     found = quiet._quantile(np.array([4.0, 2.0, 1.0, 3.0, 2.0]), groups, 4, 0.5)
     assert found.tolist()[::2] == [3.0, 2.0] and np.isnan(found[1::2]).all(), "a group without values has none"
@@ -160,37 +148,32 @@ def test_a_noisy_cell_takes_at_most_its_fastest_sample():
     fast, slow = [25_000] * 3, [50_000] * 3
     others = [line([1.0, 1.0], fast, benchmark=f"toy.Toy.timeit_{number}") for number in range(20)]
     busy = [line([4.0, 3.0], slow), line([2.0, 2.5], slow), line([5.0, 6.0], slow, round=1)]
-    found = processes([*others, *busy])
-    (row,) = found[found["cell"] == "toy.Toy.timeit_call"].to_dict("records")
-    assert (row["process"], row["seconds"], row["quiet"]) == (0, 2.0, False)
-    assert math.isnan(row["baseline"])
-    found = processes([*others, *busy, line([7.0, 7.0], fast, round=1), line([6.0, 6.0], fast, round=1)])
-    (row,) = found[found["cell"] == "toy.Toy.timeit_call"].to_dict("records")
-    assert (row["process"], row["seconds"], row["quiet"]) == (1, 7.0, True), "the first quiet process of its round"
+    again = [line([7.0, 7.0], fast, round=1), line([6.0, 6.0], fast, round=1)]  # of a round the first quiet one counts
+    for more, figure in (([], (0, 2.0, False, math.nan)), (again, (1, 7.0, True, 25_000))):
+        found = processes([*others, *busy, *more]).set_index("place").loc["toy.Toy.timeit_call"]
+        assert tuple(found[["process", "seconds", "quiet", "baseline"]]) == pytest.approx(figure, nan_ok=True)
 
 
 def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
     """It takes a few µs more, though the machine is at full speed; not the one before, nor the one after a wait."""
-    memory = {"memory": [200_000] * 4}
 
-    def judged_of(processor, waits=(), probes=memory):
-        seconds = [1.0, 1.1, 1.2][: len(processor) - 1 - len(waits)]
-        return alone(line(seconds, wanted=1, waits=list(waits), probes={"processor": processor} | probes))
+    def quiet_samples(*processor, waits=(), moved="memory"):
+        seconds, probes = [1.0, 1.1, 1.2][: 3 - len(waits)], {"processor": processor, moved: [200_000] * 4}
+        run = alone(line(seconds, waits=waits, probes=probes))
+        return run.seconds[run.quiet_samples].tolist()
 
     high = int(25_000 * 1.1)
     behind = high + quiet.COLD
-    assert judged_of([25_000, behind, behind, behind]).samples == [1.0, 1.1, 1.2]
-    assert judged_of([high, behind, behind + 2, behind]).samples == [1.0], "more is another one's"
-    assert judged_of([high + 2, behind, behind, behind]).samples == [1.1, 1.2], "before the first there is no sample"
-    waited = [25_000, behind, high + 2, behind]  # of the two looks between two samples the second follows the wait
-    assert judged_of(waited, waits=[1]).samples == [1.0]
-    assert judged_of([25_000, behind, 25_000, behind], waits=[1]).samples == [1.0, 1.1]
-    assert not judged_of([25_000, behind, behind, behind], probes={"cache": [200_000] * 4}).quiet
+    assert quiet_samples(25_000, behind, behind, behind) == [1.0, 1.1, 1.2]
+    assert quiet_samples(high, behind, behind + 2, behind) == [1.0], "more is another one's"
+    assert quiet_samples(high + 2, behind, behind, behind) == [1.1, 1.2], "before the first there is no sample"
+    # of the two looks between two samples the second follows the wait
+    assert quiet_samples(25_000, behind, high + 2, behind, waits=[1]) == [1.0]
+    assert quiet_samples(25_000, behind, 25_000, behind, waits=[1]) == [1.0, 1.1]
+    assert quiet_samples(25_000, behind, behind, behind, moved="cache") == []
     moving = {"processor": [25_000, *[behind] * 3], "memory": [300_000, 200_000, 200_000, 200_000]}
-    lines = [line([1.0] * 3, probes=moving), line([1.0] * 200, [25_000] * 201, at=1)]
-    assert quiet.Run(lines).baselines == pytest.approx({"processor": 25_000, "memory": 200_000}), (
-        "found behind samples, too"
-    )
+    run = quiet.Run([line([1.0] * 3, probes=moving), line([1.0] * 200, [25_000] * 201, at=1)])
+    assert run.baselines == pytest.approx({"processor": 25_000, "memory": 200_000}), "found behind samples, too"
 
 
 LONGER = [1.06, 1.07], [26_500] * 3
@@ -211,7 +194,7 @@ LONGER = [1.06, 1.07], [26_500] * 3
     ],
 )
 def test_what_the_processors_clock_does_within_quiet_is_taken_out(seconds, processor, more, figure):
-    assert alone(line(seconds, processor, **more)).seconds == pytest.approx(figure, rel=1e-5)
+    assert alone(line(seconds, processor, **more)).figures == pytest.approx(figure, rel=1e-5)
 
 
 def test_what_waits_for_a_device_alone_is_judged_by_its_own_spread():
@@ -257,56 +240,52 @@ def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
 # The rule, on whole machines ------------------------------------------------------------------------------------------
 
 
-# A machine -> how far its baseline may be from the truth, the share of its cells that have quiet processes at least,
-# how far the figures of those may be off, and the share of the time that may be waited
+# A machine -> the share of its time that is quiet, how far its baseline may be from the truth, the share of its cells
+# that have quiet processes at least, how far the figures of those may be off, and the share of the time that may be
+# waited
 WHOLE = {
-    "quiet throughout": (Machine(), 0.01, 1.0, 0.01, 0.01),
+    "quiet throughout": (Machine(), 1.0, 0.01, 1.0, 0.01, 0.01),
     # in phases of milliseconds to seconds: kept is what a quiet machine reads
-    "a neighbour, slow half of the time": (Machine(bursts(0.5)), 0.02, 0.97, 0.06, 1.0),
-    "a neighbour, slow most of the time": (Machine(bursts(0.85)), 0.02, 0.97, 0.06, 1.0),
+    "a neighbour, slow half of the time": (Machine(bursts(0.5)), 0.52, 0.02, 0.97, 0.06, 1.0),
+    "a neighbour, slow most of the time": (Machine(bursts(0.85)), 0.18, 0.02, 0.97, 0.06, 1.0),
     # The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the baseline. What
     # was learnt in the turbo is forgotten: the machine does not wait for it for ever
-    "a turbo that decays": (Machine(lambda t: 0.75 if t < 4 or t % 14 < 2 / 3 else 1.0), 0.02, 0.9, 0.02, 0.35),
+    "a turbo that decays": (Machine(lambda t: 0.75 if t < 4 or t % 14 < 2 / 3 else 1.0), 0.85, 0.02, 0.9, 0.02, 0.35),
     # the baseline is the speed that comes back
-    "throttled": (Machine(lambda t: 1.5 if t % 5 > 3 else 1.0), 0.02, 0.9, 0.02, 1.0),
+    "throttled": (Machine(lambda t: 1.5 if t % 5 > 3 else 1.0), 0.6, 0.02, 0.9, 0.02, 1.0),
     # never fast again: the level that is held is the slow one
-    "fast at first": (Machine(lambda t: 1 / 1.5 if t < 3 else 1.0), 0.02, 0.9, 0.02, 1.0),
+    "fast at first": (Machine(lambda t: 1 / 1.5 if t < REST + 3 else 1.0), 0.77, 0.02, 0.9, 0.02, 1.0),
     # a container's quota takes the processor away for half of each tenth of a second; the clock is as it was
-    "a quota": (Machine(away=quota), 0.02, 1.0, 0.01, 1.0),
+    "a quota": (Machine(away=quota), 1.0, 0.02, 1.0, 0.01, 1.0),
     # a hypervisor takes the processor for 2 ms of 11, whether or not the guest's accounting of CPU time sees it
-    "steal": (Machine(away=steal), 0.02, 0.0, 0.02, 1.0),
-    "hidden steal": (Machine(away=steal, hidden=True), 0.02, 0.0, 0.02, 1.0),
+    "steal": (Machine(away=steal), 1.0, 0.02, 0.0, 0.02, 1.0),
+    "hidden steal": (Machine(away=steal, hidden=True), 1.0, 0.02, 0.0, 0.02, 1.0),
 }
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
-    machine, near, share, off, waited = WHOLE[name]
-    lines = simulated(machine, rest=0.0 if name == "fast at first" else 2.0)
-    run, found = quiet.Run(lines), figures(lines)
+    machine, quiet_share, near, share, off, waited = WHOLE[name]
+    run, found = simulated(machine)
+    assert run.quiet_share() == pytest.approx(quiet_share, abs=0.01)
     assert run.baselines["processor"] * 1e-9 == pytest.approx(PROBE, rel=near)
     assert found["quiet"].mean() >= share
     errors = np.log(found["seconds"] / CALL).abs()[found["quiet"] | (share == 0)]
     assert errors.max() < off and errors.median() < 0.01
-    assert sum(line["waited"] for line in lines) <= waited * sum(line["took"] for line in lines)
-    if name.startswith("a neighbour"):
-        assert run.quiet_share() == pytest.approx(0.5 if "half" in name else 0.15, abs=0.2)
+    assert sum(line["waited"] for line in run.lines) <= waited * sum(line["took"] for line in run.lines)
     if name == "quiet throughout":  # and nothing is taken again
-        wanted = sum(line["wanted"] for line in lines)
-        assert run.quiet_share() > 0.99 and sum(len(line["seconds"]) for line in lines) <= 1.01 * wanted
-        assert set(found["count"]) == {4}
+        assert set(found["count"]) == {ROUNDS} and len(run.taken) <= 1.01 * sum(line["wanted"] for line in run.lines)
 
 
 def test_quota_and_calls_longer_than_it(simulated):
     """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
-    lines = simulated(Machine(away=quota), call=0.08, processes=16)
-    assert not figures(lines)["quiet"].any()
+    _, found = simulated(Machine(away=quota), call=0.08, count=16)
+    assert not found["quiet"].any()
 
 
 def test_run_that_begins_in_a_slow_phase(simulated):
     """What was kept while nothing better was known is dropped when the whole run is in sight."""
-    lines = simulated(Machine(lambda t: 1.4 if t < 4 else 1.0), rest=0.0)
-    baselines, found = quiet.Run(lines).baselines, figures(lines)
-    early = [line for line in lines if line["at"] < 3.5]
-    assert early and not any(alone(line, baselines).quiet for line in early)
+    run, found = simulated(Machine(lambda t: 1.4 if t < REST + 4 else 1.0))
+    early = np.array([line["at"] < REST + 3.5 for line in run.lines])
+    assert early.any() and not run.quiet[early].any()
     assert found["seconds"][found["quiet"]].to_numpy() == pytest.approx(CALL, rel=0.02)
