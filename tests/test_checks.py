@@ -22,15 +22,13 @@ from analysis.cells import cells_of
 from analysis.choices import GOOD, MEASURED, Case, answer, choices, known_of, latest
 from analysis.results import load_files
 from analysis.verdicts import SLOWER
-from checking import advice, history
-from checking import planted as checking
+from checking import advice, history, planted
 from conftest import ROOT, run
 from measuring.engine import copy_code
 from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
 from pages.advice import case_of
 from resultfiles import SUITE
-from sides import ROUTES, SIZES
 from test_history import SERIES, counting, logs_of, write
 from test_readme import ACCURACY
 
@@ -42,7 +40,7 @@ from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, LINE, ONE_THREA
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_one_noisy_process_on_every_core_while_the_block_runs():
-    with checking.disturbed() as pids:
+    with planted.disturbed() as pids:
         time.sleep(0.5)
         noisy = [psutil.Process(pid) for pid in pids]
         assert sorted(each.cpu_affinity() for each in noisy) == sorted([core] for core in os.sched_getaffinity(0))
@@ -55,7 +53,7 @@ def test_one_noisy_process_on_every_core_while_the_block_runs():
 
 
 def test_noise_that_stopped_is_no_noise_and_the_rest_of_it_ends():
-    with pytest.raises(cli.UserError), checking.disturbed() as pids:
+    with pytest.raises(cli.UserError), planted.disturbed() as pids:
         psutil.Process(pids[0]).kill()
         os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
     assert not any(map(psutil.pid_exists, pids))
@@ -84,7 +82,7 @@ def looked_at(directory, change, route):
     pytest.importorskip("torch")
     for side in ("base", "new-fresh"):
         copy_code(ROOT, directory / side)
-        checking.plant(directory / side, *change)
+        planted.plant(directory / side, *change)
         place = directory / side / "benchmarks"
         done = run(sys.executable, "-c", LOOK, place, route, home=directory, CONVERSION_PATIENCE="0")
         assert not done.returncode, done.stderr
@@ -92,11 +90,10 @@ def looked_at(directory, change, route):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("route, calls", [(checking.ROUTE, (10, 11)), ("torch.as_tensor(a)", (1, 1))])
-def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path, route, calls):
-    base, new = looked_at(tmp_path, ("conversion.py", checking.SLOWDOWN), route)
+@pytest.mark.parametrize("route, calls, counted", [(planted.ROUTE, (10, 11), [10]), ("torch.as_tensor(a)", (1, 1), [])])
+def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path, route, calls, counted):
+    base, new = looked_at(tmp_path, ("conversion.py", planted.SLOWDOWN), route)
     assert [side["statement"].split("; ") for side in (base, new)] == [[route] * count for count in calls]
-    counted = [10] if route == checking.ROUTE else []
     assert base["same"] == new["same"] and base["same"][2:] == ["route", "dtype", "nbytes", *counted]
 
 
@@ -107,13 +104,13 @@ def test_what_noise_does(pair, tmp_path, monkeypatch, capsys, snapshot):
     """To two runs of the same figures, or of which two cells of 24 differ by a third, which their comparison flags, or
     all by a tenth; and to a slowdown, which is to be found and nothing else: what is not measured is not found."""
     base, new, again = *map(Path, pair), Path(shutil.copytree(pair[0], tmp_path / "again"))
-    far = Path(sides.write(tmp_path / "far", sides.cells(0, dict.fromkeys(sides.cells(0), 1.1))))
-    monkeypatch.setattr(checking, "ROOT", tmp_path)
+    far = Path(sides.write(tmp_path / "far", sides.cells(0, dict.fromkeys(EVERY, 1.1))))
+    monkeypatch.setattr(planted, "ROOT", tmp_path)
     codes = []
     for other, verdicts in ((again, (SLOWER, "no change")), (new, ("no change", SLOWER)), (far, ())):
-        cells = [{"route": route, "verdict": verdict} for route, verdict in zip((checking.ROUTE, "other"), verdicts)]
-        monkeypatch.setattr(checking, "in_turns", lambda *_, cells=cells: {"cells": cells})
-        monkeypatch.setattr(checking, "runs", lambda *_, other=other: [base, other])
+        cells = [{"route": route, "verdict": verdict} for route, verdict in zip((planted.ROUTE, "other"), verdicts)]
+        monkeypatch.setattr(planted, "in_turns", lambda *_, cells=cells: {"cells": cells})
+        monkeypatch.setattr(planted, "runs", lambda *_, other=other: [base, other])
         codes.append(check.main(["noise", "--condition", "quiet"]))
     assert (codes, [said for said in capsys.readouterr().out.splitlines() if ".asv" not in said]) == snapshot
 
@@ -136,15 +133,15 @@ def test_each_check_has_its_own_options(words, called):
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_measured(command, says, monkeypatch, refusal):
-    monkeypatch.setattr(checking, "in_turns", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr(planted, "in_turns", lambda *_: pytest.fail("it measured"))
     assert says in refusal(check, *command.split())
 
 
 # Timing: one side is timed by torch's Timer, bias is called bias and noise noise ------------------------------------
 
-MARGINS = {"min_effect": checking.EACH, "equivalence": checking.EACH + 0.001, "min_decided": 0}
-EVERY = [(route, nbytes) for route in ROUTES for nbytes in SIZES]
-COPIES = [cell for cell in EVERY if cell[0] == ROUTES[1]]
+MARGINS = {"min_effect": planted.EACH, "equivalence": planted.EACH + 0.001, "min_decided": 0}
+EVERY = [*sides.cells(0)]
+COPIES = [cell for cell in EVERY if cell[0] == sides.ROUTES[1]]
 # How the suite's side differs from torch's: change by cell, sd of a process -> exit code
 DIFFERENCES = {
     "honest": ({}, 0.005, 0),
@@ -163,8 +160,8 @@ def test_bias_and_noise(change, sd, code, tmp_path, monkeypatch, capsys, snapsho
     torch = sides.write(tmp_path / "base", sides.cells(0, sd=sd), record=sides.together("base"))
     suite = sides.write(tmp_path / "new", sides.cells(1, change, sd=sd), record=sides.together("new"))
     said = json.loads(comparison_words.as_json(sides.compared(torch, suite, **MARGINS), ""))
-    monkeypatch.setattr(checking, "ROOT", tmp_path)
-    monkeypatch.setattr(checking, "in_turns", lambda *_: said)
+    monkeypatch.setattr(planted, "ROOT", tmp_path)
+    monkeypatch.setattr(planted, "in_turns", lambda *_: said)
     assert check.main(["timing"]) == code
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in printed if not line.endswith(("no change", "inconclusive"))] == snapshot
@@ -172,14 +169,14 @@ def test_bias_and_noise(change, sd, code, tmp_path, monkeypatch, capsys, snapsho
 
 def test_the_median_of_honest_cells_is_within_its_interval():
     """In 1 % of runs by chance it is not; a shift of 2 % beyond it is."""
-    intervals = [checking.middle(np.random.default_rng(seed).normal(0, 0.03, 185)) for seed in range(100)]
+    intervals = [planted.middle(np.random.default_rng(seed).normal(0, 0.03, 185)) for seed in range(100)]
     assert sum(not low <= 0 <= high for low, high in intervals) <= 4
-    assert checking.middle(np.zeros(checking.FEW - 1)) == (-math.inf, math.inf)
+    assert planted.middle(np.zeros(planted.FEW - 1)) == (-math.inf, math.inf)
 
 
 @pytest.mark.slow
 def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
-    base, new = looked_at(tmp_path, ("statement.py", checking.TORCH), "torch.from_numpy(a).clone()")
+    base, new = looked_at(tmp_path, ("statement.py", planted.TORCH), "torch.from_numpy(a).clone()")
     assert base["same"] == new["same"]
     assert (base["timer"], new["timer"]) == ("benchmarks.statement", "timeit")
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
@@ -187,7 +184,7 @@ def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
 
 def test_what_cannot_be_measured_says_so():
     with pytest.raises(cli.UserError, match="no cell was timed on both sides"):
-        checking.judged({"cells": [{"ratio": None, "route": "x"}]})
+        planted.judged({"cells": [{"ratio": None, "route": "x"}]})
 
 
 # Advice: regret, predictions, and what noise may not be blamed for --------------------------------------------------
