@@ -170,8 +170,8 @@ def test_what_is_to_be_changed(change, quiet, quota, says):
 @pytest.mark.parametrize(
     "files, quota",
     [
-        ({"cpu.max": "max 100000", "a/b/cpu.max": "400000 100000", "a/cpu.max": "150000 100000"}, 1.5),
-        ({"other/cpu.max": "50000 100000"}, math.inf),
+        ({"cpu.max": "800000 100000", "a/b/cpu.max": "400000 100000", "a/cpu.max": "150000 100000"}, 1.5),
+        ({"cpu.max": "max 100000", "other/cpu.max": "50000 100000"}, math.inf),
         ({"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, math.inf),
         ({"cpu,cpuacct/c/cpu.cfs_quota_us": "50000", "cpu,cpuacct/c/cpu.cfs_period_us": "100000"}, 0.5),
     ],
