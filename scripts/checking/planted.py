@@ -36,8 +36,9 @@ _SIDE = _pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]
 """
 
 
-def call(root: Path, *arguments: str) -> str:
-    """Run this Python in ``root`` and return its output. UserError if it failed; it has printed the reason.
+def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
+    """Run this Python in ``root`` and return its output, "" if that goes to another file ``stdout``. UserError if it
+    failed; it has printed the reason.
 
     It has a home directory of its own, for the machines of asv and the settings of git, and no variables of git or of
     this suite.
@@ -46,11 +47,11 @@ def call(root: Path, *arguments: str) -> str:
     home.mkdir(exist_ok=True)
     command = [sys.executable, *arguments, "--machine", MACHINE]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
-    with session(command, root, {**kept, "HOME": str(home)}, stdout=subprocess.PIPE, text=True) as process:
+    with session(command, root, {**kept, "HOME": str(home)}, stdout=stdout, text=True) as process:
         printed, _ = process.communicate()
-    if process.returncode not in (0, 1, 2) or not printed:
+    if process.returncode not in ((0, 1, 2) if printed else (0,)):  # a comparison with verdicts has its own exit status
         raise UserError(f"{arguments[0]} in {root.name} ended with exit status {process.returncode}")
-    return printed
+    return printed or ""
 
 
 def plant(root: Path, file: str, code: str) -> None:
@@ -131,11 +132,13 @@ _Conversion.timeit_convert = _timeit_convert
 
 
 def runs(place: Path, only: str) -> list[Path]:
-    """Make two quick runs of this code in copies of the checkout, and return their results."""
+    """Make two quick runs of this code in copies of the checkout, with their progress on stderr. Return their
+    results."""
     roots = [place / "run-1", place / "run-2"]
     for root in roots:
         copy_code(ROOT, root)
-        call(root, "scripts/run.py", "--rounds", "4", "--no-report", *(["--only", only] if only else []))
+        command = ["scripts/run.py", "--rounds", "4", "--no-report", *(["--only", only] if only else [])]
+        call(root, *command, stdout=sys.stderr.fileno())
     return [root / RESULTS.relative_to(ROOT) for root in roots]
 
 
