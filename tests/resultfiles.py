@@ -144,7 +144,10 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
     file = {
         "version": 2,
         "commit_hash": commit,
+        "date": 0,
+        "env_name": "toolchain-py3.11",
         "params": {"machine": machine, "python": "3.11"},
+        "requirements": {},
         "python": "3.11",
         "result_columns": COLUMNS,
         "results": {bench.name: bench.entries() for bench in benches},

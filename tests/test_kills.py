@@ -103,18 +103,19 @@ def check_nothing_runs(suite):
 
 def check_whole(root, rounds=ROUNDS, whole=()):
     """Every cell has these rounds, once each, those that were ``whole`` as they were taken; asv's file, the samples and
-    one record tell of the same, and nothing half done is left. The measurements."""
+    one record tell of the same, and nothing half done is left. The record, and the measurements."""
     (record_file,) = root.rglob("results/*/*.jsonl")
-    assert [record.rounds for record in files.read_records(record_file)] == [rounds]
+    (record,) = files.read_records(record_file)
+    assert record.rounds == rounds
     lines = with_samples(files.read_measurements(record_file))
     taken = [{name: line[name] for name in line if name != "run"} for line in lines]
     assert all(line in taken for line in whole), "a finished round was measured again"
     cells = {name_of(line) for line in lines}
-    assert {(name_of(line), line["round"]) for line in lines} == set(product(cells, range(rounds)))
-    assert len({line["run"] for line in lines}) == 1
+    found = {(line["run"], name_of(line), line["round"]) for line in lines}
+    assert found == set(product([record.started], cells, range(rounds)))
     assert set(load(record_file.parents[1]).processes["cell"]) == cells, "asv's file has other cells than the samples"
     assert not [*root.rglob("*.new"), *root.rglob("installed/[0-9]*")], "something half done is left"
-    return lines
+    return record, lines
 
 
 def test_runs_that_are_ended(tmp_path):

@@ -10,26 +10,26 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
+from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import resultfiles
 import test_kills
-from asv.results import Results
-from asv.runner import BenchmarkResult
 from cli import UserError
 from filelock import FileLock
+from measuring import processes
 from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
-from measuring.processes import Progress
 from measuring.profiles import PROFILES, Profile, Rule
-from measuring.runner import AGAIN, PASSES, START, Job, Journal, Plan, budget, drift, held, staggered
-from resultfiles import SAMPLES, TAKEN, Bench
+from measuring.runner import AGAIN, PASSES, PATIENCE, Job, Journal, Plan, budget, drift, held, staggered
+from resultfiles import Bench, steady
 from store import files, quiet
-from store.records import Record, Settings, Toolchain, name_of
+from store.records import Record, Settings, Toolchain
 from toolchains import environments, ledger
 
 # A suite of sixty cells whose asv only logs what a test decides: journal, files and filing are real -------------------
@@ -39,217 +39,172 @@ NAME, TOY = BENCH.name, BENCH.description()
 COUNTS = {"toy.Counts": {**TOY, "name": "toy.Counts", "type": "track", "repeated": True}}
 CELLS = [*map(BENCH.spelled, BENCH.keys())]
 HERE = ledger.Toolchain("2.13.0+cpu", "2.4.6")
+EVER = range(1, 99)  # attempts
 
 
-def line_of(cell, slow=False, took=0.1):
-    """What a process logs of a cell."""
-    name, _, params = cell.rstrip(")").partition("(")
-    about = {"benchmark": name, "params": [params], "version": "v1", "at": 0.0}
-    probes = {"processor": [50_000 if slow else 25_000] * (SAMPLES + 1)}
-    return about | TAKEN | {"seconds": [1e-6] * SAMPLES, "probes": probes, "took": took}
+class Toy:
+    """The suite, in ``place``, and its asv, whose processes take ``took`` seconds each by their own account.
 
+    slow      cell -> which of its attempts are noisy
+    now       the runner's clock; it stands still, for what a run may wait for depends on the time that it takes
+    ran       cells of each run of asv
+    patience  seconds that each of them may wait
+    """
 
-class Asv:
-    """What asv measures: ``slow(cell, attempt)`` says whether a process is noisy. calls: cells and patience of each."""
-
-    def __init__(self, monkeypatch, slow=lambda cell, attempt: False, took=0.1):
-        self.slow, self.took, self.calls, self.cells, self.attempts, self.read = slow, took, [], [], {}, []
+    def __init__(self, place, monkeypatch):
+        self.place, self.slow, self.took, self.now = place, {}, 0.1, lambda: 0.0
+        self.ran, self.patience, self.read, self.attempts, self.benchmarks = [], [], [], Counter(), {NAME: TOY}
+        moments = map(datetime.fromtimestamp, itertools.count(), itertools.repeat(timezone.utc))
+        monkeypatch.setattr(measuring, "datetime", SimpleNamespace(now=lambda zone: next(moments)))
+        monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: self.now()))
+        monkeypatch.setattr(measuring, "ROOT", place)
+        monkeypatch.setattr(measuring, "Suite", lambda **which: Suite(self.place / "suite", **which))
+        monkeypatch.setattr(measuring, "settings", lambda python: Settings())
+        monkeypatch.setattr(measuring, "read_libraries", self.read.append)
         monkeypatch.setattr(measuring.platform, "python_version", lambda: "3.11.7")
-        monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(suite, *arguments, **more))
-        self.benchmarks = {NAME: TOY}
+        monkeypatch.setattr(measuring.Runner, "file_failure", lambda runner, tag, reason: None)
+        monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(*arguments, **more))
         monkeypatch.setattr(Suite, "discover", lambda suite, machine: self.benchmarks)
         monkeypatch.setattr(Suite, "installed", lambda suite: HERE)
         monkeypatch.setattr(environments, "here", lambda: HERE)
-        monkeypatch.setattr(measuring, "settings", lambda python: Settings())
-        monkeypatch.setattr(measuring, "read_libraries", self.read.append)
+        monkeypatch.setattr(environments, "prepare", lambda *arguments: place)
+        monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
         monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
 
-    def measure(self, suite, cells, machine, place, advance, patience=(0.0, 0), cores=()):
-        self.cells.append(list(cells))
-        chosen = [cell for cell in CELLS if cell in cells]
-        self.calls.append((len(chosen), patience[0]))
+    def measure(self, cells, machine, place, advance, patience=(0.0, 0), cores=()):
+        self.ran.append([*cells])
+        self.patience.append(patience[0])
+        bench = replace(BENCH, cells={(number,): 1e-6 for number, cell in enumerate(CELLS) if cell in cells})
+        self.attempts.update([*bench.cells])
+        noisy = [(key, 0) for key in bench.cells if self.attempts[key] in self.slow.get(BENCH.spelled(key), ())]
         with (place / LOG).open("a", encoding="utf-8") as log:
-            for cell in chosen:
-                self.attempts[cell] = self.attempts.get(cell, 0) + 1
-                log.write(json.dumps(line_of(cell, self.slow(cell, self.attempts[cell]), took=self.took)) + "\n")
+            for line in bench.lines(noisy, steady):
+                del line["run"], line["round"]  # which a process does not know
+                log.write(json.dumps(line | {"took": self.took}) + "\n")
                 log.flush()
                 advance()
-        file_by_asv(place / FILES, machine, dict.fromkeys(chosen, 1e-6))
+        resultfiles.write(place / FILES, [bench], machine, [], HERE.commit)
 
+    def runner(self, rounds=1, **more):
+        """The runner of a run that begins, or goes on: of what is installed, unless there are ``tags``."""
+        plan = Plan("box", "toy", "", rounds, command="a test", **more)
+        made = measuring.Runner(Journal(self.place / "run"), plan)
+        made.journal.save(plan)
+        return made
 
-def file_by_asv(results, machine, cells):
-    """asv's own file of a result with these figures, and what it files beside it."""
-    made = Results({"machine": machine}, {}, HERE.commit, 0, "3.11", "toolchain-py3.11", {})
-    values = [cells.get(cell, float("nan")) for cell in CELLS]
-    made.add_result(TOY, BenchmarkResult(values, [None] * 60, [None] * 60, 0, "", None), duration=1.0)
-    made.save(str(results))
-    (results / files.BENCHMARKS).write_text(json.dumps({NAME: TOY}))
-    (results / machine / files.MACHINE).write_text(json.dumps({"machine": machine}))
+    def history(self, *tags, **more):
+        """Measure a history of these releases, or go on with it; what failed, and the sessions in order."""
+        made = self.runner(tags=tags, **more)
+        return [*made.measure()], made.journal.filed()
 
-
-def runner_in(place, rounds=1, day=25, **more):
-    """A runner that keeps its journal in ``place`` and files in a suite there; a session begins on that day.
-
-    What is installed is measured, unless there are ``tags``.
-    """
-    sides = {} if "tags" in more else {"": Suite(place / "suite")}
-    plan = Plan("box", "toy", "", rounds, command="a test", **more)
-    made = measuring.Runner(Journal(place / "run"), plan, sides)
-    begin = made.new_record
-    made.new_record = lambda *given: replace(begin(*given), started=f"2026-11-{day}T00:00:00+00:00")
-    return made
-
-
-def run_in(place, rounds=1, day=25, **more):
-    """A run as run.py and track.py have it, or go on with; its runner, and what failed."""
-    made = runner_in(place, rounds, day, **more)
-    made.journal.save(made.plan)
-    return made, made.measure()
+    def check_whole(self, rounds=2):
+        """Each process once."""
+        _, lines = test_kills.check_whole(self.place, rounds)
+        assert len(lines) == len(CELLS) * rounds
 
 
 @pytest.fixture
-def toy_asv(monkeypatch):
-    """Have asv be one of ours, none of whose processes is noisy."""
-    return Asv(monkeypatch)
+def toy(tmp_path, monkeypatch):
+    return Toy(tmp_path, monkeypatch)
 
 
 # Rounds -------------------------------------------------------------------------------------------------------------
 
-
-@pytest.fixture
-def taken(tmp_path, monkeypatch):
-    """A function: rounds of an asv as ``slow(cell, attempt)`` says; that asv, and the runner before it files."""
-
-    def take(slow=lambda cell, attempt: False, rounds=1, took=0.1, seconds=1000.0, named=()):
-        shutil.rmtree(tmp_path, ignore_errors=True)
-        monkeypatch.setattr(measuring, "PATIENCE", seconds / len(CELLS) / rounds)
-        ran, made = Asv(monkeypatch, slow, took), runner_in(tmp_path, rounds)
-        made.planned = [Job("", number, cells=tuple(named)) for number in range(rounds)]
-        for job in made.planned:
-            made.take(job)
-        return ran, made
-
-    return take
-
-
-@pytest.fixture
-def still(monkeypatch):
-    """The runner's clock stands still: what it may wait for depends on the time that retaking takes."""
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(**{**vars(time), "monotonic": lambda: 0.0}))
-
-
-def lines(runner):
-    return runner.journal.lines("installed")
-
-
-def of(cells, *attempts):
-    """Noisy are these cells, in these attempts or in all."""
-    return lambda cell, attempt: cell in cells and (not attempts or attempt in attempts)
+THREE, TWELVE, LOST = CELLS[:3], CELLS[:12], CELLS[50:52]
+LATER = dict.fromkeys(CELLS[:10], EVER[1:])
 
 
 @pytest.mark.parametrize(
-    "slow, how, calls, lacking",
+    "slow, rounds, took, ran, lacking",
     [
-        (of(()), {"rounds": 2}, [60, 60], []),
-        (of(CELLS[7], 1), {}, [60, 1], []),
-        (of(CELLS[:3]), {}, [60, *[3] * PASSES], CELLS[:3]),
-        (of(CELLS[:3]), {"rounds": 2}, [60, 3, 60, *[3] * PASSES], CELLS[:3]),  # what another round judges, once
-        # twelve are lost, a process of each takes two seconds: after asv's start there is time for five, or for none
-        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 11.0}, [60, 5], CELLS[:12]),
-        (of(CELLS[:12]), {"took": 2.0, "seconds": START + 1.0}, [60], CELLS[:12]),
+        ({}, 2, 0.1, [CELLS, CELLS], []),
+        ({CELLS[7]: [1]}, 1, 0.1, [CELLS, CELLS[7:8]], []),
+        (dict.fromkeys(THREE, EVER), 1, 0.1, [CELLS, *[THREE] * PASSES], THREE),
+        # what another round judges too is taken once more
+        (dict.fromkeys(THREE, EVER), 2, 0.1, [CELLS, THREE, CELLS, *[THREE] * PASSES], THREE),
+        # of twelve seconds asv's start takes four: there is time for five more processes, or for none
+        (dict.fromkeys(TWELVE, EVER), 1, 1.5, [CELLS, *[TWELVE[:5]] * PASSES], TWELVE),
+        (dict.fromkeys(TWELVE, EVER), 1, 9.0, [CELLS], TWELVE),
         # a first round wholly in a slow phase looks quiet until the second has shown what the machine can do
-        (of(CELLS, 1), {"rounds": 2}, [60, 60, 60], []),
-        # the other side's process that ran beside it would be long gone
-        (of(CELLS, 1), {"rounds": 2, "named": CELLS}, [60, 60], CELLS),
+        (dict.fromkeys(CELLS, [1]), 2, 0.1, [CELLS, CELLS, CELLS], []),
+        # of twenty seconds there is time for two processes: of the cells that never were quiet
+        (LATER | dict.fromkeys(LOST, EVER), 2, 9.0, [CELLS, CELLS, *[LOST] * PASSES], [*LOST, *LATER]),
     ],
 )
-def test_what_was_noisy_gets_another_process_in_its_round_within_the_budget(taken, slow, how, calls, lacking):
+def test_what_was_noisy_gets_another_process_in_its_round_within_the_budget(slow, rounds, took, ran, lacking, toy):
     """lacking: the cells that lack a quiet process in a round all the same"""
-    ran, runner = taken(slow, **how)
-    assert [count for count, _ in ran.calls][: len(calls)] == calls
-    assert list(quiet.Run(lines(runner)).lacking()) == lacking
-    assert runner.progress.done == runner.progress.total == sum(count for count, _ in ran.calls)
-    record = runner.journal.record("installed")
-    assert record.rounds == how.get("rounds", 1)
-    assert {each["round"] for each in lines(runner)} == set(range(record.rounds))
-    assert ran.read == [Path(sys.executable)] * record.rounds, "libraries are read anew before each round"
+    toy.slow, toy.took = slow, took
+    made = toy.runner(rounds)
+    made.measure()
+    assert toy.ran == ran
+    record, lines = test_kills.check_whole(toy.place, rounds)
+    run = quiet.Run(lines)
+    assert list(run.lacking()) == lacking
+    assert (record.noisy_cells, record.quiet) == (run.never_quiet(), round(run.quiet_share(), 4))
+    assert (record.baselines, record.waited) == ({"processor": 25_000.0}, 0)
+    assert made.progress.done == made.progress.total == sum(map(len, ran))
+    assert toy.read == [Path(sys.executable)] * rounds, "libraries are read anew before each round"
 
 
-def test_how_quiet_a_run_was_is_filed(taken):
-    _, runner = taken(of(CELLS[:3]))
-    record = runner.file(Job("", 0))
-    assert record.noisy_cells == tuple(CELLS[:3])
-    assert record.quiet == pytest.approx(0.9, abs=0.06) and record.baselines == {"processor": 25_000.0}
-
-
-def test_budget_is_kept(still, taken):
-    ran, runner = taken(rounds=2, seconds=100.0)
-    assert [round(patience, 1) for _, patience in ran.calls] == [33.3, 66.7], "what the first left is the second's"
-    assert runner.journal.record("installed").waited == 0
-    ran, _ = taken(of(CELLS, 1), rounds=2, seconds=100.0, named=CELLS)
-    assert [round(patience) for _, patience in ran.calls] == [50, 100], "all may be waited for the processes"
+def test_a_profile_may_wait_less_and_a_minute_at_most_all_together():
     assert budget(100, "tracking") == pytest.approx(0.75 * budget(100, "standard"))
-    assert budget(1000, "quick") == 60.0 and budget(250, "quick", 1000) == 15.0, "a minute at most, all together"
+    assert budget(1000, "quick") == 60.0 and budget(250, "quick", 1000) == 15.0
+
+
+HARDLY_QUIET = {cell: EVER for number, cell in enumerate(CELLS) if number % 5}
 
 
 @pytest.mark.parametrize(
-    ("noisy", "longest", "patience"),
+    ("slow", "longest", "patience"),
     [
-        (of(()), 100.0, [8, 16, 24]),
-        (of(()), 15.0, [8, 10, 10]),
-        (of(()), -1.0, [8, 0, 0]),
-        (of(CELLS), 100.0, [8, 0, 0]),
-        (of(CELLS), -1.0, [8]),
-        (of(CELLS), float("inf"), [8, 16, 24]),
+        ({}, 100.0, [8, 16, 24]),
+        ({}, 15.0, [8, 10, 10]),
+        ({}, -1.0, [8, 0, 0]),
+        (HARDLY_QUIET, 100.0, [8, 0, 0]),
+        (HARDLY_QUIET, -1.0, [8]),
+        (HARDLY_QUIET, float("inf"), [8, 16, 24]),
     ],
 )
-def test_a_quick_run_waits_in_its_time_and_ends_early(noisy, longest, patience, still, toy_asv, tmp_path, monkeypatch):
+def test_a_quick_run_waits_in_its_time_and_ends_early(slow, longest, patience, toy, monkeypatch):
     """On a machine that is hardly ever quiet. One cell in five is, or a level that all have would be the machine's."""
-    toy_asv.slow = lambda cell, attempt: noisy(cell, attempt) and CELLS.index(cell) % 5 > 0
-    monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, (Rule(r"toy\..*"),), longest=longest))
-    made, _ = run_in(tmp_path, 3)
-    assert [round(each) for count, each in toy_asv.calls if count == len(CELLS)] == patience
+    monkeypatch.setitem(PROFILES, "toy", replace(PROFILES["toy"], longest=longest))
+    toy.slow = slow
+    made = toy.runner(3)
+    made.measure()
+    assert [round(each) for cells, each in zip(toy.ran, toy.patience) if cells == CELLS] == patience
     assert made.journal.filed() == ["installed"]
 
 
-def test_cells_that_never_were_quiet_come_first(taken):
-    lost = CELLS[50:52]
-    slow = lambda cell, attempt: cell in lost or (cell in CELLS[:10] and attempt > 1)  # noqa: E731
-    _, runner = taken(slow, rounds=2, took=2.0, seconds=START + 5.0)
-    assert [name_of(each) for each in lines(runner)[-2:]] == lost
-
-
-def test_counts_come_first_and_once_and_later_rounds_take_less(toy_asv, tmp_path, monkeypatch):
+def test_counts_come_first_and_once_and_later_rounds_take_less(toy, monkeypatch):
     """Beside counts something else is done, an installation, say: it would disturb what is timed."""
     rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", rounds=1, number=[9])
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
-    made, ran = runner_in(tmp_path, 3), toy_asv.cells
-    toy_asv.benchmarks |= COUNTS
+    toy.benchmarks |= COUNTS
+    made, order = toy.runner(3), toy.ran
 
     @contextlib.contextmanager
     def meanwhile():
-        ran.append("begun")
+        order.append("begun")
         yield
-        ran.append("ended")
+        order.append("ended")
 
     made.planned = [Job("", number) for number in range(3)]
-    assert [(made.take(job, meanwhile()), made.progress.done)[1] for job in made.planned] == [2, 3, 4]
-    assert made.progress.total == 4
-    made.sides[AGAIN] = made.sides[""]
+    for job in made.planned:
+        made.take(job, meanwhile())
+    assert made.progress.done == made.progress.total == 4
     made.take(Job("", 0, AGAIN), meanwhile())
     both, one, counts = CELLS[8:10], CELLS[8:9], ["toy.Counts(8)", "toy.Counts(9)"]
-    assert ran == ["begun", counts, "ended", both, one, one, both], "nothing is counted beside an earlier session"
+    assert order == ["begun", counts, "ended", both, one, one, both], "nothing is counted beside an earlier session"
 
 
-def test_progress_says_how_long_it_takes_yet(capsys):
-    progress = Progress("measuring", 60)
-    progress.at(0)
-    progress.at(30)
-    assert capsys.readouterr().out == "", "not before a quarter of a minute"
-    for done, said in ((30, "measuring: 50%, 60 s left\n"), (30, ""), (60, "measuring: 100%\n")):
-        progress.start = progress.shown = time.monotonic() - 60
+def test_progress_says_how_long_it_takes_yet(capsys, monkeypatch):
+    """After a quarter of a minute, and where there is another percent."""
+    seconds = iter([0, 10, 60, 80, 120])
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=seconds.__next__))
+    progress = processes.Progress("measuring", 60)
+    for done in (0, 30, 30, 30, 60):
         progress.at(done)
-        assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == "measuring: 50%, 60 s left\nmeasuring: 100%\n"
 
 
 # A run that is stopped -----------------------------------------------------------------------------------------------
@@ -258,7 +213,7 @@ CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.cop
 KILLS = int(os.environ.get("CONVERSION_KILLS", "0"))  # aimed at each change of a file; 0: some of them, once
 
 
-def stopped_at(event, place):
+def stopped_at(event, toy):
     """Take a run of two rounds in a child process, which is gone at that change of a file; whether it came so far."""
 
     def run():
@@ -270,7 +225,7 @@ def stopped_at(event, place):
                 os._exit(9)
 
         sys.addaudithook(watch)
-        run_in(place, 2)
+        toy.runner(2).measure()
 
     child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
@@ -279,93 +234,87 @@ def stopped_at(event, place):
     return child.exitcode == 9
 
 
-def check_whole(place, rounds=2):
-    """Each process once."""
-    assert len(test_kills.check_whole(place, rounds)) == len(CELLS) * rounds
-
-
 @pytest.fixture
-def half(toy_asv, tmp_path):
+def half(toy):
     """A run of two rounds, of which the first is whole."""
-    made = runner_in(tmp_path, 2)
-    made.journal.save(made.plan)
+    made = toy.runner(2)
     made.take(Job("", 0))
     return made
 
 
-def test_a_new_run_files_what_the_one_before_has_whole(half, tmp_path):
+def test_a_new_run_files_what_the_one_before_has_whole(half, toy):
     """Killed after its last round, before that was filed; then begun anew."""
-    runner_in(tmp_path, 2).file_whole()
+    toy.runner(2).file_whole()
     assert not half.journal.filed(), "half of a run is none"
     half.take(Job("", 1))
-    runner_in(tmp_path, 2).file_whole()
+    toy.runner(2).file_whole()
     assert half.journal.filed() == ["installed"]
-    check_whole(tmp_path)
+    toy.check_whole()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("disk", [None, "/dev/shm"], ids=["disk", "tmpfs"])
-def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy_asv, disk):
+def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy, disk):
     """At every change that a run makes to a file, and then gone on with."""
     if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
-    event, stopped, campaigns = 0, True, 0
-    with tempfile.TemporaryDirectory(dir=disk) as base:
-        while stopped or campaigns < KILLS / 100:
-            if not stopped:
-                event, campaigns = 0, campaigns + 1
+    for _ in range(1 + -(-KILLS // 100)):
+        event, stopped = 0, True
+        while stopped:
             event += 1 if KILLS else random.Random(event).randint(1, 5)
-            place = Path(base) / str(event)
-            stopped = stopped_at(event, place)
-            left = Journal(place / "run")
-            assert left.plan() is not None or event < 10
-            assert list(left.rounds("installed")) in ([], [0], [0, 1])
-            run_in(place, 2)
-            check_whole(place)
-            shutil.rmtree(place)
-    assert event > 40
+            with tempfile.TemporaryDirectory(dir=disk) as place:
+                toy.place = Path(place)
+                stopped = stopped_at(event, toy)
+                left = Journal(toy.place / "run")
+                assert left.plan() is not None or event < 10
+                assert list(left.rounds("installed")) in ([], [0], [0, 1])
+                toy.runner(2).measure()
+                toy.check_whole()
+        assert event > 40
 
 
-def test_what_asv_filed_meanwhile_stays(toy_asv, tmp_path):
+def test_what_asv_filed_meanwhile_stays(toy):
     """`asv run` during a run: its cells are merged with what is filed now, not with what was when the run began."""
-    made = runner_in(tmp_path)
+    made, results = toy.runner(), toy.place / "suite" / "reports" / "results"
     made.take(Job("", 0, cells=tuple(CELLS[:30])))
-    file_by_asv(made.sides[""].results, "box", {CELLS[40]: 5.0})
+    resultfiles.write(results, [replace(BENCH, cells={(40,): 5.0})], records=[], commit=HERE.commit)
+    next(results.glob(f"box/*{files.MEASUREMENTS}")).unlink()  # asv files none
     made.file(Job("", 0))
-    (path,) = made.sides[""].results.glob("box/*-toolchain-*.json")
-    result = Results.load(str(path)).get_result_value(NAME, TOY["params"])
-    assert result[40] == 5.0 and result[0] == pytest.approx(1e-6)
+    (path,) = files.result_files(results)
+    figures, *_ = json.loads(path.read_text())["results"][NAME]
+    assert figures[40] == 5.0 and figures[0] == pytest.approx(1e-6)
 
 
-def test_a_quick_look_adds_to_a_whole_run(toy_asv, tmp_path):
+def test_a_quick_look_adds_to_a_whole_run(toy):
     """It has fewer processes a cell, so it replaces none; as many of them do, and the record goes, too.
 
     Each is filed after every round.
     """
-    # day of a run, and its rounds; the days that are filed then, and the rounds of each
-    for day, rounds, filed in (("23", 2, {"23": 2}), ("24", 1, {"23": 2, "24": 1}), ("25", 3, {"25": 3})):
-        made = runner_in(tmp_path, rounds, day)
+    # rounds of a run, and of the runs that are filed then
+    for rounds, filed in ((2, [2]), (1, [2, 1]), (3, [3])):
+        made = toy.runner(rounds)
         made.measure(between=lambda runner, job: runner.file(job, whole=False))
         made.journal.forget()
-        (path,) = tmp_path.rglob("box/*.jsonl")
-        assert [record.started[8:10] for record in files.read_records(path)] == [*filed]
-        taken = {(line["run"][8:10], line["round"]) for line in files.read_measurements(path)}
-        assert taken == {(each, number) for each in filed for number in range(filed[each])}
+        (path,) = toy.place.rglob("box/*.jsonl")
+        records = files.read_records(path)
+        assert [record.rounds for record in records] == filed
+        taken = {(line["run"], line["round"]) for line in files.read_measurements(path)}
+        assert taken == {(record.started, number) for record in records for number in range(record.rounds)}
 
 
-def test_what_there_is_can_be_filed(half, tmp_path):
+def test_what_there_is_can_be_filed(half, toy):
     """--resume with as many rounds as are whole."""
-    run_in(tmp_path, 1)
-    check_whole(tmp_path, rounds=1)
+    toy.runner(1).measure()
+    toy.check_whole(rounds=1)
 
 
-def test_a_full_disk_costs_a_job(half, tmp_path, monkeypatch):
+def test_a_full_disk_costs_a_job(half, toy, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(OSError, match="space"):
         patched.setattr(Path, "write_text", Mock(side_effect=OSError("no space left on device")))
         half.take(Job("", 1))
     assert list(half.journal.rounds("installed")) == [0]
-    run_in(tmp_path, 2)
-    check_whole(tmp_path)
+    toy.runner(2).measure()
+    toy.check_whole()
 
 
 BROKEN = ["{", "[]", "{}", "[" * 100_000, '{"toolchain": {"tag": "t"}, "skipped": {}, "rounds": "two"}']
@@ -395,64 +344,45 @@ def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
 def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
     """Between taking the lock and writing the name lies a moment in which another may look."""
     line = r"^box is being measured already, by process 7 \(run\.py\) since 12:00: wait for it, or use --machine$"
-    named = threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"])
     with FileLock(tmp_path / "box.lock"), pytest.raises(UserError, match=line):
-        named.start()
+        threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"]).start()
         held(tmp_path / "box").__enter__()
-    named.join()
 
 
 # Histories -----------------------------------------------------------------------------------------------------------
 
-
-@pytest.fixture
-def history(toy_asv, tmp_path, monkeypatch):
-    """A function: a history of these releases measured, or gone on with; what failed, and the sessions in order."""
-    monkeypatch.setattr(measuring.Runner, "file_failure", lambda runner, tag, reason: None)
-    monkeypatch.setattr(measuring, "ROOT", tmp_path)
-    monkeypatch.setattr(Suite, "results", property(lambda suite: tmp_path / "suite" / "reports" / "results"))
-    monkeypatch.setattr(environments, "prepare", lambda *arguments: tmp_path)
-    monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
-
-    def measure(*tags, **more):
-        made, failed = run_in(tmp_path, tags=tags, **more)
-        return [*failed], made.journal.filed()
-
-    return measure
-
-
 OLD, MIDDLE, NEW = "torch-2.0.1", "torch-2.6.0", "torch-2.13.0"
 
 
-def test_the_reference_is_measured_first_and_last(history, tmp_path):
+def test_the_reference_is_measured_first_and_last(toy):
     whole = ([], [OLD, NEW, MIDDLE, f"{OLD}-{AGAIN}"])
-    assert history(OLD, NEW, MIDDLE) == whole
-    assert history(OLD, NEW, MIDDLE) == whole, "killed while the page is built: not a third time"
-    shutil.rmtree(tmp_path / "run" / "filed" / f"3-{OLD}-{AGAIN}")
-    assert history(OLD, NEW, MIDDLE) == whole, "killed before it was measured again"
+    assert toy.history(OLD, NEW, MIDDLE) == whole
+    assert toy.history(OLD, NEW, MIDDLE) == whole, "killed while the page is built: not a third time"
+    shutil.rmtree(toy.place / "run" / "filed" / f"3-{OLD}-{AGAIN}")
+    assert toy.history(OLD, NEW, MIDDLE) == whole, "killed before it was measured again"
 
 
-def test_the_first_that_can_be_measured_is_the_reference(history, monkeypatch, tmp_path):
-    installed = itertools.chain([environments.InstallError("no wheel")], itertools.repeat(tmp_path))
+def test_the_first_that_can_be_measured_is_the_reference(toy, monkeypatch):
+    installed = itertools.chain([environments.InstallError("no wheel")], itertools.repeat(toy.place))
     monkeypatch.setattr(environments, "prepare", Mock(side_effect=installed))
-    assert history(OLD, NEW, MIDDLE) == ([OLD], [NEW, MIDDLE, f"{NEW}-{AGAIN}"])
-    failed, filed = history(OLD, NEW, MIDDLE)
+    assert toy.history(OLD, NEW, MIDDLE) == ([OLD], [NEW, MIDDLE, f"{NEW}-{AGAIN}"])
+    failed, filed = toy.history(OLD, NEW, MIDDLE)
     assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
 
 
 @pytest.mark.parametrize("now", [{NAME: {**TOY, "version": "v2"}}, {"toy.New": TOY}])
-def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, history, toy_asv, tmp_path):
+def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, toy):
     """An edit between an interruption and --resume: two versions would be pooled in one figure."""
-    runner_in(tmp_path, tags=(OLD, NEW)).take(Job(OLD, 0))
-    toy_asv.benchmarks = now
+    toy.runner(tags=(OLD, NEW)).take(Job(OLD, 0))
+    toy.benchmarks = now
     line = r"^benchmarks/ changed since the interrupted run: begin anew without --resume, or remove \S+/run$"
     with pytest.raises(UserError, match=line):
-        history(OLD, NEW, rounds=2)
+        toy.history(OLD, NEW, rounds=2)
 
 
-def test_a_release_that_is_no_more_is_named(toy_asv, tmp_path):
+def test_a_release_that_is_no_more_is_named(toy):
     """It is gone from releases.json since the run was interrupted; a run that begins anew does without it."""
-    made = runner_in(tmp_path, tags=("torch-0.1", NEW))
+    made = toy.runner(tags=("torch-0.1", NEW))
     made.journal.begin()
     made.journal.keep(Job("torch-0.1", 0), Record(Toolchain("torch-0.1"), {}))
     with pytest.raises(UserError, match=r"^torch-0\.1 of the interrupted run is not in releases\.json: restore "):
@@ -461,21 +391,21 @@ def test_a_release_that_is_no_more_is_named(toy_asv, tmp_path):
     assert not made.journal.filed()
 
 
-def test_of_counts_alone_nothing_is_taken_again(history, toy_asv, tmp_path):
+def test_of_counts_alone_nothing_is_taken_again(toy):
     """They do not drift, and one round is all there is."""
-    toy_asv.benchmarks = COUNTS
-    assert history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
-    records = [json.loads(path.read_text()) for path in tmp_path.rglob("box/*.jsonl")]
+    toy.benchmarks = COUNTS
+    assert toy.history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
+    records = [json.loads(path.read_text()) for path in toy.place.rglob("box/*.jsonl")]
     assert [(record["rounds"], record["planned"]) for record in records] == [(1, 1), (1, 1)]
-    shutil.rmtree(tmp_path / "run")
-    assert history(OLD, rounds=2, beside=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
+    shutil.rmtree(toy.place / "run")
+    assert toy.history(OLD, rounds=2, beside=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
 
 
-def test_sessions_stand_beside_those_that_are_there_if_asked_for(history, tmp_path):
-    assert history(NEW) == ([], [NEW]), "one release has no reference"
-    shutil.rmtree(tmp_path / "run")
-    assert history(NEW, beside=(NEW,), day=26) == ([], [NEW])
-    (path,) = tmp_path.rglob(f"*{files.MEASUREMENTS}")
+def test_sessions_stand_beside_those_that_are_there_if_asked_for(toy):
+    assert toy.history(NEW) == ([], [NEW]), "one release has no reference"
+    shutil.rmtree(toy.place / "run")
+    assert toy.history(NEW, beside=(NEW,)) == ([], [NEW])
+    (path,) = toy.place.rglob(f"*{files.MEASUREMENTS}")
     assert len({line["run"] for line in files.read_measurements(path)}) == 2
 
 
@@ -502,8 +432,8 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
 
 def test_drift_is_later_over_sooner():
     def taken(**cells):
-        about = {"run": "1", "round": 0}
-        return [line_of(f"{NAME}({name})") | about | {"seconds": [took] * 4} for name, took in cells.items()]
+        seconds = {(cell,): [took] for cell, took in cells.items()}
+        return Bench("toy.Toy.timeit_call", {"cell": cells}, seconds).lines([], None)
 
     before, after = taken(a=1.0, b=2.0, gone=2.0), taken(a=2.0, b=2.0, new=1.0)
     assert drift(before, after) == {"cells": 2, "median": 1.5} and drift([], []) == {"cells": 0}
@@ -522,23 +452,20 @@ def test_drift_is_later_over_sooner():
         (3, range(1, 99, 2), 7),  # of base in a round, of new in the next: half as long again, and a round at most
     ],
 )
-def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy_asv, tmp_path, monkeypatch):
+def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy):
     """These processes of one cell are noisy, and each job takes as long as the others. Both sides are filed."""
-    order = []
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: float(len(order))))
-    toy_asv.slow = lambda cell, attempt: cell == CELLS[1] and attempt in noisy
-    toy_asv.benchmarks |= COUNTS
-    made = runner_in(tmp_path, 4)
-    made.sides, take = {side: Suite(tmp_path / side) for side in measuring.SIDES}, made.take
-    made.take = lambda job: (order.append((job.round, job.side, len(job.cells))), take(job))[1]
-    for side in measuring.SIDES:  # as measure_sides does, before anything is planned
-        counted = made.open(Job("", 0, side)).cells.counted[:1]
-    measuring.collect(made, CELLS[:cells], counted)
+    toy.slow, toy.now = {CELLS[1]: noisy}, lambda: float(made.take.call_count)
+    toy.benchmarks |= COUNTS
+    made = toy.runner(4)
+    made.sides, made.take = {side: Suite(toy.place / side) for side in measuring.SIDES}, Mock(wraps=made.take)
+    measuring.collect(made, CELLS[:cells], ["toy.Counts(0)"])
     turns = {number: (["base", "new"], ["new", "base"])[number % 2] for number in range(rounds)}
     timed = {number: cells if number < 4 else 1 for number in turns}
-    assert order == [(number, side, timed[number] + (number == 0)) for number in turns for side in turns[number]]
+    taken = [(job.round, job.side, len(job.cells)) for (job,), _ in made.take.call_args_list]
+    assert taken == [(number, side, timed[number] + (number == 0)) for number in turns for side in turns[number]]
+    assert toy.patience[-1] == pytest.approx(PATIENCE * (1 + sum(timed.values()))), "all that there is"
     assert made.progress.total == 2 * sum(timed.values())
-    filed = [record.rounds for path in tmp_path.rglob("box/*.jsonl") for record in files.read_records(path)]
+    filed = [record.rounds for path in toy.place.rglob("box/*.jsonl") for record in files.read_records(path)]
     assert filed == [rounds, rounds]
 
 
