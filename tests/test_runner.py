@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import resultfiles
@@ -26,8 +26,8 @@ from measuring import processes
 from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
 from measuring.profiles import PROFILES, Profile, Rule
-from measuring.runner import AGAIN, PASSES, PATIENCE, Job, Journal, Plan, budget, drift, held, staggered
-from resultfiles import Bench, steady
+from measuring.runner import AGAIN, PASSES, Job, Journal, Plan, budget, drift, held, staggered
+from resultfiles import Bench, memcpy, steady
 from store import files, quiet
 from store.records import Record, Settings, Toolchain
 from toolchains import environments, ledger
@@ -308,9 +308,9 @@ def test_what_there_is_can_be_filed(half, toy):
     toy.check_whole(rounds=1)
 
 
-def test_a_full_disk_costs_a_job(half, toy, monkeypatch):
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="space"):
-        patched.setattr(Path, "write_text", Mock(side_effect=OSError("no space left on device")))
+def test_a_full_disk_costs_a_job(half, toy):
+    full = patch.object(Path, "write_text", side_effect=OSError("no space left on device"))
+    with full, pytest.raises(OSError, match="space"):
         half.take(Job("", 1))
     assert list(half.journal.rounds("installed")) == [0]
     toy.runner(2).measure()
@@ -411,13 +411,14 @@ def test_sessions_stand_beside_those_that_are_there_if_asked_for(toy):
 
 def test_toolchains_of_a_history_are_staggered():
     """As many at a time as environments allow; what one has whole is whole before the next but so many begins."""
-    one, two, four = (staggered(4, 4, abreast) for abreast in (0, 2, 4))
-    assert one == staggered(4, 4, 1) == [(place, number) for place in range(4) for number in range(4)]
-    assert two[:8] == [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (1, 1), (1, 2), (2, 0)]
-    assert four[:10] == [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (0, 3), (1, 2), (2, 1), (3, 0)]
-    assert staggered(4, 4, 9) == four and staggered(2, 1, 4) == [(0, 0), (1, 0)]
-    for order in (two, four):
-        assert sorted(order) == one and [place for place, number in order if number == 3] == [0, 1, 2, 3]
+
+    def order(*given):
+        return " ".join(f"{toolchain}{number}" for toolchain, number in staggered(*given))
+
+    assert order(4, 4, 0) == order(4, 4, 1) == "00 01 02 03 10 11 12 13 20 21 22 23 30 31 32 33"
+    assert order(4, 4, 2) == "00 01 02 10 03 11 12 20 13 21 22 30 23 31 32 33"
+    assert order(4, 4, 4) == order(4, 4, 9) == "00 01 10 02 11 20 03 12 21 30 13 22 31 23 32 33"
+    assert order(2, 1, 4) == "00 10"
 
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
@@ -431,11 +432,8 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
 
 
 def test_drift_is_later_over_sooner():
-    def taken(**cells):
-        seconds = {(cell,): [took] for cell, took in cells.items()}
-        return Bench("toy.Toy.timeit_call", {"cell": cells}, seconds).lines([], None)
-
-    before, after = taken(a=1.0, b=2.0, gone=2.0), taken(a=2.0, b=2.0, new=1.0)
+    before = memcpy({8: [1.0], 16: [2.0], 32: [2.0]}).lines([], None)
+    after = memcpy({8: [2.0], 16: [2.0], 64: [1.0]}).lines([], None)
     assert drift(before, after) == {"cells": 2, "median": 1.5} and drift([], []) == {"cells": 0}
 
 
@@ -452,8 +450,12 @@ def test_drift_is_later_over_sooner():
         (3, range(1, 99, 2), 7),  # of base in a round, of new in the next: half as long again, and a round at most
     ],
 )
-def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy):
-    """These processes of one cell are noisy, and each job takes as long as the others. Both sides are filed."""
+def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monkeypatch):
+    """These processes of one cell are noisy, and each job takes as long as the others. Both sides are filed.
+
+    No process is taken again in its round: the other side's that ran beside it would be long gone.
+    """
+    monkeypatch.setattr(measuring, "PATIENCE", 10.0)
     toy.slow, toy.now = {CELLS[1]: noisy}, lambda: float(made.take.call_count)
     toy.benchmarks |= COUNTS
     made = toy.runner(4)
@@ -463,7 +465,7 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy):
     timed = {number: cells if number < 4 else 1 for number in turns}
     taken = [(job.round, job.side, len(job.cells)) for (job,), _ in made.take.call_args_list]
     assert taken == [(number, side, timed[number] + (number == 0)) for number in turns for side in turns[number]]
-    assert toy.patience[-1] == pytest.approx(PATIENCE * (1 + sum(timed.values()))), "all that there is"
+    assert toy.patience[-1] == 10 * (1 + sum(timed.values())), "all may be waited for the processes"
     assert made.progress.total == 2 * sum(timed.values())
     filed = [record.rounds for path in toy.place.rglob("box/*.jsonl") for record in files.read_records(path)]
     assert filed == [rounds, rounds]
