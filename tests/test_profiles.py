@@ -9,7 +9,7 @@ import yaml
 from cli import UserError
 from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
-from resultfiles import KIB, MIB, SUITE, Bench
+from resultfiles import KIB, MIB, SUITE, Bench, contract
 from store import files
 from store.files import spelled
 
@@ -19,8 +19,9 @@ SHARED = yaml.safe_load(Path(profiles.__file__).with_suffix(".yaml").read_text(e
 CHOSEN, INTO = (profiles.plain(SHARED[name]) for name in ("chosen", "into"))
 COUNT = "instructions.NumpyToTorch.track_instructions"
 CONVERSION = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
-PARAMS = {"route": ["f(a, b)", "g(a)", "h('x')"], "nbytes": [8, 80, 256 * MIB]}
-TOY = Bench("toy.Toy.timeit_it", PARAMS, {}).description()
+KINDS, SIZES = {"f(a, b)": "alias", "g(a)": "copy", "h('x')": "into"}, [8, 80, 256 * MIB]
+CONTRACTS = [contract(route, memory) for route, memory in KINDS.items()]
+TOY = Bench("toy.Toy.timeit_it", {"route": [*KINDS], "nbytes": SIZES}, {}, CONTRACTS).description()
 WITHOUT = Bench("toy.timeit_one", {}, {}).description()
 
 
@@ -39,25 +40,19 @@ def toy(**chosen):
 
 def test_a_rule_selects_the_values_that_it_names():
     """A value is not matched by its beginning, and an expression is taken literally."""
-    every, sizes = PARAMS.values()
-    assert toy() == list(itertools.product(every, sizes)) and len(toy()) == 9
-    assert toy(nbytes=[8]) == [(route, 8) for route in every] and toy(nbytes=[7]) == []
-    assert toy(route=["f(a, b)"]) == [("f(a, b)", size) for size in sizes]
+    assert toy() == list(itertools.product(KINDS, SIZES)) and len(toy()) == 9
+    assert toy(nbytes=[8]) == [(route, 8) for route in KINDS] and toy(nbytes=[7]) == []
+    assert toy(route=["f(a, b)"]) == [("f(a, b)", size) for size in SIZES]
     assert toy(route=["h('x')"], nbytes=[8, 80]) == [("h('x')", 8), ("h('x')", 80)]
-    assert toy(route=r"'g.*") == [("g(a)", size) for size in sizes]
+    assert toy(route=r"'g.*") == [("g(a)", size) for size in SIZES]
+    assert toy(copies=True, nbytes=[8]) == [("g(a)", 8), ("h('x')", 8)]
     assert Rule("toy").cells(TOY) == Rule(r"other\..*").cells(TOY) == []
     assert Rule(r"toy\..*", nbytes=[8]).cells(WITHOUT) == ["toy.timeit_one"]
-    kinds = {"f(a, b)": {"memory": "alias"}, "g(a)": {"memory": "copy"}, "h('x')": {"memory": "into"}}
-    moving = Rule(r"toy\..*", copies=True, nbytes=[8]).cells({**TOY, "contracts": kinds})
-    assert [made["route"] for made in values(moving, TOY)] == ["g(a)", "h('x')"]
     both = Profile(1, 1.0, (Rule(r"toy\..*", nbytes=[8]), Rule(r"toy\..*"), Rule(r"toy\..*", nbytes=[7])))
     assert len(select(both, {TOY["name"]: TOY})[TOY["name"]]) == 9, "of cells, not of rules"
     chosen = select(both, {TOY["name"]: TOY}, only=r"g(a)', 8")[TOY["name"]]
     assert chosen == ["toy.Toy.timeit_it('g(a)', 8)", "toy.Toy.timeit_it('g(a)', 80)"]
     assert select(Profile(1, 1.0, both.rules[2:]), {TOY["name"]: TOY}) == {}
-    once = Profile(2, 1.0, (Rule(r"toy\.Toy\..*", nbytes=[8]), Rule(r"toy\.Toy\..*", rounds=1, nbytes=[80])))
-    rounds = [values(select(once, {TOY["name"]: TOY}, number)[TOY["name"]], TOY) for number in range(2)]
-    assert [{made["nbytes"] for made in cells} for cells in rounds] == [{8, 80}, {8}]
 
 
 # Profiles -----------------------------------------------------------------------------------------------------------
@@ -172,9 +167,8 @@ def test_everything_is_in_a_profile():
 
 def test_what_a_profile_measures_can_be_read_again(committed):
     """With three times the processes, for rounds may be more, and what was noisy is measured anew."""
-    results = committed / "reports" / "results"
-    held = [files.content(path) for path in files.result_files(results, suffix=files.MEASUREMENTS)]
-    largest = max(len(text) / text.count(b"\n") for text in held)
+    held = files.result_files(committed / "reports" / "results", suffix=files.MEASUREMENTS)
+    largest = max(len(text) / text.count(b"\n") for text in map(files.content, held))
     for title, profile in PROFILES.items():
         lines = 3 * profiles.cells_of(profile, SUITE, "", title).total(profile.rounds)
         assert lines < files.LINES and lines * largest < files.MOST, title
@@ -199,5 +193,7 @@ def test_what_needs_a_program_or_a_device_is_left_out_with_the_reason(monkeypatc
     away = {COUNT: SUITE[COUNT], CONVERSION[0]: {**SUITE[CONVERSION[0]], "needs_device": True}}
     with pytest.raises(UserError, match=f"^nothing that was asked for can be measured here: {reason}; no device$"):
         profiles.cells_of(PROFILES["tracking"], away, "", "tracking", no_device="no device")
+    with pytest.raises(UserError, match="^--only 'nosuch' matches no cell of the profile tracking$"):
+        profiles.cells_of(PROFILES["tracking"], described, "nosuch", "tracking")
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert not profiles.cells_of(PROFILES["instructions"], described, "", "instructions").unavailable
