@@ -7,6 +7,7 @@ import statistics
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import cli
 import pytest
@@ -85,18 +86,14 @@ def test_what_is_missing_is_named(package, monkeypatch, refusal):
 
 def test_answers_so_far_are_printed_when_they_are_new_or_their_significance_is(tmp_path, capsys, monkeypatch):
     routes = [resultfiles.FROM_NUMPY, resultfiles.AS_TENSOR, resultfiles.CLONE, resultfiles.TENSOR]
-    took = [4e-7, 9e-7, 1e-6, 1.01e-6]
-
-    def file(job, whole):
-        times = {(route["expression"], 8): resultfiles.around(seconds) for route, seconds in zip(routes, took)}
-        resultfiles.write(tmp_path, [resultfiles.conversion(times, routes)])
-        return SimpleNamespace(file="c0ffee00-toolchain-py3.11")
-
-    runner = SimpleNamespace(plan=SimpleNamespace(rounds=4, machine="box"), file=file)
+    tie, none, another = [4e-7, 9e-7, 1e-6, 1.01e-6], [4e-7, 9e-7, 1e-6, 2e-6], [4e-7, 4.1e-7, 1e-6, 2e-6]
+    runner = Mock(plan=SimpleNamespace(rounds=4, machine="box"))
+    runner.file.return_value.file = "c0ffee00-toolchain-py3.11"
     monkeypatch.setattr(verb, "RESULTS", tmp_path)
     answers, said = verb.answers(quiet=False), []
-    for number, (place, now) in enumerate([(-1, took[-1]), (-1, 2e-6), (1, 4.1e-7)]):  # a tie, none, another
-        took[place] = now
+    for number, took in enumerate((tie, none, another)):
+        times = {(route["expression"], 8): resultfiles.around(seconds) for route, seconds in zip(routes, took)}
+        resultfiles.write(tmp_path, [resultfiles.conversion(times, routes)])
         answers(runner, Job("", number))
         said.append(capsys.readouterr().out.splitlines())
     assert re.search(r" 1 of 4, \d+ s ", said[0][0])

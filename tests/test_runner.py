@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -258,7 +259,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy, disk):
     """At every change that a run makes to a file, and then gone on with."""
     if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
-    for _ in range(1 + -(-KILLS // 100)):
+    for _ in range(1 + math.ceil(KILLS / 100)):
         event, stopped = 0, True
         while stopped:
             event += 1 if KILLS else random.Random(event).randint(1, 5)
