@@ -41,17 +41,17 @@ ABSENT, WHY = not Path("/proc/self/cwd").exists(), "what runs on is found in /pr
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(ABSENT, reason=WHY)]
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
+TMPFS = f"mount -t tmpfs -o size={DISK} tmpfs disk"
+EXT4 = f"truncate -s {DISK} image && mkfs.ext4 -q -m 0 image && mount -o loop image disk"
+
+
+@pytest.fixture(params=[TMPFS, EXT4], ids=["tmpfs", "ext4"])
 def small_disk(request, tmp_path):
     """A file system of a few MiB."""
-    place, image = tmp_path / "disk", tmp_path / "image"
+    place = tmp_path / "disk"
     place.mkdir()
-    commands = [["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)]]
-    if request.param == "ext4":
-        image.write_bytes(bytes(DISK))
-        commands = [["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(place)]]
-    if any(not shutil.which(each[0]) or subprocess.run(each, capture_output=True).returncode for each in commands):
-        pytest.skip(f"a small disk of {request.param} cannot be mounted here (not root, or none of it)")
+    if subprocess.run(request.param, shell=True, cwd=tmp_path, capture_output=True).returncode:
+        pytest.skip(f"a small disk cannot be mounted here (not root, or none of it): {request.param}")
     yield place
     subprocess.run(["umount", "-l", str(place)], capture_output=True)
 
