@@ -127,25 +127,6 @@ def check_writable(option: str, path: Path) -> None:
         raise UserError(f"{option} {path}: cannot be written")
 
 
-def put(path: Path, content: str | bytes) -> None:
-    """Write a file atomically, and make its directory if it is missing. An interruption leaves the old content.
-
-    Several processes may write at once. Each writes a temporary file, and removes the leftovers of killed processes.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{path.name}.*.new"):
-        import psutil
-
-        if not psutil.pid_exists(int(left.name.split(".")[-2])):
-            left.unlink(missing_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
 def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
     """Run a verb as a program. The exit status is the result of ``main``, 2 after an error, or 128 plus the number of a
     signal."""
@@ -211,26 +192,6 @@ def line(text: str) -> str:
         text = "".join(letter if letter.isprintable() else " " for letter in text)
     half = LONGEST // 2 - 2  # short enough that line(line(text)) == line(text)
     return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
-
-
-NUMBERS = frozenset((float, int, type(None)))  # types without text
-
-
-def harmless(value: Any) -> Any:
-    """Make every text in loaded JSON a ``line``, because pages, figures and terminals show it, whoever wrote it.
-
-    ValueError if two names become equal.
-    """
-    if isinstance(value, str):
-        return line(value)
-    if isinstance(value, list):
-        return [item if type(item) in NUMBERS else harmless(item) for item in value]  # samples, by the million
-    if isinstance(value, dict):
-        members = {line(name): harmless(item) for name, item in value.items()}
-        if len(members) < len(value):
-            raise ValueError("names in it are alike but for what cannot be shown")
-        return members
-    return value
 
 
 def unexpected(error: BaseException) -> str:

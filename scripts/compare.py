@@ -28,8 +28,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, put, share
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, share
 from measuring.profiles import PROFILES
+from store.files import put
 from toolchains import selection
 
 

@@ -24,7 +24,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import RESULTS, Parser, UserError, line, put
+from cli import RESULTS, Parser, UserError, line
+from store.files import machines, put
 from toolchains import selection
 
 REPORTS = RESULTS.parent
@@ -86,7 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(publish(chosen.output, chosen.site, chosen.url, not chosen.without_asv))
             return 0
         from pages.build import build, over_machines, tell
-        from store.files import machines
     except ImportError as error:  # pandas is missing, or too new for the measured numpy
         message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(message) from None

@@ -15,9 +15,9 @@ from itertools import product
 
 import pytest
 from asv.results import Results
-from cli import put
 from conftest import ROOT, Checkout, export, run
 from store import files
+from store.files import put
 from tiny import Project
 from toolchains import selection
 

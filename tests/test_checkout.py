@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli import put
 from conftest import ROOT, export, run
+from store.files import put
 
 
 def test_only_what_git_holds_is_committed(tmp_path):

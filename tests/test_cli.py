@@ -2,14 +2,13 @@
 
 import re
 import shutil
-import subprocess
 import sys
 
 import cli
 import pytest
 import report
 import track
-from cli import matcher, put
+from cli import matcher
 from conftest import PATH, ROOT, piped, run
 from toolchains import ledger
 
@@ -88,31 +87,7 @@ def test_a_python_without_packages(verb, tmp_path):
     assert re.fullmatch(rf"{verb}: needs \w+: use .venv/bin/python, .*\n", done.stderr) and done.returncode == 2
 
 
-def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path / "a.svg"
-    put(path, "old\n")
-
-    def full(self, content):
-        self.write_text("ne")
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(type(path), "write_bytes", full)
-    with pytest.raises(OSError):
-        put(path, "new\n")
-    assert path.read_text() == "old\n" and list(tmp_path.iterdir()) == [path]
-
-
 CELL = "conversion.NumpyToTorch.timeit_convert('torch.tensor(a)', 'float32', 8)"
-
-
-def test_two_may_put_a_file_at_a_time(tmp_path):
-    """As two fleets do that file what describes the benchmarks. What a process left that was killed is gone."""
-    path, code = tmp_path / "file", "import cli, pathlib, sys; path = pathlib.Path(sys.argv[1])\n"
-    code += "for number in range(300):\n    cli.put(path, sys.argv[2] * 5000)\n"
-    (tmp_path / f".file.{2**22 + 1}.new").touch()  # no process has such a number
-    both = [subprocess.Popen([sys.executable, "-c", code, path, word], cwd=ROOT / "scripts") for word in "ab"]
-    assert [process.wait() for process in both] == [0, 0]
-    assert path.read_text() in ("a" * 5000, "b" * 5000) and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("only", [None, "NumpyToTorch", "torch.tensor(a)", r"tensor\(a\).*, 8\)$", "no such"])

@@ -13,10 +13,11 @@ from unittest.mock import Mock
 import cli
 import fleet
 import pytest
-from cli import UserError, put
+from cli import UserError
 from conftest import until
 from measuring import fleet as campaign
 from resultfiles import record, write
+from store.files import put
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, tags
 from toolchains import environments, ledger
 

@@ -24,13 +24,14 @@ import sides
 import track
 from analysis import results, submission
 from checking import advice, history, planted
-from cli import LONGEST, UserError, harmless, line
+from cli import LONGEST, UserError, line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from measuring import fleet as campaign
 from pages import build, show
 from resultfiles import edited
 from store import files
+from store.files import harmless
 from test_hostile import MARKDOWN, WORDS, shown
 from test_submission import submitted
 from toolchains import plugin, selection

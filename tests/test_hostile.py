@@ -13,11 +13,11 @@ import pytest
 import resultfiles
 import sides
 import test_history
-from cli import harmless
 from conftest import build
 from markdown_it import MarkdownIt
 from pages import show, tables
 from resultfiles import SKIPPED, contract, edited, every
+from store.files import harmless
 
 PLAIN = "word"
 WORDS = [

@@ -14,13 +14,14 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-from cli import UserError, put
+from cli import UserError
 from measuring import engine, machine, profiles
 from measuring.machine import Awake
 from measuring.processes import members
 from measuring.profiles import Cells, Profile, Rule
 from measuring.runner import around_samples
 from resultfiles import SUITE
+from store.files import put
 from store.records import Conditions, Record, Toolchain
 
 HOLDS = f"import sys; print({machine.AWAKE!r}, flush=True); sys.stdin.read()"

@@ -4,14 +4,26 @@ import gzip
 import json
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import resultfiles
 from analysis.results import load
-from cli import UserError, put
+from cli import UserError
+from conftest import PATH
 from resultfiles import ABSENT, SKIPPED, contract, conversion, edited, memcpy, mend, of_suite
-from store.files import MEASUREMENTS, machines, measurements_text, merged, read_measurements, read_records, used_samples
+from store.files import (
+    MEASUREMENTS,
+    machines,
+    measurements_text,
+    merged,
+    put,
+    read_measurements,
+    read_records,
+    used_samples,
+)
 from store.records import plain, record_of
 
 ROUTE, COPY = "torch.from_numpy(a)", "torch.tensor(a)"
@@ -316,3 +328,31 @@ def test_committed_records_are_written_back_as_they_were(committed):
     written = [json.dumps(plain(record_of(json.loads(line))), sort_keys=True) for line in lines]
     assert lines and all(kept(json.loads(before), json.loads(after)) for before, after in zip(lines, written))
     assert set(lines) & set(written), "to the byte, where a record has all fields"
+
+
+# Files are written as a whole -----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "a.svg"
+    put(path, "old\n")
+
+    def full(self, content):
+        self.write_text("ne")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(type(path), "write_bytes", full)
+    with pytest.raises(OSError):
+        put(path, "new\n")
+    assert path.read_text() == "old\n" and list(tmp_path.iterdir()) == [path]
+
+
+def test_two_may_put_a_file_at_a_time(tmp_path):
+    """As two fleets do that file what describes the benchmarks. What a process left that was killed is gone."""
+    path, code = tmp_path / "file", "import pathlib, sys; from store import files; path = pathlib.Path(sys.argv[1])\n"
+    code += "for number in range(300):\n    files.put(path, sys.argv[2] * 5000)\n"
+    (tmp_path / f".file.{2**22 + 1}.new").touch()  # no process has such a number
+    env = {**os.environ, "PYTHONPATH": PATH}
+    both = [subprocess.Popen([sys.executable, "-c", code, path, word], env=env) for word in "ab"]
+    assert [process.wait() for process in both] == [0, 0]
+    assert path.read_text() in ("a" * 5000, "b" * 5000) and list(tmp_path.iterdir()) == [path]

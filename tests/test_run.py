@@ -136,7 +136,7 @@ class Floor:
 
 def test_failed_cells_keep_their_reason(project):
     described = {name: each for name, each in resultfiles.SUITE.items() if "limits" not in name}  # those are new
-    cli.put(project.filed / files.BENCHMARKS, json.dumps(described))
+    files.put(project.filed / files.BENCHMARKS, json.dumps(described))
     done = project.verb("run", *FAST, "--rounds", "1")
     assert "limits.Floor.timeit_call: ValueError: " in done.stdout
     ((record,),) = project.records().values()

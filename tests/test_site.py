@@ -9,9 +9,9 @@ import pandas
 import pytest
 import report
 from analysis.results import load
-from cli import put
 from conftest import ROOT, run
 from pages import tables
+from store.files import put
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
 

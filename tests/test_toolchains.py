@@ -13,10 +13,11 @@ from unittest.mock import Mock
 import pytest
 import resultfiles
 from asv import util
-from cli import UserError, put
+from cli import UserError
 from conftest import environment
 from measuring import engine
 from store import files
+from store.files import put
 from toolchains import environments, ledger, plugin, selection
 from toolchains.ledger import Toolchain
 

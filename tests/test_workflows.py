@@ -10,10 +10,10 @@ import sys
 import compare
 import pytest
 import yaml  # comes with asv
-from cli import put
 from conftest import ROOT, run
 from packaging.requirements import Requirement
 from pages import comparison_words
+from store.files import put
 from test_submission import planted, submitted
 
 WORKFLOWS = ROOT / ".github" / "workflows"

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from cli import UserError, harmless
+from cli import UserError
 from store import files, quiet
-from store.files import BROKEN, BrokenFile
+from store.files import BROKEN, BrokenFile, harmless
 from store.records import UNKNOWN, Line, Record, Toolchain, made_of, name_of, recent
 from toolchains import ledger
 

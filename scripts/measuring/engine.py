@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import cli
-from cli import RESULTS, ROOT, UserError, put
-from store.files import MACHINE, without_figure
+from cli import RESULTS, ROOT, UserError
+from store.files import MACHINE, put, without_figure
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE

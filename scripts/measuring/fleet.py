@@ -42,8 +42,8 @@ from typing import Any
 
 import cli
 import psutil
-from cli import UserError, put
-from store.files import BENCHMARKS, NODE, RECORDS, put_all, read_records, result_files
+from cli import UserError
+from store.files import BENCHMARKS, NODE, RECORDS, put, put_all, read_records, result_files
 from toolchains import environments, ledger
 
 from .engine import RESULTS, ROOT, Suite, copy_code, link_environments

@@ -41,8 +41,9 @@ from typing import Any
 
 import cli
 import psutil
-from cli import UserError, put
+from cli import UserError
 from store import files, quiet
+from store.files import put
 from store.records import Line, Made, Record, Settings, Toolchain, made_of, name_of, with_samples
 from toolchains import environments, ledger
 from toolchains.selection import Target

@@ -23,8 +23,9 @@ from analysis import history
 from analysis.history import History, histories_of
 from analysis.results import Results, load, load_files, shown
 from analysis.submission import Finding
-from cli import ROOT, UserError, line, put
+from cli import ROOT, UserError, line
 from store import files
+from store.files import put
 from store.records import recent
 from toolchains import ledger
 

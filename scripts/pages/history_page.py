@@ -28,8 +28,9 @@ from analysis import findings
 from analysis.history import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, History, by_route, headlines, histories_of
 from analysis.results import Results, load
 from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
-from cli import line, put
+from cli import line
 from matplotlib.axes import Axes
+from store.files import put
 from store.records import Record
 from toolchains import ledger
 

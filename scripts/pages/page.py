@@ -13,8 +13,9 @@ from xml.sax.saxutils import escape
 
 import jinja2
 import pandas as pd
-from cli import UserError, put
+from cli import UserError
 from markupsafe import Markup
+from store.files import put
 
 from . import show
 from .advice import Box

@@ -20,7 +20,7 @@ import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row, decided, too_few
 from analysis.findings import Semantics
 from analysis.results import PARAMETERS, SKIPPED, Declared, Results, parameters_of
-from cli import put
+from store.files import put
 from store.records import Record
 from toolchains import ledger
 

@@ -28,7 +28,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cli import LONGEST, UserError, harmless, put
+import cli
+from cli import LONGEST, UserError
 
 from benchmarks.probes import NEAR
 
@@ -191,6 +192,26 @@ def reading(path: Path) -> Iterator[None]:
         raise BrokenFile(path, f"is broken ({error})") from None
 
 
+NUMBERS = frozenset((float, int, type(None)))  # types without text
+
+
+def harmless(value: Any) -> Any:
+    """Make every text in loaded JSON a ``line``, because pages, figures and terminals show it, whoever wrote it.
+
+    ValueError if two names become equal.
+    """
+    if isinstance(value, str):
+        return cli.line(value)
+    if isinstance(value, list):
+        return [item if type(item) in NUMBERS else harmless(item) for item in value]  # samples, by the million
+    if isinstance(value, dict):
+        members = {cli.line(name): harmless(item) for name, item in value.items()}
+        if len(members) < len(value):
+            raise ValueError("names in it are alike but for what cannot be shown")
+        return members
+    return value
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file and make it ``harmless``. UserError if it is missing or broken. The bare NaN of asv is read."""
     with reading(path):
@@ -266,6 +287,25 @@ def _checked(line: Line) -> Line:
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def put(path: Path, content: str | bytes) -> None:
+    """Write a file atomically, and make its directory if it is missing. An interruption leaves the old content.
+
+    Several processes may write at once. Each writes a temporary file, and removes the leftovers of killed processes.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{path.name}.*.new"):
+        import psutil
+
+        if not psutil.pid_exists(int(left.name.split(".")[-2])):
+            left.unlink(missing_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def measurements_text(lines: Iterable[Line]) -> bytes:

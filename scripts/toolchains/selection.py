@@ -19,10 +19,11 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cli import Parser, UserError, put
+from cli import Parser, UserError
 from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from store import files
+from store.files import put
 
 from . import environments, ledger
 from .ledger import Toolchain
