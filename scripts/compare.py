@@ -42,10 +42,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.option("--machine NAME", about, type=selection.check_machine)
     parser.option("--only REGEX", ONLY, default="")
     parser.option("--min-effect SHARE", "ignore changes smaller than this", default="1%")
-    about = "report 'no change' only if larger changes are ruled out"
-    parser.option("--equivalence SHARE", about, default="5%")
-    about = "false discovery rate: accepted share of false changes among the reported ones"
-    parser.option("--fdr SHARE", about, default="0.05")
+    parser.option("--equivalence SHARE", "report 'no change' only if larger changes are ruled out", default="5%")
+    parser.option("--fdr SHARE", "false discovery rate: share of false among reported changes", default="0.05")
     about = "exit with status 2 if less than this share of the results has a verdict; 0: never"
     parser.option("--min-decided SHARE", about, default="50%", type=partial(share, ends=True))
     parser.option("--across-machines", "compare results of different machines")

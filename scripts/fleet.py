@@ -59,8 +59,7 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--engine", engine, choices=(DEBUG, SLURM))
     for name, about in OPTIONS.items():
         parser.option(f"--{name} {name.upper()}", f"Slurm option: {about}")
-    about = "time limit of a job (default: estimated)"
-    parser.option("--time MINUTES", about, type=partial(whole, least=LEAST_MINUTES))
+    parser.option("--time MINUTES", "limit of a job (default: estimated)", type=partial(whole, least=LEAST_MINUTES))
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
     parser.option("--wheelhouse DIR", "download wheels here, and install from here")

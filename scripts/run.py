@@ -49,11 +49,9 @@ def interpreter(name: str) -> Path:
 def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
     add_options(parser, DEFAULT)
-    about = "Python interpreter that builds the page (default: this one)"
-    parser.option("--report-with PYTHON", about, type=interpreter)
+    parser.option("--report-with PYTHON", "Python that builds the page (default: this one)", type=interpreter)
     parser.option("--check", "check whether this machine is quiet enough, and exit (status 1: it is not)")
-    about = "write reports/results/benchmarks.json, asv's description of benchmarks/, anew, and exit"
-    parser.option("--describe", about)
+    parser.option("--describe", "describe benchmarks/ anew in reports/results/benchmarks.json, and exit")
     return parser.parse_args(argv)
 
 
