@@ -188,12 +188,12 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     def do_profile(self, filename=None):
         """Profile the statement itself (asv's own would profile the method that merely returns it).
 
-        The profile of a cell that is timed elsewhere, such as in another process, shows the wait for it.
+        The profile of a cell that is timed elsewhere, such as in another process, shows the wait for one call.
         """
         if filename is not None:
             statement, namespace = self.func(*self._current_params)[:2]
             names = {"timer": self.timed_by or timeit.Timer(statement, globals=namespace)}
-            cProfile.runctx(f"timer.timeit({self.number or 100})", names, {}, filename)
+            cProfile.runctx(f"timer.timeit({1 if self.timed_by else 100})", names, {}, filename)
 
 
 # asv_runner finds benchmark types in its own package or any distribution named asv_bench*. This suite is not an
