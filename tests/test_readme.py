@@ -1,4 +1,4 @@
-"""The README's figures are those of the committed results, and its paths and commands exist."""
+"""The README's figures agree with the committed results, and its paths and commands exist."""
 
 import json
 import re
@@ -23,13 +23,13 @@ ROWS = re.findall(r"^\| [^|]+→[^|]+ \| `([^`]+)`[^|]*\|(.+)\|$", README, re.MU
 
 @pytest.fixture(scope="module")
 def cells(committed):
-    """Of that toolchain alone: among the releases of a history some figure is always right."""
+    """The timed cells of the README's toolchain. Among all releases of a history some cell would match any figure."""
     timed = results.load(committed / "reports" / "results", MACHINE).timed
     return timed[timed["toolchain"] == f"torch-{TORCH}-numpy-{NUMPY}"]
 
 
 def seconds(cells, route, nbytes, family="conversion", **others):
-    """As shown, of quiet cells: another's figure is an upper bound, and no headline."""
+    """Return the times of quiet cells as pages show them. A noisy cell's time is an upper bound: not for the README."""
     found = cells[
         (cells.family == family) & (cells.route == route) & (cells.nbytes == nbytes) & cells.quiet.astype(bool)
     ]
@@ -57,7 +57,7 @@ def test_figures_of_the_table(cells, route, figures):
 SETTING = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824"
 COPIED, CLONED = "torch.from_numpy(a.copy())", "torch.from_numpy(a).clone()"
 TIME = r"takes (\S+ \S+)"
-# What README says in sentences: figures in order, and what each is of
+# Sentences of the README with figures: a pattern, and for each figure in order the cell that it must come from
 SENTENCES = {
     "one thread": (
         rf"There `{re.escape(COPIED)}` {TIME} at 1 MiB, and\s+`{re.escape(CLONED)}` {TIME}\.\s",
@@ -86,8 +86,8 @@ def test_figures_of_sentences(cells, what):
 
 
 def test_how_often_advice_kept_its_promises():
-    """By the tables of docs/accuracy.md: mean and largest regret, and shares of predictions; of tests that judged half
-    of their cases."""
+    """The README counts the tests in docs/accuracy.md that kept the limits on mean regret, largest regret and shares of
+    correct predictions. Only tests that judged at least half of their cases count."""
 
     def kept_of(begins: str) -> list[bool]:
         rows = re.findall(rf"^\| \d+ \|{begins} [12] \| (\d+) of (\d+) \| (.+) \|$", ACCURACY, re.MULTILINE)
@@ -103,7 +103,7 @@ def test_how_often_advice_kept_its_promises():
 
 
 def test_durations(committed):
-    """On a quiet machine by a profile's estimate; on a busy one by the runs of the page, or by what docs record."""
+    """Durations on a quiet machine are the profiles' estimates; others are from the page's runs or docs/accuracy.md."""
     quick, busy, share = re.search(
         r"about (\d+) minutes on a quiet machine, and took ([\d.]+) minutes on one that was quiet\s+(\d+) %", README
     ).groups()
@@ -133,7 +133,7 @@ def test_profiles_of_the_method():
 
 
 def test_the_recomputed_figure_is_that_of_the_table(committed):
-    """By the code of docs/method.md, which uses nothing of the suite."""
+    """docs/method.md has code that recomputes a figure without the suite. It must print the figure of the table."""
     code = re.search(r"```python\n(import gzip.+?)```", METHOD, re.DOTALL)[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=committed, capture_output=True, text=True)
     assert done.stdout.strip() and f"`{CLONED}` |  | {done.stdout.strip()} |" in README, done.stderr
@@ -141,7 +141,7 @@ def test_the_recomputed_figure_is_that_of_the_table(committed):
 
 @pytest.mark.slow
 def test_advice(committed, monkeypatch, capsys):
-    """Line by line; one that ends with … begins as that of the answer does."""
+    """The example equals the answer of advise.py, line by line. A line that ends with … is compared up to there."""
     shown = re.search(r"\$ \S+ scripts/advise\.py ([^\n]+)\n(.+?)\n```", README, re.DOTALL)
     monkeypatch.setattr(advise, "RESULTS", committed / "reports" / "results")
     assert advise.main([*shown[1].split(), "--machine", MACHINE]) == 0
@@ -156,7 +156,7 @@ def test_advice(committed, monkeypatch, capsys):
     "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*"))]
 )
 def test_links_lead_somewhere(committed, name):
-    """To files of the repository, and to headings and anchors in them."""
+    """Links lead to files of the repository, and anchors to headings in them."""
     page = ROOT / name
     for path, anchor in re.findall(r"\]\(([^):#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
         root = committed if path.startswith(("reports", "../reports")) else ROOT
