@@ -1,4 +1,4 @@
-"""report.py: what it says on a terminal, which pages it builds, and that it says clearly what is wrong."""
+"""report.py: its output on a terminal, the pages that it builds, and its error messages."""
 
 import shutil
 import sys
@@ -20,7 +20,7 @@ def test_terminal_says_the_answers_and_where_the_page_is(rich_results, tmp_path,
 
 
 def test_all_pages_are_built_whoever_reads(rich_results, tmp_path):
-    """report.py | head -1: the reader has gone before the first page is there."""
+    """With `report.py | head -1` the reader of the pipe is gone before the first page is built."""
     shutil.copytree(rich_results / "box", rich_results / "box-2")
     for path in (rich_results / "box-2").glob("*-*.json"):
         path.write_text(path.read_text().replace('"machine": "box"', '"machine": "box-2"'))
