@@ -1,7 +1,8 @@
-"""The page of a machine with an accelerator: advice by completion, three clocks kept apart, what is missing said.
+"""The page of a machine with an accelerator: it advises by completion time, keeps three clocks apart and names what is
+missing.
 
-Machine and seconds are made up (tests/accelerator.py); benchmarks and contracts are the suite's own. What their page
-says stands in the snapshot, and what differs from that where something else was measured: read the difference.
+Machine and seconds are made up (tests/accelerator.py); benchmarks and contracts are the suite's own. One snapshot holds
+the text of the page. The others hold the lines that differ where something else was measured: read the difference.
 """
 
 import functools
@@ -26,13 +27,13 @@ INTO_DEVICE, INTO_HOST = "transfer.HostToDevice.timeit_completion", "transfer.De
 
 
 def read(tmp_path, benches, **changes):
-    """The results of these benchmarks, and their transfers."""
+    """Return the results of these benchmarks, and their transfers."""
     loaded = load(accelerator.write(tmp_path, benches, **changes))
     return loaded, transfers.transfers_of(loaded, cells_of(loaded))
 
 
 def told(loaded):
-    """All that their page says but for figures and data, a line each."""
+    """Return the lines of the results' page, without figures and the section Data."""
     made = page.rendered(machine.page_of(loaded, None, "box", [], []))
     return made["README.md"].partition("## Data")[0].splitlines()
 
@@ -47,19 +48,19 @@ def nothing_drawn(request, monkeypatch):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A function: the results of a profile, and their transfers, each to be read."""
+    """A function: a profile -> its results and their transfers. Tests share them and must not change them."""
     return functools.cache(lambda name: read(tmp_path_factory.mktemp(name), accelerator.transfers(profile=name)))
 
 
 @pytest.fixture(scope="module")
 def said(measured):
-    """A function: all that is said of them."""
+    """A function: a profile -> the lines of its page."""
     return functools.cache(lambda profile: told(measured(profile)[0]))
 
 
 @pytest.mark.parametrize("profile", ["transfers", "transfers-full"])
 def test_what_is_said(said, profile, snapshot):
-    """Of limits, too: they are those of accelerator.LINK, and 1.8 times that both ways."""
+    """The page shows limits, too: accelerator.LINK one way, and 1.8 times that in both directions at once."""
     assert said(profile) == snapshot
 
 
@@ -67,7 +68,7 @@ def test_what_is_said(said, profile, snapshot):
 
 
 def changed(name, change):
-    """The benchmarks with other seconds of one: by key, what was."""
+    """Return a function that makes the benchmarks; those called ``name`` have the seconds ``change(key, seconds)``."""
 
     def benches():
         made = accelerator.transfers()
@@ -96,7 +97,7 @@ def clocks_apart():
 
 
 def foreach_as_fast(key, value):
-    """Where nothing decides between routes with a condition, the catalogue's first took ten times as long."""
+    """Routes with a condition tie, although the catalogue's first took ten times as long in one process."""
     slow = {"[x.to(device, non_blocking=True) for x in tensors]": [3e-2, 4e-3]}
     return slow.get(key[0], around(3e-3)) if key[1] == "pinned" and "non_blocking" in key[0] else value
 
@@ -106,7 +107,7 @@ def copied_twice_in_no_time(key, value):
 
 
 def not_waited_for(key, value):
-    """A device without a synchronize read 22,943 GB/s, and nothing warned: the link had not been measured."""
+    """A device without a synchronize once showed 22,943 GB/s, without a warning: the link had not been measured."""
     return around(2.9e-6) if key == ("t.to(device)", "pageable", "float32", 64 * MIB) else value
 
 
@@ -114,7 +115,7 @@ TOO_FAST = changed(INTO_DEVICE, lambda key, _: around(key[-1] / (4 * LINK)))
 OTHERWISE = {
     "garbage was read": garbage,
     "a faster route with a condition is not decided": changed("many.ToDevice.timeit_completion", foreach_as_fast),
-    # it copies twice; however fast it reads, waiting does not make it right to take
+    # it copies twice: waiting does not make it correct, however fast it looks
     "a hazard that waiting does not mend is fast": changed(INTO_HOST, copied_twice_in_no_time),
     "no limit": without("link.Limit"),
     "no pinned memory": lambda: accelerator.transfers(skipped=("pinned", "registered")),
@@ -127,7 +128,7 @@ OTHERWISE = {
         chosen=lambda cell: "transfer." not in cell or cell.endswith((f", {4 * KIB})", f", {64 * KIB})"))
     ),
 }
-# What the run record says otherwise
+# Fields of the run record that differ
 RAN = {"device_probe": {"link generation": [5, 5], "clock": [1200, 1980]}}
 RAN["device_changed"] = {"slowed by power": [f"{INTO_DEVICE}(1)"], "clock": [f"{INTO_DEVICE}({n})" for n in range(5)]}
 RECORDED = {
@@ -139,7 +140,7 @@ RECORDED = {
 
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_what_is_said_otherwise(tmp_path, case, said, snapshot):
-    """The lines that are new."""
+    """The snapshot holds the lines that the usual page lacks."""
     loaded, _ = read(tmp_path, OTHERWISE[case](), **RECORDED.get(case, {}))
     assert [line for line in told(loaded) if line not in said("transfers-full")] == snapshot
 
@@ -166,8 +167,8 @@ def test_calls_that_a_neighbour_may_have_slowed_are_not_judged(measured):
     ],
 )
 def test_nothing_is_carried_across_where_a_driver_begins_to_stage(measured, host, kib, sizes, unmeasured):
-    """How far the time of pageable memory leaps behind 64 KiB nobody measured: a line from there promises too little,
-    and what was measured at 64 KiB and 64 MiB alone says nothing of what lies between."""
+    """Above 64 KiB the time of pageable memory jumps by an unknown amount. A line drawn on from 64 KiB predicts too
+    little, and results at 64 KiB and 64 MiB alone say nothing about the sizes between."""
     loaded, found = measured("transfers")
     known = known_of(loaded, "box", found.cells, choices(found.cells))
     made = answer(Case("torch", "cuda", kib * KIB, host=host, memory="into"), known)
@@ -180,7 +181,7 @@ def test_nothing_is_carried_across_where_a_driver_begins_to_stage(measured, host
 
 
 def in_turns(tmp_path, *processes):
-    """What hides, of the seconds of both parts and of both at once of each process."""
+    """Return the row of the hidden share. processes: seconds of the other work, of the transfer and of both at once."""
     key = ("host→device", "pinned", MIB)
     parts = dict(zip(transfers.PARTS, map(list, zip(*processes))))
     bench = of_suite(accelerator.HIDDEN, {key: parts["both"]}, parts={key: parts})
@@ -205,7 +206,7 @@ def test_the_share_that_hides(tmp_path, other, moved, both, words):
 
 
 def test_a_share_is_made_of_one_process_alone(tmp_path):
-    """The second process is half as fast in all: of medians over processes it would hide more than there is."""
+    """The three times of a share come from one process, because processes differ in speed (here up to ten times)."""
     row = in_turns(tmp_path, (3e-3, 2e-3, 4e-3), (6e-3, 4e-3, 8e-3), (30e-3, 20e-3, 40e-3))
     assert [row[name] for name in ("low", "share", "high")] == pytest.approx([0.5, 0.5, 0.5])
 
@@ -214,7 +215,7 @@ def test_a_share_is_made_of_one_process_alone(tmp_path):
 
 
 def test_the_whole_page_has_its_sections_figures_and_answers(tmp_path, monkeypatch, snapshot):
-    """Of the short profile; a warning is in the head."""
+    """The page of the short profile, with a warning at its head."""
     monkeypatch.setitem(HARDWARE, "link generation", 3)
     benches = [*accelerator.transfers(profile="transfers"), *accelerator.conversions()]
     box = build(accelerator.write(tmp_path / "results", benches), tmp_path / "out")
