@@ -1,4 +1,4 @@
-"""The loader: what was measured comes out as it went in, and what is broken says so in one line."""
+"""The loader returns measurements as they were filed, and names a broken file in one line."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ ROUTE, COPY = "torch.from_numpy(a)", "torch.tensor(a)"
 
 @pytest.fixture
 def benches():
-    """Two routes, timed, counted and asked whether they share memory; some cells failed, or were skipped."""
+    """Benchmarks of two routes: times, instruction counts and aliasing. Some cells failed, or were skipped."""
     promises = [contract(ROUTE, "alias"), contract(COPY, "copy")]
     times = {(ROUTE, 8): [1e-6, 2e-6], (ROUTE, 1024): [1e-6, 1e-6], (COPY, 8): None, (COPY, 1024): SKIPPED}
     alias = of_suite("semantics.NumpyToTorch.track_alias", {(ROUTE, "float32"): 1, (ROUTE, "int8"): ABSENT})
@@ -51,7 +51,7 @@ SAID += ["unit", "low", "high", "processes", "instructions", "status", "reason",
 
 @pytest.mark.parametrize("table", ["processes", "timed", "values", "missing"])
 def test_tables_hold_what_was_measured(results, table, snapshot):
-    """A row a process, a timed cell with its contract and instructions, a value, and a cell that has no figure."""
+    """The tables have a row per process, per timed cell (contract, instructions), per value and per missing figure."""
     held = getattr(load(results), table).filter(items=SAID)
     assert [" | ".join(map(str, row)) for row in (held.columns, *held.itertuples(index=False))] == snapshot
 
@@ -83,7 +83,7 @@ SAMPLES = f"box/c0ffee00-toolchain-py3.11{MEASUREMENTS}"
 
 
 def bytes_are(change):
-    """A file of other bytes, made of those that it holds."""
+    """Return a function that replaces the bytes of a file by ``change(bytes)``."""
     return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
@@ -92,7 +92,7 @@ def text(said):
 
 
 def other(value, *place):
-    """A file with another value in one place of its only JSON text, or of its first."""
+    """Return a function that sets ``value`` at ``place``, a path of keys, in the first JSON text of a file."""
 
     def spoil(path):
         with edited(path) as held:
@@ -110,14 +110,14 @@ FOREIGN, UNREAD = "not a result of this suite", "says of .* what this cannot rea
 OTHERS = f"says of {MEMCPY} what this cannot read"
 SPOILT = f"{SAMPLES.rpartition('/')[2]} is broken .*restore it from git"
 PROBES = resultfiles.SAMPLES + 1
-# What fields of a run record hold if it is of another kind
+# Values of the wrong type for fields of a run record
 FIELDS = {
     "toolchain": [None, [], {}, {"tag": 1}, {"tag": None}],
     "seconds": ["1", [], float("inf")],
     "noisy_cells": ["bc", [1]],
     "skipped": [[], {"reason": 2}],
 }
-# Files, how they are spoilt, and what is said of it
+# A file, how it is spoilt, and the error message
 SPOILED = {
     "truncated": (RESULT, text('{"version": 2, "commit_h'), "is broken"),
     "null": (RESULT, text("null"), FOREIGN),
@@ -127,7 +127,7 @@ SPOILED = {
     "python": (RESULT, other(None, "python"), FOREIGN),
     "params": (RESULT, other([], "params"), FOREIGN),
     "results": (RESULT, other([], "results"), FOREIGN),
-    # of a cell that no run measured
+    # values of a cell that no run measured
     "infinite": (RESULT, other(float("inf"), "results", CONVERSION, 0, 2), FOREIGN),
     "a word": (RESULT, other("x", "results", CONVERSION, 0, 2), FOREIGN),
     "version of a benchmark": (RESULT, other(None, "results", MEMCPY, 2), FOREIGN),
@@ -203,7 +203,7 @@ SIZES = tuple(range(8, 108))
 
 @pytest.fixture
 def busy(tmp_path):
-    """A function: results of four processes a cell, those of them that are named at half the machine's speed."""
+    """A function: results with four processes per cell. The named processes, (nbytes, number), ran at half speed."""
 
     def make(*slow):
         times = {(ROUTE, n): [2e-6 if (n, k) in slow else 1e-6 for k in range(4)] for n in SIZES}
@@ -219,13 +219,13 @@ def of(loaded, nbytes):
 
 
 def test_quiet_is_judged_with_the_whole_run_in_sight(busy):
-    """Of a machine that is always at half its speed nobody can tell: that is its baseline."""
+    """A machine that always runs at half its speed has that speed as its baseline, so all its processes are quiet."""
     loaded = load(busy(*((n, k) for n in SIZES for k in range(4))))
     assert all(loaded.processes["quiet"])
 
 
 def test_what_later_runs_leave_of_a_run_is_judged_with_all_of_it_in_sight(busy):
-    """What they leave may be what was noisy: its own baseline would make it quiet."""
+    """A later run may replace all but the noisy samples. A baseline from the rest alone would make them quiet."""
     root = busy(*((8, k) for k in range(4)))
     (path, records), lines = (root / SAMPLES, (root / RESULT).with_suffix(".jsonl")), read_measurements(root / SAMPLES)
     later = [{**line, "run": "later"} for line in lines if line["params"][2] != "8"]
@@ -238,7 +238,7 @@ def test_what_later_runs_leave_of_a_run_is_judged_with_all_of_it_in_sight(busy):
 
 
 def test_a_run_by_hand_is_shown_where_nothing_else_was_measured(busy, tmp_path):
-    """`asv run` alone leaves its figure in asv's file. It has no samples, so it is one process."""
+    """A plain `asv run` leaves its figure in asv's file only. Without samples it counts as one process."""
     root = busy()
     mend(root, lambda line: {**line, "params": [*line["params"][:2], "4096"]} if line["params"][2] == "8" else line)
     with edited(root / RESULT) as (file,):
@@ -263,7 +263,7 @@ def test_second_session_goes_on_counting(busy, tmp_path):
 
 
 def test_a_broken_file_among_many_is_one_clear_line(tmp_path, benches):
-    """Many results are read by several processes, and what is wrong with one comes back from there."""
+    """Several processes read many results. An error in one of them must reach the main process."""
     for number in range(10):
         resultfiles.write(tmp_path, benches, commit=f"{number:08x}" * 5)
     assert len(load(tmp_path).processes) == 60
@@ -279,7 +279,7 @@ def test_the_same_measurements_are_the_same_bytes(busy):
     assert measurements_text(read_measurements(path)) == path.read_bytes()
 
 
-# Things that are no files, names that are no names --------------------------------------------------------------------
+# Entries that are no regular files, invalid names ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", MEASUREMENTS])
@@ -287,7 +287,7 @@ def test_the_same_measurements_are_the_same_bytes(busy):
     "make", [os.mkfifo, lambda path: os.symlink(path, path), os.mkdir], ids=["pipe", "loop", "folder"]
 )
 def test_what_is_no_file_is_refused(busy, make, suffix):
-    """A pipe would hang, and a link that leads nowhere would be no record: the page of another toolchain."""
+    """Reading a pipe would hang. A broken link would pass for a missing record and give another toolchain's page."""
     root = busy()
     path = (root / "box" / "c0ffee00-toolchain-py3.11.json").with_suffix(suffix)
     path.unlink(missing_ok=True)
@@ -305,7 +305,7 @@ def test_names_of_machines_that_are_none(busy, name):
     str(caught.value).encode()
 
 
-# Records: what is written is read again, and what another version wrote, too ------------------------------------------
+# Records: this version's and older ones are read and written without loss ---------------------------------------------
 
 
 def test_what_is_written_is_read_again():
@@ -316,7 +316,7 @@ def test_what_is_written_is_read_again():
 
 
 def kept(before, after):
-    """Whether what a record says is there as it was; null is what is not said."""
+    """Whether ``after`` has all fields of ``before`` with the same values. null is the same as no field."""
     if isinstance(before, dict):
         return all(name in after and kept(each, after[name]) for name, each in before.items() if each is not None)
     return before == after
@@ -348,7 +348,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
 
 
 def test_two_may_put_a_file_at_a_time(tmp_path):
-    """As two fleets do that file what describes the benchmarks. What a process left that was killed is gone."""
+    """Two fleets may file benchmarks.json at once. The temporary file of a killed process is removed, too."""
     path, code = tmp_path / "file", "import pathlib, sys; from store import files; path = pathlib.Path(sys.argv[1])\n"
     code += "for number in range(300):\n    files.put(path, sys.argv[2] * 5000)\n"
     (tmp_path / f".file.{2**22 + 1}.new").touch()  # no process has such a number
