@@ -1,4 +1,4 @@
-"""scripts/run.py: every mistake is one clear line, and an interruption costs a round at most."""
+"""scripts/run.py: each mistake gives one clear line, and an interruption costs at most a round."""
 
 import json
 import os
@@ -29,7 +29,7 @@ FAST = ("--only", r"limits\.Floor", "--no-report", "--machine", MACHINE)
 
 @pytest.fixture(autouse=True)
 def nothing_is_measured(monkeypatch):
-    """Should a wrong argument get through, no test may measure into the real reports/."""
+    """No test may measure into the real reports/, even if a wrong argument is accepted."""
     monkeypatch.setattr(verb, "measure", lambda *arguments: pytest.fail("it began to measure"))
 
 
@@ -104,7 +104,7 @@ def test_answers_so_far_are_printed_when_they_are_new_or_their_significance_is(t
 
 
 def refused(project, verb, *arguments):
-    """The one line that a verb prints before it gives up."""
+    """Return the one line that the script ``verb`` prints on stderr before it exits with code 2."""
     (line,) = project.verb(verb, *arguments, code=2).stderr.splitlines()
     assert line.startswith(f"{verb}.py: ")
     return line
@@ -112,12 +112,12 @@ def refused(project, verb, *arguments):
 
 @pytest.fixture
 def project(tmp_path):
-    """A suite of tiny packages: what is said of a mistake needs no real torch."""
+    """A suite with tiny packages: error messages need no real torch."""
     return Project(tmp_path, families={**FAMILIES, "limits": BROKEN})
 
 
 def test_results_directory_that_cannot_be_written(project):
-    """A file where the directory should be: nobody may write there, root included."""
+    """A file is in place of the directory, so that even root cannot write there."""
     project.filed.parent.mkdir()
     project.filed.write_text("", encoding="utf-8")
     assert str(project.filed) in refused(project, "run", *FAST)
@@ -151,9 +151,10 @@ def test_failed_cells_keep_their_reason(project):
 
 @pytest.mark.slow
 def test_what_is_installed_is_measured_without_git(tmp_path):
-    """A box with a GPU often has none, and no network either; its results are filed after every round.
+    """A machine with a GPU often has neither git nor a network. Its results are filed after every round.
 
-    asv, its plugin and its processes work where Python leaves out the directory of a script, too.
+    asv, its plugin and its processes also work if Python does not add a script's directory to sys.path
+    (PYTHONSAFEPATH).
     """
     project, name = Project(tmp_path, judged=True), "conversion.NumpyToTorch.timeit_convert"
     options = ("--profile", "tracking", "--only", "conversion", "--no-report", "--machine", MACHINE)
@@ -171,7 +172,7 @@ def test_what_is_installed_is_measured_without_git(tmp_path):
 
 
 def test_resume_is_of_the_same_run(project):
-    """Rounds of two toolchains would be no run of either. Where there is none, no history of hours begins."""
+    """Rounds of two toolchains must not mix in a run. With nothing to resume, no history (which takes hours) begins."""
     for name in ("run", "track"):
         line = f"{name}.py: nothing to resume on {MACHINE}: leave out --resume"
         assert refused(project, name, "--resume", "--machine", MACHINE) == line
@@ -190,8 +191,8 @@ def test_a_history_beside_a_run_of_a_machine(project):
 
 
 def test_results_of_another_machine_are_not_mixed_with(tmp_path, monkeypatch):
-    """Two machines of one name would make a page of figures from both; a virtual machine that moved has a CPU of the
-    same name, and figures that differ by two thirds."""
+    """Two machines with one name would share a page. A virtual machine that moved to another host may have a CPU of the
+    same name, but figures that differ by two thirds."""
     mine = {"cpu": environments.cpu_model(), "cores": os.cpu_count(), "caches": machine.caches() or {"L2": "1024K"}}
     monkeypatch.setattr(machine, "caches", lambda: mine["caches"])
     check_machine(tmp_path)  # none yet
