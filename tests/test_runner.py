@@ -1,4 +1,4 @@
-"""The runner and its journal: what was noisy gets another process, and whatever stops a run costs one job at most."""
+"""The runner and its journal: noisy cells get another process, and an interruption of a run costs at most one job."""
 
 import contextlib
 import itertools
@@ -33,7 +33,7 @@ from store import files, quiet
 from store.records import Record, Settings, Toolchain
 from toolchains import environments, ledger
 
-# A suite of sixty cells whose asv only logs what a test decides: journal, files and filing are real -------------------
+# A suite of sixty cells with an asv that logs what a test wants; journal, files and filing are real ------------------
 
 BENCH = Bench("toy.Toy.timeit_call", {"number": range(60)}, {})
 NAME, TOY = BENCH.name, BENCH.description()
@@ -44,12 +44,12 @@ EVER = range(1, 99)  # attempts
 
 
 class Toy:
-    """The suite, in ``place``, and its asv, whose processes take ``took`` seconds each by their own account.
+    """The suite, in ``place``, and its asv. Each of asv's processes reports that it took ``took`` seconds.
 
-    slow      cell -> which of its attempts are noisy
-    now       the runner's clock; it stands still, for what a run may wait for depends on the time that it takes
+    slow      cell -> numbers of its noisy attempts
+    now       the runner's clock; it stands still, because the time that a run takes decides how long it may wait
     ran       cells of each run of asv
-    patience  seconds that each of them may wait
+    patience  seconds that each run of asv may wait
     """
 
     def __init__(self, place, monkeypatch):
@@ -80,26 +80,26 @@ class Toy:
         noisy = [(key, 0) for key in bench.cells if self.attempts[key] in self.slow.get(BENCH.spelled(key), ())]
         with (place / LOG).open("a", encoding="utf-8") as log:
             for line in bench.lines(noisy, steady):
-                del line["run"], line["round"]  # which a process does not know
+                del line["run"], line["round"]  # the runner adds them; a process does not know them
                 log.write(json.dumps(line | {"took": self.took}) + "\n")
                 log.flush()
                 advance()
         resultfiles.write(place / FILES, [bench], machine, [], HERE.commit)
 
     def runner(self, rounds=1, **more):
-        """The runner of a run that begins, or goes on: of what is installed, unless there are ``tags``."""
+        """Return the runner of a new or resumed run. Without ``tags`` it measures the installed toolchain."""
         plan = Plan("box", "toy", "", rounds, command="a test", **more)
         made = measuring.Runner(Journal(self.place / "run"), plan)
         made.journal.save(plan)
         return made
 
     def history(self, *tags, **more):
-        """Measure a history of these releases, or go on with it; what failed, and the sessions in order."""
+        """Measure a history of these releases, or resume it. Return the failed releases, and the sessions in order."""
         made = self.runner(tags=tags, **more)
         return [*made.measure()], made.journal.filed()
 
     def check_whole(self, rounds=2):
-        """Each process once."""
+        """Check that each process was filed once."""
         _, lines = test_kills.check_whole(self.place, rounds)
         assert len(lines) == len(CELLS) * rounds
 
@@ -121,19 +121,19 @@ LATER = dict.fromkeys(CELLS[:10], EVER[1:])
         ({}, 2, 0.1, [CELLS, CELLS], []),
         ({CELLS[7]: [1]}, 1, 0.1, [CELLS, CELLS[7:8]], []),
         (dict.fromkeys(THREE, EVER), 1, 0.1, [CELLS, *[THREE] * PASSES], THREE),
-        # what another round judges too is taken once more
+        # the first of two rounds gets one more pass: the second round judges its cells, too
         (dict.fromkeys(THREE, EVER), 2, 0.1, [CELLS, THREE, CELLS, *[THREE] * PASSES], THREE),
-        # of twelve seconds asv's start takes four: there is time for five more processes, or for none
+        # a budget of twelve seconds, of which asv's start takes four: time for five more processes, or for none
         (dict.fromkeys(TWELVE, EVER), 1, 1.5, [CELLS, *[TWELVE[:5]] * PASSES], TWELVE),
         (dict.fromkeys(TWELVE, EVER), 1, 9.0, [CELLS], TWELVE),
-        # a first round wholly in a slow phase looks quiet until the second has shown what the machine can do
+        # a first round wholly in a slow phase looks quiet until the second round shows the machine's full speed
         (dict.fromkeys(CELLS, [1]), 2, 0.1, [CELLS, CELLS, CELLS], []),
-        # of twenty seconds there is time for two processes: of the cells that never were quiet
+        # a budget of twenty seconds: time for two processes, for the cells without a quiet process
         (LATER | dict.fromkeys(LOST, EVER), 2, 9.0, [CELLS, CELLS, *[LOST] * PASSES], [*LOST, *LATER]),
     ],
 )
 def test_what_was_noisy_gets_another_process_in_its_round_within_the_budget(slow, rounds, took, ran, lacking, toy):
-    """lacking: the cells that lack a quiet process in a round all the same"""
+    """lacking: the cells that still lack a quiet process in a round"""
     toy.slow, toy.took = slow, took
     made = toy.runner(rounds)
     made.measure()
@@ -167,7 +167,7 @@ HARDLY_QUIET = {cell: EVER for number, cell in enumerate(CELLS) if number % 5}
     ],
 )
 def test_a_quick_run_waits_in_its_time_and_ends_early(slow, longest, patience, toy, monkeypatch):
-    """On a machine that is hardly ever quiet. One cell in five is, or a level that all have would be the machine's."""
+    """HARDLY_QUIET: one cell in five is quiet. Without any quiet cell the slow level would become the baseline."""
     monkeypatch.setitem(PROFILES, "toy", replace(PROFILES["toy"], longest=longest))
     toy.slow = slow
     made = toy.runner(3)
@@ -177,7 +177,7 @@ def test_a_quick_run_waits_in_its_time_and_ends_early(slow, longest, patience, t
 
 
 def test_counts_come_first_and_once_and_later_rounds_take_less(toy, monkeypatch):
-    """Beside counts something else is done, an installation, say: it would disturb what is timed."""
+    """While instructions are counted, other work may run, such as an installation. It would disturb timing."""
     rules = Rule(r"toy\..*", number=[8]), Rule(r"toy\..*", rounds=1, number=[9])
     monkeypatch.setitem(PROFILES, "toy", Profile(3, 1.0, rules))
     toy.benchmarks |= COUNTS
@@ -199,7 +199,7 @@ def test_counts_come_first_and_once_and_later_rounds_take_less(toy, monkeypatch)
 
 
 def test_progress_says_how_long_it_takes_yet(capsys, monkeypatch):
-    """After a quarter of a minute, and where there is another percent."""
+    """The runner prints at most one line per 15 seconds, and only for another percent."""
     seconds = iter([0, 10, 60, 80, 120])
     monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=seconds.__next__))
     progress = processes.Progress("measuring", 60)
@@ -215,7 +215,8 @@ KILLS = int(os.environ.get("CONVERSION_KILLS", "0"))  # aimed at each change of 
 
 
 def stopped_at(event, toy):
-    """Take a run of two rounds in a child process, which is gone at that change of a file; whether it came so far."""
+    """Start a run of two rounds in a child process that exits at its change number ``event`` of a file. Return whether
+    the run got that far."""
 
     def run():
         seen = itertools.count(1)
@@ -237,14 +238,14 @@ def stopped_at(event, toy):
 
 @pytest.fixture
 def half(toy):
-    """A run of two rounds, of which the first is whole."""
+    """A run of two rounds. The first is complete."""
     made = toy.runner(2)
     made.take(Job("", 0))
     return made
 
 
 def test_a_new_run_files_what_the_one_before_has_whole(half, toy):
-    """Killed after its last round, before that was filed; then begun anew."""
+    """The run was killed after its last round, before filing it. A new run then begins."""
     toy.runner(2).file_whole()
     assert not half.journal.filed(), "half of a run is none"
     half.take(Job("", 1))
@@ -256,7 +257,7 @@ def test_a_new_run_files_what_the_one_before_has_whole(half, toy):
 @pytest.mark.slow
 @pytest.mark.parametrize("disk", [None, "/dev/shm"], ids=["disk", "tmpfs"])
 def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy, disk):
-    """At every change that a run makes to a file, and then gone on with."""
+    """Stop a run at many of the changes that it makes to files (with CONVERSION_KILLS at each), and resume it."""
     if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
     for _ in range(1 + math.ceil(KILLS / 100)):
@@ -275,7 +276,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy, disk):
 
 
 def test_what_asv_filed_meanwhile_stays(toy):
-    """`asv run` during a run: its cells are merged with what is filed now, not with what was when the run began."""
+    """`asv run` filed a cell during a run. The runner must merge with the current file, not with that of its start."""
     made, results = toy.runner(), toy.place / "suite" / "reports" / "results"
     made.take(Job("", 0, cells=tuple(CELLS[:30])))
     resultfiles.write(results, [replace(BENCH, cells={(40,): 5.0})], records=[], commit=HERE.commit)
@@ -287,11 +288,12 @@ def test_what_asv_filed_meanwhile_stays(toy):
 
 
 def test_a_quick_look_adds_to_a_whole_run(toy):
-    """It has fewer processes a cell, so it replaces none; as many of them do, and the record goes, too.
+    """A run with fewer rounds than the filed one has fewer processes per cell, so it is added. A run with as many
+    rounds or more replaces the earlier runs, and their records.
 
-    Each is filed after every round.
+    Each run is filed after every round.
     """
-    # rounds of a run, and of the runs that are filed then
+    # rounds of the run, and rounds of the runs that are filed after it
     for rounds, filed in ((2, [2]), (1, [2, 1]), (3, [3])):
         made = toy.runner(rounds)
         made.measure(between=lambda runner, job: runner.file(job, whole=False))
@@ -304,7 +306,7 @@ def test_a_quick_look_adds_to_a_whole_run(toy):
 
 
 def test_what_there_is_can_be_filed(half, toy):
-    """--resume with as many rounds as are whole."""
+    """With --resume and as many rounds as are complete, the run is filed."""
     toy.runner(1).measure()
     toy.check_whole(rounds=1)
 
@@ -324,7 +326,7 @@ BROKEN = ["{", "[]", "{}", "[" * 100_000, '{"toolchain": {"tag": "t"}, "skipped"
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("file", ["run.json", "plan.json"])
 def test_what_somebody_broke_is_said(half, broken, file):
-    """Not taken for a new run, which would measure all of it again without a word."""
+    """A broken journal must not pass for a new run, which would silently measure everything again."""
     (path,) = half.journal.directory.rglob(file)
     path.write_text(broken)
     with pytest.raises(UserError, match=rf"^\S+{file} cannot be read: remove \S+run, and begin anew$"):
@@ -343,7 +345,7 @@ def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
 
 
 def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
-    """Between taking the lock and writing the name lies a moment in which another may look."""
+    """A process takes the lock first and writes its name a moment later. Another process may look in between."""
     line = r"^box is being measured already, by process 7 \(run\.py\) since 12:00: wait for it, or use --machine$"
     with FileLock(tmp_path / "box.lock"), pytest.raises(UserError, match=line):
         threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"]).start()
@@ -373,7 +375,7 @@ def test_the_first_that_can_be_measured_is_the_reference(toy, monkeypatch):
 
 @pytest.mark.parametrize("now", [{NAME: {**TOY, "version": "v2"}}, {"toy.New": TOY}])
 def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, toy):
-    """An edit between an interruption and --resume: two versions would be pooled in one figure."""
+    """benchmarks/ was edited between an interruption and --resume. One figure must not pool two versions."""
     toy.runner(tags=(OLD, NEW)).take(Job(OLD, 0))
     toy.benchmarks = now
     line = r"^benchmarks/ changed since the interrupted run: begin anew without --resume, or remove \S+/run$"
@@ -382,7 +384,7 @@ def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, toy):
 
 
 def test_a_release_that_is_no_more_is_named(toy):
-    """It is gone from releases.json since the run was interrupted; a run that begins anew does without it."""
+    """A release was removed from releases.json after the run was interrupted. A new run ignores it."""
     made = toy.runner(tags=("torch-0.1", NEW))
     made.journal.begin()
     made.journal.keep(Job("torch-0.1", 0), Record(Toolchain("torch-0.1"), {}))
@@ -393,7 +395,7 @@ def test_a_release_that_is_no_more_is_named(toy):
 
 
 def test_of_counts_alone_nothing_is_taken_again(toy):
-    """They do not drift, and one round is all there is."""
+    """Instruction counts do not drift, and have one round, so the reference is not measured again for them."""
     toy.benchmarks = COUNTS
     assert toy.history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
     records = [json.loads(path.read_text()) for path in toy.place.rglob("box/*.jsonl")]
@@ -411,7 +413,8 @@ def test_sessions_stand_beside_those_that_are_there_if_asked_for(toy):
 
 
 def test_toolchains_of_a_history_are_staggered():
-    """As many at a time as environments allow; what one has whole is whole before the next but so many begins."""
+    """The third argument is how many toolchains are in progress at a time, as environments allow. A toolchain is
+    complete before the one that many places later begins."""
 
     def order(*given):
         return " ".join(f"{toolchain}{number}" for toolchain, number in staggered(*given))
@@ -423,7 +426,7 @@ def test_toolchains_of_a_history_are_staggered():
 
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
-    """Two may stay: the toolchain that is measured, and the reference."""
+    """With two environments allowed, both are needed: one for the measured toolchain, one for the reference."""
     monkeypatch.setattr(measuring, "session", None)
     coming = ledger.tagged()[MIDDLE]
     for keep, arguments in (("3", (None, None)), ("2", (coming, None)), ("3", (coming, coming))):
@@ -445,16 +448,16 @@ def test_drift_is_later_over_sooner():
     "cells, noisy, rounds",
     [
         (3, (), 4),
-        (0, (), 1),  # counts alone are whole after one
-        (3, (1, 3), 6),  # of base, and of new: pairs are rounds that were quiet on both
-        (3, (1, 4, 5, 8), 4),  # all of base: what never was quiet on a side is not waited for
-        (3, range(1, 99, 2), 7),  # of base in a round, of new in the next: half as long again, and a round at most
+        (0, (), 1),  # instruction counts alone need one round
+        (3, (1, 3), 6),  # one noisy process on each side: a pair is a round that was quiet on both
+        (3, (1, 4, 5, 8), 4),  # all processes of base: a cell without a quiet process on a side gets no extra round
+        (3, range(1, 99, 2), 7),  # base in one round, new in the next: extra rounds for half the time, and one more
     ],
 )
 def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monkeypatch):
-    """These processes of one cell are noisy, and each job takes as long as the others. Both sides are filed.
+    """The processes ``noisy`` of one cell are noisy, and all jobs take equally long. Both sides are filed.
 
-    No process is taken again in its round: the other side's that ran beside it would be long gone.
+    No process is repeated in its round: the other side has no counterpart measured at the same time.
     """
     monkeypatch.setattr(measuring, "PATIENCE", 10.0)
     toy.slow, toy.now = {CELLS[1]: noisy}, lambda: float(made.take.call_count)
