@@ -1,4 +1,4 @@
-"""Settings of the environment: in force or a failure, timed elsewhere and judged here, advised where they gain much."""
+"""Settings of the environment: another process times them, those not in force fail, and large gains are advised."""
 
 import os
 import sys
@@ -73,7 +73,7 @@ def test_where_it_can_do_nothing_it_is_skipped(monkeypatch, tmp_path):
 
 @pytest.fixture
 def copies(log):  # noqa: F811
-    """A function: the benchmark of copies with a setting, set up, until the test has ended."""
+    """A function: a setting -> the benchmark of copies with it, set up until the end of the test."""
     allowed, every = os.sched_getaffinity(0), []
 
     def of(text):
@@ -125,7 +125,7 @@ def test_one_that_is_not_in_force_is_a_failure_and_no_figure(copies, log, monkey
 
 
 def bench(group, found, sizes=(SIZE,), method="timeit_convert"):
-    """A benchmark of the family. found: setting -> seconds, of each process or about, what was counted, or SKIPPED."""
+    """Return a benchmark of the family. found: setting -> seconds (per process or about), counted value, or SKIPPED."""
     route = getattr(settings, group).params[0][0]
     return of_suite(f"settings.{group}.{method}", {(route, text, n): found[text] for text in found for n in sizes})
 
@@ -136,7 +136,7 @@ UNSURE = [40e-3, 15e-3, 33e-3, 12e-3], [20e-3, 11e-3, 9e-3, 15e-3]
 KEPT = bench("Copies", {NONE: 0, KEEPING: SIZE}, method="track_kept")
 BATCHES = bench("Batches", {NONE: 33e-3, HUGE: 15e-3, KEEPING: 5e-3})
 NEIGHBOURS = bench("Neighbours", {NONE: 24e-6, COPYING: 3e-6}, (64 * KIB,))
-# What was measured, and the settings whose processes were noisy; what is advised is in the snapshot
+# Benchmarks, and the settings whose processes were noisy; the snapshot holds the advice
 ADVISED = {
     "the one that gains most, with its price": ([fresh({NONE: 33e-3, HUGE: 10e-3, KEEPING: 4.5e-3}), KEPT], []),
     "of those that tie the one that touches least": ([fresh({NONE: 33e-3, HUGE: 10.1e-3, KEEPING: 10e-3})], []),
@@ -154,7 +154,7 @@ ADVISED = {
 
 @pytest.mark.parametrize("what", ADVISED)
 def test_the_setting_that_is_advised(what, tmp_path, snapshot):
-    """Once, with what it costs and the line to paste, for routes that have it in common."""
+    """Routes with the same best setting share one advice, with its cost and the line to paste."""
     benches, busy = ADVISED[what]
     results = load(resultfiles.write(tmp_path, benches))
     if busy:
@@ -165,7 +165,7 @@ def test_the_setting_that_is_advised(what, tmp_path, snapshot):
 
 
 def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
-    """One way to copy was timed; what NumPy's others cost between neighbours is decided by the same memmove."""
+    """One way to copy was timed. NumPy's others use the same memmove, so between neighbours they gain as much."""
     results = load(resultfiles.write(tmp_path, [NEIGHBOURS]))
     cells = cells_of(results)
     (gain,) = known_of(results, "box", cells, choices(cells)).effects
@@ -175,7 +175,7 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
 
 
 APART = {("apart", 4 * KIB): 1.6e-6, ("apart", 64 * KIB): 3e-6}
-# What the same copy took between neighbours; what is told of it is in the snapshot
+# Seconds of the same copy between neighbours; the snapshot holds the text about it
 NEAR = {
     "where it costs most": {("neighbours", 4 * KIB): 2.9e-6, ("neighbours", 64 * KIB): 24e-6},
     "nothing where it costs no more": {("neighbours", 64 * KIB): 3.1e-6},
@@ -185,7 +185,7 @@ NEAR = {
 
 @pytest.mark.parametrize("what", NEAR)
 def test_a_copy_between_neighbours_is_told_of(what, tmp_path, snapshot):
-    """Where it costs most, with the setting that avoids it, and where the processes show it."""
+    """The text names the size with the highest cost and the setting that avoids it, if the processes show a cost."""
     route, cells = "np.copyto(b.numpy(), a)", APART | NEAR[what]
     placed = of_suite("placement.NumpyToTorch.timeit_convert", {(route, *key): cells[key] for key in cells})
     found = findings.slowed(cells_of(load(resultfiles.write(tmp_path, [placed]))))
