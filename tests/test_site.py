@@ -1,4 +1,4 @@
-"""The site: everything in one folder, whose links lead somewhere, and the open data in it."""
+"""The site: one folder with all pages and the open data, without broken links."""
 
 import html
 import re
@@ -30,7 +30,7 @@ def whole(committed, tmp_path_factory):
 
 
 def check_links(site):
-    """They are relative and lead somewhere, and no page has an id twice."""
+    """Check that links are relative and lead to existing targets, and that each id is unique in its page."""
     texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     anchors = {path: re.findall(r'\bid="([^"]+)"', text) for path, text in texts.items()}
     for path, text in texts.items():
@@ -51,7 +51,7 @@ def test_links_of_the_committed_pages(whole):
 
 @pytest.fixture
 def reports(rich_results, tmp_path):
-    """Pages, with the results that they are made of."""
+    """A reports folder: pages, and the results that they show."""
     report.main(["--results", str(rich_results), "--output", str(tmp_path / "reports")])
     rich_results.rename(tmp_path / "reports" / "results")
     return tmp_path / "reports"
@@ -61,7 +61,7 @@ EVIL = "evil.html .hidden box/evil.html results/evil.html results/box/evil.js ot
 
 
 def test_the_site_holds_pages_and_results_and_nothing_else(reports, tmp_path):
-    """A link would be published as what it leads to, and so would whatever else lies there."""
+    """A symbolic link would publish its target, and a copied folder any other file in it."""
     secret = tmp_path / "secret"
     put(secret / "index.html", "secret")
     before = {path.relative_to(reports) for path in reports.rglob("*") if path.is_file()}
@@ -108,7 +108,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, refusal):
 
 @pytest.mark.parametrize("place", ["reports", "reports/box", ".", "reports/link"])
 def test_a_folder_with_what_is_copied_is_left_alone(reports, tmp_path, refusal, place):
-    """All of these have an index.html, as an older site has."""
+    """Each of these folders has an index.html, so it looks like an older site, which may be replaced."""
     (tmp_path / "index.html").touch()
     (reports / "link").symlink_to(reports / "box")
     before = sorted(tmp_path.rglob("*"))
