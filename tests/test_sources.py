@@ -1,4 +1,4 @@
-"""Sources are what they say: dtype, bytes, layout, random and touched, the same every time."""
+"""Sources have the dtype, bytes and layout that they claim, and random, touched pages that a seed reproduces."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ INTO_TENSOR, INTO_ARRAY = "np.copyto(b.numpy(), a)", "np.copyto(b, t.numpy())"
 
 
 def names_of(expression, source):
-    """The names of a route's expression."""
+    """Return the names (variables) that a route's expression uses."""
     direction = routes.NUMPY_TO_TORCH if isinstance(source, np.ndarray) else routes.TORCH_TO_NUMPY
     return sources.namespace(routes.find(expression, direction), source)
 
@@ -31,7 +31,7 @@ MADE = [
 @pytest.mark.parametrize("make, dtype", MADE)
 @pytest.mark.parametrize("nbytes", [1, 8, 4096, 2**20])
 def test_source_has_its_bytes(make, dtype, nbytes):
-    """Of one element at least, in memory of its own that can be written to."""
+    """A source has at least one element, in writable memory of its own."""
     made = make(dtype, nbytes)
     assert (semantics.dtype_name(made), made.nbytes, made.ndim) == (dtype, max(nbytes, made[:1].nbytes), 1)
     if make == sources.array:
@@ -42,7 +42,7 @@ def test_source_has_its_bytes(make, dtype, nbytes):
 
 @pytest.mark.parametrize("dtype", sources.NUMPY_DTYPES)
 def test_every_page_is_random(dtype):
-    """A page of zeros would be the kernel's one shared page, and a copy of it would look faster than it is."""
+    """The kernel maps untouched pages to one shared page of zeros. Copies of it would look too fast."""
     pages = sources.array(dtype, 2**20).view("uint8").reshape(-1, 4096)
     assert pages.any(axis=1).all()
     assert len(np.unique(pages[:8], axis=0)) == 8
@@ -55,11 +55,11 @@ def test_same_seed_same_numbers():
 
 
 def turned(a, order):
-    """A plane whose first index is the fast one; both its sides are odd."""
+    """Whether ``a`` is a matrix in Fortran order with two odd sides."""
     return a.ndim == 2 and order == (False, True) and min(a.shape) > 1 and a.shape[0] % 2 == a.shape[1] % 2 == 1
 
 
-# Whether an array is laid out so; order: whether it is contiguous as C and as Fortran have it
+# Layout -> whether an array has it; order: whether the array is C-contiguous and Fortran-contiguous
 IS = {
     "contiguous": lambda a, order: a.ndim == 1 and all(order),
     "strided": lambda a, order: a.strides == (8,) and a.nbytes == 2**20,
@@ -89,7 +89,7 @@ def test_layout_has_its_size_or_there_is_none(layout, nbytes):
 
 
 def test_sizes_are_powers_of_two_in_order():
-    """But for the one right below the size from which on fresh copies get fresh pages."""
+    """The exception is 28 MiB, just below the size from which fresh copies get fresh pages."""
     assert [size for size in sources.SIZES if size & (size - 1)] == [28 * 2**20]
     assert sorted(set(sources.SIZES)) == sources.SIZES
 
@@ -104,7 +104,7 @@ def test_buffer_only_where_the_expression_names_it():
     ("torch_version", "numpy_version", "missing"),
     [
         ("2.9.0", "2.1.0", ""),
-        ("2.10.1+cpu", "2.4.6", ""),  # not older by spelling
+        ("2.10.1+cpu", "2.4.6", ""),  # versions are compared as numbers, not as text
         ("2.9.0.dev20260801+cu130", "2.1.0", ""),
         ("2.8.0", "2.4.6", "torch 2.9"),
         ("2.9.0", "1.26.4", "numpy 2.1"),
@@ -150,7 +150,7 @@ def test_a_buffer_lies_as_far_behind_its_source_as_asked(dtype, distance):
 
 
 def test_arrays_begin_where_their_library_lets_them_begin():
-    """torch's copies may take twice as long into what does not begin at a line of the cache."""
+    """A copy by torch may take twice as long if its target does not begin at a cache line."""
     large = 2**26  # bytes: from 32 MiB on glibc gives a mapping of its own, whatever was freed before
     assert np.empty(large, np.uint8).ctypes.data % 64 == sources.BY_NUMPY
     assert torch.empty(large, dtype=torch.uint8).data_ptr() % 64 == sources.BY_TORCH
@@ -217,7 +217,7 @@ def test_neighbours_begin_less_than_32_bytes_further_on_in_their_pages(distance,
     assert sources.near(block[:8], torch.from_numpy(block[distance + sources.PAGE :])) == near
 
 
-# Files: written, read in full, out of the page cache where they should be, and gone afterwards ------------------------
+# Files: written, read in full, out of the page cache for cold samples, and removed at the end -------------------------
 
 MAPPED = "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))"
 NBYTES = 2**20
@@ -225,7 +225,7 @@ NBYTES = 2**20
 
 @pytest.fixture
 def made(request):
-    """The benchmark of a route, set up; it leaves nothing behind."""
+    """The benchmark of a route, set up. Its teardown must remove all files."""
     cell = getattr(request, "param", MAPPED), NBYTES
     benchmark = files.FileToTensor()
     with possible():
@@ -255,7 +255,7 @@ def test_a_cold_sample_finds_no_page_in_memory_or_says_why(made):
         assert files.cached_pages(path) == 0
         eval(statement, names)
         assert files.cached_pages(path) == NBYTES // os.sysconf("SC_PAGE_SIZE")
-    kept = np.memmap(path, dtype=np.float32, mode="r")  # whose pages stay
+    kept = np.memmap(path, dtype=np.float32, mode="r")  # a mapping keeps its pages in memory
     kept.sum()
     line = "^temporary files stay in memory here: set TMPDIR to a directory on a disk$"
     with pytest.raises(NotImplementedError, match=line):
