@@ -1,4 +1,4 @@
-"""StatementBenchmark takes the samples it says, of the statement it was given, and knows when it was disturbed."""
+"""StatementBenchmark takes the announced number of samples of its statement, and recognises disturbed ones."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ from benchmarks.statement import CountBenchmark, StatementBenchmark
 
 
 class Counted:
-    """A statement that counts its calls; on its own clock each of them takes a microsecond."""
+    """A statement that counts its calls. Each call takes one microsecond by its own clock."""
 
     number = repeat = setups = 0
 
@@ -36,7 +36,7 @@ class Counted:
 
 
 def benchmark(suite=Counted, *cell, of=StatementBenchmark, **attributes):
-    """A benchmark of the class with those attributes, for the cell, as asv makes it."""
+    """Return a benchmark for the cell, made as asv does: an instance of ``suite`` with these attributes."""
     instance = type(suite.__name__, (suite,), {"__module__": suite.__module__, **attributes})()
     (name,) = (name for name in dir(instance) if name.startswith("timeit_"))
     method = getattr(instance, name)
@@ -47,7 +47,7 @@ def benchmark(suite=Counted, *cell, of=StatementBenchmark, **attributes):
 
 
 def ran(suite=Counted, *cell, **attributes):
-    """That benchmark, and what asv gets of a run of the cell."""
+    """Return ``benchmark(...)`` and the result that asv gets when it runs the cell."""
     made = benchmark(suite, *cell, **attributes)
     made.do_setup()
     return made, made.run(*cell)
@@ -63,7 +63,7 @@ def log(tmp_path, monkeypatch):
 
 @pytest.fixture
 def logged(log):
-    """A function: what asv gets of a run, and the one line of the sampling log about it."""
+    """A function: run a benchmark; return the result that asv gets and the run's one line of the sampling log."""
 
     def run(*suite, **attributes):
         _, result = ran(*suite, **attributes)
@@ -74,20 +74,20 @@ def logged(log):
     return run
 
 
-FAST = itertools.count().__next__  # as CPU clock, a second a look: the process always had its processor
+FAST = itertools.count().__next__  # a CPU clock that gains a second per look: the process always had its processor
 
 
 @pytest.fixture(autouse=True)
 def probe(monkeypatch):
-    """Probes and clocks of a machine that is quiet, whatever this one is; a function that has probes follow another
-    course."""
+    """Give probes and clocks of a quiet machine, whatever this machine does. Return a function that sets the seconds of
+    the next probes."""
 
     def follow(course):
         course = itertools.chain(course, itertools.repeat(25e-6))
         monkeypatch.setattr(probes, "probe", lambda: next(course))
 
     monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
-    monkeypatch.setattr(probes, "FIRST", 0)  # to meet the machine would use up a course
+    monkeypatch.setattr(probes, "FIRST", 0)  # the first process's probes would use up a course
     monkeypatch.setattr(time, "process_time", FAST)
     follow([])
     return follow
@@ -107,7 +107,7 @@ def test_samples_are_seconds_a_call():
 
 
 def test_a_call_that_waits_in_the_warm_up_does_not_choose_the_length_of_a_sample():
-    """A call of 25 µs that waited 4 ms for a core in the warm-up had samples of one call, 79 µs each."""
+    """A call of 25 µs once waited 4 ms for a core in the warm-up. Its samples then had one call each, of 79 µs."""
     seconds = itertools.chain([4e-3], itertools.repeat(25e-6))
     timer = SimpleNamespace(timeit=lambda number: number * next(seconds))
     assert timing.Timing(timer, count=1).warm_up() * 25e-6 >= timing.SAMPLE_SECONDS
@@ -122,7 +122,7 @@ def test_a_call_that_waits_in_the_warm_up_does_not_choose_the_length_of_a_sample
     ],
 )
 def test_samples_per_process_is_what_run_gives(nbytes, more, counts):
-    """The loader splits a cell's flat samples by that number, and a class may say it."""
+    """The loader splits a cell's flat samples by samples_per_process. A class may set it with samples_for."""
     sizes = [8, timing.LARGE]
     made, result = ran(Counted, nbytes, params=(sizes,), param_names=("nbytes",), **more)
     assert made.samples_per_process == counts and len(result["samples"]) == counts[sizes.index(nbytes)]
@@ -146,7 +146,7 @@ def test_every_cell_of_the_suite_says_its_samples(suite):
 
 
 def test_planted_cost_is_read():
-    """Against timeit's own best, by ratios so wide that a busy machine passes."""
+    """Samples agree with timeit's best time. The ratios are wide, so that the test passes on a busy machine."""
 
     class Work:
         params = ([1_000, 20_000],)
@@ -167,7 +167,7 @@ def test_planted_cost_is_read():
 
 @pytest.mark.parametrize("probed", [True, False])
 def test_quiet_machine(logged, probed):
-    """A device's own clock needs no probes."""
+    """A benchmark timed by a device's own clock (probed=False) needs no probes."""
     result, line = logged(probed=probed)
     assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == timing.SAMPLES
     assert line["disturbed"] == line["waiting"] == [] and line["waited"] == 0
@@ -184,8 +184,8 @@ def test_sample_without_a_processor_is_taken_again(monkeypatch, logged):
 
 
 def test_sample_between_slow_probes_is_taken_again(logged, probe):
-    """The probe after the 40th sample is slow, and three more of the wait that follows; then it is quiet again."""
-    probe([25e-6] * (1 + 1 + 39) + [40e-6] * 4)  # the first is thrown away, the second stands before the first sample
+    """The probe after the 40th sample is slow, and so are three more in the wait that follows. Then all are quiet."""
+    probe([25e-6] * (1 + 1 + 39) + [40e-6] * 4)  # the first probe is discarded, the second precedes the first sample
     _, line = logged(repeat=50)
     assert len(line["seconds"]) == 51 and line["waits"] == [40]
     assert line["probes"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
@@ -195,7 +195,7 @@ def test_sample_between_slow_probes_is_taken_again(logged, probe):
 
 
 def test_machine_that_got_faster_is_not_quiet_either(logged, probe):
-    """A clock that it does not hold: its samples would be beside the others' in the estimate."""
+    """The machine does not hold its faster clock. Samples at that clock would not be comparable to the others."""
     probe([25e-6] * 42 + [20e-6])
     _, line = logged(repeat=50)
     assert len(line["seconds"]) > 50
@@ -203,7 +203,7 @@ def test_machine_that_got_faster_is_not_quiet_either(logged, probe):
 
 @pytest.mark.parametrize("before, least, most", [(0.0, 0.016, 0.2), (5.0, 0, 0)])
 def test_patience_is_bounded(before, least, most, monkeypatch, logged, probe):
-    """That of all processes together, too. What is still disturbed then is kept, the least disturbed of it."""
+    """The waits of one process and of all together are bounded. After them the least disturbed samples are kept."""
     monkeypatch.setenv(probes.PATIENCE_VARIABLE, "5.0")
     monkeypatch.setattr(probes, "PATIENCE", 0.02)
     probes._RECENT["processor"].waited = before
@@ -215,7 +215,7 @@ def test_patience_is_bounded(before, least, most, monkeypatch, logged, probe):
 
 
 def test_the_first_process_waits_for_quiet_too(monkeypatch, logged, probe):
-    """It takes some probes before its first sample, and knows from them which are slow; later processes need not."""
+    """The first process takes probes before its first sample, to know which are slow. Later processes share them."""
     monkeypatch.setattr(probes, "FIRST", 0.01)
     draw = random.Random(1)
     probe(draw.choice([25e-6, 50e-6, 50e-6, 50e-6]) for _ in itertools.count())
@@ -228,7 +228,7 @@ def test_the_first_process_waits_for_quiet_too(monkeypatch, logged, probe):
 
 
 def test_patience_is_shared_fairly(monkeypatch):
-    """What comes last in a round may wait as well as what comes first."""
+    """The last processes of a round may wait, too: the first must not use up the patience."""
     monkeypatch.setenv(probes.PATIENCE_VARIABLE, "10/100")
     recent, had = probes.Recent(), []
     for _ in range(100):
@@ -242,9 +242,9 @@ def test_patience_is_shared_fairly(monkeypatch):
 
 @pytest.mark.parametrize("more", [{}, {"single_threaded": False}, {"needs_device": True}])
 def test_calls_that_quiet_is_too_short_for_are_not_waited_for(more, monkeypatch, logged):
-    """Every sample begins in quiet and none ends in it: after HOPELESS of them the rest are taken as they come.
+    """Each sample begins quiet and ends disturbed. After HOPELESS such samples the benchmark no longer waits.
 
-    Of several threads CPU time tells nothing, nor of one that waits for a device.
+    CPU time cannot show a disturbance if a call uses several threads or waits for a device.
     """
     monkeypatch.setattr(time, "process_time", lambda: 0.0)
     _, line = logged(**more)
@@ -253,7 +253,7 @@ def test_calls_that_quiet_is_too_short_for_are_not_waited_for(more, monkeypatch,
 
 
 def test_large_samples_stand_between_probes_of_what_they_need(logged):
-    """Where the bytes are moved: an alias of 16 MiB takes less time than any memory would."""
+    """Only calls that move the bytes get cache or memory probes. An alias of 16 MiB is faster than any memory."""
 
     class Large:
         params = ([8, timing.CACHED, timing.LARGE], ["pass", "sum(range(10_000))"])
@@ -290,7 +290,7 @@ def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# What a benchmark may say of itself ---------------------------------------------------------------------------------
+# Options of a benchmark ---------------------------------------------------------------------------------------------
 
 
 def test_once_is_one_call_of_a_fresh_process():
