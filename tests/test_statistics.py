@@ -1,4 +1,4 @@
-"""The statistics against second implementations, and on simulated data against what they promise."""
+"""The statistics agree with second implementations, and keep their promised error rates on simulated data."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ CELLS, MIN_EFFECT = 2000, math.log(1.01)
 
 
 def variances(rng, df0, scale, df, cells):
-    """Sample variances whose true ones have the scaled inverse chi-squared prior (df0, scale)."""
+    """Return sample variances. The true variances have the scaled inverse chi-squared prior (df0, scale)."""
     true = scale * df0 / rng.chisquare(df0, cells) if np.isfinite(df0) else np.full(cells, scale)
     return true * rng.chisquare(df, cells) / df
 
@@ -31,7 +31,7 @@ def test_trigamma_inverse(value):
 @pytest.mark.parametrize("df0", [2.0, 4.0, 10.0])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_prior_agrees_with_maximum_likelihood(df0, seed):
-    """A second way to the prior: sample variances over it have an F distribution, fitted numerically by scipy."""
+    """A second way to the prior: sample variances over its variance have an F distribution, which scipy fits."""
     s2 = variances(np.random.default_rng(seed), df0, 4e-4, 6, 4000)
 
     def unlikely(at):
@@ -58,7 +58,7 @@ def test_squeezed_variance_is_the_posterior_mean():
     before = stats.gamma(prior.df / 2, scale=2 / (prior.df * prior.variance))
 
     def integral(power):
-        """Of the density of a precision, times that precision to a power."""
+        """Integrate the density of the precision, times the precision to ``power``."""
 
         def density(x):
             return x**power * before.pdf(x) * stats.gamma.pdf(s2, df / 2, scale=2 / (df * x))
@@ -111,7 +111,7 @@ def test_rate_bounds_are_clopper_and_pearsons(flagged, cells):
 @pytest.mark.parametrize("shared", [0.0, 0.03])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_one_more_process_lies_within(shared, seed):
-    """Of cells whose noise differs, with and without noise that all of them have in a round."""
+    """The cells differ in noise, with and without noise that all cells share in a round."""
     rng = np.random.default_rng(seed)
     noise = np.sqrt(variances(rng, 5.0, 4e-4, 6, CELLS))[:, None] * rng.standard_normal((CELLS, 5))
     values = noise + shared * np.repeat(rng.standard_normal((CELLS // 50, 5)), 50, axis=0)
@@ -121,7 +121,7 @@ def test_one_more_process_lies_within(shared, seed):
     assert 0.88 <= held.mean() <= 0.94
 
 
-# --- what is promised, by simulation ---------------------------------------------------------------------------------
+# --- error rates, power and coverage, by simulation ------------------------------------------------------------------
 
 
 def flags(base, new, paired, session=False):
@@ -137,17 +137,17 @@ PROMISES = [
     for effect, power in ((0.2, 0.95), (0.1, 0.7))
     for changed in (0.1, 0.5)
 ]
-# Two sessions, each with an effect of its own on every cell: rather too wide
+# Two sessions, each with its own effect on every cell: intervals may be too wide
 APART = False, 0.4, 0.9, 0.1, 0.04, 0.995
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("paired", "effect", "power", "changed", "session", "widest"), [*PROMISES, APART])
 def test_promises_on_a_virtual_machine(seed, paired, effect, power, changed, session, widest):
-    """No more than 0.5 % of unchanged cells flagged, the power the issue asks for, intervals that cover."""
+    """At most 0.5 % of unchanged cells are flagged, the power is as the issue demands, and the intervals cover."""
     rng = np.random.default_rng(seed)
     true = np.where(np.arange(CELLS) < changed * CELLS, math.log1p(effect), 0.0)
-    # of the machine, round by round: both sides of a pair see it
+    # drift of the machine per round: both sides of a pair share it
     drift = np.cumsum(rng.normal(0, 0.01, 4)) if paired else 0.0
     base = processes(rng, CELLS, drift=drift)
     new = processes(rng, CELLS, effect=true + (rng.normal(0, session, CELLS) if session else 0), drift=drift)
@@ -162,7 +162,7 @@ def test_promises_on_a_virtual_machine(seed, paired, effect, power, changed, ses
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_what_rounds_share_is_no_evidence(paired):
-    """Each round shifts all its cells together: their agreement must not be mistaken for many witnesses."""
+    """A round shifts all its cells together. Their agreement must not count as independent evidence."""
     alarmed, flagged = 0, []
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -184,11 +184,11 @@ def test_controls_tell_that_the_machine_was_slower():
 
 
 def test_processes_needed_would_decide():
-    """Taking as many processes as were said to be needed decides at least about four of five such cells."""
+    """With the number of processes that processes_needed returns, about four of five such cells are decided."""
     rng, cells = np.random.default_rng(0), 500
 
     def measured(processes):
-        """Cells that look unchanged and are."""
+        """Return the estimate of cells without a true change."""
         base, new = rng.normal(0, 0.03, (2, cells, processes))
         return statistics.estimate(base, new, np.full(cells, "x"), np.zeros(cells, bool))
 
@@ -220,7 +220,7 @@ def test_any_shape_gives_numbers_or_nan(cells, one, other, seed):
 
 
 def by_brute_force(values, noise, penalty):
-    """The least cost over all partitions of a short history."""
+    """Return the lowest cost over all partitions of a short history."""
     inner = range(1, len(values))
     every = itertools.chain.from_iterable(itertools.combinations(inner, k) for k in range(len(values)))
     return min(statistics.partition_cost(values, noise, [0, *breaks]) + penalty * len(breaks) for breaks in every)
@@ -249,7 +249,7 @@ def test_no_partition_of_nonsense(values, noise):
 @pytest.mark.slow
 @pytest.mark.parametrize("effect", [1.5, 3.0, 6.0])
 def test_the_range_of_a_break_holds_its_place(effect):
-    """Steps of 1.5 to 6 standard deviations anywhere in 17 releases: where one was found, at least 95 % of the time."""
+    """One step of 1.5 to 6 standard deviations in 17 releases. If it is found, over 95 % of ranges hold its place."""
     rng = np.random.default_rng(round(10 * effect))
     held, wide, noise = [], [], np.ones(17)
     for _ in range(1500):
