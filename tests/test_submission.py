@@ -1,4 +1,4 @@
-"""report.py --check: what may not be published is refused in one line that says what to do, at little cost."""
+"""report.py --check refuses unpublishable results, at little cost. One line per finding says what to do."""
 
 import gzip
 import itertools
@@ -27,9 +27,9 @@ RECORD, RESULT, SAMPLES = (f"{STEM}{suffix}" for suffix in (".jsonl", ".json", "
 
 
 def submitted(root, fast=1.0, slow=()):
-    """Results as somebody submits them, beside this suite's benchmarks.json; the directory of the machine.
+    """Write results as somebody submits them, beside this suite's benchmarks.json. Return the machine's directory.
 
-    fast: by how much a copy is faster than it can be; slow: processes without a quiet sample
+    fast: factor by which copies are faster than possible; slow: processes without a quiet sample
     """
     cells = {"dtype": ["float32"], "nbytes": [8, MIB, 16 * MIB]}
 
@@ -44,13 +44,13 @@ def submitted(root, fast=1.0, slow=()):
 
 
 def checked(directory, capsys, code=1):
-    """The lines that --check prints below the first, without what names the file."""
+    """Return the lines that --check prints after the first."""
     assert report.main(["--check", str(directory), "--results", str(directory.parent)]) == code
     return capsys.readouterr().out.splitlines()[1:]
 
 
 def changed(name, change):
-    """A file has other content, made of what it has."""
+    """Return a function that replaces the content of a file by ``change(content)``."""
 
     def spoil(directory):
         path = directory / name
@@ -61,7 +61,7 @@ def changed(name, change):
 
 
 def planted(name, old, new):
-    """A text of a file is another."""
+    """Return a function that replaces the first ``old`` in a file by ``new``."""
     return changed(name, lambda content: content.replace(old.encode(), new.encode(), 1))
 
 
@@ -70,12 +70,12 @@ def record(old, new):
 
 
 def made(name, content=b"x"):
-    """A file more."""
+    """Return a function that adds a file."""
     return lambda directory: (directory / name).write_bytes(content)
 
 
 def linked(name, target):
-    """A link, in place of what is there."""
+    """Return a function that puts a link in place of a file."""
 
     def spoil(directory):
         (directory / name).unlink(missing_ok=True)
@@ -89,7 +89,7 @@ def gone(name):
 
 
 def without_limits(content):
-    """The measurements without those of memcpy."""
+    """Return the measurements without the lines of memcpy."""
     return b"\n".join(line for line in content.splitlines() if b"limits" not in line)
 
 
@@ -99,10 +99,10 @@ def toolchain(torch):
 
 MANY = json.dumps(["a"] * 9000)
 BUSY = [((CLONE["expression"], "float32", n), number) for n in (8, MIB, 16 * MIB) for number in range(4)]
-# What is wrong with a submission; what is said of it is in the snapshot
+# A fault of a submission -> how to make it; the snapshot holds the findings
 REFUSED = {
     "nothing": lambda directory: None,
-    # what is no file of results
+    # entries that are not files of results
     "a link to a directory": linked("sub", "/etc"),
     "a link to a file": linked(RESULT, "/proc/self/environ"),
     "a link to nothing": linked("0123abcd-toolchain-py3.11.json", "nowhere"),
@@ -114,12 +114,12 @@ REFUSED = {
     "a name that a log obeys": made("x\n::error::y.json"),
     "a name that no text holds": made(b"\xff.json".decode(errors="surrogateescape")),
     "too many files": lambda directory: [made(f"{n:08x}-toolchain-py3.11.json")(directory) for n in range(301)],
-    # what is missing
+    # missing files
     "no record": gone(RECORD),
     "no result": gone(RESULT),
     "no machine": gone("machine.json"),
     "no samples": gone(SAMPLES),
-    # what is too much
+    # too many files, or too much content
     "endless samples": changed(SAMPLES, lambda content: content * 10_000),
     "a zip bomb": made(SAMPLES, gzip.compress(bytes(2**28))),
     "endless lines": made(SAMPLES, gzip.compress(b"\n" * 2**25)),
@@ -130,13 +130,13 @@ REFUSED = {
     "many empty lists": planted(SAMPLES, '"waits": []', f'"waits": [{",".join(["[]"] * 100_000)}]'),
     "many sizes in few words": planted(RESULT, '[["8", ', f"[{MANY}, {MANY}, [" + '"8", '),
     "a number of 5,000 digits": record('"rounds": 4', f'"rounds": {"9" * 5000}'),
-    # what asv cannot have; tests/test_toolchains.py has more
+    # toolchains that asv cannot handle; tests/test_toolchains.py has more
     "two dots": toolchain('"2..0"'),
     "a version as long as a name of a file": toolchain(f'"{"2." * 200}0"'),
     "no version": toolchain("[]"),
     "another toolchain": toolchain('"2.1"'),
     "another commit": planted(RESULT, COMMIT, COMMIT[:8] + "0" * 32),
-    # what this suite does not write
+    # fields and cells that this suite does not write
     "a field of the machine": planted("machine.json", '"version"', '"node": "x", "version"'),
     "a field of the record": record('"caches"', '"hostname": "x", "caches"'),
     "a field of the result": planted(RESULT, '"python"', '"who": "x", "python"'),
@@ -147,7 +147,7 @@ REFUSED = {
     "a cell that has no name": record('"noisy_cells": []', '"noisy_cells": [null]'),
     "a run without a record": planted(SAMPLES, RUN, "2026-01-02T03:04:06+00:00"),
     "figures that nobody measured": changed(SAMPLES, without_limits),
-    # what nobody may read
+    # private data
     "a host": record("A CPU", "A CPU in janes-laptop.local"),
     "a path": record("scripts/run.py", "scripts/run.py --report-with /home/jane/python"),
     "a path of Windows": record("A CPU", r"C:\\Users\\jane"),
@@ -158,12 +158,12 @@ REFUSED = {
     "an escape": record("A CPU", r"\u001b[31m"),
     "a letter that turns others around": record("A CPU", r"A\u202eCPU"),
     "half of a letter": record("A CPU", r"A\ud800CPU"),
-    # what was measured elsewhere, or by other code
+    # results of another machine, or of other code
     "another version": planted("../benchmarks.json", '"version": "v1"', '"version": "v2"'),
     "another asv_runner": record('"0.3.2"', '"0.2.5"'),
     "another machine": record(f'"{MACHINE}"', '"another"'),
     "asv's of another machine": planted(RESULT, f'"{MACHINE}"', '"another"'),
-    # what was not measured well enough
+    # measurements that are not good enough
     "an interrupted run, of too few processes": record('"rounds": 4', '"rounds": 2'),
     "an impossible bandwidth": lambda directory: submitted(directory.parent, fast=100),
     "a busy machine": lambda directory: submitted(directory.parent, slow=BUSY),
@@ -172,7 +172,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("attack", REFUSED)
 def test_what_may_not_be_published(attack, tmp_path, capsys, snapshot):
-    """Each line names the file and says what to do. Why JSON is broken each Python says in words of its own."""
+    """Each line names the file and says what to do. The reason for broken JSON is cut: it depends on the Python."""
     directory = submitted(tmp_path)
     REFUSED[attack](directory)
     lines = checked(directory / ".." / MACHINE, capsys, int(attack != "nothing"))
@@ -185,7 +185,7 @@ NO_NAMES = ["history", "Results", "index.html", "feed.xml", "asv", "node-1", "a 
 
 @pytest.mark.parametrize("name", NO_NAMES)
 def test_a_name_that_no_machine_has(name, tmp_path, capsys):
-    """By the same rule as --machine."""
+    """The name of a directory follows the same rule as --machine."""
     directory = submitted(tmp_path).rename(tmp_path / name)
     assert "this cannot be the name of a machine: " in checked(directory, capsys)[0]
 
@@ -214,7 +214,7 @@ def test_findings_as_a_comment(tmp_path):
 
 @pytest.mark.parametrize("place", [".", "reports", "reports/results", "nowhere", "README.md"])
 def test_no_results_is_an_error(place, refusal):
-    """At once: a checkout holds more than anybody wants to read."""
+    """--check refuses these places at once, because reading a whole checkout would take long."""
     said = f"{place} holds no results: name reports/results/MACHINE, which run.py fills"
     assert refusal(report, "--check", ROOT / place).endswith(said.lstrip("."))
 
@@ -232,7 +232,7 @@ def line_of(name, params, number=0, run=RUN, samples=1, **more):
 
 
 def some(lines, share):
-    """As many lines as fit in this share of what may be submitted."""
+    """Return the first lines that fit into this share of the largest submission (MOST_BYTES)."""
     lines = list(lines)
     ends = itertools.accumulate(len(line) + 1 for line in lines)
     return [line for line, end in zip(lines, ends) if end <= share * submission.MOST_BYTES]
@@ -245,7 +245,7 @@ def rows_of(value):
 
 RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
 NAMES = files.spelled("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
-# How many results, and of each what its record holds, too, its lines, and the rows of asv's file
+# Number of results, and for each: more fields of its record, its lines, and the rows of asv's file
 HEAVY = {
     "every cell": lambda: (8, {}, some((line_of(*one, n) for n in range(4) for one in TIMED), 0.12), {}),
     "one cell again and again": lambda: (2, {}, some((line_of(*SHORT[0], n) for n in range(90_000)), 0.49), {}),
@@ -261,7 +261,7 @@ HEAVY = {
 }
 
 
-# Runs a command and says what it used. A process is as large as the one that forked it was, so this one is small.
+# Run a command and print its usage. A forked process starts as large as its parent, so this parent is small.
 USED = """import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:])
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -270,16 +270,16 @@ sys.exit(code)"""
 
 
 def slowdown():
-    """How many times what it takes on a quiet Zen 3 a speed probe takes now; 1 where it takes less."""
+    """Return the time of a speed probe now over its time on a quiet Zen 3 (25 µs), at least 1."""
     return max(1.0, statistics.median(probes.probe() for _ in range(200)) / 25e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", HEAVY)
 def test_no_submission_within_the_limits_takes_long(what, tmp_path):
-    """1 GB and 10 s on two quiet cores; here in seconds of the processor, twice that, for others are at work.
+    """The limits are 1 GB and 10 s on two quiet cores. The test allows 20 s of processor time, as other processes run.
 
-    A neighbour may slow the processor down; by how much, probes say before and after.
+    A neighbour may slow the processor down. Probes before and after the check show by how much.
     """
     count, more, lines, rows = HEAVY[what]()
     directory, runs = tmp_path / MACHINE, RUNS if what == "many runs" else [RUN]
@@ -305,7 +305,7 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path):
 
 @pytest.mark.slow
 def test_committed_results_are_such_that_they_may_be_published(committed):
-    """But for cells and versions that are no more."""
+    """The only findings are cells and versions that no longer exist."""
     results = committed / "reports" / "results"
     described = files.read_json(results / files.BENCHMARKS)
     for machine in filter(os.path.isdir, results.glob("*")):
