@@ -1,4 +1,4 @@
-"""Toolchains as commits: the same hash everywhere, whatever else is in the ledger; what is installed, without torch."""
+"""Toolchains as commits, with the same hash in every ledger. The installed one is found without importing torch."""
 
 import errno
 import json
@@ -37,7 +37,7 @@ RECORDED = "d73633b3f99f86e7271e873e3ea35e90abb86b13"  # of the last of LINE, as
 
 @pytest.fixture
 def known(monkeypatch):
-    """A function: asv's repository of the histories, and of these toolchains outside them."""
+    """A function that returns asv's repository: the histories, and the given toolchains outside them."""
 
     def made(outside=(), here=None):
         monkeypatch.setattr(plugin, "recorded", lambda: list(outside))
@@ -51,7 +51,7 @@ def known(monkeypatch):
 
 
 def test_commits_are_those_that_git_makes_dated_and_for_ever(tmp_path, known):
-    """Results that are published name commits. git makes the same one of what a toolchain says."""
+    """Published results name commits, so hashes must never change. git makes the same commit of a toolchain's text."""
     every = [*LINE, *ODD, Toolchain("2.13.0+cpu", "2.4.6 (mine)")]
     made = known(every)
     assert made.get_hash_from_name(LINE[-1].tag) == RECORDED
@@ -73,7 +73,7 @@ def test_commits_are_those_that_git_makes_dated_and_for_ever(tmp_path, known):
 
 @pytest.mark.parametrize("package", ledger.PACKAGES)
 def test_histories_names_and_ranges_are_of_releases(package, known):
-    """Dates go back and forth between numpy's branches."""
+    """A history is in order of version. numpy's dates are not, because it maintains several branches."""
     released = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))
     made, line, other = known(LINE, LINE[0]), ledger.history(package), "numpy" if package == "torch" else "torch"
     versions = [tuple(map(int, toolchain.version.split("."))) for toolchain in line]
@@ -98,7 +98,7 @@ def test_histories_names_and_ranges_are_of_releases(package, known):
 
 
 def test_insertion_of_a_release_keeps_the_other_hashes(ledger_of, known):
-    """A release that was forgotten, and one that comes, change no other's commit."""
+    """Neither a forgotten release, added later, nor a new one changes the commit of another."""
     before, releases = known().get_tags(), ledger._releases()
     ledger_of(json.dumps(releases | {"torch": releases["torch"] | {"2.6.1": "2025-02-20", "2.99.0": "2027-01-01"}}))
     made = known()
@@ -118,7 +118,7 @@ def test_insertion_of_a_release_keeps_the_other_hashes(ledger_of, known):
     ],
 )
 def test_installed_pair_of_a_history_is_filed_there(torch, numpy, from_index, tag):
-    """Same releases and same build: the package index's, whichever variant that is on a platform."""
+    """An installed pair is of a history if it has its releases, in the package index's build for the platform."""
     found = ledger.identify(torch, numpy, from_index)
     assert found.tag == tag
     assert (found.commit in ledger.commits()) == bool(found.history)
@@ -126,7 +126,7 @@ def test_installed_pair_of_a_history_is_filed_there(torch, numpy, from_index, ta
 
 
 def test_what_is_here_is_a_name_of_its_own(known):
-    """It may be on any of the three branches, or nothing."""
+    """The installed toolchain may be on any of the three branches, or absent."""
     for here in (Toolchain("2.6.0+cu124", "1.26.4", "torch"), LINE[0]):
         made = known([LINE[1]], here)
         assert made.get_hash_from_name("here") == made.get_hash_from_name("HEAD") == here.commit
@@ -141,7 +141,7 @@ def test_asv_says_that_releases_json_is_broken(ledger_of):
         plugin.setup()
 
 
-# What is installed --------------------------------------------------------------------------------------------------
+# The installed toolchain --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_asv_says_that_releases_json_is_broken(ledger_of):
     ],
 )
 def test_build_variant(build, version, tmp_path, monkeypatch):
-    """A CUDA wheel and a CPU wheel of one release are two toolchains; the package's metadata may say the same."""
+    """A CUDA wheel and a CPU wheel of one release are two toolchains, even if their metadata have the same version."""
     put(tmp_path / "torch" / "__init__.py", "raise SystemError('imported')")
     put(tmp_path / "torch" / "version.py", build)
     monkeypatch.syspath_prepend(tmp_path)
@@ -193,7 +193,7 @@ NO_DAYS = ["2.14.0.dev20269999", "2.14.0.dev20250230"]
 
 @pytest.mark.parametrize(("name", "versions"), [("torch", [*NO_DAYS, *POISON]), ("numpy", POISON)])
 def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog):
-    """It is left out, and its file is named; all the others are read."""
+    """A broken record is left out and its file is named. All others are read."""
     made = [{"torch": "2.0", "numpy": "1.26", name: version} for version in versions]
     made = [{**each, "tag": f"torch-{each['torch']}-numpy-{each['numpy']}"} for each in made]
     records = [{"toolchain": each} for each in (*made, vars(LINE[0]))]
@@ -219,7 +219,7 @@ def test_least_recently_used_environments_go_first(tmp_path):
 
 
 def use(root, pipe):
-    """In another process, wait for torch 2.0.0, and then use it until the process is killed."""
+    """Run in another process: wait until torch 2.0.0 is installed, then use it until this process is killed."""
     environments.clean_up(root, 0)
     with pytest.raises(environments.InstallError, match="^another process has been installing it for 0 s$"):
         environments.prepare(root, LINE[1], 1, 0.1)
@@ -231,14 +231,14 @@ def use(root, pipe):
 
 @pytest.mark.slow
 def test_nobody_removes_what_another_process_installs_or_uses(tmp_path, monkeypatch):
-    """Who needs it waits, but not for ever."""
+    """A process that needs an environment waits until it is installed, but not forever."""
     ours, theirs = multiprocessing.Pipe()
     other = multiprocessing.get_context("spawn").Process(target=use, args=(tmp_path, theirs), daemon=True)
 
     def install(environment, toolchain, seconds):
         environments.python(environment).parent.mkdir(parents=True)
         other.start()
-        theirs.close()  # or nobody would learn here that the process has failed
+        theirs.close()  # so that recv() fails if the other process does
         assert ours.recv() == "waits"
         environments.python(environment).touch()
 
@@ -297,7 +297,7 @@ def test_pip_s_reason_is_one_line(output, reason):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
 def test_a_broken_file_of_machines_is_one_line(tmp_path, text, monkeypatch):
-    """asv's own, in the home directory: a full disk leaves it empty."""
+    """asv keeps this file in the home directory. A full disk leaves it empty."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".asv-machine.json").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"^\S+ is broken: remove it, and asv makes it anew$"):
@@ -320,7 +320,7 @@ def test_machines_that_are_registered_at_once_are_all_known(tmp_path, monkeypatc
     assert len(json.loads((tmp_path / ".asv-machine.json").read_text())) == 80 + 1, "and the version"
 
 
-# What somebody typed is found, or refused in one line: releases, Pythons, files of results ----------------------------
+# Names that users type are found or refused in one line: releases, Pythons, files of results ------------------------
 
 TORCH, NUMPY = ledger.history("torch"), ledger.history("numpy")
 BENCH = resultfiles.memcpy({8: [1e-6]})
@@ -344,11 +344,11 @@ def test_a_release_has_several_names(toolchain):
         assert selection.release(name) is None
 
 
-# --- what to measure with --------------------------------------------------------------------------------------------
+# --- targets of a measurement ----------------------------------------------------------------------------------------
 
 
 def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path, monkeypatch):
-    """A Python is a file, a command or an environment."""
+    """A target is "installed", a release or a Python: a file, a command or an environment."""
     own = tmp_path / "env" / "bin" / "python"
     own.parent.mkdir(parents=True)
     own.symlink_to(sys.executable)
@@ -377,7 +377,7 @@ def test_toolchains_by_tag_and_hash(results):
 
 
 def test_files_and_directories(results, tmp_path):
-    """A checkout, its results, a machine's, and a file."""
+    """Results are found in a checkout, a results directory, a machine's directory and a file."""
     for path in (results.parents[1], results, results / "box", results / RESULT):
         for machine in (None, "box"):
             assert selection.result_file(str(path), tmp_path / "none", machine) == results / RESULT
@@ -388,7 +388,7 @@ def test_files_and_directories(results, tmp_path):
 
 
 def test_a_release_that_asv_was_run_for_by_hand(tmp_path):
-    """It has no run record: the commit alone says what it is."""
+    """Such a result has no run record. The commit alone identifies the release."""
     for toolchain in TORCH[-2:]:
         resultfiles.write(tmp_path, [BENCH], commit=toolchain.commit, records=[])
     for name in (TORCH[-1].tag, TORCH[-1].version, TORCH[-1].commit[:6], TORCH[-1].commit):
@@ -403,7 +403,7 @@ def test_what_cannot_be_read_is_named(results):
 
 
 def test_fresh_processes_lie_beside_a_checkout(tmp_path):
-    """The sibling of the checkout whose results these are, wherever these lie: in the root directory, too."""
+    """Fresh results are in a sibling of the checkout. For any other place, the root included, there are none."""
     results, fresh = (tmp_path / checkout / "reports" / "results" for checkout in ("base", "base-fresh"))
     (fresh / "box").mkdir(parents=True)
     for place in (results, Path("/"), Path("/nowhere"), Path("/nowhere/results")):
