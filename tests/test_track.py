@@ -1,4 +1,4 @@
-"""scripts/track.py: a history from the first installation to the drift at the end, and what may go wrong on the way."""
+"""scripts/track.py: a history from the first installation to the drift at the end, with failures on the way."""
 
 import json
 import re
@@ -20,14 +20,14 @@ from toolchains import ledger
 
 
 def rounds(processes, torch):
-    """The rounds of a toolchain's sessions, in order of time; each of its cells was timed in each of them."""
+    """Return the rounds of a toolchain's sessions in order of time. All its cells must have the same rounds."""
     cells = processes[processes["torch"] == f"{torch}+cu126"].groupby("cell", observed=True)
     (found,) = {tuple(cell["round"]) for _, cell in cells}
     return list(found)
 
 
 def test_history(project, tmp_path, all_quiet):
-    """Interrupted in the second round of the third release, and gone on with."""
+    """A history is interrupted in the second round of the third release, and resumed."""
     command = ("--history", "torch", "--keep", "2", "--rounds", "2")
     running = project.start(sys.executable, "scripts/track.py", *command)
     state = project.root / ".asv" / "runs"
@@ -76,15 +76,15 @@ def test_history(project, tmp_path, all_quiet):
     lost = results.missing[results.missing["torch"] == WITHOUT_WHEEL]
     assert [*zip(lost["status"], lost["reason"])] == [("failed", reason)] * 4
 
-    # what was missing has come; nothing else is measured again, but the reference, for the drift
+    # the missing wheel exists now: only its release and, for the drift, the reference are measured
     torch_wheel(project.wheels, WITHOUT_WHEEL)
     project.verb("track", "--resume", "--no-report")
     assert project.sessions() == {**sessions, "torch-1.13.1": 3, f"torch-{WITHOUT_WHEEL}": 2}
 
 
 def test_next_release_is_installed_ahead(project, ledger_of, monkeypatch, capsys):
-    """While counts are taken, and with what the counts leave: its niceness, and that of its session where Linux weighs
-    sessions."""
+    """The install runs while instructions are counted, and must leave them the cores. It sets its own niceness, and its
+    session's if Linux weighs sessions (autogroups)."""
     ledger_of(json.dumps(RELEASES))
     monkeypatch.setattr(runner, "ROOT", project.root)
     for name, value in project.variables.items():
@@ -102,7 +102,7 @@ BROKEN = {"torch/__init__.py": "raise ImportError('libcudart is missing')", "tor
 
 
 def test_failure_stops_no_other_and_buries_no_older_results(project, all_quiet):
-    """Of a torch that does not import, and of one that is no longer there."""
+    """One release fails to import torch, and the wheel of another no longer exists. Both keep their older results."""
     command = ("track", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--rounds", "1", "--no-report")
     project.verb(*command)
     before = project.results()
@@ -123,7 +123,7 @@ def test_a_new_release_is_done_with_where_the_index_says_that_it_has_no_wheel(mo
     monkeypatch.setattr(track, "begun", lambda *_: Mock(left=[], measure=lambda: failed))
     journal, plan = Journal(tmp_path / "new"), runner.Plan("box", "tracking", "", 1)
     journal.save(plan)
-    monkeypatch.setattr(track, "keep", lambda asked: 1)  # or it would be so for all tests that follow
+    monkeypatch.setattr(track, "keep", lambda asked: 1)  # it would change the environment of later tests
     assert track.track(Mock(new=True, dry_run=False), journal, plan) == 2
     assert bool(journal.plan()) == kept
 
