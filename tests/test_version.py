@@ -1,4 +1,4 @@
-"""A measurement's version: new where the code that decides a figure changes, and nowhere else."""
+"""A benchmark's version changes if and only if code that decides its figures changes."""
 
 import re
 import shutil
@@ -66,7 +66,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory):
-    """A function: the version of each benchmark of a checkout, by another process."""
+    """A function: a checkout -> the version of each of its benchmarks, found by another process."""
     with answering("-c", VERSIONS, home=tmp_path_factory.mktemp("home"), TZ="Asia/Tokyo", LC_ALL="C") as ask:
         yield lambda checkout: ask(str(checkout.root))
 
@@ -80,16 +80,16 @@ def timed(name):
 
 
 def sampled(name):
-    """Of what is counted one has a setup that chooses samples, as those of its family do."""
+    """Whether a benchmark depends on a sample's length: timed ones, and ReadTooEarly, whose setup chooses samples."""
     return timed(name) or name == "transfer.ReadTooEarly.track_garbage"
 
 
-DEVICE = ("link.Floor", "firsts.Context", "limits.Floor", "staging.PinnedBlock")  # what has no source
+DEVICE = ("link.Floor", "firsts.Context", "limits.Floor", "staging.PinnedBlock")  # benchmarks without a source array
 MOVE = ("transfer.", "staging.", "busy.", "many.", "overlap.Hidden", "link.Limit", "link.Hardware", "settings.ReadBack")
 PINNED, REGISTER = "firsts.PinnedMemory.timeit_register", "def timeit_register(self, nbytes):"
 ROUTE = '    _to_torch("torch.from_numpy(a)", ALIAS'
 
-# file, what stands there, what is to stand there, which benchmarks get a new version
+# Change -> file, old text, new text, condition for the names of benchmarks that get a new version (None: no benchmark)
 CHANGES = {
     "what writes the log": ("sampling_log.py", "def log(", "def noted(", None),
     "how skips are told": ("statement.py", "asv: skipped", "left out", None),
@@ -110,7 +110,7 @@ CHANGES = {
 }
 
 
-# Those that touch no benchmark are made at once: each of them would be seen
+# Changes that give no benchmark a new version are made together: if one did, the test would fail
 NONE = [change for change, (*_, decides) in CHANGES.items() if decides is None]
 
 
@@ -131,7 +131,7 @@ def test_version_is_of_what_decides(changes, checkout, suite, versions):
 
 
 def interpreter(version):
-    """A Python of that version on this machine, or None. A launcher that only stands for one does not count."""
+    """Return the path of a Python of that version, or None. A launcher without a Python behind it does not count."""
     managed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
     for found in (*map(str, managed), shutil.which(f"python{version}")):
         if found and subprocess.run([found, "-c", "0"], capture_output=True).returncode == 0:
@@ -148,11 +148,11 @@ print(version.version_of(timing.Timing(None, 1).take), version.bare(sys.argv[1])
 
 @pytest.mark.parametrize("python", [f"3.{minor}" for minor in range(10, 16)])
 def test_version_is_the_same_on(python, tmp_path):
-    """Python 3.12 tokenizes f-strings anew: a history would break where the interpreter changes."""
+    """Python 3.12 tokenizes f-strings differently. Versions must not depend on it, or histories would break."""
     other = interpreter(python)
     if other is None:
         pytest.skip(f"no Python {python} here")
-    package = tmp_path / "benchmarks"  # without its __init__, which wants torch and asv
+    package = tmp_path / "benchmarks"  # without its __init__, which needs torch and asv
     package.mkdir()
     for name in ("version.py", "contracts.py", "timing.py", "probes.py"):
         shutil.copy(ROOT / "benchmarks" / name, package)
