@@ -1,4 +1,4 @@
-"""track.py --new: a release comes to an index made of local files, is measured, judged and told."""
+"""track.py --new: a new release in an index of local files is measured, judged and reported."""
 
 import http.server
 import json
@@ -22,7 +22,7 @@ from toolchains import ledger, selection
 
 NEW = ("--new", "--machine", "box", "--rounds", "2", "--no-report")
 
-# A release takes twice the instructions of those before it, which no noise hides
+# torch 2.4 takes twice the instructions of earlier releases, which no noise hides
 COUNTS = """
 import torch
 
@@ -47,7 +47,7 @@ def releases(project):
 
 @pytest.mark.slow
 def test_a_release_comes(tmp_path, ledger_of, capsys):
-    """What measures it is interrupted, and goes on."""
+    """A new release is measured. The measurement is interrupted and resumed."""
     project = Project(tmp_path, families={**FAMILIES, "instructions": COUNTS})
     done = project.verb("track", *NEW)
     assert not done.stderr and "no new releases since" in done.stdout and "nothing is left to measure" in done.stdout
@@ -84,7 +84,7 @@ def test_a_release_comes(tmp_path, ledger_of, capsys):
 
 
 def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot):
-    """As the feed tells it. A release without figures cannot be judged."""
+    """The verdict has the title of the feed's entry. A release without figures cannot be judged."""
     results = write(tmp_path / "results", logs_of(3, [(2, 5, 1.49)]), SERIES[:8])
     said = tmp_path / "said"
     assert history_page.tell(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
@@ -98,9 +98,10 @@ def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot
 
 @pytest.fixture
 def index(ledger_of, monkeypatch):
-    """What the only index that pip asks answers whoever takes JSON (PEP 691), by path: a dictionary, to be filled.
+    """A dictionary for a test to fill: path -> the answer (status, text) to requests that accept JSON (PEP 691). pip
+    asks no other index.
 
-    This process's ledger is that of the made-up suite.
+    This process uses the ledger of the made-up suite.
     """
     ledger_of(json.dumps(RELEASES))
     answers = {}
@@ -126,7 +127,7 @@ def index(ledger_of, monkeypatch):
 
 
 def listing(package, days, yanked=""):
-    """The answer about a package of which there are releases of these days."""
+    """Return the index's answer about a package. days: version -> day of release"""
     files = []
     for version, day in days.items():
         name = f"{package}-{version}-py3-none-any.whl"
@@ -137,7 +138,7 @@ def listing(package, days, yanked=""):
 
 CAME = {"2.3.0": "2024-04-24", "2.3.1": "2024-06-05", "2.4.0": "2024-07-24"}
 UNDATED = dict.fromkeys(("2.3.0", "2.4.0"), "1980-01-01")
-NO_DAY = {"2.3.0": "2024-04-24", "2.4.0": "2026-13-45"}  # written down, it would break the ledger
+NO_DAY = {"2.3.0": "2024-04-24", "2.4.0": "2026-13-45"}  # an invalid day, which would break the ledger
 TODAY = "2026-12-01"
 
 
@@ -177,7 +178,7 @@ def test_no_release_is_noted_where_one_package_cannot_be_asked_for(index):
     ],
 )
 def test_what_is_wrong_with_an_index_is_said(index, monkeypatch, answer, settings, says):
-    """All of them read "No matching distribution" to pip."""
+    """For all of these faults pip only says "No matching distribution"."""
     index["/torch/"] = answer
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -201,12 +202,12 @@ def test_a_wheel_whose_name_is_none_is_passed_over():
     ],
 )
 def test_what_came_since(offered, new):
-    """What was left out on purpose, and what is older than everything, stays out."""
+    """Releases left out on purpose stay out, and so do those older than all known releases."""
     assert selection.since(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
 
 
 def test_the_plan_holds_what_a_machine_lacks(ledger_of, monkeypatch, tmp_path):
-    """Those that came now, what came after the last it has, each after the release before it; else nothing."""
+    """A plan has the new releases, and those after the machine's last one, with the release before each. Else None."""
     ledger_of(json.dumps(RELEASES))
     monkeypatch.setattr(runner, "RESULTS", tmp_path)
     torch = {one.version: one for one in ledger.history("torch")}
