@@ -1,4 +1,4 @@
-"""The workflows' shell steps, run as a runner runs them, with a gh that only remembers what it was asked."""
+"""The workflows' shell steps, run as GitHub's runner does, with a fake gh that only records its calls."""
 
 import json
 import os
@@ -38,13 +38,13 @@ def workflow(name):
 
 
 def steps(name):
-    """Job and name of a step -> its script."""
+    """Return a dictionary: (job, name of a step) -> its script."""
     jobs = workflow(name)["jobs"]
     return {(job, step["name"]): step["run"] for job in jobs for step in jobs[job]["steps"] if "run" in step}
 
 
 class Runner:
-    """A directory in which steps run, and what they leave behind."""
+    """A directory in which steps run, with the files that they leave."""
 
     def __init__(self, root):
         self.root, self.temp = root / "work", root
@@ -63,14 +63,14 @@ class Runner:
         }
 
     def run(self, script, code=0, **more):
-        """Run a step as a runner does; what it printed."""
+        """Run a step as GitHub's runner does, check its exit code, and return its output."""
         shell = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script)
         done = run(*shell, home=self.temp, cwd=self.root, **self.more, **more)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def python(self, code):
-        """Have .venv/bin/python be this, with its arguments in "$*"."""
+        """Make .venv/bin/python this shell code, which gets its arguments in "$*"."""
         path = self.root / ".venv" / "bin" / "python"
         put(path, f"#!/bin/sh\n{code}\n")
         path.chmod(0o755)
@@ -87,7 +87,7 @@ def runner(tmp_path):
 
 @pytest.fixture
 def cloned(runner):
-    """A runner with a checkout, of which a bare repository is the origin."""
+    """A runner with a checkout whose origin is a bare repository."""
     (runner.root / ".gitignore").write_text(".venv*/\n")
     put(runner.root / "scripts" / "toolchains" / "releases.json", "{}")
     put(runner.root / "reports" / "results" / "benchmarks.json", "{}")
@@ -100,7 +100,7 @@ def cloned(runner):
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_a_workflow_is_careful(path):
-    """No permission that is not named, no action that is not pinned, nothing of a user in a script."""
+    """Workflows name all permissions, pin all actions, and put no text of a user into a script."""
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert "permissions" in found and found["permissions"] in ({}, {"contents": "read"})
     for job in found["jobs"].values():
@@ -117,7 +117,7 @@ def test_a_workflow_is_careful(path):
 
 @pytest.mark.parametrize("name", ["compare", "watch"])
 def test_a_comment_is_as_long_as_github_takes(name, runner):
-    """What is posted comes from a job that ran code of others, so it may have any length."""
+    """A comment comes from a job that ran code of others, so it may have any length. It must be cut for GitHub."""
     told(runner)
     for path in (runner.root / "comparison" / "comment.md", *(runner.root / "watched" / "verdicts").glob("*.md")):
         put(path, "### torch " + "x" * 100_000)
@@ -135,7 +135,7 @@ def test_a_commit_of_an_action_has_one_tag():
 
 
 def test_hashed_packages_are_those_of_the_requirements():
-    """All of them by hash, in versions that requirements.txt allows."""
+    """.github/requirements.txt lists all its packages by hash, in versions that requirements.txt allows."""
     lines = (ROOT / ".github" / "requirements.txt").read_text(encoding="utf-8").splitlines()
     hashed = dict(
         re.fullmatch(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}", one).groups() for one in lines if one[0] != "#"
@@ -147,7 +147,7 @@ def test_hashed_packages_are_those_of_the_requirements():
 
 
 def test_compare_gates_with_what_there_is():
-    """No right to write where a pull request's code runs, options that exist."""
+    """The job that runs a pull request's code has no right to write, and its options of compare.py exist."""
     found = workflow("compare")
     assert found["jobs"].keys() == {"measure", "comment", "gate"}
     assert "write" not in str(found["jobs"]["measure"]) and "checkout" not in str(found["jobs"]["comment"])
@@ -173,7 +173,7 @@ esac
 
 
 def test_watch_measures_what_came_and_commits_it(cloned):
-    """What the index serves has run there, and may have made the patch: nothing else of it is taken."""
+    """Code from the package index ran in the job and may have written the patch, so only expected files are taken."""
     cloned.python(CAME)
     cloned.run(MEASURE)
     assert cloned.said("output") == "new=true\n" and cloned.said("summary").startswith("### torch 2.16.0")
@@ -198,7 +198,7 @@ def test_watch_ends_where_nothing_came(cloned, python, code):
 
 
 def told(runner):
-    """Verdicts of a release that changed something and of one that did not."""
+    """Write verdicts of a release with changes and of one without."""
     verdicts = runner.root / "watched" / "verdicts"
     for tag, found in {"torch-2.16.0": {"slower": 2}, "numpy-2.6.0": {}}.items():
         name = tag.replace("-", " ")
@@ -208,7 +208,7 @@ def told(runner):
 
 PULL = "Open a pull request, unless there is one"
 ISSUE = "Open or add to an issue for each release that changed something"
-# A step, and what GitHub has: what it is asked for then is in the snapshot
+# A step, and the answers of GitHub; the snapshot holds the calls of gh
 TELLS = {
     "the first pull request": (PULL, {}),
     "another, where one is open": (PULL, {"OPEN_PR": "7"}),
@@ -234,7 +234,7 @@ def test_watch_without_verdicts_tells_nobody(runner):
 ABOUT = steps("submission")["check", "Which machine is it about?"]
 JUDGE = steps("submission")["check", "Judge its results"]
 HELD = "reports/results/benchmarks.json reports/results/box/a.json reports/results/other/a.json reports/x.html"
-# Files that a pull request changes, "-" before one that it removes -> what it is about, and whether it fails
+# Files that a pull request changes ("-": removes) -> the machine that it is about, and whether the step fails
 CHANGED = {
     "nothing": ([], "", False),
     "code": (["scripts/x.py"], "", False),
@@ -256,7 +256,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_submission_is_about_one_machine(what, runner):
-    """By what it changes since it left the base, which has gone on meanwhile."""
+    """Only changes since the pull request left the base count. The base has new commits meanwhile."""
     changed, machine, fails = CHANGED[what]
     submitted = runner.root / "submitted"
     for name in HELD.split():
@@ -285,7 +285,7 @@ def test_submission_fails_where_git_does(runner):
 @pytest.mark.slow
 @pytest.mark.parametrize("spoiled", [False, True])
 def test_submission_judges_one_machine(runner, spoiled):
-    """By the code of the base: scripts/ of what is submitted is not run."""
+    """The code of the base judges. scripts/ of the submission is not run."""
     directory = submitted(runner.root / "submitted" / "reports" / "results")
     if spoiled:
         planted("machine.json", '"version"', '"node": "janes-laptop.local", "version"')(directory)
