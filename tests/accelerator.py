@@ -1,6 +1,6 @@
-"""Results of a machine with an accelerator that does not exist: made-up seconds, real benchmarks and contracts.
+"""Made-up results of a machine with an accelerator: the benchmarks and contracts are real, the seconds are not.
 
-For tests of what reads results, never for a page: the figures are those of a formula.
+Formulas give the seconds. The results serve tests of code that reads results, never a page.
 """
 
 import ast
@@ -15,21 +15,21 @@ from store.files import spelled
 from benchmarks import link, many, overlap, routes, staging, transfer
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
-LINK = 50e9  # bytes a second of pinned memory, each way
+LINK = 50e9  # bytes per second from or to pinned memory, each way
 RATES = {routes.PAGEABLE: 12e9, routes.PINNED: LINK * 0.97, routes.REGISTERED: LINK * 0.95}
 HARDWARE = {"link generation": 5, "link width": 16}
 SETTINGS = {"torch": "2.0+cu118", "numpy": "1.26.1", "python": "3.11.7", "cuda": "11.8", "hip": None}
 SETTINGS |= {"device": "cuda:0", "device_name": "An Accelerator", "torch_threads": 1, "no_device": ""}
 HIDDEN = "overlap.Hidden.timeit_completion"
-PIN, REGISTER = 0.4, 0.25  # seconds a GiB
+PIN, REGISTER = 0.4, 0.25  # seconds per GiB
 CLOCKS = ("completion", "enqueue", "sustained")
 PLAIN = ("HostToDevice", "DeviceToHost")
-CHANGED = ("Casting", "ToBfloat16", "Transposed", "TreeToDevice")  # on the way
-WORK = 5.2e-3  # seconds of work that were queued before a call, as it happened
+CHANGED = ("Casting", "ToBfloat16", "Transposed", "TreeToDevice")  # transfers that change the data on the way
+WORK = 5.2e-3  # seconds of work queued before a call, an example
 
 
 def move_seconds(route, memory, nbytes, clock):
-    """What a transfer takes by the formula."""
+    """Return the seconds of a transfer by the formula."""
     expression = route.expression
     early = route.non_blocking and memory != routes.PAGEABLE
     if clock == "enqueue":
@@ -51,7 +51,7 @@ def move_seconds(route, memory, nbytes, clock):
 
 
 def moved(clock):
-    """Seconds of a transfer by a clock; None where it has none."""
+    """Return a function of a cell: its seconds by this clock, or None where the route lacks the clock or the memory."""
 
     def seconds(expression, memory, *others):
         route = transfer.find(expression)
@@ -63,7 +63,7 @@ def moved(clock):
 
 
 def called(expression, memory, nbytes):
-    """Blocking calls wait for the work, and pageable ones beyond 64 KiB."""
+    """Return the seconds of a call behind queued work: blocking calls wait for it, and pageable ones beyond 64 KiB."""
     route = transfer.find(expression)
     early = route.non_blocking and (memory == routes.PINNED or nbytes <= 64 * KIB)
     clock = "enqueue" if route.non_blocking else "completion"
@@ -76,19 +76,19 @@ def staged(route, how, nbytes):
 
 
 def packed(route, memory, tensors):
-    """Routes take so many seconds a tensor; the last one's are those of the bytes."""
+    """Return the seconds of a route: a time per tensor; the last route's is that of the bytes, after 20 µs once."""
     place = many.ToDevice.params[0].index(route)
     each = {routes.PAGEABLE: (8e-6, 5e-6, 3e-6, 1e-7), routes.PINNED: (7e-6, 4e-6, 2e-6, 1e-7)}[memory][place]
     return (2e-5 if place == 3 else 0) + each * tensors
 
 
 def linked(way, nbytes):
-    """Of a pinned copy; both ways at once a tenth slower."""
+    """Return the seconds of a pinned copy; both ways at once have 0.9 of the bandwidth."""
     return 2e-6 + nbytes / LINK / (0.9 if way == link.BOTH else 1)
 
 
 def beside(way, memory, nbytes):
-    """Parts of what is timed in turns: 95 % of pinned copies hide, of others a tenth."""
+    """Return the seconds of parts timed in turns: 95 % of a pinned copy is hidden, 10 % of any other."""
     transfer = nbytes / RATES[memory]
     return {
         "other": 1.5 * transfer,
@@ -98,7 +98,7 @@ def beside(way, memory, nbytes):
 
 
 FORMS = overlap.TrainingStep.params[0]
-# Benchmark -> seconds of a cell, or what is counted of it
+# Benchmark -> function of a cell: its seconds, or its counted value
 TIMES = {
     **{f"transfer.{each}.timeit_{clock}": moved(clock) for each in PLAIN for clock in CLOCKS},
     **{f"transfer.{each}.timeit_{clock}": moved(clock) for each in CHANGED for clock in CLOCKS[:2]},
@@ -126,8 +126,10 @@ PINS = ("staging.", "busy.WorkBehind", "firsts.PinnedMemory", "link.Limit", "lin
 
 
 def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full", times=TIMES):
-    """The benchmarks of the suite that ``times`` names, an accelerator's, at the cells of a profile, each with as many
-    processes as a run really takes of it. ``skipped`` names host memory that the accelerator has not."""
+    """Return the suite's accelerator benchmarks that ``times`` names, at the cells of a profile.
+
+    Each cell has as many processes as a real run takes. ``skipped`` names host memory that the accelerator lacks.
+    """
     described, taken = {name: SUITE[name] for name in times}, PROFILES[profile]
     rounds = (select(taken, described, number).values() for number in range(taken.rounds))
     counts = Counter(cell for cells in rounds for names in cells for cell in names if chosen(cell))
@@ -148,7 +150,7 @@ def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full", ti
 
 
 def conversions():
-    """The conversions without a device at the cells of the profile, by number of the route and by bytes."""
+    """Return the conversions without a device at the profile's cells; times grow with the route's number and bytes."""
 
     def seconds(name):
         return lambda *key: 1e-6 * (1 + SUITE[name]["params"][0].index(repr(key[0]))) + key[-1] / 1e10
@@ -158,6 +160,6 @@ def conversions():
 
 
 def write(root, benches, **changes):
-    """A results directory with these benchmarks, of a run of the profile transfers."""
+    """Write a results directory with these benchmarks, of a run of the profile transfers."""
     given = {"profile": "transfers", "settings": SETTINGS, "command": "python scripts/run.py --profile transfers"}
     return resultfiles.write(root, benches, records=[resultfiles.record(benches, **given | changes)])
