@@ -1,4 +1,4 @@
-"""What several test files share: the discovered suite, copies of the checkout to run things in, processes to spoil."""
+"""Helpers and fixtures of several test files: the discovered suite, copies of the checkout, commands, processes."""
 
 import contextlib
 import json
@@ -13,34 +13,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# Settings of whoever runs the tests, or of a hook of git that does
+# Prefixes of the user's own variables, or of a git hook's, which commands of tests do not inherit
 OWN = ("ASV", "CONVERSION_", "GIT_", "PIP_", "PYTHONDONTWRITEBYTECODE")
 PATH = f"{ROOT}/scripts:{ROOT}"  # PYTHONPATH of a program that imports the suite
-# Before anything imports torch or numpy: threads that wait for work spin, and two processes of tests share two cores
+# Set before torch or numpy is imported: waiting threads spin, and two processes of tests share two cores
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-# A shell's background job ignores Ctrl-C, and so would what the tests start and then interrupt
+# A shell's background job ignores Ctrl-C, and so would the programs that tests start and interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def environment(home, **more):
-    """The environment with a home directory of its own: asv keeps its machines there, git its settings."""
+    """Return the environment with another home directory, where asv keeps its machines and git its settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
     return {**kept, "HOME": str(home), **more}
 
 
 def run(*command, home, cwd=ROOT, timeout=120, **more):
-    """Run a command there; what it printed and its exit code."""
+    """Run a command in ``cwd``; return its output and exit code."""
     own = environment(home, **more)
     return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, timeout=timeout)
 
 
 def piped(streams, *command, **more):
-    """As ``run``, with streams as a shell has them, such as "2>&1 | true"; the exit code is the command's."""
+    """Run a command with a shell's redirections, such as "2>&1 | true"; the exit code is the command's."""
     return run("bash", "-o", "pipefail", "-c", f'"$@" {streams}', "bash", *command, **more)
 
 
 def until(what, seconds=60.0, otherwise="it did not happen"):
-    """Wait until something is so, and give that back; after so many seconds fail with what else there is to say."""
+    """Wait until ``what()`` is true and return its value; after ``seconds``, fail with the message ``otherwise``."""
     end = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < end, otherwise() if callable(otherwise) else otherwise
@@ -50,7 +50,7 @@ def until(what, seconds=60.0, otherwise="it did not happen"):
 
 @contextlib.contextmanager
 def possible():
-    """Skips the test where what it needs is not to be had here: benchmarks say so by NotImplementedError."""
+    """Skip the test if a benchmark raises NotImplementedError: it needs something that is not available here."""
     try:
         yield
     except NotImplementedError as reason:
@@ -58,7 +58,7 @@ def possible():
 
 
 class Checkout:
-    """A copy of what is needed to measure, without results, with a home of its own."""
+    """A copy of the files that measuring needs, without results, with its own home directory."""
 
     def __init__(self, directory):
         from measuring.engine import copy_code
@@ -79,10 +79,10 @@ class Checkout:
 
 
 def export(root, into):
-    """Write the files that git holds of the checkout ``root``, with staged changes, into a directory.
+    """Write the tracked files of the checkout ``root``, with staged changes, into a directory.
 
-    Whatever else lies in the checkout stays out: results and pages of whoever measured there, changes that are not
-    staged. Skips the test where ``root`` is no git checkout.
+    Other files of the checkout stay out: a user's own results and pages, and changes that are not staged. Skip the
+    test where ``root`` is no git checkout.
     """
     git = ("git", "-C", root)
     top = run(*git, "rev-parse", "--show-toplevel", home=Path.home())
@@ -93,19 +93,18 @@ def export(root, into):
 
 
 def build(results, output):
-    """Have report.py build the pages; the directory of the machine's."""
+    """Build the pages with report.py; return the directory of the machine's page."""
     import report
 
     assert report.main(["--results", str(results), "--output", str(output)]) == 0
     return output / "box"
 
 
-# Fixtures that start asv or torch in processes of their own, or make environments: what uses them is not in make
-# test-fast
+# Fixtures that start asv or torch in other processes, or make environments: make test-fast omits tests that use them
 SLOW = {"checkout", "collected", "isolated", "measured", "project", "settings", "sides"}
 
 
-# Files that take long, the longest first: begun last, they would leave all cores but one idle
+# Slow test files, the slowest first: started last, they would leave all cores but one idle
 LONGEST = (
     "fleet_slurm submission asv histories history track instructions compare watch fleet kills fuzz in_a_browser "
     "report_transfers runner readme catalogue comparison contracts checkout checks run"
@@ -114,7 +113,7 @@ LONGEST = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """Half as many more than cores: some wait for Slurm, for asv's processes or for a disk."""
+    """Return 1.5 workers per core: some wait for Slurm, for asv's processes or for a disk."""
     return -(-3 * (os.cpu_count() or 1) // 2)
 
 
@@ -128,7 +127,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def committed(tmp_path_factory):
-    """The checkout as git has it: where a test wants the committed results and pages, they are here."""
+    """A copy of the checkout's tracked files, for tests that read the committed results and pages."""
     return export(ROOT, tmp_path_factory.mktemp("committed"))
 
 
@@ -164,7 +163,7 @@ def suite():
 
 @contextlib.contextmanager
 def answering(*program, home, **more):
-    """A Python program that answers lines of JSON with such lines; a function: the answer to a call's arguments."""
+    """Start a Python program that answers each line of JSON with another; yield a function that asks it."""
     pipe, command = subprocess.PIPE, [sys.executable, *map(str, program)]
     server = subprocess.Popen(command, env=environment(home, **more), stdin=pipe, stdout=pipe, text=True)
 
@@ -187,15 +186,15 @@ def isolated(tmp_path_factory):
 
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-# As root in a container a sandbox cannot be made; and nothing is to be looked up in a network
+# Root in a container cannot make a sandbox; the browser must not look anything up in a network
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="module")
 def opened():
-    """A function: a page of a browser, with the lists of what it complained about and of what it asked a network for.
+    """A function that opens a page of a browser, with lists of the page's complaints and network requests.
 
-    The browser is one that people have, and is started once. Tests are skipped, and say why, where there is none.
+    The browser is an installed one, started once. Without a browser, the tests are skipped with the reason.
     """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, NAMES)), None)
@@ -221,9 +220,9 @@ def opened():
 
 @pytest.fixture
 def called(tmp_path, monkeypatch, capsys):
-    """Call a verb as a program is, but in this process: its exit code, what it printed, what it complained about.
+    """A function that runs a verb like a program, but in this process: exit code, standard output, standard error.
 
-    Imports cost a program seconds; tests/test_cli.py starts every verb as one.
+    A program's imports take seconds; tests/test_cli.py starts every verb as a program.
     """
     import cli
 
@@ -240,7 +239,7 @@ def called(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def refusal(called):
-    """A function: the one line in which a verb says why it does nothing, with exit code 2, without the verb's name."""
+    """A function that returns the one-line error of a verb that ends with exit code 2, without the verb's name."""
 
     def of(verb, *arguments):
         code, printed, line = called(verb, *arguments)
@@ -253,7 +252,7 @@ def refusal(called):
 
 @pytest.fixture
 def ledger_of(tmp_path, monkeypatch):
-    """A function: this process's ledger is of these releases, given as the text of its file."""
+    """A function that replaces the releases in this process's ledger by a text, the content of its file."""
     from toolchains import ledger
 
     def read(text):
@@ -276,7 +275,7 @@ def rich_results(tmp_path):
 
 @pytest.fixture(scope="session")
 def known_results(tmp_path_factory):
-    """Results in which the right answer to a case is known, to be read."""
+    """Results in which the right answer to a case is known; tests only read them."""
     import made_up
 
     return made_up.results_in(tmp_path_factory.mktemp("known"))
@@ -284,7 +283,7 @@ def known_results(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def known(known_results):
-    """What answers rest on, of these."""
+    """The data behind answers, from ``known_results``."""
     from analysis.choices import known_in
 
     return known_in(known_results, "box")
@@ -292,7 +291,7 @@ def known(known_results):
 
 @pytest.fixture
 def pair(tmp_path):
-    """BASE and NEW: one alias cell slower, one copy cell faster, the rest as it was."""
+    """Results of BASE and NEW: one alias cell is slower, one copy cell is faster, the others are unchanged."""
     from sides import ROUTES, cells, write
 
     change = {(ROUTES[0], 8): 1.3, (ROUTES[1], 4): 0.7}
@@ -301,7 +300,7 @@ def pair(tmp_path):
 
 @pytest.fixture
 def all_quiet(monkeypatch):
-    """What this process loads counts as quiet, as in projects whose samples are not judged (see tiny.Project)."""
+    """All samples that this process loads count as quiet, as in projects that do not judge samples (tiny.Project)."""
     from store import quiet
 
     monkeypatch.setattr(quiet, "NEAR", dict.fromkeys(quiet.NEAR, 9.0))
