@@ -1,7 +1,7 @@
-"""What routes do otherwise on the toolchains of make test-oldest and make test-newest than on the pinned one.
+"""Differences of routes on the toolchains of make test-oldest and make test-newest from the pinned toolchain.
 
-Found by those commands and checked by them: what is listed here must happen there, and nothing else may. A toolchain
-that is not listed is held to the contracts as they are, so a release that changes something is seen.
+These commands found the differences and check them: each must occur there, and no other may. A toolchain that is not
+listed must keep the contracts unchanged, so that a release that changes something is noticed.
 """
 
 from benchmarks import routes, sources
@@ -9,7 +9,7 @@ from benchmarks import routes, sources
 DLPACK, TO_DLPACK = BOTH = ("torch.from_dlpack(a)", "np.from_dlpack(t)")
 ASARRAY = ("torch.asarray(a)", "torch.asarray(a, copy=False)")
 
-# torch's minor version -> route -> what happens -> with which kinds of source, or dtypes
+# torch's minor version -> route -> outcome -> kinds of source, or dtypes
 OUTCOMES = {
     "1.13": {
         DLPACK: {
@@ -36,7 +36,7 @@ NO_BOOL = "DLPack had no bool"
 READ_ONLY = "it raised, or gave an array that is not writable"
 SHARED = "asarray shared the memory of a 0-d array, too"
 
-# torch's minor version -> what else of tests/test_contracts.py does not hold there -> why
+# torch's minor version -> other tests of tests/test_contracts.py that do not hold there -> reason
 NOT_SO = {
     "1.13": {
         **{f"test_conversion[{route}-bool]": NO_BOOL for route in BOTH},
@@ -53,11 +53,11 @@ HERE = ".".join(sources.VERSIONS["torch"].split(".")[:2])
 
 
 def promised(route, kind, pinned):
-    """What a route does with a kind of source, or raises for a dtype, on this toolchain; ``pinned``: on the other."""
+    """Return a route's outcome for a kind of source or a dtype on this toolchain; ``pinned``: on the pinned one."""
     listed = OUTCOMES.get(HERE, {}).get(route.expression, {})
     return next((does for does, kinds in listed.items() if kind in kinds), pinned)
 
 
 def not_so(test):
-    """Why a test of the contracts does not hold on this toolchain; "" where it does."""
+    """Return why a test of the contracts does not hold on this toolchain; "" if it holds."""
     return NOT_SO.get(HERE, {}).get(test, "")
