@@ -1,7 +1,7 @@
-"""What a route does with an awkward source, each case in a forked process of its own: some abort it, some warn once.
+"""Behaviour of routes on unusual sources. Each case runs in its own forked process: some abort it, some warn once.
 
-Run as a program it reads one case a line, ``[function, arguments...]`` in JSON, and answers with one line: what the
-function returned, or how its process ended.
+As a program, it reads one case per line, ``[function, arguments...]`` in JSON, and answers with one line: the
+function's return value, or how its process ended.
 """
 
 import json
@@ -37,7 +37,7 @@ def _tensor(route):
 
 
 def _unaligned(route):
-    """Numbers that begin one byte beyond where their dtype wants them, as in a file behind a header."""
+    """Numbers that begin one byte after an aligned address, as behind a header in a file."""
     numbers = _numbers(route)
     a = np.frombuffer(bytearray(1) + numbers.tobytes(), numbers.dtype, offset=1)
     assert not a.flags.aligned
@@ -45,7 +45,7 @@ def _unaligned(route):
 
 
 def _record_field(route):
-    """A column of packed records: from one number to the next it is no multiple of a number's bytes."""
+    """A column of packed records, whose stride is no multiple of the item size."""
     numbers = _numbers(route)
     records = np.zeros(len(numbers), dtype=[("tag", "i1"), ("number", numbers.dtype)])
     records["number"] = numbers
@@ -60,7 +60,7 @@ def _ml_dtypes(route):
 
 def _quantized(route):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # to be removed one day, which torch says each time: pytorch#184982
+        warnings.simplefilter("ignore")  # torch always warns of its planned removal: pytorch#184982
         return torch.quantize_per_tensor(torch.arange(1.0, 9.0), 0.5, 0, torch.quint8)
 
 
@@ -101,7 +101,7 @@ SOURCES = {
 
 
 def plain(values):
-    """An array or tensor as a NumPy array of its numbers, whatever view or layout it is."""
+    """Return the numbers of an array or tensor, of any view or layout, as a NumPy array."""
     if not isinstance(values, torch.Tensor):
         return np.asarray(values)
     values = values.detach().resolve_conj().resolve_neg()
@@ -109,7 +109,8 @@ def plain(values):
         values = values.dequantize()
     if values.layout != torch.strided:
         values = values.to_dense()
-    without = semantics.dtype_name(values).startswith(("bfloat16", "float8"))  # NumPy is, and old releases are, for one
+    # NumPy lacks both dtypes, and old releases of torch lack one
+    without = semantics.dtype_name(values).startswith(("bfloat16", "float8"))
     return (values.float() if without else values).numpy()
 
 
@@ -118,12 +119,12 @@ def _equal(numbers, found):
     try:
         wide = "complex128" if numbers.dtype.kind == "c" else "float64"
         return np.array_equal(numbers.astype(wide), found)
-    except (TypeError, ValueError):  # what is no number
+    except (TypeError, ValueError):  # not numbers
         return False
 
 
 def _lost(route, source, result):
-    """What the result lacks of the source's numbers, in the catalogue's words; "" where nothing."""
+    """Return how the result differs from the source's numbers, in the catalogue's words; "" if it does not."""
     if result is source:
         return routes.Does.UNCONVERTED
     numbers, found = plain(source), plain(result)
@@ -140,7 +141,7 @@ def _lost(route, source, result):
 
 
 def _case(expression, direction, kind):
-    """A route, its source of that kind and the names of its expression."""
+    """Return a route, a source of this kind and the names in the route's expression."""
     route = routes.find(expression, direction)
     names = {"np": np, "torch": torch}
     if "arrays" in expression:
@@ -153,7 +154,7 @@ def _case(expression, direction, kind):
 
 
 def _memory(values):
-    """The address of the first byte that an array or a tensor may use, and of the first beyond."""
+    """Return the address of the first byte that an array or tensor may use, and the address after the last."""
     if isinstance(values, torch.Tensor):
         storage = values.untyped_storage() if hasattr(values, "untyped_storage") else values.storage()  # before torch 2
         return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -161,27 +162,27 @@ def _memory(values):
 
 
 def _shares(source, result):
-    """Whether the result lies in the source's memory. By address: neither need be contiguous, or writable."""
+    """Return whether the result lies in the source's memory, by address: neither need be contiguous or writable."""
     (first, beyond), (start, end) = _memory(source), _memory(result)
     return first < end and start < beyond
 
 
 def _twice(convert):
-    """The result, and whether two calls warned, in the catalogue's words; or None, and the name of an exception."""
+    """Call twice: return the result and the warnings, in the catalogue's words; or None and an exception's name."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             result = convert()
-            result = convert()  # a second time, for what warns once a process, while the first is there
+            result = convert()  # again, as some warn once per process, while the first result exists
         except Exception as error:
             return None, type(error).__name__
     return result, [routes.Does.WORKS, routes.Does.WARNS, routes.Does.WARNS_EACH_TIME][len(caught)]
 
 
 def outcome(expression, direction, kind):
-    """What the route does with that kind of source, in the catalogue's words.
+    """Return what a route does with this kind of source, in the catalogue's words.
 
-    Where it converts, followed by the source's dtype and whether the result shares its memory.
+    If the route converts, the source's dtype follows, and whether the result shares the source's memory.
     """
     route, source, names = _case(expression, direction, kind)
     # no lambda: it would keep the names, and torch 1.13 aborts where a result of DLPack is the last owner of the array
@@ -190,7 +191,7 @@ def outcome(expression, direction, kind):
         return [warned]
     lost = _lost(route, source, result)
     if lost and (warned == routes.Does.WORKS) == (contracts.Does.KINDS[lost] == "warns"):
-        return [f"{lost}, but {warned}"]  # what is said to be silent warns, or what is said to warn is silent
+        return [f"{lost}, but {warned}"]  # the contract says silent and it warned, or the reverse
     does = lost or warned
     if isinstance(source, torch.Tensor) and source.requires_grad and not lost:
         does = routes.Does.DETACHES if isinstance(result, np.ndarray) else "loses requires_grad"
@@ -198,9 +199,9 @@ def outcome(expression, direction, kind):
 
 
 def file_outcome(expression, kind, directory):
-    """What a route does with that kind of file, in the catalogue's words.
+    """Return what a route does with this kind of file, in the catalogue's words.
 
-    Where it converts, followed by the result's dtype, and whether the file has changed.
+    If the route converts, the result's dtype follows, and whether the file has changed.
     """
     numbers = np.arange(1, 2**15 + 1, dtype="float32")  # of several pages
     names = files.written(routes.find(expression, routes.FILE_TO_TENSOR), numbers, directory)
@@ -226,7 +227,7 @@ def file_outcome(expression, kind, directory):
 
 
 def shared(expression, closed):
-    """What a route does in shared memory: whether it has the numbers, then where a write to the result shows.
+    """Return whether a route's result has the numbers in shared memory, then the names where a write to it shows.
 
     closed: use the result after the memory has been closed.
     """
@@ -251,10 +252,12 @@ def shared(expression, closed):
 
 
 def handed_over(expression):
-    """Whether the worker that is timed adds up what it is handed; where on this side its writes show; whether any of it
-    is left."""
+    """Hand numbers to the timed worker, which writes to them.
+
+    Return whether the worker adds them up, the names on this side where its writes show, and whether anything is left.
+    """
     add_up = torch.Tensor.sum
-    torch.Tensor.sum = lambda numbers: add_up(numbers.add_(1))  # in the worker, which is forked below: it writes first
+    torch.Tensor.sum = lambda numbers: add_up(numbers.add_(1))  # in the worker, forked below: it writes before it adds
     made = sharing.HandedOver()
     made.setup(expression, NBYTES)
     written = made.names["a"] + 1
@@ -268,11 +271,11 @@ def handed_over(expression):
 
 
 def _answer(case):
-    """Print the line for one case, from a process of its own."""
+    """Print the answer to one case, from its own process."""
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libtorch prints when it aborts
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides the message of libtorch when it aborts
         signal.alarm(SECONDS)
         function, *arguments = json.loads(case)
         try:
