@@ -1,4 +1,4 @@
-"""Made-up results in which the right answer to a case is known: for tests of what scripts/advise.py and pages say."""
+"""Made-up results in which the right answer to a case is known, for tests of scripts/advise.py and of pages."""
 
 import resultfiles
 from resultfiles import ABSENT, AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, around, contract, every, memcpy
@@ -6,11 +6,11 @@ from resultfiles import ABSENT, AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, 
 SIZES = (8, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 COPYTO = contract("np.copyto(b.numpy(), a)", "into", memmove=True)
 DLPACK = contract("torch.from_dlpack(a)", "alias", hazard="aborts on negative strides")
-LATENCY, FAST, SLOW = 1e-6, 4e10, 5e9  # of a copy in memory that is there, and in fresh memory
+LATENCY, FAST, SLOW = 1e-6, 4e10, 5e9  # of a copy: seconds; bytes per second to existing and to fresh memory
 
 
 def copied(nbytes, factor=1.0):
-    """Seconds of a copy: a curve that is broken at 32 MiB."""
+    """Return the seconds of a copy: the bandwidth drops at 32 MiB."""
     return (LATENCY + nbytes / (FAST if nbytes < 32 * MIB else SLOW)) * factor
 
 
@@ -20,7 +20,7 @@ def glibc(benches):
 
 
 def host():
-    """Conversions of arrays: two that share, one that is faster and not safe, two that copy, one into a buffer."""
+    """Conversions of arrays: two aliases, a faster alias with a hazard, two copies, and a copy into a buffer."""
     shared = {"torch.from_numpy(a)": 4e-7, "torch.as_tensor(a)": 8e-7, "torch.from_dlpack(a)": 2e-7}
 
     def seconds(route, dtype, n):
@@ -34,7 +34,7 @@ def host():
 
 
 def layouts():
-    """One of two copies takes 20 times as long where the source is Fortran-ordered."""
+    """Conversions of two layouts: one of two copies takes 20 times as long if the source is Fortran-ordered."""
 
     def seconds(route, layout, n):
         slower = {"torch.tensor(a)": 1.5, "torch.from_numpy(a).clone()": 20 if layout == "fortran" else 1}
@@ -45,7 +45,7 @@ def layouts():
 
 
 def tensors():
-    """Tensors to arrays; detached, they may require grad."""
+    """Conversions of tensors to arrays: only the route with detach() accepts tensors that require grad."""
     plain = contract("t.numpy()", "alias", "torch→numpy", inputs={"requires grad": "RuntimeError"})
     detached = contract("t.detach().numpy()", "alias", "torch→numpy", inputs={"requires grad": "detaches"})
     times = {("t.numpy()", n): around(5e-7) for n in SIZES} | {("t.detach().numpy()", n): around(7e-7) for n in SIZES}
@@ -69,7 +69,7 @@ BACK = contract("t.cpu()", "copy", "device→host")
 
 
 def device():
-    """A link: pinned twice as fast, and the non-blocking call holds its caller for no time."""
+    """Transfers over a link: pinned memory is twice as fast, and a non-blocking call returns almost at once."""
     sizes, hosts = (MIB, 64 * MIB), ["pageable", "pinned"]
     cells = {"dtype": ["float32"], "nbytes": sizes}
 
@@ -95,7 +95,7 @@ def device():
 
 
 def neighbours():
-    """A copy that takes 8 times as long between neighbours at 64 KiB, twice at 4 KiB, and no longer at 1 MiB."""
+    """A copy that takes 8 times as long between neighbouring arrays at 64 KiB, twice at 4 KiB, no longer at 1 MiB."""
     times = {4 * KIB: 2.0, 64 * KIB: 8.0, MIB: 1.0}
 
     def seconds(_, lying, n):
@@ -106,7 +106,7 @@ def neighbours():
 
 
 def results_in(root):
-    """A results directory of one machine, "box", that has all of these."""
+    """Write a results directory of one machine, "box", with all the benchmarks above."""
     limit = memcpy({n: around(n / FAST + 1e-9) for n in SIZES})
     cast, wide = [contract("torch.from_numpy(a).float()", "alias", casts_to="float32")], {"dtype": ["float64"]}
     casts = every("casting.NumpyToFloat32.timeit_convert", lambda *at: copied(at[-1]), cast, **wide, nbytes=[KIB, MIB])
@@ -115,14 +115,14 @@ def results_in(root):
 
 
 def rich(root):
-    """A results directory of every family that needs no device, with a tie, a failed and a skipped cell."""
+    """Write results of all families that need no device, with a tie, a failed cell and a skipped cell."""
     casts = [contract(f"torch.from_numpy(a).{way}", "copy", casts_to="float32") for way in ("float()", "to(dtype)")]
     converted, laid, both = host(), layouts(), [FROM_NUMPY, TENSOR]
     converted.cells["torch.tensor(a)", "float32", 8] = around(copied(8))
     converted.cells["torch.from_numpy(a)", "int64", MIB] = None
     laid.cells["torch.from_numpy(a)", "fortran", MIB] = resultfiles.SKIPPED
     cold = every("cold.NumpyToTorch.timeit_convert", lambda _, n: 2 * copied(n), both, nbytes=SIZES)
-    cold.cells["torch.tensor(a)", 8] = [2 * share * copied(8) for share in (0.8, 1.0, 1.3, 1.7)]  # decides nothing
+    cold.cells["torch.tensor(a)", 8] = [2 * share * copied(8) for share in (0.8, 1.0, 1.3, 1.7)]  # a tie
     threads = {"threads": ["all"], "dtype": ["float32"], "nbytes": [MIB]}
     wide = {"dtype": ["float64", "uint8"], "nbytes": [MIB]}
 
