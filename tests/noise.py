@@ -1,17 +1,17 @@
-"""The noise that benchmarks have on a small virtual machine, simulated."""
+"""Simulated noise of benchmarks on a small virtual machine."""
 
 import numpy as np
 
 
 def processes(rng, cells, between=0.02, within=0.03, count=4, samples=10, effect=0.0, drift=0.0):
-    """Log seconds of processes as the loader gives them, 25 % quantiles of their samples: (cells, count).
+    """Return log seconds of processes as the loader gives them: 25 % quantiles of samples, of shape (cells, count).
 
-    between  sd of what a process has of its own, with the heavy tail of Student's t with four degrees of freedom
-    within   sd of a sample in its process
-    effect   added to every sample: a number, or one a cell
-    drift    what all cells of a round share: a number, or one a round
+    between  sd between processes, with the heavy tail of Student's t with four degrees of freedom
+    within   sd of samples within a process
+    effect   added to every sample: a number, or one per cell
+    drift    added to all cells of a round: a number, or one per round
 
-    In 15 % of processes a burst, of three samples on average, makes the samples in it 10 to 60 % slower.
+    In 15 % of processes, a burst of three samples on average makes these samples 10 to 60 % slower.
     """
     own = between * rng.standard_t(4, (cells, count, 1)) / np.sqrt(2)
     taken = own + within * rng.standard_normal((cells, count, samples))
