@@ -1,6 +1,6 @@
-"""A whole quick run and its page, with whatever torch and numpy this Python has: make test-oldest, make test-newest.
+"""A complete quick run and its page, with the installed torch and numpy: make test-oldest, make test-newest.
 
-Takes minutes, so pytest collects it only where it is named.
+The run takes minutes, so pytest collects this file only when it is named.
 """
 
 import subprocess
@@ -14,13 +14,13 @@ from store import files
 def test_quick_run(checkout):
     command = [sys.executable, "scripts/run.py", "--profile", "quick", "--machine", "tester"]
     own = environment(checkout.home)
-    del own["OMP_NUM_THREADS"], own["MKL_NUM_THREADS"]  # of the tests: a run has as many threads as torch takes
+    del own["OMP_NUM_THREADS"], own["MKL_NUM_THREADS"]  # set for tests; a run uses torch's default number of threads
     subprocess.run(command, cwd=checkout.root, env=own, check=True)
     (path,) = (checkout.results / "tester").glob("*.jsonl")
     (record,) = files.read_records(path)
     results = load(checkout.results)
     assert not record.failures
-    assert 0 < record.rounds <= record.planned  # on a machine that is hardly ever quiet it ends sooner
+    assert 0 < record.rounds <= record.planned  # a run ends sooner on a machine that is hardly ever quiet
     assert set(results.missing["status"]) <= {"skipped"}
     for reason in set(results.missing["reason"]):
         assert reason.startswith("needs ") or "no dtype" in reason, reason
