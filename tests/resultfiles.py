@@ -1,4 +1,4 @@
-"""Writes small results directories as the suite does, for the tests of what reads them."""
+"""Small results directories, written as the suite writes them, for tests of the code that reads them."""
 
 import contextlib
 import itertools
@@ -15,12 +15,12 @@ KIB, MIB = 2**10, 2**20
 COLUMNS = ["result", "params", "version", "started_at", "duration"]
 RUN = "2026-01-02T03:04:05+00:00"
 COMMIT = "c0ffee00" * 5
-SAMPLES = 4  # a process
-# What a process says of its samples, beside their seconds and probes
+SAMPLES = 4  # per process
+# A process's record of its samples, except their seconds and probes
 TAKEN = {"wanted": SAMPLES, "number": 10**6, "disturbed": [], "waits": [], "waiting": [], "waited": 0.0, "took": 0.1}
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIBED = json.loads((ROOT / "reports" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
-# The suite's own benchmarks, and what they say of themselves, by name
+# Name -> description of each of the suite's benchmarks, and name -> its declarations
 SUITE = {name: made for name, made in DESCRIBED.items() if isinstance(made, dict)}
 DECLARED = {name: {key: made[key] for key in (*DECLARED, "question")} for name, made in SUITE.items()}
 SKIPPED = "skipped"  # in place of figures: the cell is part of the run and its setup skipped it
@@ -44,9 +44,10 @@ def steady(number):
 
 @dataclass
 class Bench:
-    """A benchmark. cells: parameters -> seconds of each process, or repeats of a count, or one value; None, SKIPPED.
+    """A benchmark.
 
-    parts: parameters -> part -> seconds of each process, which it timed in turns with the cell and without probes.
+    cells  parameters -> seconds of each process, repeats of a count, one value, None (failed) or SKIPPED
+    parts  parameters -> part -> seconds of each process, timed in turns with the cell and without probes
     """
 
     name: str
@@ -130,11 +131,11 @@ def record(benches, skipped="the reason", **changes):
 
 
 def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=(), clock=None, node=""):
-    """A results directory with one result file, of a machine or of one of its nodes; its path.
+    """Write a results directory with one result file, of a machine or of one of its nodes; return its path.
 
     records  run records, by default one
-    slow     (cell's parameters, process) during which the machine ran at half its speed: its probes show it
-    clock    a function of the process: how much longer its speed probes took; without one there are no probes
+    slow     (cell's parameters, process) at half the machine's speed, as the probes show
+    clock    process -> factor by which its speed probes took longer; without a clock there are no probes
     """
     directory = root / machine / node
     directory.mkdir(parents=True, exist_ok=True)
@@ -166,7 +167,7 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
 
 @contextlib.contextmanager
 def edited(path):
-    """What a file of results holds, a list of its JSON texts; the file then holds what the block made of them."""
+    """Yield the JSON values of a file of results as a list; after the block, write the changed list to the file."""
     held = [json.loads(text) for text in files.texts(path)]
     yield held
     lines = "".join(json.dumps(value) + "\n" for value in held).encode()
@@ -174,24 +175,23 @@ def edited(path):
 
 
 def mend(root, change, commit=""):
-    """Rewrite the measurements in a results directory, or those of a commit, each line as ``change`` gives it."""
+    """Apply ``change`` to each line of measurements in a results directory, or only to those of a commit."""
     for path in Path(root).rglob(f"{commit[:8]}*{files.MEASUREMENTS}"):
         with edited(path) as lines:
             lines[:] = map(change, lines)
 
 
 def _taken_by(records):
-    """Of each round the run that took it, and which of its rounds: of several each has taken its own, the last the
-    rest."""
+    """Return the run that took each round, and its number in that run; the last run took all remaining rounds."""
     *earlier, last = [each for each in records if not each.get("failed")] or [{"started": RUN}]
     rounds = [{"run": each["started"], "round": number} for each in earlier for number in range(each["rounds"])]
     return rounds + [{"run": last["started"], "round": number} for number in range(100)]
 
 
 def every(name, value, contracts=(), unit="seconds", declared=None, **params):
-    """A benchmark of all combinations of parameters, the routes of the contracts first among them.
+    """Return a benchmark of all combinations of parameters; the first parameter is the contracts' routes.
 
-    value  a function of these parameters: what stands for the cell, or about how many seconds it takes
+    value  a function of these parameters: the cell as ``Bench`` holds it, or its approximate seconds
     """
     if contracts:
         params = {"route": [promise["expression"] for promise in contracts], **params}
@@ -200,7 +200,7 @@ def every(name, value, contracts=(), unit="seconds", declared=None, **params):
 
 
 def of_suite(name, found, parts=None):
-    """A benchmark of the suite with these cells alone. found: parameters -> as ``every`` has it."""
+    """Return a benchmark of the suite with these cells only. found: parameters -> value, as in ``every``."""
     described = SUITE[name]
     params = {each: list(dict.fromkeys(values)) for each, values in zip(described["param_names"], zip(*found))}
     cells = _cells(found, described["unit"])
@@ -208,13 +208,13 @@ def of_suite(name, found, parts=None):
 
 
 def _cells(found, unit):
-    """Cells of what ``every`` is given: about how many seconds, or what Bench holds; not those that are absent."""
+    """Return the cells of a ``Bench`` from values as in ``every``; absent cells are left out."""
     timed = {key: around(value) for key, value in found.items() if isinstance(value, float) and unit == "seconds"}
     return {key: timed.get(key, value) for key, value in found.items() if value != ABSENT}
 
 
 def conversion(times, contracts, group="NumpyToTorch", dtypes=("float32",)):
-    """A conversion benchmark. times: (route, nbytes) or (route, dtype, nbytes) -> seconds of each process."""
+    """Return a conversion benchmark. times: (route, nbytes) or (route, dtype, nbytes) -> seconds of each process."""
     cells = {key if len(key) == 3 else (key[0], dtypes[0], key[1]): value for key, value in times.items()}
     routes = [promise["expression"] for promise in contracts]
     sizes = sorted({key[2] for key in cells})
