@@ -1,4 +1,4 @@
-"""Two sides to compare, made up: what each took of a dozen sizes by two routes, and what is said of them."""
+"""Two made-up sides to compare: their times of two routes at a dozen sizes, and the verdicts on them."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ ROUTES = ["torch.from_numpy(a)", "torch.tensor(a)"]
 CONTRACTS = [resultfiles.contract(ROUTES[0], "alias"), resultfiles.contract(ROUTES[1], "copy")]
 RESULT = "box/c0ffee00-toolchain-py3.11.json"
 RECORD = "box/c0ffee00-toolchain-py3.11.jsonl"
-NOISE = 0.3  # sd of log time: a cell decides nothing
+NOISE = 0.3  # sd of log time; too noisy for a single cell to be significant
 
 
 def cells(seed, change=None, processes=4, sd=0.005):
@@ -27,11 +27,11 @@ def cells(seed, change=None, processes=4, sd=0.005):
 
 
 def write(root, times, record=None, slow=(), lines=None, machine="box", **how):
-    """A results directory of one conversion benchmark; its path as text.
+    """Write a results directory of one conversion benchmark; return its path as text.
 
-    record  what the run record says otherwise
-    slow    cell, round of processes at half the machine's speed
-    lines   what measurements say otherwise
+    record  changed fields of the run record
+    slow    (cell, round) of processes at half the machine's speed
+    lines   changed fields of all measurements
     """
     benches = [resultfiles.conversion(times, CONTRACTS)]
     how.setdefault("records", [resultfiles.record(benches, machine=machine, **(record or {}))])
