@@ -1,6 +1,6 @@
-"""A Slurm of two nodes on this machine, for tests: real daemons that start in a second, nodes that can be killed.
+"""A Slurm cluster of two nodes on this machine, for tests. Its real daemons start in a second and can be killed.
 
-A node is a slurmd in a process namespace of its own, under a host name of its own: to kill it is to lose all it runs.
+A node is a slurmd with its own process namespace and host name: killing it ends everything that it runs.
 Needs `apt-get install --no-install-recommends slurm-wlm`, and root.
 """
 
@@ -17,7 +17,7 @@ from filelock import FileLock  # comes with asv, by way of virtualenv
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "unshare")
 NODES = ("n1", "n2")
-# Held while there is a cluster: the nodes of another one on this machine would have the cores that its nodes have
+# Held while a cluster exists: the nodes of a second cluster on this machine would use the same cores
 ALONE = FileLock(Path(tempfile.gettempdir()) / "slurm-of-tests.lock")
 CONFIGURATION = """
 ClusterName=tests
@@ -46,7 +46,7 @@ PartitionName=plain Nodes=n1 MaxTime=60
 
 
 def lacking() -> str:
-    """Why no cluster can be started here; "" where one can."""
+    """Return why no cluster can be started here; "" if it can be."""
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing:
         return f"needs {', '.join(missing)}: apt-get install --no-install-recommends slurm-wlm"
@@ -69,7 +69,7 @@ def _free_ports(count: int) -> list[int]:
 class Cluster:
     """Two nodes, n1 and n2, for clients whose variable SLURM_CONF is ``root``/slurm.conf.
 
-    They are two kinds as well: n1 alone is in the partition plain, and n2 alone has the feature quick.
+    The nodes also differ in type: only n1 is in the partition plain, and only n2 has the feature quick.
     """
 
     def __init__(self, root: Path) -> None:
@@ -88,18 +88,18 @@ class Cluster:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
     def said(self) -> str:
-        """What its daemons have logged."""
+        """Return the log of the daemons."""
         return self.log.read_text(errors="replace")
 
     def ask(self, *command: str) -> str:
-        """What one of Slurm's commands prints."""
+        """Return the output of a Slurm command."""
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
     def start(self, name: str) -> None:
         self.daemons[name] = self._start(*_box(f"hostname {name}; exec slurmd -D -N {name}"))
 
     def kill(self, name: str) -> None:
-        """A daemon is gone, and with a node all that ran on it."""
+        """Kill a daemon; with a node's daemon, everything that runs on the node ends."""
         self.daemons[name].kill()
         self.daemons[name].wait()
 
