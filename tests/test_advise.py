@@ -1,4 +1,4 @@
-"""Answers to cases, on made-up results in which the right one is known: scripts/advise.py."""
+"""scripts/advise.py: answers to cases, on made-up results in which the right answer is known."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def routes(found):
     [
         (3 * MIB, "copy", "interpolated", (MIB, 16 * MIB)),
         (128 * MIB, "copy", "interpolated", (64 * MIB, 256 * MIB)),
-        # times leap at 32 MiB: a line through that is wrong by a factor of two, so each side speaks for itself alone
+        # times jump at 32 MiB: a line across the jump is wrong by a factor of two, so only sizes on one side are used
         (31 * MIB, "copy", "extrapolated", (16 * MIB,)),
         (32 * MIB, "copy", "extrapolated", (64 * MIB,)),
         (40 * MIB, "into", "interpolated", (16 * MIB, 64 * MIB)),  # no memory is allocated
@@ -55,13 +55,13 @@ def test_sizes_that_were_not_measured(known, nbytes, memory, how, sizes):
 
 
 def curve(*rows, within=0.0):
-    """Of one route: sizes and seconds."""
+    """Return the figures of one route from (size, seconds)."""
     figures = [{"nbytes": n, "seconds": s, "low": s, "high": s, "kind": "best", "quiet": True} for n, s in rows]
     return pd.DataFrame(figures).assign(within=within, how="measured", is_range=False)
 
 
 def test_a_cache_that_ends_between_two_sizes_makes_a_range():
-    """Up to 8 MiB 40 GB/s, above 10: nobody who measured 2 and 16 MiB knows where between them that changes."""
+    """Bandwidth is 40 GB/s up to 8 MiB, then 10: times at 2 and 16 MiB do not show where between them it changes."""
     call, fast, slow = 1e-6, 4e10, 1e10
 
     def at(nbytes):
@@ -88,7 +88,7 @@ def test_an_interval_holds_both_regimes_where_one_may_begin():
 
 
 def test_processes_that_differ_make_a_range():
-    """A figure of processes of which 90 % lie within a factor of 1.5 gives no time of another size."""
+    """If 90 % of processes lie within a factor of 1.5, the estimate for another size is a range, not a time."""
     measured = [(8, 1e-6), *((n, 1e-6 + n / 2e10) for n in (2 * MIB, 16 * MIB))]
     one, several = (cases.estimate(curve(*measured, within=math.log(most)), 8 * MIB) for most in (1.05, 1.5))
     assert not one["is_range"] and one["high"] == pytest.approx(1.05 * (1 + AS_GOOD) * one["seconds"], rel=0.01)
@@ -100,7 +100,7 @@ def test_processes_that_differ_make_a_range():
 
 
 def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
-    """Its next session may be at another clock."""
+    """Answers for a machine that is rarely quiet are ranges: its next session may run at another clock speed."""
     case = copy_of(3 * MIB)
     for quiet, session in ((None, AS_GOOD), (0.5, AS_GOOD), (0.16, UNSTEADY)):
         found = answer(case, replace(known, quiet=quiet))
@@ -114,7 +114,7 @@ def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
 
 
 def test_every_answer_is_a_row_of_the_one_table(known):
-    """What is ranked is read from the table of choices: a page's first route and advise.py's are the same."""
+    """Answers are rows of the table of choices, so that a page and advise.py recommend the same first route."""
     table = known.rows[(known.rows["direction"] == "numpy→torch") & (known.rows["dtype"] == "float32")]
     table = table[~table["batch"] & (table["layout"] == "contiguous")]
     assert {*table["memory"]} == {"alias", "copy", "into"}
@@ -130,12 +130,12 @@ def test_every_answer_is_a_row_of_the_one_table(known):
     [
         (256 * KIB, True, STACKED, False),
         (256 * KIB + 16, True, ARRAYED, False),
-        (4 * KIB + 16, True, STACKED, True),  # smaller than all that is uneven, between two that are even
+        (4 * KIB + 16, True, STACKED, True),  # smaller than all uneven sizes, between two even ones
         (256 * KIB + 16, False, STACKED, True),
     ],
 )
 def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured, first, noted):
-    """Where they were measured; else even ones speak for them, and a note says so."""
+    """Arrays of uneven size use their own times if measured, else the times of even arrays, with a note."""
     promises, sizes = [contract(STACKED, "copy"), contract(ARRAYED, "copy")], [64 * KIB, 256 * KIB, MIB, 28 * MIB]
     uneven = {"layout": ["uneven"], "nbytes": [size + KIB for size in sizes[2:]]}
 
@@ -150,7 +150,7 @@ def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured,
 
 
 def test_an_upper_bound_is_marked(known):
-    """On a noisy machine it takes that long at most, and a note says so."""
+    """A figure without quiet samples is an upper bound: it is marked with ~, and a note explains the mark."""
     rows = known.rows.assign(quiet=known.rows["route"] != CLONED)
     found = answer(copy_of(MIB, layout="fortran"), replace(known, rows=rows))
     assert routes(found) == ["torch.tensor(a)", CLONED]
@@ -163,7 +163,7 @@ def test_an_upper_bound_is_marked(known):
 
 @pytest.mark.parametrize("ends, route", [(("torch", "cuda"), "t.to(device)"), (("cuda", "torch"), "t.cpu()")])
 def test_grad_crosses_a_link(known, ends, route):
-    """Autograd records a transfer between tensors, by its contract."""
+    """Autograd records a transfer between tensors, so --grad is answered by routes whose contract says so."""
     case = Case(*ends, 64 * MIB, grad=True)
     with pytest.raises(UserError, match="--grad: every such route .* refuses it; leave it out"):
         answer(case, known)
@@ -176,7 +176,7 @@ def test_grad_crosses_a_link(known, ends, route):
 
 
 def test_pinning_that_nobody_measured(known):
-    """It may cost anything, so it is no advice; with memory that is pinned already it is."""
+    """Pinning of unknown cost may take any time, so a pinned route is advice only for memory already pinned."""
     rows = known.rows.assign(once=known.rows["once"].mask(known.rows["host"] == "pinned"))
     found = answer(Case("torch", "cuda", 64 * MIB, count=1000), replace(known, rows=rows))
     assert found.ranked[0].host == "pageable" and found.ranked[-1].host == "pinned"
@@ -187,7 +187,7 @@ def test_pinning_that_nobody_measured(known):
 
 
 def test_a_setting_that_helps(known):
-    """By how much was measured at a size; it is said of sizes on the same side of the break."""
+    """The gain of a setting is measured at one size and given for sizes on the same side of the jump at 32 MiB."""
     family = SimpleNamespace(speaks_for="", settings={"MALLOC_X=1": "keeps memory"})
     slow = SimpleNamespace(route=CLONED, nbytes=64 * MIB, seconds=4.5, declared=family)
     fast = SimpleNamespace(seconds=1.0, declared=family, parameters={"setting": "MALLOC_X=1"})
@@ -285,7 +285,7 @@ def ask(called, known_results, monkeypatch):
     return lambda given: called(advise, *given.split())
 
 
-# What somebody asks; the whole answer is in the snapshot, and what is true of these results is in made_up.py
+# Name -> question. The snapshot has the whole answers, and made_up.py the facts of these results
 ASKED = {
     "shared where that can be": "--from numpy --to torch --nbytes 1MiB",
     "a copy": "--from numpy --to torch --nbytes 64KiB --own",
@@ -313,7 +313,7 @@ ASKED = {
 
 @pytest.mark.parametrize("name", ASKED)
 def test_the_whole_answer(ask, snapshot, name):
-    """Whose results they are is said loudly where nobody named them."""
+    """Without --machine, a warning says if the results are of a machine unlike this one."""
     code, out, err = ask(f"{ASKED[name]} --machine box")
     assert (code, out, err) == (0, snapshot, "") and "Warning" not in out
     assert name != "a copy" or "Warning" in ask(ASKED[name])[1]
