@@ -1,4 +1,4 @@
-"""What is recommended: the fastest safe route, ties, hazards, and what shares memory."""
+"""Recommendations: the fastest safe route, ties and hazards; and which routes share memory."""
 
 import csv
 import io
@@ -17,21 +17,21 @@ from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, ever
 from benchmarks import contracts, timing
 
 FIRST, SECOND, THIRD = "torch.first(a)", "torch.second(a)", "torch.third(a)"
-NOISY, THIRDS = [0.8, 1.0, 1.3, 1.7], [0.8, 0.95, 1.05, 1.3]  # processes that lay in other phases of a busy machine
+NOISY, THIRDS = [0.8, 1.0, 1.3, 1.7], [0.8, 0.95, 1.05, 1.3]  # processes in different phases of a busy machine
 SIZES = (8, KIB, 64 * KIB, MIB, 16 * MIB)
 RISKY = {"hazard": "bites"}
 
 
 def at(route, *seconds, sizes=SIZES):
-    """Processes around so many µs at each size, or those given, µs of each."""
+    """Return the processes at each size: around a number of µs, or one process per µs in a list."""
     each = zip(sizes, seconds * len(sizes) if len(seconds) == 1 else seconds)
     return {(route, n): around(s * 1e-6) if isinstance(s, float) else [one * 1e-6 for one in s] for n, s in each}
 
 
 HIDDEN = {"inputs": {"masked": contracts.Does.UNMASKED, "object": "TypeError", "sparse": "ValueError", "0-d": "works"}}
 BOTH = at(FIRST, 1.0) | at(SECOND, 0.8)
-# Processes; what contracts promise but for a copy; the cells without a quiet process. What is recommended at each size,
-# and what is said of it, are in the snapshot.
+# Name -> processes; fields of contracts other than a plain copy's; cells without a quiet process. The snapshot has the
+# recommendation at each size and its text.
 CASES = {
     "the fastest": [at(FIRST, 0.4) | at(SECOND, 0.9)],
     "close medians": [at(FIRST, 1.04) | at(SECOND, 1.0)],
@@ -52,7 +52,7 @@ CASES = {
         at(FIRST, 1.0, 1.0, [1.13 * s for s in THIRDS]) | at(SECOND, 2.0, 2.0, THIRDS)
     ],
     "one is not measured above": [at(FIRST, 1.0, sizes=[8]) | at(SECOND, 2.0, 2.0)],
-    # the third is 9 % slower than the fastest and 4.5 % than the one between, which ties with both
+    # the third is 9 % slower than the fastest and 4.5 % slower than the second, which ties with both
     "ties are not transitive": [at(THIRD, 1.09) | at(SECOND, 1.045) | at(FIRST, 1.0)],
     "slow, perhaps": [at(FIRST, 1.0) | at(SECOND, [1.6 * s for s in NOISY]) | at(THIRD, 1.4)],
     "the slowest, of two that are alike": [at(FIRST, 1.0) | at(SECOND, 3.9) | at(THIRD, 4.0)],
@@ -72,7 +72,7 @@ CASES = {
         [(FIRST, 8)],
     ],
     "a hazard is no better for being quiet": [BOTH, {SECOND: RISKY}, [(FIRST, 8)]],
-    # no part of its own for a cell that was not quiet, nor for a size at which none was, if a tenth behind at most
+    # a noisy cell, or a size without quiet cells, gets no range of its own if it is at most a tenth behind
     "noisy sizes join their neighbours": [
         at(FIRST, 1.0, 1.6, 1.0, 0.54, 1.0) | at(SECOND, 1.5, 1.5, 1.5, 0.5, 1.5),
         {},
@@ -88,7 +88,7 @@ CASES = {
 
 
 def loaded(tmp_path, times, promises=None, busy=()):
-    """Results of conversions; the cells ``busy``, (route, nbytes), were never quiet."""
+    """Load results of conversions in which the cells ``busy``, (route, nbytes), have no quiet samples."""
     routes = dict.fromkeys(route for route, *_ in times)
     contracts = [contract(route, "copy", **(promises or {}).get(route, {})) for route in routes]
     slow = [((route, "float32", nbytes), process) for route, nbytes in busy for process in range(4)]
@@ -126,7 +126,7 @@ def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
 
 
 def memory_said(loaded, *names):
-    """Of advice, noise families and the CSV: by these parameters, whether a cell shares memory."""
+    """Yield whether cells share memory, by these parameters, as advice, noise families and the CSV say."""
     first = loaded.processes.drop_duplicates("cell")
     yield {tuple(getattr(cell, name) for name in names): cell.memory for cell in cells_of(loaded).itertuples()}
     yield dict(zip(zip(*(first[name] for name in names)), noise_of_cells(first, loaded.benchmarks)))
@@ -135,7 +135,7 @@ def memory_said(loaded, *names):
 
 
 def test_one_rule_says_what_shares_memory(tmp_path):
-    """A cast copies, a view of the bits does not: so say advice, broken promises, noise families and the CSV alike."""
+    """Advice, broken contracts, noise families and the CSV agree: a cast copies, a view of the bits does not."""
     view = contract("t.view(torch.int16).numpy()", "alias", "torch→numpy", casts_to="int16", view=True)
     cast = contract("torch.Tensor(a)", "alias", casts_to="float32")
     wanted = {("torch.Tensor(a)", "int64"): "copy", ("torch.Tensor(a)", "float32"): "alias"}
@@ -192,7 +192,7 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
 
 @pytest.mark.parametrize("does", [does for does, kind in contracts.Does.KINDS.items() if kind not in contracts.FINE])
 def test_every_outcome_has_words(does):
-    """A template knows no name that it does not find, and would say nothing."""
+    """Each outcome needs its own words: a template prints nothing for a name that it does not find."""
     (said,) = unusual(contracts.Route("f(a)", contracts.COPY, contracts.NUMPY_TO_TORCH, inputs={"masked": does}))
     assert re.fullmatch(r"masked \w.+\.", said)
 
