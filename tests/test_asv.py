@@ -1,6 +1,6 @@
-"""asv stays asv: its own commands work in the checkout as its users know them, and run what somebody adds to it.
+"""asv stays asv: its own commands work in the checkout as its users know them, and run benchmarks added to it.
 
-A new route is one entry of the catalogue, a new family one file: what it declares shows up everywhere.
+A new route is one entry of the catalogue, a new family one file; their declarations show up everywhere.
 """
 
 import csv
@@ -44,7 +44,7 @@ def cells_in(checkout, name):
     return dict(zip(product(*params), zip(*held)))
 
 
-# Somebody's own ------------------------------------------------------------------------------------------------------
+# Added benchmarks -----------------------------------------------------------------------------------------------------
 
 NEW = "torch.from_numpy(a).view_as(torch.from_numpy(a))"
 ENTRY = f'\nROUTES = (\n    _to_torch("{NEW}", ALIAS),\n'
@@ -78,7 +78,7 @@ class Queue:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A checkout with a route and a family more, in which plain asv has run a few cells in two rounds."""
+    """A checkout with an added route and an added family, in which plain asv has run a few cells in two rounds."""
     checkout = Checkout(tmp_path_factory.mktemp("asv"))
     catalogue = checkout.root / "benchmarks" / "routes.py"
     text = catalogue.read_text(encoding="utf-8")
@@ -95,14 +95,14 @@ def measured(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(measured):
-    """The directory of its page."""
+    """The directory of the page built from ``measured``."""
     succeeded(measured.run("scripts/report.py"))
     (page,) = (measured.root / "reports").glob("*/index.html")
     return page.parent
 
 
 def test_a_new_route_is_one_entry(measured, page):
-    """One entry in one file: cells, contract tests, the page and its data, with nothing else touched."""
+    """One entry in one file gives a route cells, contract tests, a page and data; no other file changes."""
     said = succeeded(measured.run("-m", "pytest", "tests/test_contracts.py", "-k", "view_as", timeout=240))
     assert int(re.search(r"(\d+) passed", said)[1]) > 20, said
 
@@ -134,7 +134,7 @@ def test_a_family_with_a_new_parameter_is_on_page_table_and_csv(page):
 
 
 def test_run_files_the_samples_of_both_processes(measured):
-    """The number of calls is carried from the first process to the next."""
+    """asv files both processes; the second takes over the number of calls per sample from the first."""
     cells = cells_in(measured, FLOOR)
     assert len(cells) == 3
     for value, samples, statistics in cells.values():
@@ -153,7 +153,7 @@ def test_skip_is_nan_and_its_reason_is_logged(measured):
 
 
 def test_asv_check(measured):
-    """Every benchmark takes the arguments that its parameters are."""
+    """Every benchmark accepts its parameters as arguments."""
     succeeded(measured.asv("check"))
 
 
@@ -169,7 +169,7 @@ def test_asv_profile(measured, cell, call):
 
 
 def test_what_is_not_installed_is_not_measured(checkout):
-    """The environment stands for one toolchain: nothing may be filed under another's commit."""
+    """The environment has one toolchain: results must not be filed under the commit of another."""
     record = {"toolchain": {"torch": "1.13.0+cpu", "numpy": "1.23.5"}}
     put(checkout.results / "elsewhere" / "x.jsonl", json.dumps(record) + "\n")
     done = checkout.asv("run", "torch-1.13.0+cpu-numpy-1.23.5^!", "--bench", "limits.Floor")
@@ -200,7 +200,7 @@ def test_files_without_samples_give_what_those_with_samples_do(checkout, tracked
         assert "samples" in json.loads(path.read_text())["result_columns"]
     compared_by_samples, others_by_samples = said()
     assert others_by_samples == others
-    # asv compares by samples where it has them, by intervals elsewhere: of 1,000 lines one may be marked differently
+    # asv compares samples if there are any, else intervals: one line in 1,000 may be marked differently
     figures = [[re.sub("[-~+x]", "", line).split() for line in lines] for lines in (compared, compared_by_samples)]
     assert figures[0] == figures[1]
     assert sum(line != other for line, other in zip(compared, compared_by_samples)) <= len(compared) / 1000 + 1
@@ -215,7 +215,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A clone with the committed results, and a suite of tiny packages, in which releases are installed."""
+    """A clone with the committed results, and a suite of tiny packages for commands that install releases."""
     place = tmp_path_factory.mktemp("clone")
     return export(ROOT, place / "clone"), Project(place / "tiny")
 
@@ -223,7 +223,7 @@ def clone(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [command for command in COMMANDS if "preview" not in command])
 def test_documented_commands_work_in_a_clone(clone, command, tmp_path):
-    """In seconds, and none of them silent for minutes."""
+    """Documented commands of asv succeed within 60 s, so that no user waits for minutes without output."""
     root, tiny = clone
     began = time.monotonic()
     if "^!" in command:
