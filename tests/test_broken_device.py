@@ -1,7 +1,7 @@
-"""A device that is counted and does not work: the CPU half goes on, and what needs the device says why it does not run.
+"""A device that NVML counts but that does not work: CPU cells still run, and device cells are skipped with the reason.
 
-NVML counts a device whatever the driver can do with it, so a machine with a driver too old for the wheel, with an
-exclusive or a full device, or with MIG and no instance of it looks like any other until a context is made.
+NVML counts a device even if the driver cannot use it. The driver may be too old for the wheel, the device may be
+exclusive or full, or MIG may have no instance. Such a machine looks like any other until a context is made.
 """
 
 import re
@@ -19,7 +19,7 @@ BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
 FULL = "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
 FAULT = "CUDA error: an illegal memory access was encountered"
 
-# torch as far as the question for a device asks it. NVML counts a device; whatever makes a context runs {context}.
+# The parts of torch that the search for a device uses. NVML counts a device; calls that make a context run {context}.
 TORCH = """
 import os, time
 from types import SimpleNamespace
@@ -51,9 +51,10 @@ get_num_threads = lambda: 1
 
 @pytest.fixture
 def settings(monkeypatch, tmp_path):
-    """A function: device, model, and why there is none, by the record of a run in which ``context`` makes a context.
+    """A function that returns a run record's device, its model, and the reason if there is no device.
 
-    first  what happens when torch is imported
+    context  code that runs when a context is made
+    first    code that runs when torch is imported
     """
 
     def whole(kind, found):
@@ -65,7 +66,7 @@ def settings(monkeypatch, tmp_path):
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         monkeypatch.setattr(machine, "made_of", whole)
         found = machine.settings()
-        # whatever becomes of the device, the toolchain is on record
+        # the toolchain is on record, whether the device works or not
         assert (found.torch, found.cuda, found.torch_threads) == ("2.13.0+cu130", "13.0", 1)
         return found.device, found.device_name, found.no_device
 
@@ -125,7 +126,7 @@ def test_a_fault_of_a_device_that_worked_is_a_failure():
 
 
 def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F811
-    """The next skip without a look at it, and the record says why."""
+    """When one process loses the device, the next ones skip without trying it, and the run record says why."""
     tried = []
 
     def setup(self):
