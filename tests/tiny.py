@@ -1,7 +1,7 @@
-"""A suite like this one, of tiny packages: `torch` and `numpy` of a few lines each, installed in a second and offline.
+"""A copy of the suite for tiny packages: `torch` and `numpy` of a few lines each, installed offline in a second.
 
-Its scripts and asv.conf.json are the real ones; the releases, their wheels and the benchmarks are made up. So asv's own
-commands and the verbs run as they do on the real histories, in seconds.
+Its scripts and asv.conf.json are the real ones; the releases, their wheels and the benchmarks are made up. asv's own
+commands and the verbs therefore run as on the real histories, but in seconds.
 """
 
 import ast
@@ -79,7 +79,7 @@ FAMILIES = {"conversion": BENCHMARKS.format(slower=tuple(map(int, SLOWER_FROM.sp
 
 
 def wheel(folder, name, version, files):
-    """A wheel of pure Python."""
+    """Write a wheel of pure Python; return its path."""
     info = f"{name}-{version}.dist-info"
     files = {
         **files,
@@ -95,7 +95,7 @@ def wheel(folder, name, version, files):
 
 
 def torch_wheel(folder, release, variant=""):
-    """A torch whose package index build is a CUDA build: only torch/version.py says so."""
+    """Write a wheel of torch. The package index's build is a CUDA build, which only torch/version.py says."""
     text = f"__version__ = '{release}+{variant or 'cu126'}'\ncuda = {None if variant else '12.6'!r}\nhip = None\n"
     code = "from .version import __version__\nfrom . import version\nversion.git_version = ''\n"
     code += "def get_num_threads():\n    return 1\n"
@@ -103,7 +103,7 @@ def torch_wheel(folder, release, variant=""):
     return wheel(folder, "torch", release + (f"+{variant}" if variant else ""), files)
 
 
-# Verbs judge samples with numpy. Where a real one lies further down the path, this one is that by another version
+# Verbs judge samples with numpy, so this numpy loads the real one further down the path, if any, under its own version
 NUMPY = """
 import sys
 from importlib.machinery import PathFinder
@@ -125,7 +125,7 @@ def numpy_wheel(folder, release):
 
 
 def asv_runner_wheel(folder):
-    """The installed asv_runner as a wheel again."""
+    """Write the installed asv_runner as a wheel; return its path."""
     package = Path(asv_runner.__file__).parent
     files = {str(path.relative_to(package.parent)): path.read_text("utf-8") for path in package.rglob("*.py")}
     return wheel(folder, "asv_runner", version("asv_runner"), files)
@@ -139,18 +139,18 @@ class Project:
     """A suite in ``folder``: made once, then driven by ``asv`` and ``verb``.
 
     families  file of ``benchmarks`` -> its code
-    judged    whether its samples are: else all count as quiet, for a machine that runs tests may never be
-    variables of the environment of its commands, beside the home directory
+    judged    whether samples are judged; if not, all count as quiet, since a machine that runs tests may never be quiet
+    variables environment variables of its commands, besides the home directory
     """
 
     def __init__(self, folder, releases=RELEASES, families=FAMILIES, judged=False):
         self.root = folder / "suite"
         self.wheels = folder / "wheels"
         self.home = folder / "home"
-        self.here = folder / "here"  # what is "installed" in the interpreter that runs asv
+        self.here = folder / "here"  # packages "installed" in the interpreter that runs asv
         self.filed = self.root / "reports" / "results"
-        # what virtualenv unpacks and compiles once for a home, three seconds, is that of all tests of this user;
-        # environments link to it, which saves each of them a second
+        # virtualenv unpacks and compiles files once per home, in three seconds: all tests of this user share them;
+        # environments link to them, which saves a second each
         mine = (each for each in folder.parents if each.name.startswith("pytest-of-"))
         unpacked = str(next(mine, folder.parent) / "virtualenv")
         self.variables = {"VIRTUALENV_OVERRIDE_APP_DATA": unpacked, "VIRTUALENV_SYMLINK_APP_DATA": "true"}
@@ -169,14 +169,14 @@ class Project:
             (self.root / "benchmarks" / f"{name}.py").write_text(code)
         for release in releases["torch"].keys() - {WITHOUT_WHEEL}:
             torch_wheel(self.wheels, release)
-        torch_wheel(self.wheels, "2.3.0", "cpu")  # nearer than the index's build, to be left alone
+        torch_wheel(self.wheels, "2.3.0", "cpu")  # nearer than the index's build, must not be installed
         for release in releases["numpy"]:
             numpy_wheel(self.wheels, release)
         asv_runner_wheel(self.wheels)
         self.install(torch_wheel(self.wheels, "2.9.0", "cpu"), self.wheels / "numpy-2.0.0-py3-none-any.whl")
 
     def replace(self, file, **constants):
-        """Give constants of one of its files, which it has in a line of their own, other values."""
+        """Change constants in one of its files, each defined on a line of its own."""
         path = self.root / file
         for name, value in constants.items():
             text, found = re.subn(rf"^{name} = .*$", f"{name} = {value}", path.read_text(), flags=re.MULTILINE)
@@ -184,10 +184,10 @@ class Project:
             path.write_text(text)
 
     def install(self, *wheels):
-        """Make these what the interpreter that runs asv has installed."""
+        """Replace the packages of the interpreter that runs asv by these wheels."""
         shutil.rmtree(self.here)
         self.here.mkdir()
-        # pandas 3 refuses the numpy of these releases, and pandas 2, which Python 3.10 has, takes it
+        # pandas 3 refuses the numpy of these releases; pandas 2, on Python 3.10, accepts it
         (self.here / "pandas.py").write_text('raise ImportError("pandas is too new for this numpy")')
         for path in wheels:
             shutil.unpack_archive(path, self.here, "zip")
@@ -195,19 +195,19 @@ class Project:
             (info / "INSTALLER").write_text("pip\n")
 
     def run(self, *command, code=0, **variables):
-        """Run a command there; it ends with this exit code, or with any."""
+        """Run a command in the project; its exit code must be ``code`` (None: any)."""
         done = run(*command, home=self.home, cwd=self.root, timeout=300, **self.variables | variables)
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done
 
     def start(self, *command, **options):
-        """Begin a command in a session of its own, with what it prints in pipes if not elsewhere."""
+        """Start a command in its own session; its output goes to pipes by default."""
         pipe = subprocess.PIPE
         options = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True, **options}
         return subprocess.Popen(command, cwd=self.root, env=environment(self.home, **self.variables), **options)
 
     def stop(self, process, once, how=signal.SIGINT):
-        """Send a verb a signal once something is so, and wait for its end; what it printed and nobody has read."""
+        """Signal a verb when ``once()`` is true and wait for its end; return the printed text that was not yet read."""
         until(lambda: once() or process.poll() is not None, 240)
         process.send_signal(how)
         printed, complaint = process.communicate(timeout=120)
@@ -215,12 +215,12 @@ class Project:
         return printed
 
     def left(self):
-        """Processes that work in the project."""
+        """Return the processes whose working directory is in the project."""
         every = psutil.process_iter(["cwd"])
         return [process for process in every if (process.info["cwd"] or "").startswith(str(self.root))]
 
     def asv(self, *arguments, **more):
-        """Run a command of asv; what it says."""
+        """Run a command of asv; return its output."""
         done = self.run(sys.executable, "-m", "asv", *arguments, **more)
         return done.stdout + done.stderr
 
@@ -229,7 +229,7 @@ class Project:
 
     @property
     def toolchains(self):
-        """Commit -> tag and torch, of the ledger."""
+        """Commit -> tag and torch release, from the ledger."""
         code = "import sys; sys.path[0] = 'scripts'; from toolchains import plugin; known = plugin.Ledger()._known\n"
         code += "print({commit: (toolchain.tag, toolchain.torch) for commit, toolchain in known.items()})"
         return ast.literal_eval(self.run(sys.executable, "-c", code).stdout)
@@ -239,7 +239,7 @@ class Project:
         return {path.name for path in (self.root / ".asv" / "env").glob("py*") if path.is_dir()}
 
     def records(self, machine=None):
-        """Node, "" where there is none -> the run records of its sessions, in order of time."""
+        """Node ("" for a machine without nodes) -> run records of its sessions, in order of time."""
         paths = files.result_files(self.filed, machine, files.RECORDS)
         every = [record for path in paths for record in files.read_records(path)]
         found = {}
@@ -248,17 +248,17 @@ class Project:
         return found
 
     def names_hosts(self, *hosts):
-        """Its results and pages in which one of these words stands, or what this machine is called."""
+        """Return the results and pages that contain one of these words, or this machine's host name."""
         every = [path for path in (self.root / "reports").rglob("*") if path.is_file()]
         words = {path: set(files.content(path).decode().replace('"', " ").split()) for path in every}
         return [path for path in every if words[path] & {*hosts, os.uname().nodename}]
 
     def sessions(self):
-        """Tag -> how many sessions are filed of it, of no node."""
+        """Tag -> number of filed sessions, without those of nodes."""
         return Counter(tags(self.records().get("", [])))
 
     def results(self):
-        """asv's result files by tag, in which what there is of a benchmark has the columns' names."""
+        """Tag -> asv's result file, in which each benchmark's row is a dictionary by column name."""
         known = self.toolchains
         found = [json.loads(path.read_text()) for path in self.filed.glob("*/*-toolchain-*.json")]
         for file in found:
