@@ -44,7 +44,7 @@ def cells_in(checkout, name):
     return dict(zip(product(*params), zip(*held)))
 
 
-# Added benchmarks -----------------------------------------------------------------------------------------------------
+# Added benchmarks ----------------------------------------------------------------------------------------------------
 
 NEW = "torch.from_numpy(a).view_as(torch.from_numpy(a))"
 ENTRY = f'\nROUTES = (\n    _to_torch("{NEW}", ALIAS),\n'
