@@ -191,7 +191,7 @@ def outcome(expression, direction, kind):
         return [warned]
     lost = _lost(route, source, result)
     if lost and (warned == routes.Does.WORKS) == (contracts.Does.KINDS[lost] == "warns"):
-        return [f"{lost}, but {warned}"]  # the contract says silent and it warned, or the reverse
+        return [f"{lost}, but {warned}"]  # an outcome that counts as silent warned, or the reverse
     does = lost or warned
     if isinstance(source, torch.Tensor) and source.requires_grad and not lost:
         does = routes.Does.DETACHES if isinstance(result, np.ndarray) else "loses requires_grad"
