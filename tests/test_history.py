@@ -1,4 +1,4 @@
-"""Histories: which release changed what; noise, thin sessions, nodes and code layout look like no release."""
+"""Histories find the release behind each change. Noise, thin sessions, nodes and code layout are not reported."""
 
 import itertools
 import json
@@ -37,8 +37,10 @@ COUNT = 6700.0
 
 
 def logs_of(seed, planted=(), cells=12):
-    """Log seconds of (releases, cells, processes): quiet noise around one microsecond, and cells that take ``factor``
-    times as long from a release on; planted: (cell, place, factor)."""
+    """Return log seconds of shape (releases, cells, processes): quiet noise around one microsecond, with changes.
+
+    planted  changes as (cell, place, factor): from the release at ``place`` on the cell takes ``factor`` times as long
+    """
     rng = np.random.default_rng(seed)
     logs = math.log(1e-6) + np.stack([noise.processes(rng, cells, 0.005, 0.005) for _ in SERIES])
     for cell, place, factor in planted:
@@ -59,14 +61,16 @@ def record_of(toolchain, benches, at, **changes):
 def write(
     root, logs, toolchains=SERIES, promises=COPIES, sizes=(4096,), without=SKIPPED, again=None, extra=None, at=(), **how
 ):
-    """Results of ``toolchains``: logs is (releases, routes and sizes, processes), NaN where there is none.
+    """Write results of ``toolchains``.
 
-    promises  contracts of the routes; without any nothing is timed
-    without   what stands for a cell that has no process
-    again     (routes and sizes, processes) of the first toolchain's second session, an hour after the last
-    extra     a function of the release's place that gives more benchmarks
-    at        how much longer everything took, its speed probes, too, by place; without it there are no probes
-    how       what run records say otherwise (record), and what resultfiles.write takes
+    logs      log seconds of shape (releases, routes and sizes, processes); NaN: no process
+    promises  contracts of the routes; if empty, nothing is timed
+    without   value of a cell without processes
+    again     log seconds of the first toolchain's second session, an hour after the last session: (routes and sizes,
+              processes)
+    extra     function from a release's place to more benchmarks
+    at        slowdown of speed probes and their baseline by place, already included in ``logs``; if empty, no probes
+    how       other entries of run records (record), and arguments of resultfiles.write
     """
     cells, about = list(itertools.product([each["expression"] for each in promises], sizes)), how.pop("record", {})
     for place, toolchain in enumerate(toolchains):
@@ -94,8 +98,14 @@ def history_in(root, machine="box"):
 @pytest.mark.parametrize(
     "planted",
     [
-        [(2, 5, 1.25), (4, 3, 0.5), (4, 8, 1.5), (7, 6, 1.08), (7, 7, 1 / 1.08)],  # steps, and a release alone
-        [(3, 1, 1.08)],  # alone at an end
+        [
+            (2, 5, 1.25),
+            (4, 3, 0.5),
+            (4, 8, 1.5),
+            (7, 6, 1.08),
+            (7, 7, 1 / 1.08),
+        ],  # lasting changes, one release alone
+        [(3, 1, 1.08)],  # a single release at an end
         [(3, len(SERIES) - 1, 1.08)],
         [(route, 6, 1.03) for route in range(len(ROUTES))],
         [(9, 4, 1.05)],
@@ -112,7 +122,7 @@ def test_what_is_planted_is_found_at_its_release(tmp_path, planted):
 
 
 def test_intervals_hold_the_planted_change_and_noise_is_no_news(tmp_path):
-    """Many series, with the heavy tails of a small virtual machine: half of them change."""
+    """Half of 400 series change. Their noise has the heavy tails of a small virtual machine."""
     promises = [contract(f"route{number}(a)", "copy") for number in range(400)]
     rows = history_in(write(tmp_path, logs_of(5, [(slice(200), 6, 1.1)], cells=400), promises=promises)).changes
     changed = rows["route"].isin([promise["expression"] for promise in promises[:200]])
@@ -123,7 +133,7 @@ def test_intervals_hold_the_planted_change_and_noise_is_no_news(tmp_path):
 
 
 def test_a_thin_session_silences_no_series(tmp_path):
-    """One release has two quiet processes, another one: the changes of the others are reported all the same."""
+    """One release has only two quiet processes and another only one. Changes at other releases are still reported."""
     logs = logs_of(7, [(2, 5, 1.3)])
     logs[8, :, 2:] = np.nan
     logs[3, :, 1:] = np.nan
@@ -136,7 +146,7 @@ def test_a_thin_session_silences_no_series(tmp_path):
 
 
 def test_machine_speed_is_taken_out_by_the_probes(tmp_path):
-    """A machine of another speed at each session: as measured the releases differ, and no release did that."""
+    """The machine's speed differs between sessions. So uncorrected times differ, though no release changed them."""
     clocks = np.exp(np.random.default_rng(8).normal(0, 0.03, len(SERIES)))
     logs = logs_of(9) + np.log(clocks)[:, None, None]
     without, probed = (history_in(write(tmp_path, logs, at=at)).rows for at in ((), clocks.tolist()))
@@ -149,7 +159,7 @@ STEADY = [1.0] * len(SERIES)
 
 
 def sharing(root, logs, **how):
-    """Results of routes that share memory, whose sizes take different times; see ``write``."""
+    """Write results of routes that share memory. Their sizes take different times. See ``write``."""
     apart = 0.1 * (np.arange(logs.shape[1]) % len(SIZES))
     promises = [contract(route, "alias") for route in ROUTES[: logs.shape[1] // len(SIZES)]]
     return write(root, logs + apart[:, None], promises=promises, sizes=SIZES, **how)
@@ -158,7 +168,7 @@ def sharing(root, logs, **how):
 def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
     logs = logs_of(10, cells=6)
     logs[6:, 3:] += 0.06
-    # one size is quiet in the first half of the rounds alone, the others in the second half: four rounds
+    # of four rounds the smallest size is quiet only in the first two, and the other sizes only in the last two
     slow = {((ROUTES[0], "float32", size), k) for k in range(4) for size in (SIZES[1:] if k < 2 else SIZES[:1])}
     made = history_in(sharing(tmp_path, logs, slow=slow, at=STEADY))
     rows = made.rows[~made.rows["control"]]
@@ -168,7 +178,8 @@ def test_sizes_of_a_call_that_shares_memory_are_one_series(tmp_path):
 
 
 def test_sizes_of_a_round_are_one_witness(tmp_path):
-    """A round's processes share where libraries lie: all sizes of a call are slower by the same, 5 % (SD)."""
+    """All sizes of a round count as one observation. Its processes share where libraries lie in memory, which shifts
+    all sizes of a call by the same 5 % (SD)."""
     state = np.random.default_rng(0).normal(0, 0.05, (len(SERIES), 12, 1, 4))
     logs = logs_of(28, cells=36) + state.repeat(3, axis=2).reshape(len(SERIES), 36, 4)
     assert history_in(sharing(tmp_path, logs)).changes.empty
@@ -214,8 +225,10 @@ def test_controls_are_never_among_the_changes(tmp_path):
 
 
 def stepped(every, **settings):
-    """The reported steps of counts, each series a list of the counts of its releases' processes, of a call of its own:
-    series, place, verdict and ratio."""
+    """Return the reported changes of instruction counts: series, place, verdict and ratio.
+
+    every  one series per call: a list of releases, each a list of its processes' counts
+    """
     counted = [
         (series, VERSIONS[place], place, np.median(counts), min(counts), max(counts))
         for series, releases in enumerate(every)
@@ -231,7 +244,10 @@ def stepped(every, **settings):
 
 
 def test_of_what_is_reported_no_more_is_false_than_promised():
-    """A fifth of the series change by 5 %. Where is chosen by the data that test it: of q alone 3 % would be false."""
+    """A fifth of the series change by 5 %. At most ``FDR`` of the reported changes are false.
+
+    The same data choose a change's place and test it. With q at ``FDR``, 3 % would be false.
+    """
     rng, series, releases, false = np.random.default_rng(3), np.repeat(range(60), 26), np.tile(range(26), 60), []
     for _ in range(40):
         changes, at = rng.random(60) < 0.2, rng.integers(1, 26, 60)
@@ -247,7 +263,7 @@ def times(factor, counts=(6700, 6702, 6704, 6708)):
 
 
 WIDE = [100.0, 104.0, 106.0]
-SMALL = [times(1, [COUNT] * 4)] * 6 + [times(1.005, [COUNT] * 4)] * 6  # whose processes agree
+SMALL = [times(1, [COUNT] * 4)] * 6 + [times(1.005, [COUNT] * 4)] * 6  # all processes of a release agree
 
 
 @pytest.mark.parametrize(
@@ -255,14 +271,14 @@ SMALL = [times(1, [COUNT] * 4)] * 6 + [times(1.005, [COUNT] * 4)] * 6  # whose p
     [
         ([times(1), times(1), times(1.03), times(1.03), times(0.5)], {}, [(2, MORE), (4, FEWER)]),
         ([times(1), times(1.009), times(1), times(1.008), times(0.995)], {}, []),
-        ([times(1.004**place) for place in range(10)], {}, [(4, MORE), (8, MORE)]),  # it adds up
-        ([times(1), times(1), [6704, 6800, 7100], times(1), times(1)], {}, []),  # processes that do not agree
-        ([times(1), times(1.04), times(1)], {}, [(1, MORE), (2, FEWER)]),  # an outlier whose processes agree
-        ([times(1, WIDE)] * 4 + [times(1.08, WIDE)] * 4, {}, [(4, MORE)]),  # it lasts
-        ([times(1, WIDE)] * 4 + [times(1.04, WIDE)] * 4, {}, []),  # it lies in the range over processes
-        ([WIDE, times(1.5, WIDE), WIDE], {}, [(1, MORE), (2, FEWER)]),  # it is large
-        (SMALL, {}, []),  # it is small
-        (SMALL, {"min_effect": 0.002}, [(6, MORE)]),  # and changes that small are asked for
+        ([times(1.004**place) for place in range(10)], {}, [(4, MORE), (8, MORE)]),  # small changes add up
+        ([times(1), times(1), [6704, 6800, 7100], times(1), times(1)], {}, []),  # processes disagree
+        ([times(1), times(1.04), times(1)], {}, [(1, MORE), (2, FEWER)]),  # an outlier, but processes agree
+        ([times(1, WIDE)] * 4 + [times(1.08, WIDE)] * 4, {}, [(4, MORE)]),  # the change lasts
+        ([times(1, WIDE)] * 4 + [times(1.04, WIDE)] * 4, {}, []),  # the change lies within the range of processes
+        ([WIDE, times(1.5, WIDE), WIDE], {}, [(1, MORE), (2, FEWER)]),  # the change is large
+        (SMALL, {}, []),  # the change is small
+        (SMALL, {"min_effect": 0.002}, [(6, MORE)]),  # such small changes are asked for
     ],
 )
 def test_steps_of_counts(counts, asked, told):
@@ -271,7 +287,7 @@ def test_steps_of_counts(counts, asked, told):
     assert counts is not SMALL or np.allclose(rows["ratio"], 1.005)
 
 
-LAYOUTS = {  # of a call whose processes differ by 3 % in the mean
+LAYOUTS = {  # effects of memory layout on a call: its processes differ by 3 % in the mean
     "any": lambda rng, shape: rng.normal(0, 0.03 / 2.06, shape),
     "two states": lambda rng, shape: 0.0343 * rng.integers(0, 2, shape),
 }
@@ -279,7 +295,7 @@ LAYOUTS = {  # of a call whose processes differ by 3 % in the mean
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_step_of_counts_is_one_beyond_memory_layout(layout):
-    """Four processes each of twelve releases of 200 calls: nothing is reported, but what every second call has."""
+    """Every second of 200 calls changes; only these changes are reported. All twelve releases have four processes."""
     logs = layout(np.random.default_rng(41), (200, len(SERIES), 4))
     logs[::2, 6:] += math.log(1.1)
     rows = stepped(np.exp(logs) * COUNT)
@@ -288,8 +304,11 @@ def test_a_step_of_counts_is_one_beyond_memory_layout(layout):
 
 
 def counting(factor_of, sizes=(4 * KIB,), lacking=()):
-    """Benchmarks of a release's place: instruction counts of all routes, by ``factor_of(route's place, place)``, and in
-    proportion to the size; lacking: places and sizes that were not counted."""
+    """Return a function from a release's place to benchmarks: instruction counts of all routes.
+
+    factor_of  function from (route's place, release's place) to a factor of the counts, which grow with the size
+    lacking    (release's place, size) that were not counted
+    """
 
     def extra(place):
         def counts(route, _, nbytes):
@@ -328,14 +347,15 @@ def test_time_and_count_agree_or_not(tmp_path):
 
 
 def test_counts_of_one_size_say_what_did_not_change(tmp_path):
-    """At the release before only one of two sizes was counted, and the other takes more instructions at any."""
+    """The release before the change lacks counts of the smaller of two sizes. The larger size takes more instructions
+    at every release, which is no change."""
     logs = logs_of(10, [(slice(None), 6, 1.03)], cells=len(ROUTES) * len(SIZES))
     counts = counting(lambda *_: 1, SIZES[:2], lacking=[(5, SIZES[0])])
     assert set(history_in(sharing(tmp_path, logs, extra=counts)).changes["evidence"]) == {LAYOUT}
 
 
 def test_code_layout_is_in_no_headline(tmp_path):
-    """Each wheel shifts each call by 1.5 % (SD) with the same instructions, again and again on one machine."""
+    """Each wheel shifts the time of each call by 1.5 % (SD), reproducibly on one machine, with equal instructions."""
     layout = np.random.default_rng(21).normal(0, 0.015, (len(SERIES), len(ROUTES), 1)).clip(-0.02, 0.02)
     logs = logs_of(22, [(2, 5, 1.2)]) + layout
     made = history_in(write(tmp_path, logs, extra=counting(lambda k, place: 1.2 if k == 2 and place >= 5 else 1)))
@@ -408,8 +428,8 @@ def test_a_row_of_several_sizes_shows_a_quiet_one_and_speaks_for_all_counts(tmp_
     assert set(found.counted["time"]) == {SLOWER} and found.counted["contradicts"].all()
 
 
-LACKING = [0, 1, 2, 3, 7, 8, 9]  # releases of a machine that has measured none around the change
-TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # over both it is slower, which says nothing of either
+LACKING = [0, 1, 2, 3, 7, 8, 9]  # releases measured on a machine that lacks those around the change
+TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # both together make it slower, which says nothing of each alone
 
 
 @pytest.mark.parametrize(
@@ -419,7 +439,7 @@ TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # over both it is slower, which says noth
         ([(2, 5, 1.25)], [(2, 5, 1.25)], LACKING, 0, {SAME}),
         ([(4, 5, 1.25)], [], range(len(SERIES)), 0, {DIFFERS}),
         ([(4, 5, 1.25)], [], LACKING, 0, {DIFFERS}),
-        ([(4, 5, 1.25)], [], range(len(SERIES)), 0.2, {NOT_KNOWN}),  # it sees too little to deny
+        ([(4, 5, 1.25)], [], range(len(SERIES)), 0.2, {NOT_KNOWN}),  # the other machine is too noisy to rule it out
         (TWO, TWO, range(len(SERIES)), 0, {SAME}),
         (TWO, TWO, [0, 1, 2, 7, 8, 9], 0, {NOT_KNOWN}),
     ],
@@ -442,7 +462,11 @@ def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places
 
 
 def on_nodes(root, node_sd, *planted, parts=()):
-    """Results of nodes; planted: the changes of each, see ``logs_of``; parts: of the releases, those of each."""
+    """Write results of several nodes.
+
+    planted  changes of each node, see ``logs_of``
+    parts    releases that each node measured, as slices; by default all
+    """
     rng = np.random.default_rng(40)
     for place, changes in enumerate(planted):
         logs = logs_of(41 + place, changes) + rng.normal(0, node_sd)
@@ -462,7 +486,7 @@ def test_a_change_on_every_node_and_one_on_some(tmp_path):
 
 
 def test_what_nodes_add_is_no_news(tmp_path):
-    """Another node takes part from a release on, and hides no change of that release."""
+    """One node is replaced by another at the release of a change. This neither hides the change nor adds others."""
     change, parts = (3, 5, 1.1), (slice(None), slice(5), slice(5, None))
     made = history_in(on_nodes(tmp_path, 0.3, [change], [change], [change], parts=parts))
     assert made.changes[["route", "ratio"]].to_numpy().tolist() == [[ROUTES[3], pytest.approx(1.1, rel=0.02)]]
@@ -473,7 +497,7 @@ def test_what_nodes_add_is_no_news(tmp_path):
 
 
 def meanings(place):
-    """Memory, dtype and grad that one release each changes."""
+    """Yield benchmarks of memory, dtype and grad at a release's place. One release changes each of them."""
     cells = {"route": ROUTES[:2], "dtype": ["float16"]}
     alias = {ROUTES[0]: int(place < 3), ROUTES[1]: 0}
     dtype = {ROUTES[0]: 1, ROUTES[1]: int(place < 5)}
@@ -485,7 +509,7 @@ def meanings(place):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Results to be read: a step, a second session, routes that come, go or change, and a release that failed."""
+    """Results, not to be changed: a change, a second session, routes that come, go or change, and a failed release."""
     root = tmp_path_factory.mktemp("history") / "results"
     logs, again = logs_of(50, [(2, 5, 1.4)]), logs_of(51)[0]
     logs[0, 1] = logs[9:, 3] = again[1] = np.nan
@@ -502,7 +526,7 @@ def build(results, output):
 
 @pytest.fixture(scope="module")
 def built(results):
-    """The page of ``results``, to be read."""
+    """The directory of the page of ``results``, not to be changed."""
     return build(results, results.parent / "reports")
 
 
@@ -531,7 +555,7 @@ def test_the_picture_marks_the_change_and_leads_to_its_section(built, snapshot):
 
 
 def test_csv_holds_every_point(built, snapshot):
-    """Of a route that changed, and of one that a release lacks."""
+    """The CSV of a history holds all points of a changed route and of a route that one release lacks."""
     table = pd.read_csv(built / "results.csv", dtype={"release": str}).set_index("route").loc[ROUTES[1:3]]
     assert table[["release", "verdict", "ratio", "ratio_low", "ratio_high", "q"]].round(2).to_csv() == snapshot
 
@@ -567,14 +591,14 @@ def test_the_page_over_machines(tmp_path, snapshot):
     assert "- [one](one/README.md)" in (output / "README.md").read_text(encoding="utf-8")
 
 
-# --- the feed: Atom as RFC 4287 has it, an entry per release that changed something, whose address stays --------------
+# --- the feed: Atom (RFC 4287), one entry per release with changes, with a permanent id -------------------------------
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)")
 
 
 def check(text):
-    """What RFC 4287 asks of a feed and its entries; the entries."""
+    """Check that a feed and its entries meet the requirements of RFC 4287. Return the entries."""
     root = xml.fromstring(text)
     assert root.tag == f"{ATOM}feed"
     every = [root, *root.findall(f"{ATOM}entry")]
@@ -597,7 +621,7 @@ def check(text):
 
 
 def test_the_committed_feed(committed):
-    """Valid, and its links lead to what they name."""
+    """The committed feed is valid, and its links lead to existing sections of committed pages."""
     reports = committed / "reports"
     entries = check((reports / FEED).read_text(encoding="utf-8"))
     assert len(entries) >= 10
@@ -621,18 +645,19 @@ def test_an_entry_per_release_over_all_machines(tmp_path, snapshot):
 
 
 def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
-    """Its page links there. Where the history is gone, its feed goes, too."""
+    """A history's page links to the feed, so an empty feed is written. Without histories the feed is removed."""
     write_feed(tmp_path, [history_in(write(tmp_path / "results", logs_of(3), SERIES[:2]))])
     assert check((tmp_path / FEED).read_text(encoding="utf-8")) == []
     write_feed(tmp_path, [])
     assert not (tmp_path / FEED).exists()
 
 
-# --- what is committed -----------------------------------------------------------------------------------------------
+# --- committed pages and results -------------------------------------------------------------------------------------
 
 
 def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path):
-    """What nobody can rebuild is a mere claim. Figures are only to be there: matplotlib decides on their bytes."""
+    """Anyone can rebuild the committed pages. Otherwise their figures would be mere claims. Drawings must only exist,
+    because their bytes depend on matplotlib."""
     reports = committed / "reports"
     assert report.main(["--results", str(reports / "results"), "--output", str(tmp_path)]) == 0
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
@@ -647,7 +672,8 @@ def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path)
 
 
 def test_committed_histories_are_complete(committed, tracked):
-    """At least twelve torch and six numpy releases, four processes per cell nearly everywhere, two of them again."""
+    """Histories have at least twelve torch and six numpy releases, with four processes for over 95 % of times, and a
+    toolchain measured twice."""
     histories = histories_of(load(committed / "reports" / "results", tracked))
     for package, least in (("torch", 12), ("numpy", 6)):
         made = histories[package]
@@ -656,6 +682,6 @@ def test_committed_histories_are_complete(committed, tracked):
         assert (times.groupby("series")["release"].size() == len(made.releases)).mean() > 0.9
         assert (times["processes"] >= 4).mean() > 0.95
         assert len(made.changes)
-        # all sessions of Zen 5 show this step, and none of Zen 4: see docs/accuracy.md
+        # all sessions on Zen 5 show this change, and none on Zen 4: see docs/accuracy.md
         alarms = made.false_alarms[["series", "release"]].itertuples(index=False, name=None)
         assert set(alarms) <= {("limits.Memcpy.timeit_copy(4096)", "2.6.0")}
