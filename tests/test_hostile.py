@@ -1,5 +1,5 @@
-"""Words of result files, run records and directories are shown and never obeyed: as Markdown, HTML, SVG, CSV, or by a
-terminal. Whoever sends results for a page, or an error message that torch printed, decides what is in them."""
+"""Texts of result files, run records and directory names are shown and never interpreted as Markdown, HTML, SVG, CSV or
+terminal codes. Such texts are untrusted: senders of results and torch's error messages decide their content."""
 
 import csv
 import io
@@ -58,17 +58,17 @@ WORDS = [
 ]
 ALL = " ".join(word for word in WORDS if word.isprintable() and len(word) < 100)
 CONTROL = "".join(word for word in WORDS if not word.isprintable())
-# A page takes a second: one with all words at once, and those alone that mean most at the end of a text
+# A page takes a second. So one has all words at once; the others have one word each that matters at the end of a text
 PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
 SIZES = (8, 2**20, 2**24)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
-# Where links in a page of ours lead
+# Addresses of links in our pages
 OWN = re.compile(r"#|[a-z0-9-]+\.(csv|svg)$|(\.\./)*(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)$")
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
 
 
 def benches(word, slower):
-    """A bit of every kind of benchmark that a page has words for, with a word of theirs wherever there can be one."""
+    """Return small benchmarks of every kind that a page describes, with the untrusted ``word`` wherever one can be."""
     promises = {"hazard": word, "caution": word, "inputs": {"requires grad": word, word: word}, "refuses": {word: word}}
     routes = [contract(f"f(a, {word})", "copy", **promises), contract("g(a)", "copy"), contract("h(a)", "alias")]
 
@@ -88,7 +88,7 @@ def benches(word, slower):
 
 
 def record(found, word):
-    """A run record that says the word wherever it can."""
+    """Return a run record with the word in every field that can hold text."""
     cell = next(bench.spelled(key) for bench in found for key, value in bench.cells.items() if value is None)
     made = resultfiles.record(found, skipped=word)
     names = ("torch", "numpy", "python", "cuda", "hip", "git", "device", "device_name", "driver", "no_device")
@@ -105,7 +105,7 @@ def record(found, word):
 
 
 def write(root, word, slower=1.0):
-    """Two runs, and results of benchmarks that nothing describes any more."""
+    """Write two runs, and results of a benchmark that benchmarks.json no longer describes."""
     found = benches(word, slower)
     resultfiles.write(root, found, records=[record(found, word), record(found, word) | {"started": "2026-03-04"}])
     with edited(root / sides.RESULT) as (file,):
@@ -114,13 +114,13 @@ def write(root, word, slower=1.0):
 
 
 def built(results, output):
-    """The directories of pages: first that of the page over all machines, last that of a history."""
+    """Build the pages and return their directories: the page over all machines first, a history last."""
     build(results, output)
     return sorted((path.parent for path in output.rglob("index.html")), key=lambda path: len(path.parts))
 
 
 class Tags(HTMLParser):
-    """The tags of a page with the names of their attributes, and where its links lead."""
+    """A page's tags with the names of their attributes, and the addresses of its links."""
 
     def __init__(self, directory):
         super().__init__()
@@ -134,7 +134,7 @@ class Tags(HTMLParser):
 
 
 def parsed(text):
-    """Of Markdown: the kinds of its blocks in order, where its links lead, and the tags of its HTML."""
+    """Return the types of a Markdown text's blocks in order, the addresses of its links, and its HTML tags."""
     tokens = MARKDOWN.parse(text)
     every = [*tokens, *(child for token in tokens for child in token.children or ())]
     links = [value for token in every for name, value in token.attrs.items() if name in ("href", "src")]
@@ -144,15 +144,15 @@ def parsed(text):
 
 
 def harmless_markdown(text, plain, alike=True):
-    """Whether a text has the blocks, tables, cells and links of one that says PLAIN, and no HTML but ours.
+    """Check that a text has the blocks, tables, cells and links of the text with PLAIN words, and only our HTML.
 
-    alike  both say as much; else what is in it must be in the other, too
+    alike  whether both texts have the same parts; else every kind of part must also be in the other text
     """
     assert shown(text)
     (blocks, links, tags), (usual, leading, _) = parsed(text), parsed(plain)
-    drawing = re.compile(r"[a-z0-9-]+\.svg")  # named by what it shows
+    drawing = re.compile(r"[a-z0-9-]+\.svg")  # its name depends on its content
     links, leading = ([drawing.sub(".svg", link) for link in each] for each in (links, leading))
-    # GitHub's tables: a cell ends at a pipe that no odd number of backslashes precedes
+    # in GitHub's tables a cell ends at a pipe after an even number of backslashes
     pipe = re.compile(r"(?<!\\)(?:\\\\)*\|")
     rows, others = ([len(pipe.findall(row)) for row in each.splitlines()] for each in (text, plain))
     if alike:
@@ -161,17 +161,17 @@ def harmless_markdown(text, plain, alike=True):
         assert set(blocks) <= set(usual) and set(links) <= set(leading)
         assert all(one == other or not one or not other for one, other in zip(rows, rows[1:]))
     assert tags <= OURS, tags
-    # and GitHub makes links of bare addresses, but in code
+    # GitHub turns bare addresses into links, except in code
     assert not re.search(r"https?://|www\.", re.sub(r"`[^`]*`", "", text))
 
 
 def shown(text):
-    """Whether a text has no letter that a terminal, XML or a reader could stumble over."""
+    """Return whether a text has only characters that are safe in a terminal and in XML, and visible to readers."""
     return all(letter.isprintable() or letter == "\n" for letter in text)
 
 
 def history(root, word):
-    """Releases of which one changed a route, in the history of a machine whose name is no Markdown either."""
+    """Write a history in which one release changed a route. The machine's name has Markdown characters, too."""
     logs = test_history.logs_of(1)
     logs[3:, 2] += 1
     logs[0, 11] = float("nan")
@@ -183,7 +183,7 @@ def history(root, word):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """What writes results -> the directories of the pages that say PLAIN."""
+    """Function that writes results (``write``, ``history``) -> directories of its pages with PLAIN words."""
     roots = {made: tmp_path_factory.mktemp("plain") for made in (write, history)}
     return {made: built(made(root / "results", PLAIN), root / "out") for made, root in roots.items()}
 
@@ -198,7 +198,7 @@ def test_a_page_shows_words_of_files_and_obeys_none(made, word, plain, tmp_path,
     pages = built(made(tmp_path / "results", word), tmp_path / "out")
     printed = capsys.readouterr()
     assert not printed.err and not recwarn.list and shown(printed.out)
-    # else the routes of a run are not those of its contracts
+    # other words change the routes of a run, which then differ from its contracts
     alike = word.isprintable() and (made is history or len(word) < 100)
     for page, other in zip(pages, plain[made], strict=True):
         harmless_markdown((page / "README.md").read_text(), (other / "README.md").read_text(), alike)
@@ -243,7 +243,7 @@ def test_no_spreadsheet_takes_a_text_for_a_formula(text):
 
 @pytest.mark.parametrize("value", [15442.5, 15442.500000000002, 15442.499999999998])
 def test_a_tie_is_rounded_alike_on_every_processor(value):
-    """Vector units differ in the last bit of an exponential function."""
+    """Values that differ only in the last bit are rounded to the same text: vector units differ in that bit of exp."""
     assert tables.text_of(pandas.DataFrame({"a": [value]}), digits=5) == "a\n15442\n"
     assert show.significant(value, 5) == "15,442"
 
