@@ -1,4 +1,4 @@
-"""Pages as people meet them: with a screen reader, on a telephone, in the dark, by pointing at things."""
+"""Pages in a browser as people use them: with a screen reader, on a telephone, in dark mode, by pointing at things."""
 
 import itertools
 import random
@@ -33,11 +33,11 @@ def browser(opened):
 
 @pytest.fixture(scope="module")
 def pages(known_results, tmp_path_factory):
-    """Addresses: of a machine with an accelerator, of one with all families, of histories, and over machines."""
+    """Addresses of four pages: a machine with an accelerator, a machine with all families, a history, all machines."""
     root = tmp_path_factory.mktemp("pages")
     rich = made_up.rich(root / "rich")
     logs = test_history.logs_of(14)
-    logs[5:, :10] += 0.3  # so many rows have a filter
+    logs[5:, :10] += 0.3  # tables of many rows have a filter
     logs[0, 1] = float("nan")
     results = test_history.write(root / "history", logs, extra=test_history.meanings)
     history = test_history.build(results, root / "out" / "history")
@@ -51,7 +51,7 @@ def pages(known_results, tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["link", "rich", "history", "over"])
 def test_axe_finds_nothing(pages, browser, kind):
-    """Of whatever width and colours."""
+    """axe finds no accessibility problem, at either width and in either colour scheme."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     address = getattr(pages, kind)
     for width, scheme in itertools.product((NARROW, WIDE), ("light", "dark")):
@@ -112,13 +112,13 @@ def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
     assert len(shown) == 1 and "slower" in shown[0].inner_text()
 
 
-# The form: it shows the rows that scripts/advise.py has, in its words, and is used as people use it -------------------
+# The form shows the same rows and words as scripts/advise.py, and is tested with clicks and keys as people use it ----
 
 MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
 
 
 def address(page, case):
-    """Where a page has the answer to a case."""
+    """Return the address of a page's answer to a case."""
     options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
     options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
     options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
@@ -130,14 +130,15 @@ SHOWN = "#choose .chosen :is(h3, ol li)"
 
 
 def texts_of(case, known):
-    """What scripts/advise.py says of a case, as a page shows it: title and routes; and code for the first of these."""
+    """Return the answer of scripts/advise.py as a page shows it: a list of title and routes; the first route's code."""
     ranked = answer(case, known).ranked
     lines = [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]]
     return [words.case_title(case, words.threads_of(case, known)), *lines], words.snippet(case, ranked[0], known)
 
 
 def test_it_shows_the_rows_that_advise_has(pages, known, browser):
-    """A hundred random cases: route by route, in the same order and words; and with what asks for the same there."""
+    """For a hundred random cases the form shows the routes of scripts/advise.py, in the same order and words. It also
+    shows the command that gives this answer."""
     asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     asked = random.Random(1).sample(asked, min(100, len(asked)))
     assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
@@ -164,7 +165,7 @@ def test_between_measured_sizes_it_shows_both(pages, known, browser):
 
 
 def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
-    """Those of uneven lists, too, which are no whole number of MiB."""
+    """The form offers the measured sizes of uneven lists, too, which are not a whole number of MiB."""
     uneven = {"layout": ["uneven"], "nbytes": [MIB + KIB, 28 * MIB + KIB]}
     promises = [resultfiles.contract("torch.from_numpy(np.array(arrays))", "copy")]
     lists = resultfiles.every("batches.UnevenArraysToTensor.timeit_convert", lambda *_: 1e-4, promises, **uneven)
@@ -218,7 +219,7 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(pages, tmp_path, browse
 
 
 def test_whatever_is_chosen_has_an_answer(pages, browser):
-    """By those who click around; and what follows from the last choice is adapted to it, not what comes before."""
+    """150 random clicks never lead to a form without an answer: other fields adapt to the last choice, which stays."""
     browser.goto(pages.rich)
     browser.locator("#choose details summary").click()
     chance = random.Random(1)
@@ -235,7 +236,7 @@ def test_whatever_is_chosen_has_an_answer(pages, browser):
 
 
 def test_a_link_says_which_dtype(pages, browser):
-    """Also where that was measured with one thread alone, or only as a copy."""
+    """A link's dtype is chosen even if it was measured only with one thread or only as a copy."""
     for dtype, goal, threads in (("float64", "float32", "1"), ("int64", "same", "1"), ("float32", "same", "all")):
         options = f"from=numpy&to=torch&nbytes=1MiB&dtype={dtype}&to-dtype={goal}"
         browser.goto(f"{pages.rich}#{options}")
