@@ -1,4 +1,4 @@
-"""The page over all machines: where each one's pages are, what is the same on all of them, and what is not."""
+"""The page over all machines links to the pages of each machine and shows where their answers agree and differ."""
 
 import re
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from benchmarks.contracts import ONE_THREAD
 
 
 def machine(results, name, clone):
-    """A machine on which sharing is the same everywhere, and ``clone`` is how long one of two copies takes."""
+    """Write results of a machine. Only ``clone``, the seconds of one of two copies, differs between machines."""
     times = {"torch.from_numpy(a)": 4e-7, "torch.as_tensor(a)": 8e-7}
     times |= {"torch.from_numpy(a).clone()": clone, "torch.tensor(a)": 2e-5}
     cells = {(route, n): around(times[route]) for route in times for n in (8, MIB)}
@@ -34,7 +34,8 @@ def test_machines_side_by_side(tmp_path, snapshot):
 
 
 def test_machines_stand_at_the_sizes_that_all_have():
-    """As far as they answer it; at the largest such size where none of the usual ones is. A noisy figure is marked."""
+    """Answers are shown at the usual sizes common to all machines that have an answer. If none of these sizes is usual,
+    the largest common size is shown. A noisy figure is marked."""
 
     def page(name, *rows, quiet=0.95):
         best = pandas.DataFrame(rows, columns=["question", "nbytes", "route", "seconds", "quiet"])
