@@ -1,4 +1,4 @@
-"""Instructions of a call are counted where Valgrind is, the same each time; elsewhere the cell says what it needs."""
+"""With Valgrind, instruction counts of a call are reproducible. Without it, the cell names the missing requirement."""
 
 import pytest
 
@@ -23,7 +23,7 @@ instructions.count_all(sys.argv[1])
 
 @pytest.fixture(scope="module")
 def counts():
-    """Of a few cells, by two processes, each of which takes a quarter of a minute."""
+    """Instruction counts of a few cells by two processes, which take a quarter of a minute each."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(instructions, "REPEATS", 2)
         found = instructions.NumpyToTorch().setup_cache(FEWER)
@@ -44,7 +44,7 @@ def test_counts_are_those_of_a_call(counts):
 
 @pytest.mark.parametrize("built_for_it", [True, False])
 def test_without_valgrind_the_cell_says_what_it_needs(built_for_it, monkeypatch):
-    """A build of torch that does not talk to it is no failure either."""
+    """A build of torch without support for Valgrind skips the cell, too, and is not a failure."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(instructions._torch._C, "_valgrind_supported_platform", lambda: built_for_it, raising=False)
     made = instructions.TorchToNumpy()
