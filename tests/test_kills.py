@@ -1,11 +1,11 @@
-"""A run is ended and gone on with, two begin at once, a disk fills up: nothing is lost, half written or left running.
+"""Runs that are killed and resumed, start in pairs or fill the disk lose nothing and leave no partial file or process.
 
-The run is two rounds of a benchmark that takes no time, in a suite of tiny packages: real are run.py, asv and its
-processes, journal, files. Nothing that it started may run on, and after --resume there are two rounds, once each, in
-asv's file, in the samples and in one record.
+A run is two rounds of a benchmark that takes no time, in a suite of tiny packages. run.py, asv, its processes, the
+journal and the files are real. No process that a run started may outlive it. After --resume each of the two rounds is
+exactly once in asv's file, in the samples and in one record.
 
-CONVERSION_KILLS says how many runs are ended, of 100 in about 25 minutes; with it they are ended elsewhere each time,
-a fifth as many pairs begin at once, and a tenth as many disks of either kind fill up.
+CONVERSION_KILLS sets the number of runs that are killed; 100 take about 25 minutes. If it is set, the moments differ
+from call to call. A fifth as many pairs start at once, and a tenth as many disks of either kind fill up.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ KILLS = int(os.environ.get("CONVERSION_KILLS", "2"))
 SEED = "kills" if "CONVERSION_KILLS" not in os.environ else None
 MACHINE, ROUNDS = "robust", 2
 OPTIONS = f"--profile tracking --only conversion --machine {MACHINE} --no-report --rounds {ROUNDS}".split()
-LONGEST = 300.0  # seconds that any of it may take
-ORPHAN = 8.0  # seconds after which nothing may run any more
+LONGEST = 300.0  # seconds that a run may take
+ORPHAN = 8.0  # seconds after which no process of a run may be left
 DISK = 24 * 2**20  # bytes of the disk that fills up
 
 ABSENT, WHY = not Path("/proc/self/cwd").exists(), "what runs on is found in /proc, which is not here"
@@ -57,7 +57,7 @@ def small_disk(request, tmp_path):
 
 
 def suites(folder, count):
-    """So many suites, at least one, each removed when the next is asked for."""
+    """Yield ``count`` suites, at least one. Each is removed before the next is made."""
     for number in range(max(1, count)):
         yield Project(folder / str(number), judged=True)
         shutil.rmtree(folder / str(number))
@@ -68,7 +68,7 @@ def begin(suite, *more):
 
 
 def ended(process):
-    """Exit code, and what it complained of."""
+    """Wait until the process ends. Return its exit code and its text on stderr."""
     try:
         _, complaint = process.communicate(timeout=LONGEST)
     finally:
@@ -81,7 +81,7 @@ def journal_of(suite):
 
 
 def wait_for_change(suite, process, rng):
-    """Wait for a change of what is kept, the first, second, ... of a run, and some milliseconds more."""
+    """Wait for the first, second, third or fourth change of the run's journal, and up to 50 ms more."""
     changes, seen, end = rng.randint(1, 4), None, time.monotonic() + LONGEST
     while changes and process.poll() is None and time.monotonic() < end:
         kept = sorted(glob.glob("*/*", root_dir=journal_of(suite).directory))
@@ -92,7 +92,7 @@ def wait_for_change(suite, process, rng):
 
 
 def go_on(suite):
-    """With the run, if it came so far that there is one."""
+    """Resume the run, or start it if it ended before it had a plan."""
     suite.verb("run", *OPTIONS, *(["--resume"] if journal_of(suite).plan() else []))
 
 
@@ -101,8 +101,11 @@ def check_nothing_runs(suite):
 
 
 def check_whole(root, rounds=ROUNDS, whole=()):
-    """Every cell has these rounds, once each, those that were ``whole`` as they were taken; asv's file, the samples and
-    one record tell of the same, and nothing half done is left. The record, and the measurements."""
+    """Check that every cell has each round exactly once, in asv's file, the samples and one record, and that no partial
+    file is left. Return the record and the measurements.
+
+    whole  lines of rounds that were finished before; they must be unchanged
+    """
     (record_file,) = root.rglob("results/*/*.jsonl")
     (record,) = files.read_records(record_file)
     assert record.rounds == rounds
@@ -118,7 +121,7 @@ def check_whole(root, rounds=ROUNDS, whole=()):
 
 
 def test_runs_that_are_ended(tmp_path):
-    """Half of the times anywhere, else just when a round is kept or results are filed."""
+    """A run can be killed at any moment. Half of the kills are at random times, half just after the journal changed."""
     rng = random.Random(SEED)
     undisturbed, began = Project(tmp_path / "undisturbed", judged=True), time.monotonic()
     undisturbed.verb("run", *OPTIONS)
@@ -135,7 +138,7 @@ def test_runs_that_are_ended(tmp_path):
         process.send_signal(how)
         code, complaint = ended(process)
         check_nothing_runs(suite)
-        # of a Python that a signal ended before it had begun to heed it; it says where it was while it still imported
+        # exit codes of a Python killed before it handled signals; SIGINT during its imports prints a traceback
         early = [-how, *([1] if how == signal.SIGINT else [])]
         said = f"{how.name}: ended with {code}: {complaint[-300:]}"
         assert code in (0, -signal.SIGKILL, 130, 128 + signal.SIGTERM, 128 + signal.SIGHUP, *early), said
@@ -147,7 +150,7 @@ def test_runs_that_are_ended(tmp_path):
 
 
 def test_two_at_once(tmp_path):
-    """One of them measures."""
+    """Of two runs started at once, one measures. The other exits with code 2 and names the first one's process."""
     rng = random.Random(SEED)
     for suite in suites(tmp_path, KILLS // 5):
         first = begin(suite, "--rounds", "1")
@@ -159,7 +162,7 @@ def test_two_at_once(tmp_path):
 
 
 def test_a_disk_that_fills_up(small_disk):
-    """One line says so, and after making room --resume goes on."""
+    """A full disk ends the run with at most two lines of complaint. Once there is room, --resume completes the run."""
     rng, filler = random.Random(SEED), small_disk / "filler"
     for suite in suites(small_disk, KILLS // 10):
         process = begin(suite)
