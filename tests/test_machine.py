@@ -1,4 +1,4 @@
-"""What of a machine bears on a run: what is to be changed, a device that is kept awake, cores near it, how it ran."""
+"""Conditions of a machine that affect a run: advice of --check, a device kept awake, cores near it, how it ran."""
 
 import importlib.util
 import itertools
@@ -32,14 +32,14 @@ MADE_NONE = "the process that was to hold a context made none"
     "code, second, why",
     [
         (HOLDS, "", ""),
-        (HOLDS, "cuda:0 cannot be used: busy", "cuda:0 cannot be used: busy"),  # it is for one process alone
+        (HOLDS, "cuda:0 cannot be used: busy", "cuda:0 cannot be used: busy"),  # exclusive to one process
         ("raise SystemExit(1)", "", MADE_NONE),
         ("print('other')", "", MADE_NONE),
         pytest.param("import time; time.sleep(60)", "", MADE_NONE, marks=pytest.mark.slow),
     ],
 )
 def test_a_context_is_held_beside_the_block_or_it_is_said_why_not(monkeypatch, code, second, why):
-    """``code`` is to hold the device, and ``second`` is why a process beside it cannot use that."""
+    """``code`` should hold the device. ``second`` is the reason why another process cannot use the device meanwhile."""
     monkeypatch.setattr(machine, "HOLD", code)
     monkeypatch.setattr(machine, "settings", lambda: SimpleNamespace(no_device=second))
     monkeypatch.setattr(machine, "DEVICE_SECONDS", 2 if "sleep" in code else 60)
@@ -55,7 +55,7 @@ def test_a_context_is_held_beside_the_block_or_it_is_said_why_not(monkeypatch, c
 
 
 def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatch):
-    """A run without a device keeps none awake."""
+    """The device sleeps while its waking is timed and is kept awake otherwise. A run without a device wakes none."""
     order, first, other = [], "firsts.Context.timeit_first_tensor", "firsts.PinnedMemory.timeit_register(1)"
 
     def hold(device):
@@ -87,7 +87,7 @@ def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_w
 
 @pytest.fixture
 def apart(monkeypatch, tmp_path):
-    """Stands for programs in sessions of their own, which fail; asv's has measured nothing in ``tmp_path``."""
+    """Replace programs in sessions of their own by failures. In ``tmp_path`` asv has measured nothing."""
     made = Mock(return_value=subprocess.CompletedProcess([], 2, "", ""))
     for module in (engine, machine):
         monkeypatch.setattr(module, "apart", made)
@@ -103,7 +103,8 @@ def test_processes_are_held_to_the_cores_near_the_device(apart, cores, said, tmp
 
 @pytest.mark.parametrize("python, path", [(sys.executable, "x"), ("/another/python", None)])
 def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, tmp_path, apart):
-    """Both sides of compare.py --run would measure the same torch. And all that import it are apart, to end with us."""
+    """PYTHONPATH is not passed to another Python. Else both sides of compare.py --run would measure the same torch.
+    All programs that import torch run in sessions of their own, which end with this process."""
     monkeypatch.setenv("PYTHONPATH", "x")
     suite = engine.Suite(tmp_path, Path(python))
     for ask in (suite.installed, lambda: suite.discover("box"), lambda: machine.settings(python)):
@@ -131,7 +132,7 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
     assert not any(around_samples(lines[-1:]).values())
 
 
-# run.py --check: what is to be changed is said, what is fine is not --------------------------------------------------
+# run.py --check gives advice on bad conditions only ------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone forgets what it has read of a file")
@@ -145,7 +146,7 @@ def test_libraries_that_a_call_may_run_are_read_from_the_beginning_to_the_end(tm
     monkeypatch.setattr(machine, "run_in", lambda python, code: exec(code, {}))
     machine.read_libraries(Path(sys.executable))
     found = {os.readlink(f"/proc/self/fd/{file}"): (which, os.lseek(file, 0, os.SEEK_CUR)) for file, which in forgotten}
-    whole = (0, 0, os.POSIX_FADV_DONTNEED), 5 * 2**20  # all of it is forgotten, all of it is read
+    whole = (0, 0, os.POSIX_FADV_DONTNEED), 5 * 2**20  # the whole file is dropped from the cache, then read
     assert found == {str(tmp_path / name): whole for name in libraries}
 
 
@@ -155,7 +156,7 @@ FINE = Conditions(cores=8, cores_allowed=8, governor="performance", load_average
 @pytest.mark.parametrize(
     "change, quiet, quota, says",
     [
-        ({"governor": "", "load_average": None}, 0.99, math.inf, ""),  # nothing of what is not known
+        ({"governor": "", "load_average": None}, 0.99, math.inf, ""),  # no advice on unknown conditions
         ({"load_average": 5.0}, 0.99, 8, "load average 5.0: end what else runs.*"),
         ({"cores_allowed": 1}, 0.99, 8, "1 of 8 cores: .*allow two"),
         ({}, 0.99, 1.5, "a quota of 1.5: .*--cpus.*"),
