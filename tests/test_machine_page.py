@@ -1,4 +1,4 @@
-"""The page of a machine: what it holds, that it holds together, and what it says of the runs it shows."""
+"""The page of a machine: its content, that it is written as a whole, and its facts about the runs it shows."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversi
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The page of ``rich_results``, to be read."""
+    """The directory of the page of ``made_up.rich``, not to be changed."""
     root = tmp_path_factory.mktemp("page")
     return build(made_up.rich(root / "results"), root)  # pages lie beside results, to which they link
 
@@ -27,7 +27,7 @@ def test_the_whole_page_in_words(page, snapshot):
 
 
 def test_the_whole_page_for_a_browser(page, snapshot):
-    """Its numbers are those of the Markdown, its drawings those of the files beside it."""
+    """The HTML matches its snapshot, without tables and drawings: the Markdown and SVG files have their content."""
     html = (page / "index.html").read_text(encoding="utf-8")
     html = re.sub(r"<(script|style|table)\b.*?</\1>", r"<\1>", html, flags=re.DOTALL)
     html = re.sub(r"<svg .*?(role=.*?</desc>).*?</svg>", r"<svg \1</svg>", html, flags=re.DOTALL)
@@ -66,12 +66,12 @@ OLDER = resultfiles.record([TIMED], started="2020-01-01T00:00:00+00:00", toolcha
         ([ALIAS_COUNTED], None, []),
         ([conversion({("torch.tensor(a)", 8): None}, [TENSOR])], None, []),
         ([TIMED], [], []),
-        ([TIMED, ALIAS_COUNTED], None, [TIMED]),  # benchmarks.json is that of what was written last
+        ([TIMED, ALIAS_COUNTED], None, [TIMED]),  # benchmarks.json describes the results written last
     ],
     ids=["only counted", "every cell failed", "asv run by hand", "an older toolchain, and a benchmark is no more"],
 )
 def test_the_head_of_a_page(tmp_path, snapshot, benches, records, older):
-    """Its facts and warnings."""
+    """The head of a page has its facts and warnings."""
     root = resultfiles.write(tmp_path / "r", benches, records=records)
     if older:
         resultfiles.write(root, older, commit="f" * 40, records=[OLDER])
@@ -81,7 +81,7 @@ def test_the_head_of_a_page(tmp_path, snapshot, benches, records, older):
 
 
 def test_two_toolchains_are_compared(tmp_path, snapshot):
-    """A route that became twice as slow, among others that did not, is named under a heading of its own."""
+    """Only one route became twice as slow. A page names it under a heading of its own."""
     for number, (version, change) in enumerate({"2.0": {}, "2.1": {(sides.ROUTES[0], 8): 2.0}}.items()):
         toolchain = {"tag": f"torch-{version}-numpy-1.26", "torch": version, "numpy": "1.26"}
         record = {"toolchain": toolchain, "started": f"2026-01-0{number + 1}T00:00:00+00:00"}
@@ -111,8 +111,8 @@ def test_page_and_terminal_say_how_quiet_the_machine_was(tmp_path, capsys, snaps
 
 
 def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
-    """A quick look at one of two routes that a whole run had measured. A figure has the command of its run to be
-    pasted: a pattern is quoted, as earlier records did not."""
+    """A full run measured two routes, and a later quick run one of them again. Each figure shows its run's command,
+    ready to paste: a pattern is quoted, although earlier records lack the quotes."""
     old, new = "2026-01-02T03:04:05+00:00", "2026-02-03T04:05:06+00:00"
     looked, others = [8, KIB], [8, KIB, 4 * KIB]
     cells = {("f(a)", n): [1e-6 * n] for n in looked} | {("g(a)", n): around(1e-6 * n) for n in others}
@@ -140,8 +140,8 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
 
 @pytest.mark.parametrize("name", ["results.csv", "README.md", "index.html", ".box.new"])
 def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
-    """Stopped while one of its files is written, or between two renames: all are the old ones, and what else lay there
-    stays."""
+    """If a build stops while it writes a file or between two renames, the old page stays complete. Other files in its
+    directory stay, too."""
 
     def built(seconds):
         bench = conversion({("torch.from_numpy(a)", 8): around(seconds)}, [FROM_NUMPY])
@@ -171,12 +171,12 @@ def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
 
 
 def declared(**params):
-    """A benchmark that has these parameters."""
+    """Return a benchmark with these parameters."""
     return declared_in({"toy": every("toy", lambda *_: 1e-6, **params).description()})["toy"]
 
 
 def test_two_cells_in_one_place_are_an_error():
-    """One of them would be lost in silence."""
+    """Of two cells in one place of a table, one would be lost silently. So a ValueError is raised."""
     toy = declared(route=["f(a)"], nbytes=[8], depth=[1, 2])
     marks = [tables.Mark({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
     with pytest.raises(ValueError, match="title"):
@@ -184,7 +184,7 @@ def test_two_cells_in_one_place_are_an_error():
 
 
 def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
-    """And a row whose name is 0 has it."""
+    """The reason for an empty place is found although columns differ in size. A row whose name is 0 shows its name."""
     sizes = {"A": MIB, "B": MIB, "X": 64 * MIB}
     toy = declared(workers=[0, 2], dtype=[*sizes], nbytes=[MIB, 64 * MIB])
     marks = [
