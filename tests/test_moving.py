@@ -1,7 +1,7 @@
-"""Every route that needs no pinned memory, moved for real on a device made of Python and NumPy.
+"""Run every route that needs no pinned memory on a simulated device made of Python and NumPy.
 
-The device is torch's private-use backend: `.to`, `copy_`, `.cpu` and the rest run torch's own dispatch, and its one
-copy function sees the bytes, the direction and the non_blocking flag. It has no pinned memory and no streams.
+The device is torch's private-use backend: `.to`, `copy_`, `.cpu` and the rest run torch's own dispatch. The device's
+only copy function sees the bytes, the direction and the non_blocking flag. It has no pinned memory and no streams.
 """
 
 import time
@@ -15,8 +15,8 @@ from torch.utils import backend_registration
 from benchmarks import devices, moving, routes, sampling_log
 
 NAME = "mover"
-COPIES = []  # (direction, non_blocking) of every copy the device made
-MEMORY = {}  # address of the storage, which views such as detach() share -> the NumPy array behind it
+COPIES = []  # (direction, non_blocking) of each copy that the device made
+MEMORY = {}  # address of a storage -> its NumPy array; views such as detach() share the storage
 
 register = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
 pytestmark = pytest.mark.skipif(
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.skipif(
 def device():
     try:
         register(NAME)
-    except RuntimeError as reason:  # a process has one private-use backend, and this one loaded another by itself
+    except RuntimeError as reason:  # a process has only one private-use backend, and torch has loaded another
         pytest.skip(str(reason))
-    torch.mover.synchronize = lambda device=None: None  # true: a copy is done when its call returns
+    torch.mover.synchronize = lambda device=None: None  # nothing to wait for: a copy is done when its call returns
     library = torch.library.Library("aten", "IMPL", "PrivateUse1")
 
     def array(tensor):
-        """Its numbers, wherever it lies."""
+        """Return the numbers of a tensor on the host or on the device as a NumPy array."""
         on_host = tensor.device.type == "cpu"
         return tensor.detach().numpy() if on_host else MEMORY[tensor.untyped_storage()._cdata]
 
@@ -63,17 +63,17 @@ def device():
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Little is copied before what is checked: that says as soon as 64 MiB do that Python queues nothing."""
+    """Queue few bytes before a checked copy. They show as well as 64 MiB that a device in Python queues nothing."""
     monkeypatch.setattr(devices, "BLOCK", 4096)
     monkeypatch.setattr(devices, "SEEN", 1e-4)
     monkeypatch.setattr(sampling_log, "NOTES", {})
 
 
 def unpinned():
-    """The routes, with each dtype, that a device without pinned memory and streams can carry."""
+    """Yield the routes that work without pinned memory and streams, each with all its dtypes."""
     for route in routes.ROUTES:
         needs_pinned = any(moving.uses(route, name) for name in ("s", "stages", "buffers", "pin_memory", "numbers"))
-        # NumPy has no bfloat16; what casts behind a copy that waits is no copy that does not
+        # NumPy has no bfloat16; to(device).float() returns early because of its cast, but its copy is a blocking one
         lacking = "cuda" in route.needs or route.casts_to == "bfloat16" or "to(device).float()" in route.expression
         if routes.PAGEABLE in route.host_memory and not needs_pinned and not lacking:
             dtypes = ["float64"] if routes.TRANSFER_CASTING in route.families else moving.DTYPES
@@ -83,7 +83,7 @@ def unpinned():
 
 @pytest.mark.parametrize("route, dtype", list(unpinned()))
 def test_the_bytes_arrive(device, route, dtype):
-    MEMORY.clear()  # what the test before has taken
+    MEMORY.clear()  # free the memory of the test before
     move = moving.Move(route, routes.PAGEABLE, dtype, 4096, device)
     COPIES.clear()
     move.run()
@@ -104,7 +104,7 @@ def test_a_wrong_byte_is_seen(device):
 
 
 class Stream:
-    """A queue of copies: each is made when somebody waits for it."""
+    """A queue of copies. They are made when ``synchronize`` is called."""
 
     def __init__(self):
         self.work = []
@@ -119,7 +119,7 @@ class Stream:
 
 @pytest.fixture
 def queueing(device, monkeypatch):
-    """The device with a stream, and routes that call it: what does not block is queued, what blocks waits."""
+    """Give the device a stream. Copies are queued there, and blocking ones wait for it."""
     stream, copy = Stream(), torch.Tensor.copy_
 
     def queued(target, source, non_blocking=False):
@@ -166,7 +166,7 @@ def test_a_route_that_returns_before_its_bytes_and_is_called_blocking_is_seen(de
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device, asked, monkeypatch):
-    """Where torch asks any accelerator for its streams, and before torch 2.6, where it asks none."""
+    """The note is made whether torch can ask an accelerator for its streams or, before torch 2.6, cannot."""
     monkeypatch.setattr(devices.Device, "_accelerator", torch.accelerator if asked else None)
     moved(device, "d.copy_(t)").verify()
     assert "was not seen to be busy" in sampling_log.NOTES["unseen"]
@@ -181,14 +181,14 @@ def test_a_device_that_queues_and_is_never_seen_busy_has_no_figure(device, queue
 
 @pytest.mark.parametrize("dtype", [*moving.DTYPES, "bfloat16"])
 def test_no_two_pages_of_a_source_are_alike(device, dtype):
-    """A chunk that arrives in place of another would not be seen otherwise: sources repeat one tile."""
+    """Sources repeat one tile. Pages must differ, or a chunk that arrives in place of another would not be noticed."""
     host = moving.host_tensor(device, dtype, 8 * 2**20, routes.PAGEABLE)
     pages = host.view(torch.uint8).view(-1, moving.PAGE)
     assert len(torch.unique(pages, dim=0)) == len(pages) and torch.isfinite(host.double()).all()
 
 
 def test_the_last_leaf_is_compared_first(device, monkeypatch):
-    """While the first ones are compared, the last one would arrive."""
+    """The last leaf of a tree is sent last. If it were compared last, it could arrive during the other comparisons."""
     order, same = [], moving.same
     monkeypatch.setattr(moving, "same", lambda got, held: order.append(float(held.values[0][0])) or same(got, held))
     move = moved(device, "map_tree(lambda x: x.to(device), tree)", 2**16)
@@ -223,7 +223,7 @@ def test_large_transfers_are_checked_at_both_ends_and_in_the_middle_by_slices(mo
         arrived[place] += 1
         assert not moving.same(arrived, moving.Held(sent))
     assert moving.same(sent.clone(), moving.Held(sent))
-    assert moving.same(sent.int(), moving.Held(sent))  # smaller than the source: a cast
+    assert moving.same(sent.int(), moving.Held(sent))  # a cast makes the result smaller than the source
     parts = moving.parts_of(sent)
     assert len(parts) == moving.SLICES and sum(sent[part].numel() for part in parts) < count / 20
     assert moving.parts_of(torch.arange(9)) == [...]
@@ -254,7 +254,7 @@ def test_a_containers_limit_skips_before_it_kills(monkeypatch, tmp_path, line, l
     monkeypatch.setattr(moving, "CONTAINERS", root)
     assert moving.room_in_container(own) is None
     top = root if line.startswith("0") else root / "memory"
-    # the group itself is not to be seen: the one above it sets the limit
+    # the process's own group is not visible; the group above it sets the limit
     (top / "a").mkdir(parents=True)
     for name, text in {limit: "max", used: "700", "memory.stat": f"{cached} 100\nanon 600"}.items():
         (top / "a" / name).write_text(text)
@@ -272,7 +272,7 @@ def test_a_containers_limit_skips_before_it_kills(monkeypatch, tmp_path, line, l
     [{"setup": lambda self: no_sine()}, {"timeit_call": lambda self: ("no_sine()", {"no_sine": no_sine})}],
 )
 def test_what_the_device_lacks_is_torchs_failure_and_no_skip(device, where, log):  # noqa: F811
-    """By the same exception as ours: pages of text."""
+    """torch raises NotImplementedError for missing kernels, too, with pages of text. It is logged as a failure."""
     made = benchmark(**where)
     with pytest.raises(NotImplementedError):
         made.do_setup()
