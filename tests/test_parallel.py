@@ -1,4 +1,4 @@
-"""Copies with torch's own number of threads: how they are timed, and that advice is for the threads somebody has."""
+"""Copies with torch's default number of threads: how they are timed, and that advice is for the number asked for."""
 
 import itertools
 import math
@@ -54,7 +54,7 @@ def test_only_what_moves_bytes_and_enough_of_them():
 
 
 def test_every_core_is_probed_where_it_is(monkeypatch):
-    """By a thread of its own, on the slowest core; the one that measures stays where it was."""
+    """A thread of its own probes each core, and the slowest core counts. The measuring thread keeps its cores."""
     allowed, seen = os.sched_getaffinity(0), []
 
     def take():
@@ -69,10 +69,10 @@ def test_every_core_is_probed_where_it_is(monkeypatch):
     assert os.sched_getaffinity(0) == allowed
 
 
-# What threads have waited at the first look, and at all later ones; NaN where nobody says
+# Seconds that threads have waited for a core, at the first look and at all later looks; NaN if unknown
 @pytest.mark.parametrize("first, later, disturbed", [(0.0, 1.0, [0]), (math.nan, math.nan, [*range(timing.SAMPLES)])])
 def test_a_thread_without_a_core_disturbs_the_sample(first, later, disturbed, monkeypatch, logged):  # noqa: F811
-    """A twentieth of the sample: one that waits stalls all others."""
+    """A sample is disturbed if threads waited for a twentieth of it, because one waiting thread stalls all others."""
     monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
     looks = itertools.chain([first], itertools.repeat(later))
     monkeypatch.setattr(probes, "ready", lambda: next(looks))
@@ -91,7 +91,7 @@ def test_the_system_says_whether_threads_waited():
 
 
 def seconds(route, nbytes, several):
-    """NumPy's copy has one thread and is the fastest with it; torch's are twice as fast from a quarter of a MiB on."""
+    """With one thread NumPy's copy is the fastest. torch's copies are twice as fast with several, from 128 KiB on."""
     spread = several and nbytes >= 128 * KIB and route != COPIED["expression"]
     return {COPIED["expression"]: 1.0, CLONE["expression"]: 1.3, TENSOR["expression"]: 1.6}[route] * (
         1e-6 + nbytes / (4e10 if spread else 2e10)
@@ -100,7 +100,7 @@ def seconds(route, nbytes, several):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Results of a machine on which torch takes four threads."""
+    """Results of a machine on which torch uses four threads by default."""
     promises, dtypes = [COPIED, CLONE, TENSOR], ["float32"]
     alone, several = (lambda *cell, many=many: seconds(cell[0], cell[-1], many) for many in (False, True))
     large = [n for n in SIZES if n >= 256 * KIB]
@@ -118,7 +118,7 @@ def known(results):
 
 
 def test_the_answer_is_for_the_threads_that_somebody_has(known):
-    """Its heading says so. As little as 64 KiB is copied by one thread."""
+    """The heading of an answer names its number of threads. One thread copies 64 KiB, also if torch has four."""
     all_threads, one = "4 torch threads", "1 torch thread"
     asked = [("", MIB, all_threads, CLONE), ("4", MIB, all_threads, CLONE), ("1", MIB, one, COPIED)]
     for threads, nbytes, heading, fastest in [*asked, ("", 64 * KIB, all_threads, COPIED)]:
@@ -133,7 +133,8 @@ def test_a_number_of_threads_that_nobody_measured(known):
 
 
 def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
-    """128 KiB of float32: of what lies below, one thread speaks, at sizes above, too; of what lies above, all."""
+    """torch uses several threads from 128 KiB of float32 on. Estimates below rest on figures of one thread, even at
+    measured sizes above. Estimates above rest on figures of all threads."""
     for kib, how, near in ((100, INTERPOLATED, (64 * KIB, 256 * KIB)), (160, EXTRAPOLATED, (256 * KIB,))):
         found = answer(Case("numpy", "torch", kib * KIB, memory="copy"), known)
         figure = next(each for each in found.ranked if each.route == CLONE["expression"])
@@ -162,7 +163,7 @@ def test_where_one_thread_alone_was_measured_it_speaks_for_one_alone(tmp_path):
 
 @pytest.mark.slow
 def test_the_form_asks_for_threads(results, known, tmp_path, opened):
-    """Rows as scripts/advise.py has them, of either number."""
+    """For both numbers of threads the form shows the same rows as scripts/advise.py."""
     page = (build(results, tmp_path) / "index.html").as_uri()
     with opened() as browser:
         browser.goto(page)
