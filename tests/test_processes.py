@@ -1,4 +1,4 @@
-"""Programs in sessions of their own: whatever ends us, nothing that we started runs on."""
+"""Programs run in sessions of their own. However our process ends, no process that it started runs on."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from measuring import processes
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks /proc what runs")
 
-# Like asv: a server and its child, each in a process group of its own, deaf to Ctrl-C. Each leaves a file by its number
+# Four processes that ignore Ctrl-C, each in a group of its own, like asv's server. Each makes a file named by its pid
 STUBBORN = """
 import os, pathlib, signal, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -43,7 +43,7 @@ def check_gone(number):
     [(["SIGINT"], 130), (["SIGTERM"], 143), (["SIGHUP"], 129), (["SIGKILL"], -signal.SIGKILL), (["SIGINT"] * 2, 130)],
 )
 def test_nothing_runs_on(names, code, tmp_path):
-    """Our program has started a session of four processes, and is ended."""
+    """Our program is ended after it started a session of four processes. None of them is left."""
     environment, pipe = {**os.environ, "PYTHONPATH": PATH}, subprocess.PIPE
     with processes.session([sys.executable, "-c", OURS], tmp_path, environment, stderr=pipe, text=True) as ours:
         until(lambda: len(os.listdir(tmp_path)) == 4)
@@ -67,7 +67,8 @@ def test_a_program_may_end_itself_by_ctrl_c_before_it_is_killed():
 
 
 def test_what_a_program_leaves_behind_goes_with_it():
-    """It ended by itself, its child did not. The watcher may be gone, too, killed by a system that is out of memory."""
+    """A program ended by itself and left a child, which is killed. This also holds if the session's watcher is gone,
+    killed by a system that is out of memory."""
     code = "import os, time\nif not os.fork():\n    os.setpgid(0, 0)\n    time.sleep(60)\n"
     with processes.session([sys.executable, "-c", code], ROOT) as process:
         assert process.wait(10) == 0
