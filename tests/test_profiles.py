@@ -1,4 +1,4 @@
-"""A profile selects the cells that its rules say, and no others."""
+"""A profile selects exactly the cells that its rules name."""
 
 import ast
 import itertools
@@ -26,7 +26,7 @@ WITHOUT = Bench("toy.timeit_one", {}, {}).description()
 
 
 def values(cells, benchmark):
-    """The parameters of these cells, by name."""
+    """Return each cell's parameters as a dict by name."""
     named = dict(zip(spelled(benchmark["name"], benchmark["params"]), itertools.product(*benchmark["params"])))
     return [dict(zip(benchmark["param_names"], map(ast.literal_eval, named[cell]))) for cell in cells]
 
@@ -39,7 +39,7 @@ def toy(**chosen):
 
 
 def test_a_rule_selects_the_values_that_it_names():
-    """A value is not matched by its beginning, and an expression is taken literally."""
+    """A rule matches whole values, not their beginnings, and takes listed expressions literally."""
     assert toy() == list(itertools.product(KINDS, SIZES)) and len(toy()) == 9
     assert toy(nbytes=[8]) == [(route, 8) for route in KINDS] and toy(nbytes=[7]) == []
     assert toy(route=["f(a, b)"]) == [("f(a, b)", size) for size in SIZES]
@@ -60,7 +60,7 @@ def test_a_rule_selects_the_values_that_it_names():
 
 @pytest.mark.parametrize("title", PROFILES)
 def test_no_rule_is_idle_and_limits_are_in_every_profile(title):
-    """Every figure stands against what the machine allows, measured in the same run."""
+    """Every profile measures the machine's limits, because a page compares figures with limits of the same run."""
     for rule in PROFILES[title].rules:
         assert any(map(rule.cells, SUITE.values())), f"{rule.benchmark} {rule.values} selects nothing"
     assert {"limits.Memcpy.timeit_copy", "limits.Floor.timeit_floor"} <= set(select(PROFILES[title], SUITE))
@@ -68,9 +68,8 @@ def test_no_rule_is_idle_and_limits_are_in_every_profile(title):
 
 @pytest.mark.parametrize("name", CONVERSION)
 def test_standard_has_copies_of_float32_at_every_size(name):
-    """What shares memory takes no longer for more bytes, and what goes element by element too long for many.
-
-    The profiles know the slow routes by their spelling, the catalogue by a field.
+    """Two kinds of routes have few sizes: sharing memory takes the same time at any size, and routes that go element by
+    element take too long at large ones. Profiles list these slow routes by expression, the catalogue by a field.
     """
     slow = {route.expression for route in routes.select(routes.CONVERSION) if route.per_element}
     benchmark = SUITE[name]
@@ -84,7 +83,7 @@ def test_standard_has_copies_of_float32_at_every_size(name):
 
 
 def transfer_cells(title):
-    """Group, method, route of the catalogue and parameters of a profile's cells of transfers."""
+    """Yield group, method, catalogue route and parameters of each transfer cell of a profile."""
     for name, chosen in select(PROFILES[title], SUITE).items():
         family, group, method = name.split(".")
         if family == "transfer":
@@ -93,7 +92,7 @@ def transfer_cells(title):
 
 
 def contexts(title, number):
-    """How many processes of a round make a device's context."""
+    """Return the number of processes of a round that make a context on the device."""
     found = 0
     for name, chosen in select(PROFILES[title], SUITE, number).items():
         benchmark = SUITE[name]
@@ -106,7 +105,7 @@ def contexts(title, number):
 
 @pytest.mark.parametrize("title, minutes", [("transfers", 8), ("transfers-full", 20)])
 def test_transfers_take_the_minutes_that_they_say(title, minutes):
-    """A process with a context takes 0.6 to 1.3 s on a real device by estimate, and warms up for 0.3 s."""
+    """On a real device, a process with a context takes an estimated 0.6 to 1.3 s, and 0.3 s to warm up."""
     taken = sum(contexts(title, number) for number in range(PROFILES[title].rounds))
     assert minutes - 1.5 < (1.6 * taken + 30) / 60 <= minutes == PROFILES[title].minutes
 
@@ -133,7 +132,8 @@ def test_transfers_have_every_route_and_memory():
 
 
 def test_what_people_choose_by_is_in_the_short_profile():
-    """What stalls, what persists, many small ones, a loader's batches, a cast on the way, and where staging ends."""
+    """The short profile covers common choices: copies that stall, reused buffers, many small copies, a loader's
+    batches, casts on the way, and the size where staging ends."""
     cells = list(transfer_cells("transfers"))
     plain = {(route.expression, made["memory"]) for group, _, route, made in cells if group.endswith("Device")}
     assert {("d.copy_(torch.from_numpy(a))", "pageable"), ("d.copy_(t, non_blocking=True)", "registered")} <= plain
@@ -146,7 +146,7 @@ def test_what_people_choose_by_is_in_the_short_profile():
 
 
 def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one():
-    """The page tells by both whether it waits."""
+    """The profile times each call on a busy and on an idle device. Pages compare both to see if the call waits."""
     found = transfer_cells("transfers")
     cells = {(method, route.expression, made["memory"], made["nbytes"]) for _, method, route, made in found}
     for expression, memory, nbytes in itertools.product(*busy.Call.params):
@@ -155,7 +155,8 @@ def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one():
 
 
 def test_everything_is_in_a_profile():
-    """full has all that needs no accelerator; what does has a profile of its own."""
+    """The profile full has all benchmarks that need no accelerator, except instructions and settings. Those, and
+    benchmarks that need an accelerator, have profiles of their own."""
     chosen = {title: select(profile, SUITE) for title, profile in PROFILES.items()}
     assert set().union(*chosen.values()) == set(SUITE)
     totals = [sum(map(len, chosen[title].values())) for title in ("quick", "standard", "full")]
@@ -166,7 +167,8 @@ def test_everything_is_in_a_profile():
 
 
 def test_what_a_profile_measures_can_be_read_again(committed):
-    """With three times the processes, for rounds may be more, and what was noisy is measured anew."""
+    """Even with three times the processes, results stay within the limits of readable files. Users may ask for more
+    rounds, and noisy cells are measured again."""
     held = files.result_files(committed / "reports" / "results", suffix=files.MEASUREMENTS)
     largest = max(len(text) / text.count(b"\n") for text in map(files.content, held))
     for title, profile in PROFILES.items():
@@ -183,7 +185,7 @@ def test_a_gate_times_what_moves_bytes_and_counts_calls():
 
 
 def test_what_needs_a_program_or_a_device_is_left_out_with_the_reason(monkeypatch):
-    """Where nothing is left, as of transfers on a laptop without an accelerator, the reasons are said."""
+    """If no cell is left, such as for transfers on a laptop without an accelerator, the error gives the reasons."""
     described = {name: SUITE[name] for name in (COUNT, CONVERSION[0])}
     monkeypatch.setattr("shutil.which", lambda name: None)
     found = profiles.cells_of(PROFILES["tracking"], described, "", "tracking")
