@@ -1,7 +1,7 @@
-"""What users ask: every answer on made-up seconds in which the right answer is known, without a device, and on nothing.
+"""Answers to users' questions, from made-up times with a known right answer, without a device, and without results.
 
-A wrong answer here is pasted into somebody's code, so what must not be recommended is tested as well as what must. What
-is answered where nothing is amiss stands in the snapshots of whole pages: tests/test_report_transfers.py.
+Users paste a recommended call into their code. So tests check which calls must be recommended and which must not
+be. The answers from complete results are in the snapshots of whole pages: tests/test_report_transfers.py.
 """
 
 import pytest
@@ -20,19 +20,19 @@ FROM_DEVICE = ("t.cpu().numpy()", "t.detach().cpu().numpy()", "t.cpu().detach().
 
 
 def conversion(times, group="TorchToNumpy"):
-    """Conversions of the suite. times: by route and size."""
+    """Return the suite's conversions. times: seconds by (route, size)."""
     cells = {(route, "float32", nbytes): seconds for (route, nbytes), seconds in times.items()}
     return of_suite(f"conversion.{group}.timeit_convert", cells)
 
 
 def transfer(times, group="DeviceToHost", clock="completion"):
-    """Transfers of the suite, of one size. times: by route and host memory."""
+    """Return the suite's transfers of one size. times: seconds by (route, host memory)."""
     cells = {(route, host, "float32", BIG): seconds for (route, host), seconds in times.items()}
     return of_suite(f"transfer.{group}.timeit_{clock}", cells)
 
 
 def ask(tmp_path, word, *benches, slow=(), **record):
-    """The answer to the question that has this word: a list of sentences, as plain text."""
+    """Return the answer to the question that contains ``word``: a list of sentences, as plain text."""
     given = {"records": [resultfiles.record(benches, **record)], "slow": slow, "clock": steady if slow else None}
     loaded = load(resultfiles.write(tmp_path, [*benches, memcpy({8: around(1e-7)})], **given))
     cells = cells_of(loaded)
@@ -77,7 +77,7 @@ def test_a_list_of_arrays(tmp_path, snapshot):
 
 
 def test_without_a_device_no_figure_of_the_host_stands_for_one(tmp_path, snapshot):
-    """t.cpu().numpy() is a route on the CPU, too; what it takes there says nothing of a device."""
+    """t.cpu().numpy() is also a route on the CPU. Its time there does not answer a question about a device."""
     said = ask(
         tmp_path,
         "what then",
@@ -90,7 +90,7 @@ def test_without_a_device_no_figure_of_the_host_stands_for_one(tmp_path, snapsho
 
 
 def test_with_a_device_its_figures_answer(tmp_path, snapshot):
-    """The plain route where it ties; never the legacy one, however fast."""
+    """The plain route is recommended if it ties with the fastest. The legacy route never is, however fast."""
     grad = conversion({("t.detach().numpy()", MIB): 7e-7}, "RequiresGradToNumpy")
     seconds = zip(FROM_DEVICE, (0.0300, 0.0301, 0.0360, 0.0100))
     device = transfer({(route, "pageable"): each for route, each in seconds})
@@ -98,7 +98,7 @@ def test_with_a_device_its_figures_answer(tmp_path, snapshot):
 
 
 def test_grad_that_was_not_timed(tmp_path):
-    """The refusal was declared; what takes it instead was not measured."""
+    """The answer gives the declared error of t.numpy(). It names no route that works instead: none was timed."""
     said = ask(tmp_path, "what then", conversion({("t.numpy()", 8): 5e-7}))
     assert said[1:] == [], "what was not timed is left out"
 
@@ -108,7 +108,7 @@ def test_grad_that_was_not_timed(tmp_path):
 
 @pytest.mark.parametrize("cpu", [1.001, 1.3, 0.5, 9.0])
 def test_the_order_of_detach_and_cpu(tmp_path, snapshot, cpu):
-    """Also where the machine was noisy, and yet decides."""
+    """The order is answered even if one route was noisy (cpu == 9), if the difference is still significant."""
     first, last = "t.detach().cpu().numpy()", "t.cpu().detach().numpy()"
     on_cpu = conversion({(first, MIB): 1e-6, (last, MIB): cpu * 1e-6})
     on_device = transfer({(first, "pageable"): 0.03, (last, "pageable"): 0.03})
@@ -120,7 +120,7 @@ def test_the_order_of_detach_and_cpu(tmp_path, snapshot, cpu):
 
 
 def test_bfloat16(tmp_path, snapshot):
-    """At a size that both were measured at; what gives the numbers before what gives their bits."""
+    """Routes are compared at a size common to both. A route to the numbers comes before a route to their bits."""
     bits, number = "t.view(torch.int16).numpy()", "t.float().numpy()"
     times = {(bits, "bfloat16", MIB): 1e-6, (bits, "bfloat16", BIG): 1e-6, (number, "bfloat16", MIB): 3e-5}
     own = of_suite("casting.Bfloat16ToNumpy.timeit_convert", times)
@@ -140,7 +140,7 @@ def test_non_blocking(tmp_path, snapshot):
 
 
 def test_a_copy_that_is_not_asynchronous(tmp_path, snapshot):
-    """Where the call takes as long as the copy, nothing is said of garbage as measured."""
+    """If the call takes as long as the copy, the answer does not claim that garbage was measured."""
     cell = ("h.copy_(t, non_blocking=True)", "pinned")
     benches = transfer({cell: 8.5e-3}), transfer({cell: 10.7e-3}, clock="enqueue")
     assert ask(tmp_path, "garbage", *benches) == snapshot
@@ -160,7 +160,7 @@ def test_a_device_that_cannot_register_says_why(tmp_path, snapshot):
 
 @pytest.mark.parametrize("numpy, last", [("2.4.6", 5e-7), ("2.4.6", None), ("1.26.4", 5e-7)])
 def test_numpy_2(tmp_path, snapshot, numpy, last):
-    """The figure is that of the route's own direction."""
+    """The answer shows the time of np.array(t) in its own direction, tensor to NumPy."""
     same = resultfiles.conversion({("np.array(t)", MIB): around(1.0)}, [contract("np.array(t)", "copy")])
     timed = conversion({("np.array(t)", MIB): last})
     assert ask(tmp_path, "NumPy 2", same, timed, settings={"torch": "2.13.0", "numpy": numpy}) == snapshot
