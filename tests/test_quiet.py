@@ -1,4 +1,4 @@
-"""Speed probes: a machine's baseline, and which samples are quiet, on machines that are busy in known ways."""
+"""Speed probes find a machine's baseline and its quiet samples, on simulated machines that are busy in known ways."""
 
 import math
 import random
@@ -15,23 +15,23 @@ from test_statement import benchmark
 
 from benchmarks import probes, sampling_log, statement, timing
 
-pytestmark = pytest.mark.slow  # simulates machines for minutes of theirs
+pytestmark = pytest.mark.slow  # simulates minutes of a machine's time
 
-CALL = 500e-9  # seconds of the call that is timed, at full speed
+CALL = 500e-9  # seconds of the timed call at full speed
 ROUNDS, REST = 4, 2.0  # seconds before each round
-PROBE, PAUSE = 25e-6, 30e-3  # seconds of a probe on the quiet machine; of a process's start
+PROBE, PAUSE = 25e-6, 30e-3  # seconds of a probe on the quiet machine; seconds of a process's start
 OVERHEAD = 1e-7  # seconds that reading the clock takes
 
 
 class Machine:
-    """A machine that is busy in a known way: a clock that runs, and how much slower than its best it is by then.
+    """A simulated machine that is busy in a known way: a clock, and the slowdown at each time.
 
-    It stands in for ``time`` and ``probe`` in benchmarks/probes.py, so that what takes samples runs on it as it does on
-    a real one, thousands of times faster.
+    It replaces ``time`` and ``probe`` in benchmarks/probes.py. So the code that takes samples runs as on a real
+    machine, but thousands of times faster.
 
-    slow(t)  how many times longer work takes at t seconds
-    away(t)  whether the processor is taken away then
-    hidden   the guest's accounting of CPU time does not see that
+    slow(t)  factor by which work takes longer at t seconds
+    away(t)  whether the processor is taken away at t seconds
+    hidden   whether the guest's accounting of CPU time misses the time taken away
     """
 
     def __init__(self, slow=lambda t: 1.0, away=lambda t: False, hidden=False):
@@ -50,7 +50,7 @@ class Machine:
         return self.now
 
     def work(self, seconds):
-        """Do so much of work at full speed: small steps, each at the speed of its time."""
+        """Do work of ``seconds`` at full speed, in small steps at the speed of their time. Return its duration."""
         begun, left = self.now, seconds
         step = max(1e-4, seconds / 50)
         while left > 0:
@@ -67,7 +67,7 @@ class Machine:
 
 
 def bursts(share):
-    """A neighbour on the core: slow phases of some milliseconds to seconds, ``share`` of the time."""
+    """Return the slowdown by a neighbour on the core: phases of milliseconds to seconds, for ``share`` of the time."""
     rng = np.random.default_rng(1)
     lengths = rng.exponential(0.05, 8000) * rng.choice([0.05, 0.3, 3.0], 8000)
     lengths[::2] *= share / (1 - share)
@@ -76,19 +76,21 @@ def bursts(share):
 
 
 def quota(t):
-    """A cgroup's: full speed, then nothing until the tenth of a second ends."""
+    """Return whether a cgroup's quota takes the processor away: the second half of each tenth of a second."""
     return t % 0.1 > 0.05
 
 
 def steal(t):
-    """A hypervisor that takes the processor for two milliseconds every eleven."""
+    """Return whether a hypervisor takes the processor away: 2 ms of every 11 ms."""
     return t % 0.011 < 0.002
 
 
 @pytest.fixture
 def simulated(monkeypatch):
-    """A function: a run of processes on a machine, in rounds with a rest before each, and its figures: by cell the
-    median of its processes, whether all of them are quiet, and how many there are."""
+    """A function that simulates processes on a machine, in rounds with a rest before each.
+
+    It returns the run and a table by cell: median seconds of its processes, whether all are quiet, and their number.
+    """
 
     def run(machine, call=CALL, count=240):
         lines, timer = [], SimpleNamespace(timeit=lambda number: machine.work(number * call))
@@ -113,26 +115,26 @@ def simulated(monkeypatch):
 
 
 def processes(lines):
-    """A row for each process that a figure rests on, whose place is the name of its cell."""
+    """Return one row per process behind a figure. ``place`` is the name of its cell."""
     return results._timed(lines, {name_of(line): name_of(line) for line in lines}, [])
 
 
 def line(seconds, processor=(), **more):
-    """A process that took such samples, with so long a probe before the first and behind each."""
+    """Return a process with these samples. ``processor``: ns of the probes before the first and after each sample."""
     about = {"benchmark": "toy.Toy.timeit_call", "params": [], "run": "one", "round": 0, "at": 0.0}
     probes = {"processor": processor} if processor else {}
     return {**about, **TAKEN, "wanted": len(seconds), "seconds": seconds, "probes": probes, **more}
 
 
 def alone(line):
-    """A run of this process alone, on a machine whose baselines are known."""
+    """Return a run of only this process, on a machine with known baselines."""
     run = quiet.Run([line])
     run.baselines = {"processor": 25_000.0, "memory": 200_000.0, "cache": 200_000.0}
     return run
 
 
 def test_a_figure_is_the_lower_end_of_the_quiet_samples():
-    """As numpy interpolates it; two quiet probes do not see a burst between them."""
+    """The figure is a low quantile, interpolated as numpy does: two quiet probes do not see a burst between them."""
     samples = [3.0, 1.0, 1.1, 9.0, 1.2, 1.3, 1.4]
     for count in range(1, len(samples) + 1):
         run = alone(line(samples[:count]))
@@ -143,18 +145,20 @@ def test_a_figure_is_the_lower_end_of_the_quiet_samples():
 
 
 def test_a_noisy_cell_takes_at_most_its_fastest_sample():
-    """Of every process of the cell, those taken again included; one quiet process is worth more than all of them."""
+    """A noisy cell's figure is the fastest sample of all its processes, repeated ones included. If one process is
+    quiet, only that one counts."""
     fast, slow = [25_000] * 3, [50_000] * 3
     others = [line([1.0, 1.0], fast, benchmark=f"toy.Toy.timeit_{number}") for number in range(20)]
     busy = [line([4.0, 3.0], slow), line([2.0, 2.5], slow), line([5.0, 6.0], slow, round=1)]
-    again = [line([7.0, 7.0], fast, round=1), line([6.0, 6.0], fast, round=1)]  # of a round the first quiet one counts
+    again = [line([7.0, 7.0], fast, round=1), line([6.0, 6.0], fast, round=1)]  # the first quiet one of a round counts
     for more, figure in (([], (0, 2.0, False, math.nan)), (again, (1, 7.0, True, 25_000))):
         found = processes([*others, *busy, *more]).set_index("place").loc["toy.Toy.timeit_call"]
         assert tuple(found[["process", "seconds", "quiet", "baseline"]]) == pytest.approx(figure, nan_ok=True)
 
 
 def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
-    """It takes a few µs more, though the machine is at full speed; not the one before, nor the one after a wait."""
+    """A processor probe right after a sample that moves bytes in memory takes a few µs more, even at full speed. Probes
+    before the first sample or after a wait do not."""
 
     def quiet_samples(*processor, waits=(), moved="memory"):
         seconds, probes = [1.0, 1.1, 1.2][: 3 - len(waits)], {"processor": processor, moved: [200_000] * 4}
@@ -166,7 +170,7 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
     assert quiet_samples(25_000, behind, behind, behind) == [1.0, 1.1, 1.2]
     assert quiet_samples(high, behind, behind + 2, behind) == [1.0], "more is another one's"
     assert quiet_samples(high + 2, behind, behind, behind) == [1.1, 1.2], "before the first there is no sample"
-    # of the two looks between two samples the second follows the wait
+    # a wait between two samples has a probe before and one after it
     assert quiet_samples(25_000, behind, high + 2, behind, waits=[1]) == [1.0]
     assert quiet_samples(25_000, behind, 25_000, behind, waits=[1]) == [1.0, 1.1]
     assert quiet_samples(25_000, behind, behind, behind, moved="cache") == []
@@ -181,10 +185,10 @@ LONGER = [1.06, 1.07], [26_500] * 3
 @pytest.mark.parametrize(
     "seconds, processor, more, figure",
     [
-        ([1.06, 1.07, 1.08], [26_500] * 4, {}, 1 + 0.2 * (1.07 / 1.06 - 1)),  # probes and samples take longer alike
-        ([1.0] * 3, [24_000] * 4, {}, 25 / 24),  # faster than the level that is held
-        ([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000], {}, 1.0),  # something else made that probe longer
-        # what goes by another clock stays as it was taken: memory has its own
+        ([1.06, 1.07, 1.08], [26_500] * 4, {}, 1 + 0.2 * (1.07 / 1.06 - 1)),  # probes and samples are equally slower
+        ([1.0] * 3, [24_000] * 4, {}, 25 / 24),  # faster than the baseline
+        ([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000], {}, 1.0),  # one longer probe is not the clock's doing
+        # no correction for work that does not follow the processor's clock, such as memory or a device
         (*LONGER, {"probes": {"processor": [26_500] * 3, "memory": [200_000] * 3}}, 1.061),
         (*LONGER, {"device": [{}, {}]}, 1.061),
         (*LONGER, {"on_device": True}, 1.061),
@@ -197,16 +201,18 @@ def test_what_the_processors_clock_does_within_quiet_is_taken_out(seconds, proce
 
 
 def test_what_waits_for_a_device_alone_is_judged_by_its_own_spread():
-    """A noisy host marked pinned copies that read the truth to 0.4 %: no probe of it says anything of a copy engine."""
+    """Samples that only wait for a device are judged by their own spread. Probes of the host say nothing of a copy
+    engine: on a noisy host they marked pinned copies as noisy whose times were right to 0.4 %."""
     held_up, steady = [1e-3, 1.5e-3, 2e-3, 2.5e-3, 3e-3], [1e-3, 1.004e-3, 1.008e-3, 1e-3, 4e-3]
-    calls = [second / 100 for second in held_up]  # too short for a spread to say anything
+    calls = [second / 100 for second in held_up]  # too short for their spread to matter
     run = quiet.Run([line(taken, on_device=True, number=1) for taken in (held_up, steady, calls)])
     assert list(run.quiet) == [False, True, True]
     assert max(run.used_of(1)) < 1.05e-3 and run.figures[1] == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
-    """A busy machine: nine in ten probes are slow, and those in the caches nowhere near a level by themselves."""
+    """The baseline of probes that move bytes uses the moments when the processor's probe is quiet. On this busy machine
+    93 % of probes are slow, and cache probes by themselves show no level."""
     rng = np.random.default_rng(5)
     slow = rng.random(4200) < 0.93
     own = np.where(slow, 50_000, 25_000)
@@ -218,8 +224,9 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
 
 
 def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
-    """Probes of two runs of one machine: all speeds from 23 to 45 µs, with a bump at 32.5 that may look like a level.
-    Calls between two probes there took up to twice what they take alone."""
+    """A machine without a level has the baseline that its fast probes reach. Probes of two runs of one machine take
+    23 to 45 µs, with a bump at 32.5 µs that may look like a level. Calls between two probes at the bump took up to
+    twice as long as undisturbed ones."""
     rng = np.random.default_rng(4)
 
     def run(fastest, bump):
@@ -234,20 +241,19 @@ def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
 # The rule, on whole machines ------------------------------------------------------------------------------------------
 
 
-# A machine -> the share of its time that is quiet, how far its baseline may be from the truth, the share of its cells
-# that have quiet processes at least, how far the figures of those may be off, and the share of the time that may be
-# waited
+# Name -> machine, quiet share of its time, largest relative error of its baseline, smallest share of cells with quiet
+# processes only, largest relative error of their figures, largest ratio of time waited to time taken
 WHOLE = {
     "quiet throughout": (Machine(), 1.0, 0.01, 1.0, 0.01, 0.01),
-    # in phases of milliseconds to seconds: kept is what a quiet machine reads
+    # slow in phases of milliseconds to seconds: the kept samples are those of a quiet machine
     "a neighbour, slow half of the time": (Machine(bursts(0.5)), 0.52, 0.02, 0.97, 0.06, 1.0),
     "a neighbour, slow most of the time": (Machine(bursts(0.85)), 0.18, 0.02, 0.97, 0.06, 1.0),
-    # The clock of the first seconds, and of a moment after each rest, is never seen again: it is not the baseline. What
-    # was learnt in the turbo is forgotten: the machine does not wait for it for ever
+    # The baseline is not the fast clock of the first seconds and of a moment after each rest, which the machine cannot
+    # hold. Samplers forget the turbo's probes, so that they do not wait for it forever
     "a turbo that decays": (Machine(lambda t: 0.75 if t < 4 or t % 14 < 2 / 3 else 1.0), 0.85, 0.02, 0.9, 0.02, 0.35),
-    # the baseline is the speed that comes back
+    # the baseline is the fast speed, because it comes back
     "throttled": (Machine(lambda t: 1.5 if t % 5 > 3 else 1.0), 0.6, 0.02, 0.9, 0.02, 1.0),
-    # never fast again: the level that is held is the slow one
+    # the baseline is the slow level, because the fast one never comes back
     "fast at first": (Machine(lambda t: 1 / 1.5 if t < REST + 3 else 1.0), 0.77, 0.02, 0.9, 0.02, 1.0),
     # a container's quota takes the processor away for half of each tenth of a second; the clock is as it was
     "a quota": (Machine(away=quota), 1.0, 0.02, 1.0, 0.01, 1.0),
@@ -272,13 +278,13 @@ def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
 
 
 def test_quota_and_calls_longer_than_it(simulated):
-    """A call of 80 ms never has its processor throughout: no figure of it is called quiet."""
+    """A call of 80 ms is longer than the quota's 50 ms. It never has a processor throughout, so no figure is quiet."""
     _, found = simulated(Machine(away=quota), call=0.08, count=16)
     assert not found["quiet"].any()
 
 
 def test_run_that_begins_in_a_slow_phase(simulated):
-    """What was kept while nothing better was known is dropped when the whole run is in sight."""
+    """Samples of the slow phase look quiet at first. The baseline of the whole run then marks them as noisy."""
     run, found = simulated(Machine(lambda t: 1.4 if t < REST + 4 else 1.0))
     early = np.array([line["at"] < REST + 3.5 for line in run.lines])
     assert early.any() and not run.quiet[early].any()
