@@ -98,13 +98,7 @@ def history_in(root, machine="box"):
 @pytest.mark.parametrize(
     "planted",
     [
-        [
-            (2, 5, 1.25),
-            (4, 3, 0.5),
-            (4, 8, 1.5),
-            (7, 6, 1.08),
-            (7, 7, 1 / 1.08),
-        ],  # lasting changes, one release alone
+        [(2, 5, 1.25), (4, 3, 0.5), (4, 8, 1.5), (7, 6, 1.08), (7, 7, 1 / 1.08)],  # cell 7: one release
         [(3, 1, 1.08)],  # a single release at an end
         [(3, len(SERIES) - 1, 1.08)],
         [(route, 6, 1.03) for route in range(len(ROUTES))],
