@@ -1,4 +1,4 @@
-"""One entry of the catalogue reaches all that is made of it; importing the package that holds it does nothing."""
+"""Catalogue entries are well formed and reach benchmarks and reports; importing the benchmarks has no side effects."""
 
 import builtins
 import json
@@ -32,33 +32,33 @@ def test_entry_is_well_formed(route):
     assert all(re.fullmatch(r"[a-z]+(>=\d+(\.\d+)*)?", need) for need in route.needs.split())
     assert set(route.copies) <= {*sources.LAYOUTS, *route.inputs}
     assert not route.copies or route.memory == routes.ALIAS
-    # hazards: an object of every element, a copy where it is to share, read-only memory shared without a warning
+    # hazards: one object per element, a copy instead of an alias, read-only memory shared without a warning
     silent = route.memory == routes.ALIAS and route.inputs.get("read-only") == routes.Does.WORKS
     surprises = route.per_element or silent or (route.copies and routes.CONVERSION in route.families)
     assert route.hazard or not surprises
-    if route.hazard_memory:  # the chooser of a page relies on it: such a route is good whatever the memory
+    if route.hazard_memory:  # a page's chooser relies on it: the route is good with any host memory
         assert route.hazard and route.non_blocking and set(route.hazard_memory) < set(routes.ANY_HOST)
-    if route.casts_to and not route.view:  # it may share memory where there is nothing to cast
+    if route.casts_to and not route.view:  # it may share memory if there is nothing to cast
         shares = route.memory_for(route.casts_to) == routes.ALIAS
         assert shares == (f"{route.casts_to} already" in route.hazard + route.caution)
     assert "dates" in route.caution or routes.Does.COUNTS not in route.inputs.values()
     assert not route.hazard.endswith(".") and "\n" not in route.hazard, "a sentence that tables put in a cell"
     assert routes.find(route.expression, route.direction) is route
-    # reports decide by kinds and never by words: what is no exception has a kind that is not RAISES
+    # reports decide by kind, not by words: only exceptions have the kind RAISES
     for does in route.inputs.values():
         error = isinstance(getattr(builtins, does, None), type)
         assert (contracts.kind(does) == contracts.RAISES) == error, does
 
 
-# What shows in the expression of a transfer that its call does not wait, by what is done there to what has arrived too;
-# and that a NumPy array is at the host's end
+# Patterns in the expression of a transfer: its call does not wait (EARLY, including work on data after its arrival);
+# the host's end is a NumPy array (ARRAY)
 EARLY = r"non_blocking=True|copy_in_chunks|to\(device\)\."
 ARRAY = {routes.HOST_TO_DEVICE: r"\ba\b", routes.DEVICE_TO_HOST: r"\.numpy\(|buffers\.read\("}
 
 
 @EVERY
 def test_what_the_expression_shows_is_declared(route):
-    """Reports do not read it out of the expression: an entry must not forget it."""
+    """Entries declare ``non_blocking`` and ``array``, since reports do not parse the expression."""
     assert route.non_blocking == bool(re.search(EARLY, route.expression))
     if routes.TRANSFER in route.families:
         assert route.array == bool(re.search(ARRAY[route.direction], route.expression))
@@ -82,7 +82,7 @@ def test_route_has_cells_and_its_contract_travels(route, suite):
 
 
 def test_parameters_are_plain_and_routes_those_of_the_catalogue(suite):
-    """asv files a result under the repr of its parameters: an object's changes from run to run."""
+    """Parameters are strings and integers: asv files results under their repr, and an object's changes between runs."""
     known = {route.expression for route in routes.ROUTES}
     for benchmark in suite.values():
         for name, values in zip(benchmark.param_names, benchmark._params):
@@ -91,7 +91,10 @@ def test_parameters_are_plain_and_routes_those_of_the_catalogue(suite):
 
 
 def test_roles_are_known_on_both_sides():
-    """A role that no report knows would hide its family's figures; one that no family has is dead."""
+    """Benchmarks and reports know the same roles.
+
+    A role unknown to reports would hide its family's figures; a role without a family is dead code.
+    """
     declared = {made["role"] for made in SUITE.values()} - {""}
     ours = {value for name, value in vars(contracts.Role).items() if name.isupper() and isinstance(value, str)}
     assert declared == ours
@@ -115,7 +118,7 @@ print(json.dumps({benchmark.name: benchmark.params for benchmark in disc_benchma
     ("torch_version", "numpy_version"), [("1.13.1", "1.23.5"), ("2.99.0.dev20300101+cu999", "3.1.0")]
 )
 def test_parameters_do_not_depend_on_the_version(suite, tmp_path, torch_version, numpy_version):
-    """The same cells on every toolchain: what one cannot do is skipped in setup."""
+    """Every toolchain has the same cells; setup skips those that it does not support."""
     command = (sys.executable, "-c", OLD_TOOLCHAIN, torch_version, numpy_version, ROOT / "benchmarks")
     done = run(*command, home=tmp_path, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stderr
@@ -126,7 +129,7 @@ def test_parameters_do_not_depend_on_the_version(suite, tmp_path, torch_version,
 
 
 def test_benchmarks_import_nothing_else(monkeypatch):
-    """And can do without what one of them tries."""
+    """Benchmarks import torch, numpy, asv_runner and, in nvml.py alone, pynvml, which is optional."""
     graph = grimp.build_graph("benchmarks", include_external_packages=True, cache_dir=None)
     others = {name for name in graph.modules if not name.startswith("benchmarks")} - sys.stdlib_module_names
     assert others == {"torch", "numpy", "asv_runner", "pynvml"}
