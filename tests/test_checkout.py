@@ -1,4 +1,4 @@
-"""The checkout itself: what git holds of it, whatever else lies there, and that its parts agree."""
+"""The checkout itself: only its committed files count, and README, CI, citation and benchmarks.json agree."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from store.files import put
 
 
 def test_only_what_git_holds_is_committed(tmp_path):
-    """Somebody's own results beside the committed ones, and changes to those, are no part of them."""
+    """Exporting the committed files leaves out uncommitted results and uncommitted changes."""
     root, found = tmp_path / "checkout", tmp_path / "found"
     put(root / "reports" / "committed", "committed")
     with pytest.raises(pytest.skip.Exception):
@@ -31,7 +31,7 @@ def test_no_file_holds_half_of_a_merge(committed):
 
 
 def test_ci_runs_the_commands_of_the_readme_in_its_order():
-    """Who follows the README tests a checkout in which something was measured."""
+    """CI runs `make bench` before `make test`, as the README does: tests must pass in a checkout with new results."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"^(?:exec )?(make .+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     assert commands == ["make bench", "make test"]
@@ -39,7 +39,7 @@ def test_ci_runs_the_commands_of_the_readme_in_its_order():
 
 
 def test_the_citation_names_the_newest_version():
-    """Keys of CFF 1.2.0 at the left margin; the license's holders are its authors."""
+    """CITATION.cff (CFF 1.2.0) agrees with the changelog's newest version and the license's holders."""
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     cited = dict(re.findall(r"^([a-z-]+): *(.*)$", text, re.MULTILINE))
     assert {"cff-version", "message", "title", "authors"} <= set(cited) and cited["cff-version"] == "1.2.0"
@@ -53,9 +53,9 @@ def test_the_citation_names_the_newest_version():
 
 
 def test_the_committed_description_is_what_asv_finds(committed, checkout):
-    """Results are read by benchmarks.json: where it lags behind, a page misses benchmarks, and `make bench` changes it.
+    """The committed benchmarks.json is up to date: pages miss benchmarks that it lacks, and `make bench` changes it.
 
-    As git has it, since every run writes the file in the checkout.
+    The committed file is compared, since every run writes the one in the checkout.
     """
     done = checkout.run("scripts/run.py", "--describe", PYTHONSAFEPATH="1")  # as python -P has it
     assert (done.returncode, done.stdout) == (0, "reports/results/benchmarks.json\n"), done.stdout + done.stderr
@@ -65,7 +65,7 @@ def test_the_committed_description_is_what_asv_finds(committed, checkout):
     told = f"make benchmarks.json, and git add {path}"
     assert not different, f"{told}: {', '.join(different)}"
     assert (checkout.root / path).read_bytes() == (committed / path).read_bytes(), told
-    # by that command, which asv's own agrees with, and which leaves no trace of the machine
+    # the command writes nothing else, so nothing about the machine; asv's own discovery writes the same file
     assert [path for path in (checkout.root / "reports").rglob("*") if path.is_file()] == [checkout.root / path]
     assert checkout.asv("run", "--bench", "just-discover").returncode == 0
     assert (checkout.root / path).read_bytes() == (committed / path).read_bytes()
@@ -73,7 +73,7 @@ def test_the_committed_description_is_what_asv_finds(committed, checkout):
 
 @pytest.mark.slow
 def test_lint_finds_nothing():
-    """Style, types, and which room imports which: what `make lint` checks, beside other tests and not before them."""
+    """`make lint` passes: style, types, imports between packages. As a test it runs in parallel with others."""
     command = ["make", "lint", "--old-file=.venv/installed-dev", f"BIN={Path(sys.executable).parent}"]
     done = run(*command, home=Path.home(), timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
