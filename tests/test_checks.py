@@ -1,4 +1,4 @@
-"""check.py: what its checks plant is exact, what they make of figures follows, errors are one line."""
+"""check.py: planted changes are exact, verdicts follow from the figures, errors are one line."""
 
 import contextlib
 import itertools
@@ -47,7 +47,7 @@ def test_one_noisy_process_on_every_core_while_the_block_runs():
         for each in noisy:
             each.cpu_percent()  # the next call says it since this one
         time.sleep(1.5)
-        # half of the time where the core is free, less where others want it, too
+        # 50 % of a free core, less if other processes use it
         assert all(2 < each.cpu_percent() < 80 for each in noisy)
     assert not any(map(psutil.pid_exists, pids))
 
@@ -87,7 +87,7 @@ print(json.dumps({"same": same, "statement": statement, "timer": type(made[0])._
 
 
 def looked_at(directory, change, route):
-    """What a route's benchmark is on two sides, the second of which is changed as a check has it."""
+    """Yield facts about a route's benchmark on two sides; the second has the change that a check plants."""
     pytest.importorskip("torch")
     for side in ("base", "new-fresh"):
         copy_code(ROOT, directory / side)
@@ -110,8 +110,11 @@ def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_pa
 
 
 def test_what_noise_does(pair, tmp_path, monkeypatch, capsys, snapshot):
-    """To two runs of the same figures, or of which two cells of 24 differ by a third, which their comparison flags, or
-    all by a tenth; and to a slowdown, which is to be found and nothing else: what is not measured is not found."""
+    """The noise check compares two runs, and must find a planted slowdown and nothing else.
+
+    The two runs are equal, or 2 of 24 cells differ by a third (which is flagged), or all cells differ by a tenth. In
+    the last case the slowdown was not measured, so it is not found.
+    """
     base, new, again = *map(Path, pair), Path(shutil.copytree(pair[0], tmp_path / "again"))
     far = Path(sides.write(tmp_path / "far", sides.cells(0, dict.fromkeys(EVERY, 1.1))))
     monkeypatch.setattr(planted, "ROOT", tmp_path)
@@ -151,7 +154,7 @@ def test_mistakes_are_one_line_before_anything_is_measured(command, says, monkey
 MARGINS = {"min_effect": planted.EACH, "equivalence": planted.EACH + 0.001, "min_decided": 0}
 EVERY = [*sides.cells(0)]
 COPIES = [cell for cell in EVERY if cell[0] == sides.ROUTES[1]]
-# How the suite's side differs from torch's: change by cell, sd of a process -> exit code
+# Difference of the suite's side from torch's: factor by cell, standard deviation of processes, exit code
 DIFFERENCES = {
     "honest": ({}, 0.005, 0),
     "too noisy": ({}, 0.2, 2),
@@ -165,7 +168,7 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("change, sd, code", DIFFERENCES.values(), ids=DIFFERENCES)
 def test_bias_and_noise(change, sd, code, tmp_path, monkeypatch, capsys, snapshot):
-    """A row of a cell that is called biased, and what is said of all."""
+    """The output has a row per biased cell and a summary of all cells."""
     torch = sides.write(tmp_path / "base", sides.cells(0, sd=sd), record=sides.together("base"))
     suite = sides.write(tmp_path / "new", sides.cells(1, change, sd=sd), record=sides.together("new"))
     said = json.loads(comparison_words.as_json(sides.compared(torch, suite, **MARGINS), ""))
@@ -177,7 +180,7 @@ def test_bias_and_noise(change, sd, code, tmp_path, monkeypatch, capsys, snapsho
 
 
 def test_the_median_of_honest_cells_is_within_its_interval():
-    """In 1 % of runs by chance it is not; a shift of 2 % beyond it is."""
+    """The median's interval misses 0 in about 1 % of unbiased runs; a shift of 2 % lies outside of it."""
     intervals = [planted.middle(np.random.default_rng(seed).normal(0, 0.03, 185)) for seed in range(100)]
     assert sum(not low <= 0 <= high for low, high in intervals) <= 4
     assert planted.middle(np.zeros(planted.FEW - 1)) == (-math.inf, math.inf)
@@ -206,8 +209,8 @@ CASE = Case("numpy", "torch", 3072, threads=ONE_THREAD)
     [
         ([(1.2, 1.3, 1.4), (1, 1, 1), (2, 2, 2)], [0.2, 0.3, 0.4]),
         ([(1, 1), (2, 2)], [0, 0]),  # the advised one is the best
-        ([(math.nan, math.nan), (1, 1)], []),  # what was never quiet is not judged
-        # two routes that are as fast as each other: the best is not chosen by the process that it is judged by
+        ([(math.nan, math.nan), (1, 1)], []),  # cells without quiet samples are not judged
+        # two equally fast routes: the best is chosen by other processes than the one that judges it
         ([(1, 1, 1, 1), (0.9, 1.1, 0.9, 1.1)], [1 / 1.1 - 1, 1 / 1.1 - 1, 0, 0]),
     ],
 )
@@ -230,7 +233,7 @@ def test_regret_is_what_the_best_takes_less(seconds, regrets):
     ],
 )
 def test_verdict(regret, predicted, code):
-    """All routes take a second."""
+    """Exit code by regrets and predicted seconds, where all routes take 1 s."""
     ends = [each if isinstance(each, tuple) else (each, each) for each in predicted]
     routes = pd.DataFrame(ends, columns=["least", "most"]).assign(case=CASE, route="f(a)")
     judged = advice.judged(routes, np.zeros((len(routes), 2)))[1]
@@ -238,7 +241,7 @@ def test_verdict(regret, predicted, code):
 
 
 def test_cases_are_drawn_of_all_that_somebody_may_have():
-    """And none is of a size that a profile has."""
+    """Drawn cases cover all layouts, memories, dtypes and sources; their sizes are in no profile."""
     rng = random.Random(0)
     cases = [advice.drawn(ALL_THREADS, rng) for _ in range(500)]
     assert {case.layout for case in cases} == set(advice.LAYOUTS) and {case.memory for case in cases} == {COPY, INTO}
@@ -273,7 +276,7 @@ def test_summary_names_the_worst(snapshot):
 
 @pytest.mark.parametrize("machine, title", [("amd-epyc-turin", "Zen 5"), ("intel-emerald-rapids", "Emerald Rapids")])
 def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, machine, title):
-    """Of the published standard profiles; docs/accuracy.md has the shares."""
+    """A quick profile predicts the other sizes of published standard profiles; docs/accuracy.md has the shares."""
     machine, place = f"{machine}-2-core-vm", committed / "reports" / "results"
     results = load_files(place, latest(place, machine)[1])
     cells = cells_of(results)
@@ -282,7 +285,7 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     moved = every.rows[(every.rows["memory"] != ALIAS) & every.rows["kind"].isin(GOOD) & every.rows["quiet"]]
     asked = []
     for row in moved[moved["nbytes"].between(2**12, 2**28)].itertuples():
-        with contextlib.suppress(cli.UserError):  # quick measures no such need
+        with contextlib.suppress(cli.UserError):  # the quick profile lacks this need
             found = [each for each in answer(case_of(row), known).ranked if each.route == row.route]
             predicted = (each for each in found if each.how != MEASURED)
             asked += [(case_of(row), row.route, *advice.ends(each), row.seconds) for each in predicted]
@@ -295,11 +298,11 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     assert all(len(each) >= 15 and each.mean() >= advice.SHARE for each in (times, ranges))
 
 
-# History: what two histories of the same toolchains say of each other, made up and committed --------------------------
+# History: agreement of two histories of the same toolchains, made up and committed --------------------------
 
 
 def changed(seed, at=5, spread=0.005):
-    """Ten calls that a release makes 10 % slower, and sessions that differ as usual, or by another ``spread``."""
+    """Log seconds of a history: release ``at`` slows ten calls by 10 %; sessions differ by ``spread`` (sd)."""
     logs = logs_of(seed) + np.random.default_rng(seed).normal(0, spread, (len(SERIES), 12, 1))
     logs[at:, :10] += math.log(1.1)
     return logs
@@ -309,14 +312,14 @@ def changed(seed, at=5, spread=0.005):
 @pytest.mark.parametrize(
     "now, before, counts, code",
     [
-        # on a machine that takes 2 % longer for all routes that day
+        # the machine takes 2 % longer for all routes that day
         pytest.param(changed(60) + math.log(1.02), changed(61), 1.0, 0, id="repeats"),
         pytest.param(changed(62), changed(63, at=9), 1.02, 1, id="does not repeat"),
         pytest.param(changed(66), changed(65, spread=0.05), 1.0, 1, id="sessions differ by more than is said"),
     ],
 )
 def test_two_histories(now, before, counts, code, tmp_path, monkeypatch, capsys, snapshot):
-    """By the logs of now, whose instructions are so many times those of a revision, and by those of the revision."""
+    """Compare a new history with that of a revision. counts: ratio of new to old instruction counts."""
     then = write(tmp_path / "then", before, extra=counting(lambda *_: 1.0))
     monkeypatch.setattr(history, "RESULTS", write(tmp_path / "now", now, extra=counting(lambda *_: counts)))
     monkeypatch.setattr(history, "histories_at", lambda machine, name: history.histories(machine, then))
