@@ -1,4 +1,4 @@
-"""Advice rests on decided differences: on simulated runs, on few processes and on uneven ones."""
+"""Advice rests on significant differences: simulated runs, few processes, unequal variances."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ from benchmarks import contracts
 
 
 def weighed(logs, family="copy"):
-    """Cells by the log seconds of their processes."""
+    """Cells made from the log seconds of their processes."""
     logs = np.asarray(logs, dtype=float)
     return [*choice.weigh(logs, np.full(len(logs), family)).assign(quiet=True).itertuples()]
 
@@ -33,8 +33,10 @@ def weighed(logs, family="copy"):
 
 @pytest.mark.parametrize("watched", [True, False])
 def test_processes_are_placed_by_their_round(tmp_path, watched):
-    """What a round shares, here a clock that wanders by 20 %, cancels where both took part. Three cells lost a round of
-    four, two of them the same one: only where somebody noted which does that help."""
+    """Pairing by round cancels what a round shares, here a clock that drifts by 20 %.
+
+    Three cells lost one of four rounds, two of them the same one. Pairing needs the recorded round numbers.
+    """
     clock, rng = np.array([1.0, 1.2, 0.9, 1.1]), np.random.default_rng(5)
     times = {(f"torch.r{k}(a)", 8): list(1e-6 * clock * rng.normal(1, 0.002, 4)) for k in range(24)}
     times["torch.r0(a)", 8] = [1.12 * second for second in times["torch.r0(a)", 8]]
@@ -80,7 +82,10 @@ def test_cells_of_two_runs_did_not_run_side_by_side(tmp_path, clock, nbytes, rat
 
 @pytest.mark.parametrize("families", [1, 2])
 def test_no_more_pairs_are_decided_than_is_promised_where_variances_differ(families):
-    """Of cells whose variances are drawn to those of their family, which is one witness for both of a pair."""
+    """Of pairs that differ by 5 %, at most 1.3 times the promised share is decided.
+
+    Variances are shrunk towards their family's; a pair of one family shares that estimate.
+    """
     rng, slower, count = np.random.default_rng(6), [], 60
     names = np.repeat([f"family {number % families}" for number in range(2)], count)
     for _ in range(200):
@@ -92,7 +97,7 @@ def test_no_more_pairs_are_decided_than_is_promised_where_variances_differ(famil
 
 
 def test_families_share_nothing():
-    """What the cells of two families do in a round need not be alike: its variance is in the error."""
+    """Cells of two families may respond differently to a round, so the error includes the round's variance."""
     rng = np.random.default_rng(2)
     logs = rng.normal(0, 0.005, (40, 4)) + np.array([0.0, 0.2, -0.1, 0.1])
     logs[:20] += np.log(1.12)
@@ -105,15 +110,15 @@ def test_families_share_nothing():
     [(1, 3.0, True), (1, 2.5, False), (2, 2.3, True), (2, 1.9, False), (3, 2.0, True)],
 )
 def test_few_processes_decide_large_differences_only(count, ratio, known):
-    """Two cells alone, their processes alike to a thousandth: that says little of how far the next would be."""
+    """Few processes of two cells say little about the spread, even if they agree to 0.1 %."""
     times = [around(1.0, count=count), around(ratio, count=count)] if count > 1 else [[1.0], [ratio]]
     assert choice.decided(*weighed(np.log(times))) == known
-    if count == 1:  # as after a first round: of many cells nothing more is known
+    if count == 1:  # after a first round, more cells add no information
         assert choice.decided(*weighed(np.log(times + [[1.0]] * 20))[:2]) == known
 
 
 def test_two_processes_of_many_cells_decide_more():
-    """A profile of two processes a cell: the family tells how far processes differ."""
+    """With two processes per cell, the other cells of the family show how much processes differ."""
     logs = np.random.default_rng(3).normal(0, 0.01, (60, 2))
     logs[0] += np.log(1.3)
     cells = weighed(logs)
@@ -122,7 +127,10 @@ def test_two_processes_of_many_cells_decide_more():
 
 @pytest.mark.parametrize(("ratio", "threads", "known"), [(2.5, "1", False), (3.0, "1", True), (1000, "all", False)])
 def test_cells_that_were_never_quiet_decide_as_one_process_does(tmp_path, ratio, threads, known):
-    """But not where torch's threads wait for each other: a core that is taken then costs any factor."""
+    """Cells without quiet samples count as one process.
+
+    With all threads they decide nothing: torch's threads wait for each other, so a busy core costs any factor.
+    """
     promises, times = [contract(route, "copy") for route in (FIRST, SECOND)], {FIRST: 1.0, SECOND: float(ratio)}
     name, cell = "parallel.NumpyToTorch.timeit_convert", {"threads": [threads], "nbytes": [8]}
     own = every(name, lambda route, *_: times[route], promises, **cell)
@@ -151,7 +159,7 @@ def test_cells_that_were_never_quiet_decide_as_one_process_does(tmp_path, ratio,
     ],
 )
 def test_within_what_more_processes_would_lie(tmp_path, quiet, figures, expected):
-    """Of one process nobody knows, but on a machine that was steady then it is as good as more."""
+    """``within`` of one process is 0 on a steady machine, or if that is unknown; else a default spread is used."""
     bench = conversion({(FIRST, 8): figures}, [contract(FIRST, "copy")])
     later = resultfiles.record([bench], quiet=0.5 if quiet == 0.2 else 0.1, started="2026-01-03T03:04:05+00:00")
     place = resultfiles.write(tmp_path, [bench], records=[resultfiles.record([bench], quiet=quiet, rounds=4), later])
@@ -161,7 +169,7 @@ def test_within_what_more_processes_would_lie(tmp_path, quiet, figures, expected
 
 @pytest.mark.parametrize("profile", ["transfers", "transfers-full"])
 def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_holds_it(tmp_path, profile):
-    """Of transfers, from 4 KiB to 1 GiB. What is read back into fresh memory takes four times as long from 32 MiB."""
+    """Transfers from 4 KiB to 1 GiB; reading back into fresh memory takes four times as long from 32 MiB."""
     benches = accelerator.transfers(profile=profile)
     known = known_in(resultfiles.write(tmp_path, benches, records=made_up.glibc(benches)), "box")
     rng, judged = random.Random(1), 0
@@ -179,7 +187,7 @@ def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_ho
 
 
 def test_sizes_beyond_what_was_measured_and_results_of_another_size_than_the_source(known):
-    """What shares memory takes as long at any size; memory of a result is fresh by its bytes, not by the source's."""
+    """Aliases take the same time at any size; result memory is fresh by the result's bytes, not the source's."""
     shared = [answer(Case("numpy", "torch", n, layout="fortran", memory="alias"), known) for n in (MIB, 512 * MIB)]
     assert shared[0].ranked[0].seconds == shared[1].ranked[0].seconds
     cast = Need(contracts.NUMPY_TO_TORCH, "copy", "bfloat16", "float32", threads="1")
@@ -202,7 +210,7 @@ def test_a_cast_moves_other_bytes_than_memcpy(known):
     ],
 )
 def test_between_two_sizes_a_route_is_what_promises_least(tmp_path, ratios, busy, kinds):
-    """No tie where it is slower at one of them, and not known to be slower where that is not decided at one."""
+    """Between two sizes, a route that is slower at either is no tie; one undecided at either is undecided."""
     times = {(FIRST, n): around(1e-6 * n / KIB, 0.02) for n in (KIB, MIB)}
     times |= {(SECOND, n): around(ratio * 1e-6 * n / KIB, 0.02) for n, ratio in zip((KIB, MIB), ratios)}
     results = loaded(tmp_path, times, busy=busy)
@@ -219,7 +227,7 @@ NEEDS, CANDIDATES = 40, 6
 
 
 def simulated(rng, slowdown, sd):
-    """Advice of one run on needs whose routes are so much slower than the fastest: route by need and size."""
+    """Advised route by need and size of one simulated run. slowdown: of routes against the fastest."""
     needs, candidates, sizes = slowdown.shape
     effect, drift = np.log1p(slowdown).ravel(), rng.normal(0, 0.02, 4)
     logs = processes(rng, slowdown.size, sd, sd, effect=effect, drift=drift)
@@ -238,12 +246,12 @@ def simulated(rng, slowdown, sd):
     [(0.006, 0.06, 0.001, 0.01), (0.02, 0.12, 0.002, 0.03), (0.06, 0.35, 0.01, 0.2)],
 )
 def test_the_same_run_measured_twice_gives_the_same_advice(sd, disagree, loss, parts):
-    """Routes 0 to 30 % apart, the same at all sizes; four processes of sd.
+    """Routes are 0 to 30 % apart, equally at all sizes; each has four processes with the given sd.
 
-    Over three such pairs of runs they name another route at 3, 8 and 28 % of the sizes. What is named takes 0.01, 0.04
-    and 0.2 % longer than the fastest on average. With the catalogue's first of all that tie it was 4, 7 and 19 % of the
-    sizes, and 1.2, 1.9 and 3.9 % longer. Then one of two routes is 30 % faster up to the middle size and 30 % slower
-    beyond: both runs find these parts.
+    Over three pairs of runs, the two runs advise different routes at 3, 8 and 28 % of the sizes. The advised route
+    takes 0.01, 0.04 and 0.2 % longer than the fastest on average. Advising the catalogue's first of all tied routes
+    gave 4, 7 and 19 % of the sizes, and 1.2, 1.9 and 3.9 % longer. Then one of two routes is 30 % faster up to the
+    middle size and 30 % slower beyond: both runs find these parts.
     """
     rng = np.random.default_rng(0)
     different, lost = [], []
