@@ -1,4 +1,4 @@
-"""What every verb does with errors: one line that says what to do, and an exit code that cannot be mistaken."""
+"""Errors of every verb: one line that says what to do, and an unambiguous exit code."""
 
 import re
 import shutil
@@ -27,12 +27,12 @@ cli.run(main)
 
 
 def ran(main, home, streams="", **more):
-    """A program whose ``main`` has this body, see ``piped``."""
+    """Run a program whose ``main`` has this body, see ``piped``."""
     return piped(streams, sys.executable, "-c", MAIN.format(main), home=home, PYTHONPATH=PATH, **more)
 
 
 def test_an_error_nobody_foresaw_is_no_verdict(tmp_path):
-    """1 means that something is slower."""
+    """An unexpected error exits with 2, since 1 means that something is slower."""
     done = ran("raise KeyError('x\\ny')", tmp_path, TMPDIR=str(tmp_path))
     (details,) = tmp_path.glob("numpy-torch-*.txt")
     assert done.returncode == 2 and re.fullmatch(rf"verb\.py: .*KeyError.*{details}.*\n", done.stderr)
@@ -57,7 +57,7 @@ def test_closed_streams(tmp_path, closed):
 
 @pytest.mark.parametrize("lines", [1, 100_000])
 def test_a_reader_that_has_gone_gets_no_verdict(tmp_path, lines):
-    """compare A B | true: 0 would mean that nothing is slower."""
+    """`compare A B | true` exits with 141: 0 would mean that nothing is slower."""
     body = f"import time; time.sleep(.3)\n    for _ in range({lines}): print('x')"
     done = ran(body, tmp_path, "| true", PYTHONUNBUFFERED="")
     assert (done.returncode, done.stderr) == (141, "")
@@ -65,14 +65,14 @@ def test_a_reader_that_has_gone_gets_no_verdict(tmp_path, lines):
 
 @pytest.mark.parametrize(("words", "code"), [("--help", 141), ("--nonsense", 2)])
 def test_help_and_a_refusal_that_nobody_reads(words, code, tmp_path):
-    """120 is what Python says where it cannot flush."""
+    """The exit code is not 120, with which Python ends if it cannot flush."""
     command = (sys.executable, ROOT / "scripts" / "report.py", words)
     assert piped("2>&1 | true", *command, home=tmp_path, PYTHONUNBUFFERED="").returncode == code
 
 
 @pytest.mark.parametrize(("error", "code"), [("KeyboardInterrupt", 130), ("ImportError('no pandas')", 2)])
 def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
-    """Before main: Ctrl-C, and what is missing."""
+    """Ctrl-C and missing packages before ``main`` starts."""
     shutil.copy(ROOT / "scripts" / "cli.py", tmp_path)
     (tmp_path / "verb.py").write_text(f"import cli\nraise {error}\n")
     done = run(sys.executable, tmp_path / "verb.py", home=tmp_path)
@@ -81,7 +81,7 @@ def test_what_happens_while_a_verb_imports_is_one_line(error, code, tmp_path):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_python_without_packages(verb, tmp_path):
-    """It is no defect of the suite, and the message says what to do: a verb imports cli before all that may lack."""
+    """Missing packages are reported in one line that says what to do: verbs import cli before any package."""
     # check.py imports nothing before it knows what to check
     done = run(sys.executable, "-S", ROOT / "scripts" / verb, "timing", home=tmp_path)
     assert re.fullmatch(rf"{verb}: needs \w+: use .venv/bin/python, .*\n", done.stderr) and done.returncode == 2
@@ -118,7 +118,7 @@ def test_broken_releases(text, ledger_of, refusal):
 
 
 def test_a_backend_that_is_none(tmp_path):
-    """Figures are files: whatever shows windows elsewhere."""
+    """An invalid MPLBACKEND is ignored: figures are files and need no window."""
     done = run(sys.executable, "-c", "import pages.figures", home=tmp_path, PYTHONPATH=PATH, MPLBACKEND="junk")
     assert done.returncode == 0, done.stderr
 
@@ -126,6 +126,6 @@ def test_a_backend_that_is_none(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_work_where_python_leaves_out_their_directory(verb, tmp_path):
-    """As python -P does, from anywhere: a traceback's exit code is 1, which compare.py has another meaning for."""
+    """Verbs work under `python -P` in any directory; a traceback would exit with 1, compare.py's code for slower."""
     done = run(sys.executable, ROOT / "scripts" / verb, "--help", home=tmp_path, cwd=tmp_path, PYTHONSAFEPATH="1")
     assert (done.returncode, done.stderr) == (0, "") and f"usage: {verb}" in done.stdout
