@@ -1,4 +1,4 @@
-"""compare.py: exit codes, what it takes and refuses, fresh processes, real results, and both sides in turns."""
+"""compare.py: exit codes, accepted and refused arguments, fresh processes, real results, and both sides in turns."""
 
 import functools
 import json
@@ -29,7 +29,7 @@ from tiny import RELEASES
 from toolchains import environments, ledger, selection
 
 SHARES = {"1%": 0.01, "0.01": 0.01, "1 %": 0.01, ".5": 0.5}
-ENDS = {"0": 0, "100%": 1}  # all or nothing, where that says something
+ENDS = {"0": 0, "100%": 1}  # all or nothing: accepted only with ``ends``
 
 
 @pytest.mark.parametrize("text", [*SHARES, *ENDS, "", "x", "5", "-1%", "nan", "200%"])
@@ -53,7 +53,7 @@ def test_exit_codes_and_formats(pair, tmp_path, called):
 
 
 def test_too_little_decided_is_exit_code_2(tmp_path, called):
-    """And it is said what to do about it."""
+    """The error message also says how to decide more cells."""
     sides = [write(tmp_path / side, cells(seed, sd=NOISE)) for side, seed in (("a", 0), ("b", 1))]
     code, out, said = called(compare, *sides)
     assert code == 2 and "0 of 24" in out and re.fullmatch(r"compare\.py: .*0 of 24.*\n", said)
@@ -94,7 +94,7 @@ def test_bad_arguments_are_one_line_and_exit_code_2(pair, refusal, arguments):
 
 
 def in_stages(root, first, again, some=None, collections=("1", "1")):
-    """What is said of BASE and NEW and of fresh processes of some cells. first, again: by how much NEW's are slower."""
+    """Compare with and without fresh processes of some cells. first, again: NEW's slowdown by cell in each stage."""
     sides = [root / side / "reports" / "results" for side in ("base", "new", "base-fresh", "new-fresh")]
     for place, (directory, change) in enumerate(zip(sides, ({}, first, {}, again))):
         stage, rounds = (2, 8) if place > 1 else (1, 4)
@@ -105,7 +105,7 @@ def in_stages(root, first, again, some=None, collections=("1", "1")):
 
 
 def test_fresh_processes_decide_alone(tmp_path):
-    """What looked slower in the first stage and is not in the second is not slower."""
+    """A cell that is slower in the first stage only is not reported as slower."""
     close = {(ROUTES[0], 8): 1.3, (ROUTES[1], 4): 1.3}
     found, _ = in_stages(tmp_path, close, {(ROUTES[0], 8): 1.3}, close)
     named = verdicts(found)
@@ -116,13 +116,13 @@ def test_fresh_processes_decide_alone(tmp_path):
 
 
 def test_witnesses_keep_their_first_verdict(tmp_path):
-    """Only what was close is judged again, though everything was measured again."""
+    """Only close cells are judged again, even if all cells were measured again."""
     found, first = in_stages(tmp_path, {}, {(route, nbytes): 1.5 for route in ROUTES for nbytes in SIZES})
     assert set(found.cells[found.cells["verdict"] == SLOWER]["cell"]) == set(first.cells[first.cells["close"]]["cell"])
 
 
 def test_fresh_processes_of_another_collection_decide_nothing(tmp_path):
-    """BASE of one and NEW of another: they did not run in turns."""
+    """Fresh processes of two collections did not run in turns, so they are not used."""
     close = {(ROUTES[0], 8): 1.3}
     found, first = in_stages(tmp_path, close, close, collections=("1", "2"))
     assert first.cells["close"].any() and not found.cells["fresh"].any()
@@ -133,7 +133,7 @@ def test_fresh_processes_of_another_collection_decide_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
-    """Of each committed machine the result file of most benchmarks: every family and parameter that it has."""
+    """Compare the largest result file of each committed machine with itself: all its families and parameters."""
     several, copied = [], shutil.copytree(committed / "reports" / "results", tmp_path / "results")
     for directory in {path.parent for path in copied.glob("*/machine.json")}:
         held = {file: json.loads(file.read_text())["results"] for file in directory.glob("*-toolchain-*.json")}
@@ -143,7 +143,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         told = [comparison_words.text(found, True), comparison_words.markdown(found, True, "compare")]
         told.append(comparison_words.as_json(found, "compare"))
         assert all(len(text) > 1000 and text.count("torch.from_numpy(a)") > 10 for text in told), file
-        # a history times one thread, and there may be nothing but a history of a machine
+        # a history times one thread only, and a machine may have only a history
         several.append(found.cells["benchmark"].str.startswith("parallel.").any())
         assert ("all threads" in told[0]) == several[-1], file
         assert figures.forest(found).file.count("<svg") == 1, file
@@ -152,7 +152,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
 
 @pytest.fixture(scope="module")
 def history(committed, tracked):
-    """A function: two releases of the committed history, compared. It is read once, and its changes are found once."""
+    """A function that compares two releases of the committed history, which is loaded and analysed once."""
     with pytest.MonkeyPatch.context() as patch:
         for function in (comparison.load, comparison.histories_of):
             patch.setattr(comparison, function.__name__, functools.cache(function))
@@ -202,7 +202,7 @@ def test_comparisons_that_are_offered(committed, history, monkeypatch, capsys):
 
 
 def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
-    """What sessions differ by is learnt from other files; where those cannot be read, it is inferred as before."""
+    """Variation between sessions is estimated from other files; if they cannot be read, it is inferred without them."""
     root, releases = tmp_path / "results", test_history.SERIES[:3]
     test_history.write(root, test_history.logs_of(1), releases)
     one, other, broken = (next((root / "box").glob(f"{toolchain.commit[:8]}-*.json")) for toolchain in releases)
@@ -213,8 +213,10 @@ def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
 
 @pytest.mark.slow
 def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
-    """Halves of the processes of torch 2.10.0 differ, for rounds are fast and slow by turns: that withheld all verdicts
-    of a comparison that does not rest on them."""
+    """A comparison in a history is checked by toolchains measured twice, not by halves of the processes.
+
+    Halves of torch 2.10.0 differ, since its rounds alternate between fast and slow. That once withheld all verdicts.
+    """
     compared = history("torch-2.0.1", "torch-2.15.0")
     assert compared.in_history and not compared.withheld and compared.counts[FASTER] > 10
     assert compared.check.cells > 100 and compared.check.flagged <= 0.02 * compared.check.cells
@@ -230,7 +232,7 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     assert compared.in_history and compared.withheld and not compared.decided
     assert "faster" not in comparison_words.text(compared, False)
     assert compared.exit_code == (1 if compared.counts_decided[MORE] else 2)
-    by_times = replace(compared, counted=compared.counted[:0])  # counts decide without them
+    by_times = replace(compared, counted=compared.counted[:0])  # counts are decided without times
     assert by_times.exit_code == 2
     said = comparison_words.said("headline", by_times)
     assert said == "could not compare: the data contradicts what the method promises"
@@ -251,7 +253,7 @@ def test_patterns_name_exactly_the_cells():
 
 @pytest.fixture
 def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
-    """A function: both sides of the tiny suite measured in turns, as --run does; the verdict."""
+    """A function that measures both sides of the tiny suite in turns, as --run does, and compares them."""
 
     def collect(targets, only, rounds):
         ledger_of(json.dumps(RELEASES))
@@ -270,8 +272,8 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
 
 
 def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
-    """A release is measured by the pinned asv, which this Python installs and runs, and keeps as many environments as
-    other verbs. Nothing is measured beside a run of the machine."""
+    """--run measures with the pinned asv of this Python, keeps as many environments as other verbs, and refuses a
+    machine that is being measured."""
 
     def measure_sides(*arguments):
         raise UserError(f"keeps {environments.keep()}")
@@ -289,7 +291,7 @@ def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
 
 
 def test_both_sides_are_measured_in_turns(collected, tmp_path):
-    """No verdict from two processes, but the collection is whole: same cells, pairs, records that belong together."""
+    """Both sides have the same cells, paired processes and matching records; two processes decide nothing."""
     result = collected(["installed", sys.executable], r"'torch\.from_numpy\(a\)'.*, 4096\)", 2)
     assert result.interleaved and len(result.cells) == 1
     for side in ("base", "new"):
