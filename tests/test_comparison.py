@@ -1,5 +1,7 @@
-"""Verdicts: what changed is found and nothing else, what cannot be compared says why, sides in turns are paired; and
-what a comparison says on a terminal, in a comment, as JSON, drawn, and on a page."""
+"""Verdicts: only real changes are found, cells that cannot be compared say why, sides in turns are paired.
+
+Also the output of a comparison: on a terminal, in a comment, as JSON, as a figure, and on a page.
+"""
 
 import io
 import itertools
@@ -18,19 +20,19 @@ ONE, OTHER = (ROUTES[0], 8), (ROUTES[1], 4)
 
 
 def half(times, slow):
-    """These times, twice as long in the processes of a machine at half its speed, and that they were."""
+    """A side whose listed processes took twice the time, with probes of a machine at half its speed."""
     for cell, number in slow:
         times[cell][number] *= 2
     return {"times": times, "slow": slow, "clock": resultfiles.steady}
 
 
 def says(**record):
-    """NEW, with a record that says otherwise."""
+    """NEW, with these differences in its run record."""
     return {"times": cells(1), "record": record}
 
 
 def in_turns(times, name):
-    """A side that shares the drift of its rounds with the other, with which it ran in turns if it is named."""
+    """A side whose rounds drift like the other's; with a name, its record says that both ran in turns."""
     drifted = {cell: [one * by for one, by in zip(own, (1.0, 1.2, 0.9, 1.1))] for cell, own in times.items()}
     return {"times": drifted, "record": together(name) if name else {}}
 
@@ -51,24 +53,24 @@ FEW[0][ROUTES[0], 4] = None
 del FEW[0][ROUTES[0], 1], FEW[1][ROUTES[0], 2]
 SHARE = {"times": FEW[0]}, {"times": FEW[1]}
 LOUD = {"times": cells(0, sd=NOISE)}, {"times": cells(1, sd=NOISE)}
-# Both sides, and settings; all that is said of them is in the snapshot
+# Both sides and settings; the snapshot has the output
 BUSY = [(cell, number) for cell in EVERY if cell[0] == ROUTES[1] for number in range(4)]
 HALVES = [{cell: own[: 2 + 2 * (cell[0] == route)] for cell, own in cells(0).items()} for route in ROUTES]
 COMPARED = {
     "one is slower and one faster, nothing else": (BASE, {"times": cells(1, {ONE: 1.3, OTHER: 0.7})}),
     "one is faster, which fails nothing": (BASE, {"times": cells(1, {ONE: 0.7})}),
-    # new, gone and failed cells are no part of what could be decided
+    # new, gone and failed cells do not count as comparable
     "a share that is just reached is enough": (*SHARE, {"min_decided": 18 / 21}),
     "a share that is not reached": (*SHARE, {"min_decided": 0.86}),
     "too little decided is no pass": LOUD,
     "where nothing has to be decided it is one": (*LOUD, {"min_decided": 0}),
     "what is slower was found all the same": (LOUD[0], {"times": cells(1, {ONE: 1e3}, sd=NOISE)}),
-    # twice the time, and the machine at half its speed: that is the machine's; fresh processes are for what is close
+    # twice the time at half the machine's speed is no change; only close cells get fresh processes
     "nothing of what NEW never had quiet": (QUIET, NEVER),
     "nothing of what BASE never had quiet": (NEVER, QUIET),
     "the same figures where it was quiet are a finding": (QUIET, {**QUIET, "times": cells(1, {ONE: 2.0})}),
     "three quiet processes are too few, and no outlier": (QUIET, SMALL),
-    # a side took 4 % longer for everything, its probes, too: another level an hour later is no change
+    # one side, its probes included, took 4 % longer for everything: a slower machine is no change
     "NEW at another speed": (LEVEL, HIGHER),
     "BASE at another speed": (HIGHER, LEVEL),
     "without probes nothing is corrected": ({**LEVEL, "lines": {"probes": {}}}, HIGHER),
@@ -82,12 +84,12 @@ COMPARED = {
     "another version, and so other samples": (BASE, {"times": cells(1), "lines": {"wanted": 2, "version": "v2"}}),
     "another machine": (BASE, {"times": cells(1), "machine": "other"}),
     "another machine, if asked for": (BASE, {"times": cells(1), "machine": "other"}, {"across_machines": True}),
-    # neighbours alternate between two states, which the method takes for a change
+    # processes alternate between two states, which looks like a change
     "a contradicted promise withholds verdicts": ({"times": TWO_STATES}, {"times": cells(1, {ONE: 3})}),
     "without a record, with a note": (BASE | {"records": []}, {"times": cells(1), "records": []}),
     "5 % behind drift that pairs share": (in_turns(cells(0), "base"), in_turns(cells(1, {ONE: 1.05}), "new")),
     "nothing behind drift without pairs": (in_turns(cells(0), ""), in_turns(cells(1, {ONE: 1.05}), "")),
-    # of cells that were never quiet one process is left: more rounds are no help
+    # cells without quiet samples count as one process: more rounds do not help
     "nothing where NEW was never quiet at all": (QUIET, half(cells(1), BUSY), {"only": re.escape(ROUTES[1])}),
     "too few processes on one side or the other": ({"times": HALVES[0]}, {"times": HALVES[1]}),
     "one lost a process and is no pair": (BASE | {"record": together("base")}, {**LOST, "record": together("new")}),
@@ -96,7 +98,7 @@ COMPARED = {
 
 @pytest.mark.parametrize("what", COMPARED)
 def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
-    """Cells are counted by verdict, its reason, processes of both sides and whether they are pairs, with ratios."""
+    """The snapshot counts cells by verdict, reason, processes per side and pairing, with the range of ratios."""
     base, new, *how = COMPARED[what]
     found = compared(write(tmp_path / "a", **base), write(tmp_path / "b", **new), **(how[0] if how else {}))
     rows, said = found.cells.assign(why=found.cells["reason"].map(comparison_words.why)), []
@@ -123,7 +125,7 @@ def test_ratios_have_no_exponent():
 def test_splits_take_one_of_every_two_neighbours():
     assert comparison.splits(3) == []
     assert comparison.splits(4) == [([0, 2], [1, 3]), ([0, 3], [1, 2])]
-    for processes in (*range(4, 30), 200):  # of many, too, without making all that there are
+    for processes in (*range(4, 30), 200):  # for many processes, too, without enumerating all splits
         found = comparison.splits(processes)
         assert 2 <= len(found) <= 2**comparison.TURNED
         for one, other in found:
@@ -142,7 +144,7 @@ STATES = {
 
 
 def test_every_cell_has_exactly_one_verdict(tmp_path, snapshot):
-    """Whatever state each side's cells are in, counts add up to the union of what either side has."""
+    """Verdict counts add up to the union of both sides' cells, for every pair of states."""
     pairs = list(itertools.product(STATES, repeat=2))
     sides = [{(ROUTES[0], 8 + k): STATES[pair[which]] for k, pair in enumerate(pairs)} for which in (0, 1)]
     sides = [{cell: taken for cell, taken in side.items() if taken != resultfiles.ABSENT} for side in sides]
@@ -160,7 +162,7 @@ def test_every_cell_has_exactly_one_verdict(tmp_path, snapshot):
 @pytest.mark.parametrize("count", [3, 24])
 @pytest.mark.parametrize("turns", [False, True])
 def test_figures_that_are_all_the_same_are_compared(tmp_path, count, turns):
-    """As of a coarse clock: four processes are enough, though nothing tells how far a fifth would be."""
+    """Identical times, as from a coarse clock, are compared: four processes suffice despite zero variance."""
     first, *others = list(cells(0))[:count]
     times = {cell: cells(0, {first: 1.3}, sd=0)[cell] for cell in (first, *others)}
     how = [{"record": together(side)} if turns else {} for side in ("base", "new")]
@@ -225,7 +227,7 @@ def test_json_has_everything(found):
 
 
 def test_the_figure_and_the_section_of_a_page(found):
-    """Whatever was drawn before, the figure is the same."""
+    """The figure does not depend on matplotlib's current settings."""
     import matplotlib
 
     one = figures.forest(found).file
