@@ -1,4 +1,4 @@
-"""Every route keeps its contract on the pinned toolchain: values, memory, dtype, and what awkward sources do.
+"""Every route keeps its contract on the pinned toolchain: values, memory, dtype, behaviour on unusual input.
 
 The catalogue says what to expect, so a new entry is tested without a line here.
 """
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the tests of awkward source
 
 @pytest.fixture(autouse=True)
 def this_toolchain(request):
-    """Skips what this toolchain has not, which the pinned one has: make test-oldest, make test-newest."""
+    """Skip tests that this toolchain does not support (make test-oldest, make test-newest); the pinned one does."""
     given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     with possible():
         sources.require(given["route"].needs if "route" in given else "")
@@ -41,7 +41,7 @@ ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not se
 
 
 def dtypes_of(route):
-    """The dtypes a route is for: all that it does not refuse, for most."""
+    """The dtypes that a route accepts: usually all that it does not refuse."""
     if routes.BFLOAT16 in route.families:
         return ["bfloat16"] if route.view else ["bfloat16", route.casts_to]
     # NumPy has no bfloat16; a Python int from 2**63 on is no int64: torch.tensor raises, np.array gives uint64
@@ -55,7 +55,7 @@ def cases(kinds, chosen=ONE):
 
 
 def namespace(route, source):
-    """The names of the expression; a buffer to write into holds none of the source's numbers yet."""
+    """The names that the expression uses; a buffer to write into is zeroed."""
     names = sources.namespace(route, source)
     if "b" in names:
         names["b"][...] = 0
@@ -69,7 +69,7 @@ def same(result, wanted):
 
 
 def to_bfloat16(values):
-    """Rounded to the nearest bfloat16, of two the even one, as float32: NumPy has no such dtype."""
+    """Round to the nearest bfloat16, ties to even. The result is float32, since NumPy has no bfloat16."""
     bits = values.astype("float32").view("uint32")
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("float32")
 
@@ -102,7 +102,7 @@ def test_conversion(route, dtype):
 
 @pytest.mark.parametrize(("route", "dtype"), cases(lambda route: route.refuses))
 def test_refused_dtype(route, dtype):
-    """Not only some error: the declared one, so that a release that begins to convert is seen."""
+    """A refused dtype raises the declared error, so a release that starts to convert it fails this test."""
     source = sources.tensor(dtype, NBYTES)
     with pytest.raises(Exception) as raised:
         # the route's buffer has the source's dtype, which NumPy may not know
@@ -111,14 +111,14 @@ def test_refused_dtype(route, dtype):
     assert raised.type.__name__ == elsewhere.promised(route, dtype, route.refuses[dtype])
 
 
-# Routes that warn of an ordinary source: np.array(t) on NumPy 2 each time, of a list of arrays torch once a process
+# Routes that warn on ordinary sources: np.array(t) on each call (NumPy 2); torch, on a list of arrays, once per process
 LOUD = {"np.array(t)": routes.Does.WARNS_EACH_TIME, "torch.tensor(arrays)": routes.Does.WARNS}
 KINDS = cases(lambda route: ["ordinary", *route.inputs], [*ONE, *routes.select(routes.BATCHES)])
 
 
 @pytest.mark.parametrize(("route", "kind"), KINDS)
 def test_source(route, kind, isolated):
-    """What happens is what the contract says, and a route that shares memory copies what it says, and nothing else."""
+    """Unusual sources behave as the contract says; an alias route copies only the sources declared as copied."""
     if kind == "ml_dtypes":
         pytest.importorskip(kind)
     ordinary = LOUD.get(route.expression, routes.Does.WORKS)
@@ -126,7 +126,7 @@ def test_source(route, kind, isolated):
     assert does == elsewhere.promised(route, kind, route.inputs.get(kind, ordinary))
     if converted:
         dtype, shares = converted
-        may = route.memory == routes.ALIAS and kind != "empty"  # of nothing there is nothing to share
+        may = route.memory == routes.ALIAS and kind != "empty"  # an empty array has no memory to share
         assert shares == (may and route.memory_for(dtype, kind) == routes.ALIAS)
 
 
@@ -134,7 +134,7 @@ REPEATED = {routes.NUMPY_TO_TORCH: "broadcast", routes.TORCH_TO_NUMPY: "expanded
 
 
 def repeated(route):
-    """One number that is every element."""
+    """A source whose elements are all one number in memory."""
     return SOURCES[route.direction][REPEATED[route.direction]](route)
 
 
@@ -157,7 +157,7 @@ def test_a_write_to_an_alias_of_one_repeated_number_shows_in_all(route):
 
 
 def hazard(expression, direction=routes.NUMPY_TO_TORCH):
-    """The route, which must warn people of what the test is about to show."""
+    """Return the route, which must declare a hazard: the test shows it."""
     route = routes.find(expression, direction)
     assert route.hazard
     return route
@@ -177,7 +177,7 @@ TO_16_BITS = [route for route in ONE if route.casts_to in WIDENED]
 
 
 def bits_of(route, numbers):
-    """The bits of what a route makes of float32 numbers."""
+    """The bits of a route's result for float32 numbers."""
     a = np.array(numbers, "float32")
     with np.errstate(over="ignore"):
         result = value(route.expression, a=a, t=torch.from_numpy(a))
@@ -187,9 +187,9 @@ def bits_of(route, numbers):
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("route", TO_16_BITS, ids=lambda route: route.expression)
 def test_a_cast_to_16_bits_rounds_to_nearest(route, sign):
-    """All numbers that they have, what lies just beside the middle of two, and the middle: there to the even one.
+    """Checks all 16-bit numbers, the midpoints between neighbours (ties to even), and values just beside them.
 
-    Beyond the largest comes infinity, as if it were the next number, and what is no number stays none.
+    Values beyond the largest number round to infinity, as if it were the next number; NaN stays NaN.
     """
     infinity = np.uint16(INFINITE[route.casts_to])
     lower = np.arange(infinity, dtype="uint16")
@@ -209,7 +209,7 @@ def test_a_cast_to_16_bits_rounds_to_nearest(route, sign):
 
 
 def test_torch_rounds_float64_to_float16_twice():
-    """By way of float32: just above the middle of two it may give the lower one. NumPy rounds once."""
+    """torch casts via float32, so a value just above a midpoint may round down. NumPy rounds once."""
     just_above = np.array([1 + 2**-11 + 2**-30])
     assert value("torch.from_numpy(a).half()", a=just_above).item() == 1
     assert value("torch.from_numpy(a.astype(np.float16))", a=just_above).item() == 1 + 2**-10
@@ -238,7 +238,7 @@ TO_TORCH, TO_NUMPY = ON_HOST
 BUFFER, PLANE = "torch.frombuffer(a, dtype=dtype)", np.array([[1.0, 2.0], [3.0, 4.0]], dtype="float32")
 STRINGS = np.array(["x"])
 NOTHING = {"a": np.empty(0, "int64"), "t": torch.empty(0, dtype=torch.int64)}
-# What a hazard warns of: direction, route, its names, what the result shows
+# Hazards: direction, route, its names, check of the result
 HAZARDS = [
     *((TO_TORCH, each, {"a": np.array(3)}, lambda r: r.shape == (3,)) for each in TENSOR_CLASSES),  # taken for a size
     (TO_TORCH, BUFFER, {"a": PLANE, "dtype": torch.float32}, lambda r: r.shape == (4,)),
@@ -270,7 +270,7 @@ ANY_SHAPE = [r for r in ONE if set(r.families) & {routes.CONVERSION, routes.LAYO
 
 @pytest.mark.parametrize(("route", "layout"), cases(lambda route: sources.LAYOUTS, ANY_SHAPE))
 def test_memory_of_every_layout(route, layout):
-    """A route of contiguous results shares memory where there is nothing to do, and copies what it exists for."""
+    """A route shares memory by layout as declared; one for contiguous results copies only the other layouts."""
     laid = sources.laid_out("float32", NBYTES, layout)
     source = laid if route.direction == routes.NUMPY_TO_TORCH else torch.from_numpy(laid)
     result = semantics.result_of(route, namespace(route, source))
@@ -298,7 +298,7 @@ def test_any_shape_and_layout(route, dtype, shape, order):
     source = array if route.direction == routes.NUMPY_TO_TORCH else torch.from_numpy(array)
     empty, kind = not plain(source).size, np.dtype(dtype).kind
     if (route.per_element and empty) or (route.expression in TENSOR_CLASSES and not shape and kind in "biu"):
-        return  # what their hazards say
+        return  # their hazards say so
     result = semantics.result_of(route, namespace(route, source))
     wanted = expected(route, source)
     if "ascontiguousarray" in route.expression and not shape:
@@ -352,7 +352,7 @@ KINDS_OF_FILES = ("ordinary", "missing", "cut short", "cut short in use", "writt
 
 @pytest.mark.parametrize(("route", "kind"), cases(lambda route: KINDS_OF_FILES, FILES))
 def test_file(route, kind, isolated, tmp_path):
-    """An alias of the file is where a write to the tensor reaches it."""
+    """A write to the tensor reaches the file only if the route aliases it."""
     read_only = routes.Does.SEGFAULT in route.inputs.values()
     does, *converted = isolated("file_outcome", route.expression, kind, str(tmp_path))
     ordinary = routes.Does.WARNS if read_only else routes.Does.WORKS
@@ -377,9 +377,9 @@ SHARED, HANDED_OVER = routes.select(routes.SHARED), routes.select(routes.HANDED_
 
 @pytest.mark.parametrize("route", SHARED, ids=lambda route: route.expression)
 def test_shared_memory(route, isolated):
-    """A write to the result shows in the block, if it lies there; a route that leaves its array behind says so.
+    """A write to an alias shows in the shared block; a route whose result is a copy has a caution.
 
-    A route also says if using its result kills the process once the memory is closed.
+    A route has a hazard if using its result after the memory is closed kills the process.
     """
     wanted = [] if route.memory == routes.COPY else ["block"]
     assert isolated("shared", route.expression, False) == [True, wanted]
@@ -392,7 +392,7 @@ def test_shared_memory(route, isolated):
 
 @pytest.mark.parametrize("route", HANDED_OVER, ids=lambda route: route.expression)
 def test_handed_over_to_a_worker(route, isolated):
-    """What the worker writes shows in what was sent if that is shared, in the block that both have, or nowhere."""
+    """The worker's write shows in the sent object (alias), in the common block (into), or nowhere (copy)."""
     wanted = {routes.COPY: [], routes.INTO: ["block"], routes.ALIAS: ["shared"]}[route.memory]
     assert isolated("handed_over", route.expression) == [True, wanted, False]
 
@@ -400,14 +400,14 @@ def test_handed_over_to_a_worker(route, isolated):
 # Transfers ----------------------------------------------------------------------------------------------------------
 
 
-# Transfers between tensors whose contracts say what becomes of one that requires grad
+# Transfers between tensors whose contracts cover a source that requires grad
 RECORDED = [
     route for route in routes.ROUTES if route.host_memory and not route.array and "requires grad" in route.inputs
 ]
 
 
 def grad_outcome(route, names, run):
-    """What becomes of a tensor that requires grad, in the catalogue's words. run: does it, and gives the result."""
+    """The catalogue's term for the result of a tensor that requires grad. run: transfers it, returns the result."""
     names["t"] = names["t"].detach().requires_grad_()
     first = run()
     assert first.requires_grad
@@ -422,7 +422,7 @@ def grad_outcome(route, names, run):
     "route", [r for r in RECORDED if r.needs != "cuda"], ids=lambda r: f"{r.expression} {r.direction}"
 )
 def test_a_transfer_of_what_requires_grad(route):
-    """Autograd asks no device: one without memory stands for it, and the host for what comes back."""
+    """Autograd needs no real device: "meta" stands for the accelerator, and the host for what is read back."""
     device = torch.device("meta")
     names = {"t": torch.ones(3), "d": torch.empty(3, device=device), "h": torch.empty(3), "device": device}
     assert grad_outcome(route, names, lambda: eval(route.expression, names)) == route.inputs["requires grad"]
