@@ -1,4 +1,4 @@
-"""Counts that are repeated: their verdicts, beside those of the times of the same calls."""
+"""Instruction counts with repeats: their verdicts, next to those of the times of the same calls."""
 
 import json
 from dataclasses import replace
@@ -21,8 +21,7 @@ NAME = "instructions.NumpyToTorch.track_instructions"
 
 
 def side(root, counts, *more, **record):
-    """Results that are loaded. counts: (route, nbytes) or (route, dtype, nbytes) -> those of the processes; more
-    benchmarks."""
+    """Loaded results. counts: per process, by (route, nbytes) or (route, dtype, nbytes); more: other benchmarks."""
     counted = replace(conversion(counts, CONTRACTS, dtypes=DTYPES), name=NAME, unit="instructions")
     benches = [counted, *more]
     return load(resultfiles.write(root, benches, records=[resultfiles.record(benches, **record)]))
@@ -42,17 +41,17 @@ NEAR, WIDE = [5700, 5702, 5704, 5706], [5700, 5780, 5820, 5860]
 LOW, HIGH = [5700, 5701, 5702, 5703], [6000, 6001, 6002, 6003]
 
 
-# Counts of the processes of a cell, of the same on the other side, a factor of those
+# A cell's counts per process on BASE, on NEW, a factor of the latter, the verdict
 RANGES = [
     (NEAR, NEAR, 1.02, "more"),
-    (NEAR, NEAR, 1.009, "as many"),  # less than the smallest change there is
+    (NEAR, NEAR, 1.009, "as many"),  # below the smallest reported change
     (NEAR, NEAR, 0.98, "fewer"),
-    (WIDE, WIDE, 1.02, "inconclusive"),  # less than processes differ by
+    (WIDE, WIDE, 1.02, "inconclusive"),  # below the spread of the processes
     (WIDE, WIDE, 1.15, "more"),
     (LOW, [LOW[0], *HIGH[1:]], 1.0, "inconclusive"),
-    ([0, 0, 1], [5, 5, 6], 1.0, "inconclusive"),  # nothing is said of a count of nothing
+    ([0, 0, 1], [5, 5, 6], 1.0, "inconclusive"),  # a count of 0 has no ratio
 ]
-# All processes of one side may happen to be in one of two states: then another dtype decides
+# All processes of one side may be in one of two states by chance: another dtype shows both states
 STATES = {(VIEW, 8): LOW, (VIEW, "int32", 8): [*LOW[:2], *HIGH[2:]]}
 OTHERS = {(VIEW, 8): HIGH, (VIEW, "int32", 8): [*LOW[:3], *HIGH[3:]]}
 
@@ -75,7 +74,7 @@ def test_the_range_over_processes_decides(tmp_path, base, new, verdicts, code):
 
 @pytest.mark.parametrize("factor", [1.0, 1.1])
 def test_memory_layout_looks_like_no_change(tmp_path, factor):
-    """400 cells, whose processes differ by 3 % in the mean: 50 calls in eight dtypes."""
+    """Counts of 400 cells (50 calls, eight dtypes) vary by 3 % between processes, on average."""
     logs = np.random.default_rng(5).normal(0, 0.03 / 2.06, (2, 400, 4))
     keys = [(VIEW, dtype, 8 * size) for size in range(1, 51) for dtype in DTYPES]
     sides = [{key: list(5700 * np.exp(own)) for key, own in zip(keys, side)} for side in logs]
@@ -85,7 +84,7 @@ def test_memory_layout_looks_like_no_change(tmp_path, factor):
 
 
 LIBC = {"conditions": {"cpu": "A CPU", "libc": "2.36"}}
-# What is otherwise of NEW: its counts, its run record, its measurements
+# Differences of NEW: its counts, its run record, its measurements
 OTHERWISE = {
     "nothing": {},
     "a cell was skipped and one failed": {"counts": LACKING},
