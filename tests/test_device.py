@@ -1,4 +1,4 @@
-"""What only an accelerator can show: every transfer route, and each hazard happening. Not run where there is none."""
+"""Tests that need an accelerator: every transfer route, and each hazard happening. Skipped without one."""
 
 import contextlib
 
@@ -10,12 +10,12 @@ from test_contracts import RECORDED, grad_outcome
 from benchmarks import devices, link, moving, overlap, routes
 
 pytestmark = pytest.mark.device
-LARGE = 256 * 2**20  # bytes: 5 ms on the fastest link there is, so that the host is sure to be earlier
+LARGE = 256 * 2**20  # bytes: 5 ms on the fastest link, so the host is certainly earlier
 
 
 @pytest.fixture(scope="module", autouse=True)
 def device():
-    """None of this where there is none, or it cannot be used."""
+    """Skip this module if there is no usable accelerator."""
     with possible():
         return devices.find().use()
 
@@ -34,7 +34,7 @@ def made(device, expression, direction, memory, nbytes=LARGE):
 @pytest.mark.parametrize("route, memory", list(transfers()))
 @pytest.mark.parametrize("nbytes", [4, 4096, 9 * 2**20])  # 9 MiB: three chunks, the last one short
 def test_the_bytes_arrive(device, route, memory, nbytes):
-    """Other numbers each time, where rubbish was: a route that moves nothing is seen by this."""
+    """Sources change each time and targets hold garbage, so a route that moves nothing fails."""
     dtype = "float64" if routes.TRANSFER_CASTING in route.families else "float32"
     if "numbers" in route.expression and nbytes > 4096:
         pytest.skip("millions of tensors")
@@ -55,7 +55,7 @@ def test_what_requires_grad_crosses_as_promised(device, route):
 
 
 def busy(device):
-    """Work that holds the current stream for a while."""
+    """Queue work that occupies the current stream for a while."""
     matrix = torch.randn(4096, 4096, device=device.device)
     for _ in range(20):
         matrix = torch.mm(matrix, matrix).clamp(-1, 1)
@@ -76,7 +76,7 @@ def test_a_non_blocking_result_is_garbage_before_a_synchronize(device):
 
 @pytest.mark.parametrize("memory", [routes.PINNED, routes.PAGEABLE])
 def test_changing_a_source_changes_what_arrives_if_it_is_pinned(device, memory):
-    """A pageable one has been read when the call returns."""
+    """A pageable source has been read when the call returns; a pinned one may not."""
     names = made(device, "d.copy_(t, non_blocking=True)", routes.HOST_TO_DEVICE, memory).names
     sent = names["t"].clone()
     device.synchronize()
