@@ -1,4 +1,4 @@
-"""scripts/fleet.py without Slurm: the plan, names of nodes, and a history on nodes that this machine stands for."""
+"""scripts/fleet.py without Slurm: the plan, names of nodes, and a history with this machine in place of all nodes."""
 
 import math
 import pickle
@@ -49,7 +49,7 @@ def test_what_is_missing_is_asked_of_others():
 
 @pytest.fixture
 def cluster(monkeypatch, tmp_path):
-    """A cluster whose commands all succeed: it takes every job, for an hour or two days."""
+    """A cluster that accepts every job; its partitions allow one hour or two days."""
     monkeypatch.setattr(campaign, "FLEET", tmp_path / "fleet")
     monkeypatch.setattr(campaign, "RESULTS", tmp_path / "results")
     done = subprocess.CompletedProcess([], 0, "1:00:00\n2-00:00:00\n", "")
@@ -93,7 +93,7 @@ def test_the_estimate_follows_only():
 
 @pytest.mark.parametrize("only", [(), ("--only", "from_numpy(a)"), ("--only", "^conversion.*from_numpy|^instr")])
 def test_one_copy_counts_no_instructions(only):
-    """A node counts otherwise than another one: with a release on one node alone that is no release's doing."""
+    """Nodes count differently: with each release on one node only, node and release cannot be told apart."""
     for copies, counted in (("1", False), ("2", True)):
         matches = cli.matcher(planned(*only, "--nodes", "2", "--copies", copies).plan.only)
         assert matches(INSTRUCTIONS) == counted and matches("conversion.timeit_convert('torch.from_numpy(a)', 8)")
@@ -124,7 +124,7 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
 
 
 def test_a_host_has_one_name(tmp_path):
-    """Many jobs begin at once."""
+    """Each host gets exactly one name, even if many jobs start at once."""
     hosts = [f"host-{number}" for number in range(20)] * 2
     with ProcessPoolExecutor(9) as jobs:
         named = {*zip(hosts, jobs.map(campaign.name_of, [tmp_path] * len(hosts), hosts))}
@@ -150,8 +150,10 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
 
 
 def test_a_history_here(project, tmp_path):
-    """Ended in the middle, resumed after an edit, which reaches no node; one release has no wheel; wheels come from a
-    wheelhouse."""
+    """A campaign is stopped midway and resumed after an edit, which must not reach the nodes.
+
+    One release has no wheel; wheels come from a wheelhouse.
+    """
     plan = f"--history torch --releases 2.0.1,{SLOWER_FROM},{WITHOUT_WHEEL},2.3.0 --nodes 2 --copies 2 --rounds 1"
     options = ("--no-report", "--wheelhouse", str(tmp_path / "house"))
     ours = project.start(sys.executable, "scripts/fleet.py", *plan.split(), *options)
@@ -161,7 +163,7 @@ def test_a_history_here(project, tmp_path):
     until(lambda: not project.left(), 10, "something runs on")
 
     (project.root / "benchmarks" / "conversion.py").write_text("raise SystemExit('edited')")
-    project.wheels.rename(tmp_path / "elsewhere")  # the nodes have no index, but the wheelhouse
+    project.wheels.rename(tmp_path / "elsewhere")  # the nodes use the wheelhouse, not the index
     done = project.verb("fleet", "--resume", "--no-report", code=2)
     (tmp_path / "elsewhere").rename(project.wheels)
     assert f"torch-{WITHOUT_WHEEL}: no results from node-b: No matching distribution found" in done.stdout
@@ -176,14 +178,14 @@ def test_a_history_here(project, tmp_path):
 
 @pytest.fixture
 def made(cluster):
-    """A campaign on two nodes, of which nothing is measured."""
+    """A campaign on two nodes without any measurements."""
     made = planned("--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2", machine="cpu")
     assert [campaign.name_of(made.directory, host) for host in ("n1", "n2")] == ["node-a", "node-b"]
     return made
 
 
 def filed(made, node, tag, *failed):
-    """Sessions of a release that a node has filed; failed: why each has no results, "" where it has."""
+    """File sessions of a release on a node. failed: reason per session for having no results, "" if it has some."""
     about = {"toolchain": {"tag": tag}, "fleet": {"id": made.id, "engine": "slurm", "node": node}}
     records = [record([], failed=why, **about) for why in failed]
     results = made.place / node / campaign.SUITE / "reports" / "results"
@@ -192,7 +194,7 @@ def filed(made, node, tag, *failed):
 
 @pytest.fixture
 def submit(made, monkeypatch):
-    """A function that stands for the engine, which has two nodes and these ``jobs``; without waiting."""
+    """A mock of submitting to an engine with two nodes and these ``jobs``, without waits."""
     submit = Mock(side_effect=lambda made, tags, without: without != {"n1", "n2"}, jobs=[])
     monkeypatch.setattr(campaign, "submit", submit)
     monkeypatch.setattr(campaign, "coming", lambda made: submit.jobs)
@@ -214,7 +216,7 @@ def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch
 
 
 def test_what_nodes_have_filed_is_told_from_what_is_missing(made, submit):
-    """By result files alone, whatever an engine says of its campaign."""
+    """Missing releases follow from result files alone, not from the engine's records."""
     filed(made, "node-a", "torch-2.5.1", "")
     filed(made, "node-a", "torch-2.1.2", "")
     filed(made, "node-b", "torch-2.3.1", "no wheel")
@@ -237,8 +239,8 @@ def failed_at_once(made, host, job, text):
 
 
 def test_a_node_that_fails_at_once_is_left_out_and_named(made, submit, capsys):
-    """No Python, a full disk: it would take all attempts while the other node is idle."""
-    with pytest.raises(RuntimeError, match="^exit status 2; ") as raised:  # which submitit files as an error
+    """A node without Python or with a full disk would use up all attempts while the other node is idle."""
+    with pytest.raises(RuntimeError, match="^exit status 2; ") as raised:  # submitit records it as an error
         campaign.job(["sh", "-c", "exit 2"])()
     failed_at_once(made, "n2", "7_1", f"submitit INFO starting\nfleet.py: /scratch is full\n{raised.value}\n")
     made.submitted = 1
@@ -293,7 +295,7 @@ def test_the_page_is_built_of_what_was_gathered(made, submit):
     built = []
     assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
     for node, tag in product(("node-a", "node-b"), made.plan.tags):
-        filed(made, node, tag, "no wheel", "", "no wheel")  # there was one for a while
+        filed(made, node, tag, "no wheel", "", "no wheel")  # a wheel existed for a while
     assert campaign.step(made) is None and not submit.called, "nothing is missing"
     assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load(made.directory) is None, "a campaign that is complete is forgotten"
