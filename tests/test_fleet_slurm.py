@@ -1,4 +1,4 @@
-"""scripts/fleet.py on a real Slurm of two nodes: what may happen to nodes, jobs and fleet.py itself loses nothing."""
+"""scripts/fleet.py on a real Slurm of two nodes: failures of nodes, jobs and fleet.py itself lose no results."""
 
 import json
 import re
@@ -40,9 +40,9 @@ def project(tmp_path, cluster):
 
 
 def prepared(project, *more):
-    """A project that looks every second, with its ``plan`` for both nodes.
+    """A project that polls every second, with its ``plan`` for both nodes.
 
-    Nodes have one disk for all tests: what one of them has installed is there for the next.
+    All tests share the nodes' disk, so environments installed by one test serve the next.
     """
     project.replace("scripts/measuring/fleet.py", POLL=1.0, BACK_OFF=1.0)
     options = "--history torch --nodes 2 --copies 2 --partition both --rounds 2 --no-report --keep 9"
@@ -51,20 +51,20 @@ def prepared(project, *more):
 
 
 def start(project, *arguments, host=""):
-    """fleet.py, its words in fleet.log; host: what the machine is called that it runs on, if not as ever."""
+    """Start fleet.py with its output in fleet.log. host: another hostname for it, if given."""
     log = (project.root / "fleet.log").open("a")
     renamed = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"] if host else []
     return project.start(*renamed, sys.executable, "scripts/fleet.py", *arguments, stdout=log, stderr=log)
 
 
 def finish(project, ours):
-    """Wait for fleet.py, which is to measure all it was asked for."""
+    """Wait for fleet.py, which must measure everything in its plan."""
     until(lambda: ours.poll() is not None, 900, lambda: ours.kill() or said(project))
     assert ours.returncode == 0, said(project)
 
 
 def first_filed(project, ours):
-    """Wait until a node has filed something, gathered or not."""
+    """Wait until a node has filed a result, gathered or not."""
     nodes = project.root / ".asv" / "fleet" / "both"
     until(lambda: [*nodes.glob("*/node-*/suite/reports/results/both/*.jsonl")] or ours.poll() is not None, 240)
     assert ours.poll() is None, said(project)
@@ -112,7 +112,7 @@ while not os.path.exists({path!r}) and torch.__version__.startswith("2.1"):
 
 
 def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of_time_go_on(project, cluster):
-    """Slurm warns here after half a minute, or up to a minute later: until then one release takes no end."""
+    """Slurm warns a job 30 to 90 s after its start; until then one release runs on without end."""
     project.replace("scripts/measuring/fleet.py", GRACE=90)
     goes_on = project.root / "goes_on"
     with (project.root / "benchmarks" / "conversion.py").open("a") as file:
@@ -135,7 +135,7 @@ def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of
 
 
 def test_a_node_that_fails_at_once_is_left_out(project):
-    """It would take all attempts while the other node is idle."""
+    """A node whose jobs fail at once would use up all attempts while the other is idle."""
     broken = "import socket, sys\nif socket.gethostname() == 'n2':\n    sys.exit('no Python is here')\n"
     (project.here / "sitecustomize.py").write_text(broken)
     finish(project, start(project, *project.plan, "--copies", "1"))
@@ -170,7 +170,7 @@ TYPES = {"plain": ("n1", "--partition", "plain"), "both-quick": ("n2", "--constr
 
 
 def test_types_of_nodes_are_measured_at_once(project):
-    """Each has results and names of its own."""
+    """Each machine type has its own results and node names."""
     both = [start(project, *project.plan, "--nodes", "1", "--copies", "1", *how) for _, *how in TYPES.values()]
     until(lambda: project.records("plain") or both[0].poll() is not None, 240)
     assert both[0].poll() is None, "results are gathered as they come: " + said(project)
@@ -186,9 +186,9 @@ def test_types_of_nodes_are_measured_at_once(project):
 
 # --- planted changes -------------------------------------------------------------------------------------------------
 
-# Calls take what is decided here, by release and by the host that they run on. A call spins until a clock says that its
-# time is over, so what it takes is neither the processor's nor a neighbour's doing: 10 % are 10 % on a busy machine of
-# two cores, which stands for all nodes. It is counted, too: "instructions" that are written down.
+# The time of a call is set here, by release and host. A call spins until a clock reaches its end, so neither the
+# processor nor other processes change its time: 10 % are 10 % even on a busy two-core machine, which stands for all
+# nodes. Instruction counts are made-up constants.
 ROUTES = EVERYWHERE, ON_ONE, NOWHERE = "torch.from_numpy(a).clone()", "torch.tensor(a)", "torch.as_tensor(a.copy())"
 SERIES = ("1.13.1", "2.0.1", "2.1.0", "2.3.0", "2.4.0", "2.5.0")
 SLOWER_EVERYWHERE, SLOWER_ON_ONE = "2.1.0", "2.4.0"
@@ -238,10 +238,10 @@ COUNTED = f"""
 
 
 def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp_path, cluster):
-    """Real: Slurm with its two nodes, jobs, processes, samples, files, and all that is made of them.
+    """Real: Slurm with two nodes, jobs, processes, samples, files, and their analysis and pages.
 
-    Made up: what a call takes, for the two nodes are one busy machine on which a tenth of a real call would be noise.
-    Releases are on their real days: so their results are known to the suite's own ledger.
+    Made up: the time of a call. Both nodes are one busy machine, where 10 % of a real call would be noise. Releases
+    have their real dates, so the suite's own ledger knows them.
     """
     real = json.loads(ledger.RELEASES.read_text(encoding="utf-8"))["torch"]
     releases = {**tiny.RELEASES, "torch": {version: real[version] for version in SERIES}}
@@ -255,7 +255,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp
     made = histories_of(load(decided.filed, "both"))["torch"]
     assert [release.version for release in made.releases] == list(SERIES)
     columns = ["what", "route", "release", "verdict", "nodes_with", "nodes_without"]
-    # what nodes differ by in their counts is in the range of repeats: no release is blamed for it
+    # differences of counts between nodes are within the range of repeats: no release is blamed for them
     assert set(made.changes[columns].itertuples(index=False, name=None)) == {
         ("time", EVERYWHERE, SLOWER_EVERYWHERE, "slower", "node-a, node-b", ""),
         ("time", ON_ONE, SLOWER_ON_ONE, "slower", names["n2"], names["n1"]),
@@ -265,7 +265,7 @@ def test_a_change_of_a_tenth_is_found_on_all_nodes_or_on_the_one_that_has_it(tmp
     assert both["ratio"].tolist() == pytest.approx([1.1] * len(both), rel=0.02)
     assert (both["ratio_low"] <= 1.1).all() and (both["ratio_high"] >= 1.1).all()
 
-    build(decided.filed, tmp_path / "out")  # here, for the project itself has no numpy to build them with
+    build(decided.filed, tmp_path / "out")  # built here, since the project's environment has no numpy
     page = (tmp_path / "out" / "history" / "both" / "README.md").read_text(encoding="utf-8")
     assert "on 2 of 2 nodes" in page and f"not on {names['n1']}" in page
     assert decided.names_hosts(*slurm.NODES) == []
