@@ -1,6 +1,6 @@
-"""Bad input: whatever is in a file of results or on a command line, it is read, or refused in one line.
+"""Bad input: any result file or command line is either accepted or refused in one line.
 
-FUZZ_EXAMPLES says how many examples all properties take together; with it they are others each time.
+FUZZ_EXAMPLES sets the number of examples of all properties together; if set, each run draws new examples.
 """
 
 import contextlib
@@ -38,14 +38,14 @@ from toolchains import plugin, selection
 
 pytestmark = pytest.mark.slow
 
-# Of files, as glob has them
+# Glob patterns of result files
 KINDS = ("*-*.json", "*.jsonl", f"*{files.MEASUREMENTS}", "machine.json", "benchmarks.json")
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "1500"))
-PAGES = 40  # every which example builds a page, too: it takes thirty times as long
+PAGES = 40  # one example in this many also builds a page, which takes thirty times as long
 
 
 def examples(share):
-    """Settings of a property that takes this share of the examples."""
+    """Settings of a property that gets this share of the examples."""
     return settings(
         max_examples=max(20, int(share * EXAMPLES)),
         deadline=None,
@@ -90,10 +90,9 @@ def small(root):
 
 @contextlib.contextmanager
 def spoilt(root, data, kinds):
-    """A file of one of these kinds is spoilt while the block runs.
+    """Spoil a file of one of these kinds while the block runs.
 
-    It is cut off, or has bytes in between that are no text, or one place in one of its JSON texts holds something else,
-    or is there twice, or not at all.
+    Random bytes are inserted, possibly replacing the rest, or one value in its JSON is replaced, duplicated or removed.
     """
     (path,) = root.rglob(data.draw(st.sampled_from(kinds)))
     held, action = path.read_bytes(), data.draw(ACTIONS)
@@ -129,7 +128,7 @@ def whole(tmp_path_factory):
 @examples(0.3)
 @given(data=st.data())
 def test_results_are_read_or_refused(whole, data):
-    """And their page is built; an error that a person can mend is a UserError."""
+    """Spoilt results are loaded and their page is built, or a UserError says how to fix them."""
     with spoilt(whole, data, KINDS):
         try:
             results.load(whole)
@@ -145,7 +144,7 @@ def test_results_are_read_or_refused(whole, data):
 
 @pytest.fixture(scope="module")
 def offered(tmp_path_factory):
-    """A submission in which nothing is found."""
+    """A submission without findings."""
     directory = submitted(tmp_path_factory.mktemp("offered"))
     assert not submission.findings(directory, directory.parent / "benchmarks.json")
     return directory
@@ -154,7 +153,7 @@ def offered(tmp_path_factory):
 @examples(0.3)
 @given(data=st.data())
 def test_a_submission_is_refused_or_stops_nobody(offered, data):
-    """Whatever is in a record, a line of measurements or asv's file: what is accepted is read, by the plugin, too."""
+    """Any submission is refused, or can be read by the loader and by the asv plugin."""
     with spoilt(offered, data, KINDS[:-1]):
         try:
             sentences = build.submission(offered.name, submission.findings(offered, offered.parent / "benchmarks.json"))
@@ -170,7 +169,7 @@ def test_a_submission_is_refused_or_stops_nobody(offered, data):
 @examples(0.1)
 @given(st.one_of(SIGNS, st.text(max_size=70), st.from_regex(files.NAME), st.sampled_from([*WORDS, *files.TAKEN])))
 def test_a_name_of_a_machine_is_one_everywhere(name):
-    """It is a directory, a word in Markdown, and not taken: or it is refused, by --machine and by the loader."""
+    """A machine name is a directory, a Markdown word and not reserved; else --machine and the loader refuse it."""
     if files.no_name(name):
         with pytest.raises(UserError):
             selection.check_machine(name)
@@ -186,7 +185,7 @@ TEXT = st.one_of(SIGNS, st.text(max_size=30), st.sampled_from([*WORDS, "", " ", 
 
 
 def read(markdown):
-    """The kinds of Markdown's blocks in order, and what it says, without white space. Its HTML marks code."""
+    """Markdown's block types in order, and its text without white space. Only <code> is allowed as HTML."""
     tokens = MARKDOWN.parse(markdown)
     inside = [child for token in tokens for child in token.children or ()]
     assert {child.type for child in inside} <= {"text", "text_special", "code_inline", "html_inline"}
@@ -198,7 +197,7 @@ def read(markdown):
 @examples(0.15)
 @given(TEXT, TEXT)
 def test_texts_stay_what_they_are(one, other):
-    """Harmless, they say in a cell of Markdown, and at the beginning of a line, what they said, as text and as code."""
+    """Text made harmless keeps its content as text and as code, in a Markdown table cell and at the start of a line."""
     word, code = harmless([one, other])
     assert shown(word + code) and len(word) <= LONGEST and harmless([word, code]) == [word, code]
     sentence = show.to_markdown(f"a {word} b{show.code(code)}c")
@@ -206,7 +205,7 @@ def test_texts_stay_what_they_are(one, other):
     assert (kinds.count("td_open"), kinds.count("tr_open")) == (1, 2)
     assert said == re.sub(r"\s", "", f"xa {word} b{code}c")
     for piece in (word, show.code(word)):
-        if re.match(r"\s*\d+[.)](\s|$)", piece):  # a number may make it an item, as it does of our own sentences
+        if re.match(r"\s*\d+[.)](\s|$)", piece):  # a leading number may start a list, as in our own sentences
             continue
         kinds, said = read(show.to_markdown(piece))
         assert {*kinds} <= {"paragraph_open", "paragraph_close", "inline"} and said == re.sub(r"\s", "", word)
@@ -226,7 +225,7 @@ OPTIONS = {
     name: re.findall(r'(?:add_argument|option)\(\s*"(--[a-z-]+)', Path(module.__file__).read_text(encoding="utf-8"))
     for name, module in VERBS.items()
 } | {"check": ["timing", "noise", "advice", "history", "--only", "--cases", "--processes", "--condition"]}
-# No argument holds a NUL: that is where it ends
+# Arguments hold no NUL, which would end them
 VALUES = st.one_of(
     st.sampled_from(
         ["quick", "1%", "0.5", "0", "-1", "3", "2.6.0", "torch", "box", "base", "new", "--", "-", ".", "a.svg"]
@@ -243,7 +242,7 @@ WORK += [(campaign, "ask"), (planted, "copy_code"), (advice, "measure"), (histor
 
 @pytest.fixture
 def nothing_begins(tmp_path, monkeypatch):
-    """Verbs measure nothing, where there are results to load and to compare."""
+    """Verbs have results to load and compare, but stop before they measure."""
     for side in ("base", "new"):
         small(tmp_path / side)
     for module in (advise, compare, report):
@@ -260,7 +259,7 @@ def nothing_begins(tmp_path, monkeypatch):
 @examples(0.15)
 @given(data=st.data(), verb=st.sampled_from(sorted(VERBS)))
 def test_command_lines(nothing_begins, called, data, verb):
-    """An exit code that means what it says, and one line where it is 2, whatever was typed."""
+    """Any command line ends with exit code 0, 1 or 2; with 2 it prints one line."""
     token = st.one_of(st.sampled_from(OPTIONS[verb]), VALUES)
     given = data.draw(st.lists(token, max_size=6))
     if verb == "compare" and data.draw(st.booleans()):
