@@ -1,4 +1,4 @@
-"""asv's own commands over releases: what is not there is installed, in an environment each, under one name."""
+"""asv's own commands over releases: missing ones are installed, each in its own environment, under one name."""
 
 import json
 import re
@@ -14,7 +14,7 @@ COST, REPEATED = "conversion.Figures.track_cost", "conversion.Figures.track_repe
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """The tiny suite, in which asv has run what is installed and a range of releases, one of which has no wheel."""
+    """The tiny suite after asv ran the installed toolchain and a range of releases, one of them without a wheel."""
     project = Project(tmp_path_factory.mktemp("histories"))
     conf = project.root / "asv.conf.json"
     conf.write_text(re.sub(r"(keep_environments.: )\d+", r"\g<1>3", conf.read_text()))  # fewer than the releases
@@ -22,7 +22,7 @@ def project(tmp_path_factory):
     project.before = project.results()
     project.ranged = project.asv("run", "torch-1.13.1..torch-2.3.0", code=2)
     project.kept = project.environments
-    project.variables["CONVERSION_KEEP_ENVIRONMENTS"] = "9"  # no test makes again what one before it has made
+    project.variables["CONVERSION_KEEP_ENVIRONMENTS"] = "9"  # so that no test reinstalls an earlier test's environment
     return project
 
 
@@ -45,7 +45,7 @@ def test_failed_installation_is_named_with_pip_s_reason(project):
 
 
 def test_history_is_of_one_build(project):
-    """A wheel of another variant lies nearer, and is not taken."""
+    """A history does not install a nearer wheel of another build variant."""
     project.asv("run", "torch-2.3.0^!", "--bench", "track_cost")
     (environment,) = [name for name in project.environments if "torch-2.3.0" in name]
     environment = project.root / ".asv" / "env" / environment
@@ -69,7 +69,7 @@ def test_continuous(project):
 
 @pytest.fixture(scope="module")
 def published(project):
-    """Where asv has published what is there, repeats of a count among it."""
+    """Directory of asv's published pages, including repeats of a count."""
     project.asv("run", f"torch-{SLOWER_FROM}^!", "--bench", "track_repeated", "--record-samples")
     project.asv("publish")
     return project.root / ".asv" / "html"
@@ -82,7 +82,7 @@ def test_repeats_of_a_count_are_filed(project, published):
 
 
 def test_a_search_finds_the_release(project, published):
-    """Of repeats asv takes the median, as of any other count."""
+    """`asv find` uses the median of repeats, as for any other count."""
     text = project.asv("find", "torch-1.13.1..torch-2.3.0", "track_repeated")
     commit = project.results()[f"torch-{SLOWER_FROM}"]["commit_hash"]
     assert f"{commit[:8]} <torch-{SLOWER_FROM}>" in text
@@ -119,7 +119,7 @@ def test_numpy_s_history_holds_torch(project):
     project.asv("run", "numpy", "--bench", "track_cost")
     results = project.results()
     held = {tag for tag, torch in project.toolchains.values() if torch == "2.0.1" and tag in results}
-    assert held == {"numpy-1.26.4", "numpy-2.0.0", "torch-2.0.1"}  # which is the first of them once more
+    assert held == {"numpy-1.26.4", "numpy-2.0.0", "torch-2.0.1"}  # torch-2.0.1 is the first of them again
 
 
 def test_wrong_names_are_one_line(project):
@@ -129,12 +129,12 @@ def test_wrong_names_are_one_line(project):
 
 
 def test_another_python_than_asv_s_is_refused(project):
-    """Results would be filed under its version, and be of this one."""
+    """Results would be filed under the requested Python's version but measured with this one."""
     assert "start asv with that Python" in project.asv("run", "--python", "3.9", code=1)
 
 
 def test_tags_are_refused(project):
-    """asv would file them all under one name."""
+    """TAGS is refused: asv would file all releases under one name."""
     before = set(project.results())
     project.asv("run", "TAGS", "--bench", "track_cost", code=1)
     assert set(project.results()) == before
@@ -142,7 +142,7 @@ def test_tags_are_refused(project):
 
 def test_all_is_every_release_and_new_what_came_after(project):
     assert "8 commits" in project.asv("run", "ALL", "--bench", "track_cost", "--dry-run", code=2)
-    project.asv("run", "NEW", "--bench", "track_cost", code=None)  # whatever the tests before have left
+    project.asv("run", "NEW", "--bench", "track_cost", code=None)  # earlier tests may have left nothing to run
     project.asv("run", "NEW", "--bench", "track_cost", code=1)
 
 
@@ -159,7 +159,7 @@ def test_releases_need_no_torch_here(project):
 
 
 def test_installed_release_of_a_history_is_filed_there(project):
-    """What pip took from the index is that release; the interpreter is used, and no environment is made."""
+    """A release installed from the index is filed as that release; it runs in this interpreter, not an environment."""
     before = project.environments
     project.install(torch_wheel(project.wheels, "1.13.1"), project.wheels / "numpy-1.26.4-py3-none-any.whl")
     project.asv("run", "--bench", "track_cost")
