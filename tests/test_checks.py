@@ -298,7 +298,7 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     assert all(len(each) >= 15 and each.mean() >= advice.SHARE for each in (times, ranges))
 
 
-# History: agreement of two histories of the same toolchains, made up and committed --------------------------
+# History: agreement of two histories of the same toolchains, made up and committed ------------------------------------
 
 
 def changed(seed, at=5, spread=0.005):
