@@ -304,3 +304,9 @@ def all_quiet(monkeypatch):
     from store import quiet
 
     monkeypatch.setattr(quiet, "NEAR", dict.fromkeys(quiet.NEAR, 9.0))
+
+
+@pytest.fixture(autouse=True)
+def keep(monkeypatch):
+    """``--keep`` limits environments in the whole process (CONVERSION_KEEP_ENVIRONMENTS), but not in the next test."""
+    monkeypatch.setenv("CONVERSION_KEEP_ENVIRONMENTS", "")

@@ -281,7 +281,6 @@ def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
     monkeypatch.setattr(compare, "ROOT", tmp_path)
     monkeypatch.setattr(runner, "NAMED", 0.1)
     monkeypatch.setattr(runner, "measure_sides", measure_sides)
-    monkeypatch.setenv(environments.KEEP_VARIABLE, "")
     command = (compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
     assert refusal(*command) == "keeps 6"
     with runner.held(tmp_path / ".asv" / "runs" / "box"):
