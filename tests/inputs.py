@@ -39,7 +39,8 @@ def _tensor(route):
 def _unaligned(route):
     """Numbers that begin one byte after an aligned address, as behind a header in a file."""
     numbers = _numbers(route)
-    a = np.frombuffer(bytearray(1) + numbers.tobytes(), numbers.dtype, offset=1)
+    a = np.zeros(numbers.nbytes + 1, "uint8")[1:].view(numbers.dtype)
+    a[...] = numbers
     assert not a.flags.aligned
     return a
 
