@@ -81,15 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
-        if chosen.site:
-            from pages.build import publish
-
-            print(publish(chosen.output, chosen.site, chosen.url, not chosen.without_asv))
-            return 0
-        from pages.build import build, over_machines, tell
+        from pages.build import build, over_machines, publish, tell
     except ImportError as error:  # pandas is missing, or too new for the measured numpy
         message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(message) from None
+    if chosen.site:
+        print(publish(chosen.output, chosen.site, chosen.url, not chosen.without_asv))
+        return 0
     names = machines(chosen.results) if chosen.machine is None else [chosen.machine]
     built = [build(chosen.results, name, chosen.output) for name in names]
     if chosen.machine is None:  # not after a run: it changes no committed file
