@@ -39,6 +39,7 @@ def _tensor(route):
 def _unaligned(route):
     """Numbers that begin one byte after an aligned address, as behind a header in a file."""
     numbers = _numbers(route)
+    # not np.frombuffer(bytearray): torch 1.13.1 with numpy 1.23.5 dies when it releases such an array, taken by DLPack
     a = np.zeros(numbers.nbytes + 1, "uint8")[1:].view(numbers.dtype)
     a[...] = numbers
     assert not a.flags.aligned
