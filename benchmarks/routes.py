@@ -297,7 +297,9 @@ ROUTES = (
     _to_numpy("t.numpy().copy()", COPY, families=MAIN, memmove=True),
     _to_numpy("t.cpu().numpy().copy()", COPY, memmove=True),
     _to_numpy("t.cpu().detach().numpy().copy()", COPY, inputs=DETACHED, memmove=True),
+    _to_numpy("t.detach().numpy().copy()", COPY, inputs=DETACHED, memmove=True),
     _to_numpy("t.clone().numpy()", COPY, inputs=RESOLVED, families=MAIN),
+    _to_numpy("t.detach().clone().numpy()", COPY, inputs={**RESOLVED, "requires grad": Does.DETACHES}),
     _to_numpy("np.asarray(t)", ALIAS, families=MAIN),
     _to_numpy(
         "np.array(t)",
