@@ -223,6 +223,19 @@ def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
     assert quiet.Run([]).baselines == {} == quiet.Run([line([1.0])]).baselines
 
 
+def test_what_moves_bytes_is_judged_by_memory_not_by_a_shared_cache():
+    """While neighbours rest, a shared cache has part of the bytes of some probes. Then copies are quiet nevertheless.
+    Without a level of their own, the fast probes are the baseline."""
+    rng = np.random.default_rng(6)
+    usual = 205_000 * np.exp(np.abs(rng.normal(0, 0.07, 4200)))
+    moved = np.where(rng.random(4200) < 0.08, rng.uniform(110_000, 195_000, 4200), usual)
+    assert quiet.baseline(moved) < 175_000, "as a machine that holds no level"
+    run = quiet.Run([line([1.0] * 4199, probes={"processor": [25_000] * 4200, "memory": moved})])
+    assert run.baselines["memory"] == pytest.approx(208_000, rel=0.02) and run.quiet_samples.mean() > 0.8
+    scattered = line([1.0] * 4199, probes={"processor": [25_000] * 4200, "memory": 1e5 * rng.uniform(1, 10, 4200)})
+    assert quiet.Run([scattered]).baselines["memory"] == pytest.approx(1.45e5, rel=0.1)
+
+
 def test_a_machine_that_holds_no_level_has_the_baseline_that_it_reaches():
     """A machine without a level has the baseline that its fast probes reach. Probes of two runs of one machine take
     23 to 45 µs, with a bump at 32.5 µs that may look like a level. Calls between two probes at the bump took up to

@@ -56,6 +56,8 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
     of the probes in RECURS of the parts, the baseline is the time that they just reach.
 
     probes  in order of time
+    near    infinite for probes that move bytes: while the neighbours rest, a shared cache has some of these bytes. On
+            Zen 5 7 % of such probes took 110 to 195 µs, and the others 200 to 270 (docs/accuracy.md)
     whole   baseline of the whole run, for when later runs replaced most of its processes. It is used if the remaining
             probes show only a slower level, that of a noisy moment
     """
@@ -73,7 +75,7 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
 
     reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, least))[math.ceil(RECURS * count) - 1]
     begin = next(filter(recurs, begins), math.inf)
-    if begin > reached * math.exp(near):
+    if begin == math.inf or begin > reached * math.exp(near):
         begin = reached
     found = float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
     return whole if 0 < whole * WIDTH < found else found
@@ -121,7 +123,8 @@ class Run:
         near = np.ones(len(processor.taken), dtype=bool)
         for kind, probes in {PROCESSOR: processor, **self._probes}.items():
             taken, quiet = probes.taken[probes.in_order(processor.has)], near[processor.in_order(probes.has)]
-            found[kind] = baseline(taken[quiet] if quiet.any() else taken, NEAR[kind], whole.get(kind, math.inf))
+            faster = NEAR[kind] if kind == PROCESSOR else math.inf
+            found[kind] = baseline(taken[quiet] if quiet.any() else taken, faster, whole.get(kind, math.inf))
             if kind == PROCESSOR:  # the first kind
                 near = self._near(PROCESSOR, found[PROCESSOR])
         return found
