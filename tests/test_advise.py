@@ -79,11 +79,11 @@ def test_an_interval_holds_both_regimes_where_one_may_begin():
     """memcpy takes three times as long per byte from 16 MiB on; a copy was measured up to 8 MiB."""
     limit = pd.Series({n: 1 / (4e10 if n < 16 * MIB else 4e10 / 3) for n in (MIB, 8 * MIB, 16 * MIB)})
     measured = curve(*((n, n / 2e10) for n in (MIB, 8 * MIB)))
-    near, far = (cases.estimate(measured, n * MIB, (), limit) for n in (8, 20))
+    near, far = (cases.estimate(measured, n * MIB, limit=limit) for n in (8, 20))
     assert near["low"] == near["high"] and near["how"] == "measured"
     assert far["how"] == "extrapolated" and far["low"] == pytest.approx(20 * MIB / 2e10 / (1 + AS_GOOD), rel=0.1)
     assert far["high"] == pytest.approx(3 * (1 + AS_GOOD) ** 2 * far["low"]) and far["is_range"]
-    below = cases.estimate(curve((16 * MIB, 16 * MIB / 5e9)), 8 * MIB, (), limit)
+    below = cases.estimate(curve((16 * MIB, 16 * MIB / 5e9)), 8 * MIB, limit=limit)
     assert below["low"] < 0.4 * below["seconds"]
 
 

@@ -16,7 +16,7 @@ from conftest import build
 from pages import advice as words
 from pages import show
 from pages.advice import advice
-from resultfiles import CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write
+from resultfiles import ABSENT, CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write
 from test_in_a_browser import SHOWN, address, texts_of
 from test_statement import log, logged, probe  # noqa: F401  fixtures
 
@@ -91,8 +91,8 @@ def test_the_system_says_whether_threads_waited():
 
 
 def seconds(route, nbytes, several):
-    """With one thread NumPy's copy is the fastest. torch's copies are twice as fast with several, from 128 KiB on."""
-    spread = several and nbytes >= 128 * KIB and route != COPIED["expression"]
+    """With one thread NumPy's copy is the fastest. torch's copies are twice as fast with several, from 64 KiB on."""
+    spread = several and nbytes >= 64 * KIB and route != COPIED["expression"]
     return {COPIED["expression"]: 1.0, CLONE["expression"]: 1.3, TENSOR["expression"]: 1.6}[route] * (
         1e-6 + nbytes / (4e10 if spread else 2e10)
     )
@@ -101,11 +101,17 @@ def seconds(route, nbytes, several):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Results of a machine on which torch uses four threads by default."""
-    promises, dtypes = [COPIED, CLONE, TENSOR], ["float32"]
-    alone, several = (lambda *cell, many=many: seconds(cell[0], cell[-1], many) for many in (False, True))
-    large = [n for n in SIZES if n >= 256 * KIB]
+
+    def alone(route, dtype, nbytes):
+        return seconds(route, nbytes, several=False) if dtype == "float32" else ABSENT
+
+    def several(route, threads, dtype, nbytes):
+        return seconds(route, nbytes, several=True)
+
+    promises, large = [COPIED, CLONE, TENSOR], [n for n in SIZES if n >= 256 * KIB]
+    dtypes = ["float32", "float16", "int64"]
     one = every("conversion.NumpyToTorch.timeit_convert", alone, promises, dtype=dtypes, nbytes=SIZES)
-    params = {"threads": ["all"], "dtype": dtypes, "nbytes": large}
+    params = {"threads": ["all"], "dtype": ["float32"], "nbytes": large}
     own = every("parallel.NumpyToTorch.timeit_convert", several, promises, **params)
     records = made_up.glibc([one, own])
     records[0]["settings"]["torch_threads"] = 4
@@ -124,6 +130,23 @@ def test_the_answer_is_for_the_threads_that_somebody_has(known):
     for threads, nbytes, heading, fastest in [*asked, ("", 64 * KIB, all_threads, COPIED)]:
         said = words.words(answer(Case("numpy", "torch", nbytes, memory="copy", threads=threads), known))
         assert f"; {heading}\n  1. `{fastest['expression']}`" in said
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nbytes", "spread", "sizes"),
+    [
+        ("float32", 96 * KIB, False, (64 * KIB, 256 * KIB)),
+        ("float16", 96 * KIB, True, (256 * KIB,)),
+        ("float16", 64 * KIB, True, (256 * KIB,)),
+        ("int64", 192 * KIB, False, (64 * KIB, 256 * KIB)),
+        ("int64", 256 * KIB, True, (256 * KIB,)),
+    ],
+)
+def test_torch_spreads_a_number_of_elements_whatever_their_bytes(known, dtype, nbytes, spread, sizes):
+    """Another dtype has the times that float32 has with as many threads. Torch uses several from 32,768 elements on."""
+    found = {row.route: row for row in answer(Case("numpy", "torch", nbytes, dtype, memory="copy"), known).ranked}
+    clone, truth = found[CLONE["expression"]], seconds(CLONE["expression"], nbytes, spread)
+    assert clone.sizes == sizes and clone.seconds == pytest.approx(truth, rel=1e-3)
 
 
 def test_a_number_of_threads_that_nobody_measured(known):

@@ -504,6 +504,11 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
         takes = case.dtype not in contract.refuses and (contract.takes_grad or not case.grad)
         return takes and contract.memory_for(case.dtype, case.layout) == need.memory
 
+    def leaps(host: str) -> tuple[list[int], list[int]]:
+        """The sizes at which times jump, of the measured dtype and of the case's: torch spreads elements, not bytes."""
+        there = replace(need, host=host)
+        return known.breaks(there), known.breaks(replace(there, dtype=case.dtype))
+
     rows = rows[rows["contract"].map(fits).astype(bool)]
     # rows of the case's own size come first, in their ranking
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
@@ -511,7 +516,7 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
     limit = SAME if need.crosses or alias else known.limit
     session = AS_GOOD if known.steady else UNSTEADY
     said = {
-        (host, route): estimate(curve, case.total, known.breaks(replace(need, host=host)), limit, alias, session)
+        (host, route): estimate(curve, case.total, *leaps(host), limit, alias, session)
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
     }
     found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "sizes"])
@@ -564,6 +569,7 @@ def estimate(
     curve: pd.DataFrame,
     nbytes: int,
     breaks: Sequence[int] = (),
+    own: Sequence[int] = (),
     limit: "pd.Series[float]" = SAME,
     constant: bool = False,
     session: float = AS_GOOD,
@@ -573,13 +579,13 @@ def estimate(
     interval holds the times of more processes in another session. It is a range where these would not be CLOSE, or
     sessions differ by more than AS_GOOD.
 
-    breaks: sizes at which times jump; rows on the other side are not used. limit: seconds per byte of memcpy by size;
-    if it differs between the size and the measured one, the interval holds both. constant: the time does not depend on
-    the size, as for alias routes, so the nearest size holds for all sizes beyond it. session: relative difference
-    between sessions.
+    breaks: sizes at which times of the curve jump; rows on the other side are not used. own: the same of what is
+    estimated. limit: seconds per byte of memcpy by size; if it differs between the size and the measured one, the
+    interval holds both. constant: the time does not depend on the size, as for alias routes, so the nearest size holds
+    for all sizes beyond it. session: relative difference between sessions.
     """
     curve = curve.sort_values("nbytes")
-    here = curve[np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(breaks, nbytes, "right")]
+    here = curve[np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(own, nbytes, "right")]
     ends = pd.concat([here[here["nbytes"] <= nbytes].tail(1), here[here["nbytes"] >= nbytes].head(1)])
     ends = ends.drop_duplicates("nbytes")
     if ends.empty:
@@ -680,9 +686,10 @@ def _speaking(case: Case, known: Known, rows: pd.DataFrame) -> str:
     """Return the number of threads whose rows are used for a case. It is one if the case's size was not measured and is
     too small for torch to spread; then sizes on either side can be used."""
     threads = case.threads_in(known)
-    sizes = rows["nbytes"][rows["threads"] == threads]
+    there = rows[rows["threads"] == threads]
+    measured = ((there["nbytes"] == case.total) & (there["dtype"] == case.dtype)).any()
     spread = case.total >= contracts.PARALLEL * itemsize(case.dtype)
-    return threads if spread or not threads or sizes.empty or (sizes == case.total).any() else ONE_THREAD
+    return threads if spread or not threads or there.empty or measured else ONE_THREAD
 
 
 def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
