@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         figure = figures.forest(comparison)
         if figure:
             put(chosen.figure, figure.file)
-        else:
+        elif comparison.exit_code != 2:  # then the error says more
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
         raise UserError(comparison_words.said("refusal", comparison))

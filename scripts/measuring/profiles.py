@@ -21,6 +21,7 @@ from benchmarks.contracts import ALIAS
 
 Values = str | Sequence[Any]
 AT_ONCE = 500  # maximum cells in a pattern
+START = 4.0  # seconds that asv takes in each round before it measures anything
 
 
 class Rule:
@@ -142,14 +143,15 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
 
 
 def minutes_of(profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None) -> float:
-    """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the estimate is scaled by the
-    share of the processes, if the benchmarks are ``known`` or asv's description of them exists."""
+    """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the time of its processes is
+    scaled by their share, if the benchmarks are ``known`` or asv's description of them exists."""
     whole, described = PROFILES[profile], RESULTS / BENCHMARKS
     if not only or not (known or described.is_file()):
         return whole.minutes * rounds / whole.rounds
     known = known or {name: each for name, each in read_json(described).items() if isinstance(each, dict)}
     every, chosen = (cells_of(whole, known, each, profile) for each in ("", only))
-    return whole.minutes * chosen.total(rounds) / max(every.total(whole.rounds), 1)
+    share, start = chosen.total(rounds) / max(every.total(whole.rounds), 1), START / 60
+    return start * rounds + (whole.minutes - start * whole.rounds) * share
 
 
 def unable(benchmark: Mapping[str, Any], no_device: str) -> str:

@@ -54,7 +54,7 @@ from . import engine
 from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, RESULTS, ROOT, SILENT, Suite, logged
 from .machine import Awake, check_machine, conditions, read_libraries, settings
 from .processes import Progress, apart, read, session
-from .profiles import PROFILES, Cells, by_reason, cells_of, exactly
+from .profiles import PROFILES, START, Cells, by_reason, cells_of, exactly
 
 RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
 AGAIN = "again"  # side of a repeated session, which is kept beside the earlier one
@@ -63,7 +63,6 @@ PATIENCE = 0.2  # seconds to wait per planned process: about what one takes, so 
 WITHIN = 2 / 3  # share of a round's waiting time for its first processes; the rest is for new processes of noisy cells
 HOPE = 0.25  # least share of cells with a quiet process; below it a profile with a time limit stops waiting
 PASSES = 2  # over the noisy cells of all rounds after the last round; after each earlier round there is one pass
-START = 4.0  # seconds that asv takes before it measures anything
 STEADY = 0.95  # share of a device's highest clock that counts as the highest
 SPARE = 2  # environments besides the measured ones: for the reference and for the next toolchain
 BEHIND = 10  # niceness of an install: it gets a tenth of a core that counting also uses, and so delays no count
