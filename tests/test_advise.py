@@ -87,6 +87,15 @@ def test_an_interval_holds_both_regimes_where_one_may_begin():
     assert below["low"] < 0.4 * below["seconds"]
 
 
+def test_below_the_smallest_size_a_range_where_bytes_matter_there():
+    """Lists of 1 MiB take 22 µs: 2 µs for calls, and the rest for bytes. Those of 256 KiB were predicted to take as
+    long as 1 MiB. Where sizes up to 64 KiB take almost as long, 1 KiB has one time."""
+    lists = cases.estimate(curve((MIB, 22e-6), (4 * MIB, 82e-6)), MIB // 4)
+    assert lists["is_range"] and lists["low"] < 7e-6 == pytest.approx(lists["seconds"]) and lists["high"] > 22e-6
+    call = cases.estimate(curve((4 * KIB, 10e-6), (64 * KIB, 10.5e-6)), KIB)
+    assert not call["is_range"] and call["seconds"] == pytest.approx(10e-6, rel=0.01)
+
+
 def test_processes_that_differ_make_a_range():
     """If 90 % of processes lie within a factor of 1.5, the estimate for another size is a range, not a time."""
     measured = [(8, 1e-6), *((n, 1e-6 + n / 2e10) for n in (2 * MIB, 16 * MIB))]

@@ -606,9 +606,12 @@ def estimate(
         how, ratio = EXTRAPOLATED, nbytes / sizes[0]
         if not 1 / FARTHEST <= ratio <= FARTHEST:
             return None
-        # with one size, or from the fastest, the call's part of the time is not known
-        alone = len(curve) == 1 or (figures[0, 0] <= call and ratio > 1)
-        call = 0.0 if alone else call
+        # with one size, or from the fastest, the call's part of the time is not known: it may be all of it. Below the
+        # smallest size it is at least that of a straight line through the two smallest
+        alone, least = len(curve) == 1 or figures[0, 0] <= call, here.head(2)
+        if alone:
+            line = np.polyfit(least["nbytes"], least["seconds"], 1) if ratio < 1 < len(least) else (0.0, 0.0)
+            call = max(0.0, line[1])
         seconds, low, high = call + np.maximum(0.0, figures[0] - call) * ratio
         if alone:
             low, high = min(low, figures[0, 1]), max(high, figures[0, 2])

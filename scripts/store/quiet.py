@@ -57,7 +57,7 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
 
     probes  in order of time
     near    infinite for probes that move bytes: while the neighbours rest, a shared cache has some of these bytes. On
-            Zen 5 7 % of such probes took 110 to 195 µs, and the others 200 to 270 (docs/accuracy.md)
+            Zen 5 8 % of such probes took 108 to 195 µs, and most others 200 to 270 (docs/accuracy.md)
     whole   baseline of the whole run, for when later runs replaced most of its processes. It is used if the remaining
             probes show only a slower level, that of a noisy moment
     """
