@@ -129,7 +129,8 @@ def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing)
         for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
             mark = marks.setdefault(tuple(parameters.values()), Mark(parameters, []))
             mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.multiple_of)))
-            mark.lines.extend(tables.count_range(row["low"], row["high"]))
+            sized = (show.size,) if row["unit"].startswith("bytes") else ()
+            mark.lines.extend(tables.count_range(row["low"], row["high"], *sized))
     return _tables(benchmarks[0], _titled(benchmarks[0]), list(marks.values()), missing)
 
 

@@ -203,9 +203,9 @@ def count(counted: Any) -> Entry:
     return _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)]) if counted else ""
 
 
-def count_range(low: float, high: float) -> list[str]:
+def count_range(low: float, high: float, text: Callable[[float], str] = "{:,.0f}".format) -> list[str]:
     """The range of a count over processes, if they differ by more than WORTH."""
-    return [f"{low:,.0f} to {high:,.0f}"] if high > low * (1 + WORTH) else []
+    return [f"{text(low)} to {text(high)}"] if high > low * (1 + WORTH) else []
 
 
 def broken(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
