@@ -140,6 +140,10 @@ NEIGHBOURS = bench("Neighbours", {NONE: 24e-6, COPYING: 3e-6}, (64 * KIB,))
 # Benchmarks, and the settings whose processes were noisy; the snapshot holds the advice
 ADVISED = {
     "the one that gains most, with its price": ([fresh({NONE: 33e-3, HUGE: 10e-3, KEEPING: 4.5e-3}), KEPT], []),
+    "the price that one process had, as counted before": (
+        [fresh({NONE: 33e-3, KEEPING: 4.5e-3}), bench("Copies", {KEEPING: SIZE}, method="track_kept")],
+        [],
+    ),
     "of those that tie the one that touches least": ([fresh({NONE: 33e-3, HUGE: 10.1e-3, KEEPING: 10e-3})], []),
     "nothing where less than half is gained": ([fresh({NONE: 14e-3, HUGE: 10e-3})], []),
     "one where more than half is": ([fresh({NONE: 16e-3, HUGE: 10e-3})], []),

@@ -158,11 +158,11 @@ GAIN = 1.5
 @dataclass(frozen=True)
 class Gain:
     """A route at one size, slow and fast: without and with a setting, or between neighbours and between arrays that lie
-    apart. kept: least and most additional bytes that processes hold afterwards, or those of one; None: not counted."""
+    apart. kept: additional bytes that processes hold afterwards, a row of ``Results.values``; None: not counted."""
 
     slow: Row
     fast: Row
-    kept: tuple[float, ...] | None = None
+    kept: Any = None
 
     @property
     def factor(self) -> float:
@@ -196,9 +196,7 @@ class Advised:
 
 def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     """Return the settings to take, each with the routes that gain; empty if no setting is decided to gain enough."""
-    counts = results.values[["cell", "value", "low", "high"]].itertuples(index=False)
-    # bytes, by the class's track_kept
-    kept = {cell: (value,) if low != low else (low, high) for cell, value, low, high in counts}
+    kept = {count.cell: count for count in results.values.itertuples()}  # of these, the class's track_kept
     groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
     for _, of_route in cells[cells["role"] == Role.SETTINGS].groupby(["benchmark", "route"], sort=False):
         here = at_usual_size(of_route, "setting")
@@ -215,9 +213,9 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     return advice
 
 
-def _gaining(cells: pd.DataFrame, kept: Mapping[str, tuple[float, ...]]) -> dict[str, Gain]:
+def _gaining(cells: pd.DataFrame, kept: Mapping[str, Any]) -> dict[str, Gain]:
     """Return the settings of one route at one size that gain enough and are unbeaten, from quiet cells, in the family's
-    order. kept: cell -> bytes, see ``Gain``."""
+    order. kept: cell -> count of bytes, see ``Gain``."""
     declared, cells = cells["declared"].iloc[0], cells[cells["quiet"]]
     settings = cells["parameters"].map(lambda own: own["setting"])
     without = next(cells[settings == declared.beside["setting"]].itertuples(), None)

@@ -1,6 +1,6 @@
 """A family's section of a page: question, panels and tables, as its benchmarks declare (contracts.Family)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -128,19 +128,19 @@ def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing)
         rows = results.values[results.values["benchmark"] == declared.name]
         for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
             mark = marks.setdefault(tuple(parameters.values()), Mark(parameters, []))
-            mark.lines.append(_count(row["value"], row["unit"], parameters.get(declared.multiple_of)))
-            sized = (show.size,) if row["unit"].startswith("bytes") else ()
-            mark.lines.extend(tables.count_range(row["low"], row["high"], *sized))
+            text, words = _counts(row["unit"], parameters.get(declared.multiple_of))
+            mark.lines.append(text(row["value"]) + words)
+            mark.lines.extend(tables.count_range(row["low"], row["high"], text))
     return _tables(benchmarks[0], _titled(benchmarks[0]), list(marks.values()), missing)
 
 
-def _count(value: float, unit: str, of: float | None) -> str:
-    """A count with its unit, or as a multiple of ``of``, the value of a parameter."""
+def _counts(unit: str, of: float | None) -> tuple[Callable[[float], str], str]:
+    """How counts are written, as multiples of ``of`` if given, the value of a parameter; and the words behind them."""
     if of:
-        return show.ratio(value / of) if value else "nothing"
+        return lambda value: show.ratio(value / of) if value else "nothing", ""
     if unit.startswith("bytes"):
-        return show.size(value) + unit.removeprefix("bytes")
-    return f"{show.significant(value, 2) if value < 100 else f'{value:,.0f}'} {unit}"
+        return show.size, unit.removeprefix("bytes")
+    return lambda value: show.significant(value, 2) if value < 100 else f"{value:,.0f}", f" {unit}"
 
 
 def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Missing) -> Iterator[Table]:
