@@ -504,19 +504,17 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
         takes = case.dtype not in contract.refuses and (contract.takes_grad or not case.grad)
         return takes and contract.memory_for(case.dtype, case.layout) == need.memory
 
-    def leaps(host: str) -> tuple[list[int], list[int]]:
-        """The sizes at which times jump, of the measured dtype and of the case's: torch spreads elements, not bytes."""
-        there = replace(need, host=host)
-        return known.breaks(there), known.breaks(replace(there, dtype=case.dtype))
-
     rows = rows[rows["contract"].map(fits).astype(bool)]
     # rows of the case's own size come first, in their ranking
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
     alias = need.memory == ALIAS and not need.crosses
     limit = SAME if need.crosses or alias else known.limit
     session = AS_GOOD if known.steady else UNSTEADY
+    # host -> sizes at which times jump, of the measured dtype and of the case's: torch spreads elements, not bytes
+    hosts = {host: replace(need, host=host) for host in rows["host"].unique()}
+    leaps = {host: (known.breaks(own), known.breaks(replace(own, dtype=case.dtype))) for host, own in hosts.items()}
     said = {
-        (host, route): estimate(curve, case.total, *leaps(host), limit, alias, session)
+        (host, route): estimate(curve, case.total, *leaps[host], limit, alias, session)
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
     }
     found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "sizes"])
@@ -609,9 +607,10 @@ def estimate(
         # with one size, or from the fastest, the call's part of the time is not known: it may be all of it. Below the
         # smallest size it is at least that of a straight line through the two smallest
         alone, least = len(curve) == 1 or figures[0, 0] <= call, here.head(2)
-        if alone:
-            line = np.polyfit(least["nbytes"], least["seconds"], 1) if ratio < 1 < len(least) else (0.0, 0.0)
-            call = max(0.0, line[1])
+        if alone and ratio < 1 < len(least):
+            call = max(0.0, np.polyfit(least["nbytes"], least["seconds"], 1)[1])
+        elif alone:
+            call = 0.0
         seconds, low, high = call + np.maximum(0.0, figures[0] - call) * ratio
         if alone:
             low, high = min(low, figures[0, 1]), max(high, figures[0, 2])
