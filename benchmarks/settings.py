@@ -41,7 +41,7 @@ settings = _environment.ADVISED
 ROOT = _Path(__file__).resolve().parent.parent
 SETTLED = 24  # calls before counting: a heap needs some calls until it has room for all
 CALLS = 8  # calls whose pages are counted
-HOLDERS = 4  # processes whose memory is counted: by where glibc's blocks lie, it differs by up to 7 times
+HOLDERS = 4  # processes whose memory is counted: by where glibc's blocks lie, it differs by ten times
 SMALL = 4 * 2**10  # bytes: loads the code that a route needs, and leaves no memory
 USUAL = 64 * 2**20  # bytes: more than glibc keeps for reuse by default
 

@@ -177,10 +177,8 @@ def test_what_a_profile_measures_can_be_read_again(committed):
 
 
 def test_an_estimate_of_a_few_cells_has_the_start_of_asv_in_each_round():
-    minutes = {
-        only: profiles.minutes_of("quick", only, 4, SUITE) for only in ("", ".", r"t\.numpy\(\)', 'float32', 8\)$")
-    }
-    whole, every, one = minutes.values()
+    few = r"t\.numpy\(\)', 'float32', 8\)$"
+    whole, every, one = (profiles.minutes_of("quick", only, 4, SUITE) for only in ("", ".", few))
     assert every == pytest.approx(whole) and whole == PROFILES["quick"].minutes
     assert 4 * profiles.START < 60 * one < 4 * profiles.START + 2
     assert profiles.minutes_of("quick", "", 2) == whole / 2
