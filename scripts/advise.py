@@ -41,24 +41,57 @@ def size(text: str) -> int:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.option("--from", "library or device of the source", dest="source", choices=ENDS, required=True)
-    parser.option("--to", "library or device of the result", dest="target", choices=ENDS, required=True)
-    parser.option("--nbytes NBYTES", "size, such as 3MiB; with --batch, of each array", type=size, required=True)
-    parser.option("--dtype DTYPE", "dtype of the source, such as bfloat16 or int64", default="float32")
-    parser.option("--to-dtype DTYPE", "dtype of the result (default: dtype of the source)", dest="goal", default="")
-    about = "contiguous, strided, transposed, fortran, 'power of two', 0-d or 5-d: see docs/glossary.md"
+    parser.option(
+        "--from", "library or device of the source", dest="source", choices=ENDS, required=True
+    )
+    parser.option(
+        "--to", "library or device of the result", dest="target", choices=ENDS, required=True
+    )
+    parser.option(
+        "--nbytes NBYTES",
+        "size, such as 3MiB; with --batch, of each array",
+        type=size,
+        required=True,
+    )
+    parser.option(
+        "--dtype DTYPE", "dtype of the source, such as bfloat16 or int64", default="float32"
+    )
+    parser.option(
+        "--to-dtype DTYPE",
+        "dtype of the result (default: dtype of the source)",
+        dest="goal",
+        default="",
+    )
+    about = (
+        "contiguous, strided, transposed, fortran, 'power of two', 0-d or 5-d: see docs/glossary.md"
+    )
     parser.option("--layout LAYOUT", about, default=CONTIGUOUS)
     memory = parser.add_mutually_exclusive_group()
     wanted: dict[str, Any] = {"dest": "memory", "action": "store_const", "default": ""}
     memory.add_argument("--own", const=COPY, help="the result must be a copy", **wanted)
-    memory.add_argument("--share", const=ALIAS, help="the result must share the source's memory", **wanted)
+    memory.add_argument(
+        "--share", const=ALIAS, help="the result must share the source's memory", **wanted
+    )
     memory.add_argument("--into-buffer", const=INTO, help="write into an existing buffer", **wanted)
-    parser.option("--threads N", "torch threads; 1 in a DataLoader worker (default: torch's)", type=str, default="")
-    parser.option("--source", "with cuda: memory of the host", dest="host", choices=(PAGEABLE, PINNED), default="")
+    parser.option(
+        "--threads N",
+        "torch threads; 1 in a DataLoader worker (default: torch's)",
+        type=str,
+        default="",
+    )
+    parser.option(
+        "--source",
+        "with cuda: memory of the host",
+        dest="host",
+        choices=(PAGEABLE, PINNED),
+        default="",
+    )
     parser.option("--grad", "the source requires grad")
     parser.option("--batch N", "combine N arrays into one", type=partial(whole, least=2), default=0)
     parser.option("--enqueue", "with cuda: rank by the time until the call returns")
-    parser.option("--count N", "with cuda: transfers over which one-time costs are amortised", default=1)
+    parser.option(
+        "--count N", "with cuda: transfers over which one-time costs are amortised", default=1
+    )
     parser.option("--json", "print the whole answer as JSON")
     about = "machine whose results to use (default: this machine, or the most similar one)"
     parser.option("--machine NAME", about, type=selection.check_machine)
@@ -71,8 +104,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     case = Case(**{name: getattr(chosen, name) for name in Case.__dataclass_fields__})
     there = files.machines(chosen.results)
     if chosen.machine not in (None, *there):
-        raise UserError(f"--machine {chosen.machine}: no results of it, there are those of {', '.join(there)}")
-    records = {name: latest(chosen.results, name)[0] for name in there if chosen.machine in (None, name)}
+        raise UserError(
+            f"--machine {chosen.machine}: no results of it, there are those of {', '.join(there)}"
+        )
+    records = {
+        name: latest(chosen.results, name)[0] for name in there if chosen.machine in (None, name)
+    }
     nearest, differs = closest(records, conditions(), case.device)
     found = answer(case, known_in(chosen.results, nearest))
     if chosen.json:

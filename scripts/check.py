@@ -21,7 +21,12 @@ import cli
 from cli import Parser, UserError
 
 # Name of a check -> module and function in the package checking
-CHECKS = {"timing": "planted:timing", "noise": "planted:noise", "advice": "advice:main", "history": "history:main"}
+CHECKS = {
+    "timing": "planted:timing",
+    "noise": "planted:noise",
+    "advice": "advice:main",
+    "history": "history:main",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

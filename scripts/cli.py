@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
-GONE = 128 + getattr(signal, "SIGPIPE", 13)  # exit code if the reader is gone: not 0, as nobody has read a verdict
+GONE = 128 + getattr(
+    signal, "SIGPIPE", 13
+)  # exit code if the reader is gone: not 0, as nobody has read a verdict
 LONGEST = 1000  # characters in an error, and in any text of a file
 
 
@@ -36,7 +38,11 @@ class Parser(argparse.ArgumentParser):
     """argparse.ArgumentParser with one-line errors."""
 
     def __init__(self, about: str | None) -> None:
-        super().__init__(description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+        super().__init__(
+            description=about,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
 
     def option(self, words: str, about: str, **more: Any) -> None:
         """Add an option, spelled as in its help: "--keep N" takes a whole number (see TAKES), and "--resume" no value,
@@ -46,12 +52,18 @@ class Parser(argparse.ArgumentParser):
             default = os.path.relpath(default, ROOT) if isinstance(default, Path) else str(default)
             about = f"{about} (default: {default.replace('%', '%%')})"
         flag = not takes and "choices" not in more
-        kind = {"action": "store_true"} if flag else {"metavar": takes or None, "type": TAKES.get(takes, str)}
+        kind = (
+            {"action": "store_true"}
+            if flag
+            else {"metavar": takes or None, "type": TAKES.get(takes, str)}
+        )
         self.add_argument(name, help=about, **{**kind, **more})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         for argument in sys.argv[1:] if args is None else args:
-            if argument.startswith("--") and argument.endswith("=--"):  # to argparse this is the end of options
+            if argument.startswith("--") and argument.endswith(
+                "=--"
+            ):  # to argparse this is the end of options
                 self.error(f"argument {argument.removesuffix('=--')}: -- is no value")
         return super().parse_known_args(args, namespace)
 
@@ -68,9 +80,16 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns in three lines that "[[" may change its meaning
+            warnings.simplefilter(
+                "ignore"
+            )  # Python warns in three lines that "[[" may change its meaning
             pattern = re.compile(only or "")
-    except (re.error, OverflowError, ValueError, RecursionError) as error:  # a{99999999999}, 5,000 digits, brackets
+    except (
+        re.error,
+        OverflowError,
+        ValueError,
+        RecursionError,
+    ) as error:  # a{99999999999}, 5,000 digits, brackets
         raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
 

@@ -42,21 +42,35 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.option("--machine NAME", about, type=selection.check_machine)
     parser.option("--only REGEX", ONLY, default="")
     parser.option("--min-effect SHARE", "ignore changes smaller than this", default="1%")
-    parser.option("--equivalence SHARE", "report 'no change' only if larger changes are ruled out", default="5%")
-    parser.option("--fdr SHARE", "false discovery rate: share of false among reported changes", default="0.05")
+    parser.option(
+        "--equivalence SHARE",
+        "report 'no change' only if larger changes are ruled out",
+        default="5%",
+    )
+    parser.option(
+        "--fdr SHARE", "false discovery rate: share of false among reported changes", default="0.05"
+    )
     about = "exit with status 2 if less than this share of the results has a verdict; 0: never"
     parser.option("--min-decided SHARE", about, default="50%", type=partial(share, ends=True))
     parser.option("--across-machines", "compare results of different machines")
     parser.option("--all", "show every result, not only changes")
-    parser.option("--format", "format of the output", choices=("text", "markdown", "json"), default="text")
+    parser.option(
+        "--format", "format of the output", choices=("text", "markdown", "json"), default="text"
+    )
     parser.option("--figure FILE.svg", "write a forest plot to this file", type=Path)
     parser.option("--run", "measure both sides now, taking turns")
-    parser.option("--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard")
+    parser.option(
+        "--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard"
+    )
     chosen = parser.parse_args(argv)
     if chosen.equivalence <= chosen.min_effect:
-        raise UserError("--equivalence must be larger than --min-effect, or a cell could be both changed and the same")
+        raise UserError(
+            "--equivalence must be larger than --min-effect, or a cell could be both changed and the same"
+        )
     if chosen.figure and chosen.figure.suffix.lower() != ".svg":
-        raise UserError(f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg")
+        raise UserError(
+            f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg"
+        )
     return chosen
 
 
@@ -84,7 +98,9 @@ def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[s
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     # The command as given, to be printed with its results
-    chosen.command = shlex.join(["python", "scripts/compare.py", *(sys.argv[1:] if argv is None else argv)])
+    chosen.command = shlex.join(
+        ["python", "scripts/compare.py", *(sys.argv[1:] if argv is None else argv)]
+    )
     if chosen.figure:
         check_writable("--figure", chosen.figure)
     from analysis.comparison import compare_named

@@ -34,7 +34,9 @@ from measuring.runner import Plan, held
 from toolchains import environments, selection
 
 DEFAULT = "tracking"  # profile
-LEAST_MINUTES = 3  # Slurm may warn a minute too early, which with GRACE is before a shorter job can react
+LEAST_MINUTES = (
+    3  # Slurm may warn a minute too early, which with GRACE is before a shorter job can react
+)
 OPTIONS = {  # Slurm's
     "partition": "partition",
     "constraint": "feature that nodes must have",
@@ -45,7 +47,18 @@ OPTIONS = {  # Slurm's
     "reservation": "reservation",
 }
 # Options that affect figures. The command in run records has these, and no options that name a place
-DECIDING = ("history", "releases", "since", "reference", "profile", "only", "rounds", "nodes", "copies", "engine")
+DECIDING = (
+    "history",
+    "releases",
+    "since",
+    "reference",
+    "profile",
+    "only",
+    "rounds",
+    "nodes",
+    "copies",
+    "engine",
+)
 
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
@@ -59,24 +72,42 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--engine", engine, choices=(DEBUG, SLURM))
     for name, about in OPTIONS.items():
         parser.option(f"--{name} {name.upper()}", f"Slurm option: {about}")
-    parser.option("--time MINUTES", "limit of a job (default: estimated)", type=partial(whole, least=LEAST_MINUTES))
+    parser.option(
+        "--time MINUTES",
+        "limit of a job (default: estimated)",
+        type=partial(whole, least=LEAST_MINUTES),
+    )
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
     parser.option("--wheelhouse DIR", "download wheels here, and install from here")
     chosen = parser.parse_args(argv)
     chosen.options = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
     if chosen.engine == DEBUG and chosen.options:
-        raise UserError(f"--engine debug measures on this machine and takes no --{', --'.join(chosen.options)}")
+        raise UserError(
+            f"--engine debug measures on this machine and takes no --{', --'.join(chosen.options)}"
+        )
     chosen.engine = chosen.engine or (SLURM if chosen.options else DEBUG)
     chosen.nodes = chosen.nodes or (1 if chosen.engine == DEBUG else 4)
     chosen.copies = chosen.copies or min(2, chosen.nodes)
     if chosen.copies > chosen.nodes:
-        raise UserError(f"--copies {chosen.copies} needs at least as many nodes, but --nodes is {chosen.nodes}")
+        raise UserError(
+            f"--copies {chosen.copies} needs at least as many nodes, but --nodes is {chosen.nodes}"
+        )
     chosen.toolchains = selection.chosen_releases(chosen)
-    first = [toolchain for toolchain in chosen.toolchains if toolchain.history == chosen.toolchains[0].history]
-    reference = selection.release(chosen.reference, selection.packages(chosen)) if chosen.reference else first[-1]
+    first = [
+        toolchain
+        for toolchain in chosen.toolchains
+        if toolchain.history == chosen.toolchains[0].history
+    ]
+    reference = (
+        selection.release(chosen.reference, selection.packages(chosen))
+        if chosen.reference
+        else first[-1]
+    )
     if reference is None:
-        raise UserError(f"--reference {chosen.reference}: no release of {' or '.join(selection.packages(chosen))}")
+        raise UserError(
+            f"--reference {chosen.reference}: no release of {' or '.join(selection.packages(chosen))}"
+        )
     chosen.reference = reference.tag
     return chosen
 
@@ -99,12 +130,21 @@ def campaign_of(chosen: Namespace, machine: str) -> Campaign:
     """Make the campaign of the command line for a machine type."""
     debug = chosen.engine == DEBUG
     scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
-    shown = [word for name in DECIDING if (value := getattr(chosen, name)) for word in (f"--{name}", str(value))]
+    shown = [
+        word
+        for name in DECIDING
+        if (value := getattr(chosen, name))
+        for word in (f"--{name}", str(value))
+    ]
     asked = asked_for(chosen, DEFAULT)
-    if chosen.copies == 1 < chosen.nodes:  # instruction counts of one node alone say nothing about a release
+    if (
+        chosen.copies == 1 < chosen.nodes
+    ):  # instruction counts of one node alone say nothing about a release
         asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"
     minutes = minutes_of(**asked)
-    tags = tuple(toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference)
+    tags = tuple(
+        toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference
+    )
     longest = max(map(len, fleet.deal(tags, chosen.nodes, chosen.copies)))
     command = shlex.join(["python", "scripts/fleet.py", *shown])
     return Campaign(
@@ -135,7 +175,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             campaign = Campaign.load(fleet.FLEET / machine)
             if campaign is None:
                 raise UserError(f"nothing to resume on {machine}: leave out --resume")
-            campaign.submitted = min(campaign.submitted, 1)  # the user has looked, so allow as many submissions again
+            campaign.submitted = min(
+                campaign.submitted, 1
+            )  # the user has looked, so allow as many submissions again
         else:
             campaign = campaign_of(chosen, machine)
             if campaign.slurm:
@@ -145,7 +187,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(*fleet.plan_lines(campaign), sep="\n", flush=True)
         if chosen.dry_run:
             return 0
-        return fleet.measure(campaign, (lambda machine: 0) if chosen.no_report else report.after_run)
+        return fleet.measure(
+            campaign, (lambda machine: 0) if chosen.no_report else report.after_run
+        )
 
 
 if __name__ == "__main__":

@@ -37,7 +37,11 @@ class Lacking(UserError):
 
 def reason_of(error: ImportError) -> str:
     """The reason for an ImportError, in a few words."""
-    return f"needs {error.name}" if isinstance(error, ModuleNotFoundError) else str(error).splitlines()[0]
+    return (
+        f"needs {error.name}"
+        if isinstance(error, ModuleNotFoundError)
+        else str(error).splitlines()[0]
+    )
 
 
 def after_run(machine: str, python: Path | None = None) -> int:
@@ -65,12 +69,19 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.option("--machine NAME", "build only the page of this machine", type=selection.check_machine)
+    parser.option(
+        "--machine NAME", "build only the page of this machine", type=selection.check_machine
+    )
     parser.option("--results DIR", "directory of results", default=RESULTS)
     parser.option("--output DIR", "directory to write the pages to", default=REPORTS)
     parser.option("--check DIR", "check results before you submit them, and build nothing")
-    parser.option("--markdown FILE", "with --check: also write the findings to this file", type=Path)
-    parser.option("--site DIR", "gather the pages of --output in this folder, whose content is deleted; build nothing")
+    parser.option(
+        "--markdown FILE", "with --check: also write the findings to this file", type=Path
+    )
+    parser.option(
+        "--site DIR",
+        "gather the pages of --output in this folder, whose content is deleted; build nothing",
+    )
     parser.option("--url URL", "with --site: address at which the folder will be published")
     parser.option("--without-asv", "with --site: leave out asv's own site")
     chosen = parser.parse_args(argv)
@@ -92,7 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     built = [build(chosen.results, name, chosen.output) for name in names]
     if chosen.machine is None:  # not after a run: it changes no committed file
         over_machines(built, chosen.output)
-    for page, path in chain(*(each.pages for each in built)):  # last, because the reader may quit early, like head
+    for page, path in chain(
+        *(each.pages for each in built)
+    ):  # last, because the reader may quit early, like head
         tell(page, Path(os.path.relpath(path)))
     return 0
 

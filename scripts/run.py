@@ -49,19 +49,29 @@ def interpreter(name: str) -> Path:
 def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
     add_options(parser, DEFAULT)
-    parser.option("--report-with PYTHON", "Python that builds the page (default: this one)", type=interpreter)
-    parser.option("--check", "check whether this machine is quiet enough, and exit (status 1: it is not)")
-    parser.option("--describe", "describe benchmarks/ anew in reports/results/benchmarks.json, and exit")
+    parser.option(
+        "--report-with PYTHON", "Python that builds the page (default: this one)", type=interpreter
+    )
+    parser.option(
+        "--check", "check whether this machine is quiet enough, and exit (status 1: it is not)"
+    )
+    parser.option(
+        "--describe", "describe benchmarks/ anew in reports/results/benchmarks.json, and exit"
+    )
     return parser.parse_args(argv)
 
 
 def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     """Measure and file the profile's rounds; with --resume, the rounds missing in the interrupted run's journal."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
-    plan = plan_of(journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT)))
+    plan = plan_of(
+        journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
+    )
     before = journal.record(Job("", 0).session)
     if before and before.toolchain.tag != toolchain.tag:
-        raise UserError(f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew")
+        raise UserError(
+            f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew"
+        )
     runner = begun(journal, plan)
     if not runner.left:
         print("the run was complete: its results are filed")
@@ -71,7 +81,11 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
         families = dict.fromkeys(name.partition(".")[0] for name in names)
         print(line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {why}"))
     timed, total = len(cells.timed), cells.total(rounds)
-    each = f"x {rounds} processes" if total == rounds * timed else f"in {total} processes, up to {rounds} each"
+    each = (
+        f"x {rounds} processes"
+        if total == rounds * timed
+        else f"in {total} processes, up to {rounds} each"
+    )
     size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
     print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner, total)}")
     runner.measure(between=answers(quiet=chosen.no_report))
@@ -109,14 +123,25 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             print(line(f"no answers so far: {error}"))
             return
         seconds = time.time() - psutil.Process().create_time()
-        print(f"after round {job.round + 1} of {runner.plan.rounds}, {seconds:.0f} s since the start:", flush=True)
-        takes = {(box.heading, take.when, take.route): take for box in page.boxes for take in box.takes}
+        print(
+            f"after round {job.round + 1} of {runner.plan.rounds}, {seconds:.0f} s since the start:",
+            flush=True,
+        )
+        takes = {
+            (box.heading, take.when, take.route): take for box in page.boxes for take in box.takes
+        }
         for key, take in takes.items():
             if known.get(key) != take.tied:
-                print(f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}", flush=True)
+                print(
+                    f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}",
+                    flush=True,
+                )
         every = len(loaded.timed)
         if noisy := every - int(loaded.timed["quiet"].sum()):
-            print(f" {show.BUSY} upper bound: {noisy} of {every} results have no quiet process yet", flush=True)
+            print(
+                f" {show.BUSY} upper bound: {noisy} of {every} results have no quiet process yet",
+                flush=True,
+            )
         known.clear()
         known.update((key, take.tied) for key, take in takes.items())
 
@@ -133,7 +158,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.check:
         return check()
     machine = chosen.machine or environments.machine_name()
-    if chosen.describe:  # keep nothing else that asv writes, because it does not depend on benchmarks/
+    if (
+        chosen.describe
+    ):  # keep nothing else that asv writes, because it does not depend on benchmarks/
         Suite().discover(machine, keep=RESULTS / BENCHMARKS)
         print((RESULTS / BENCHMARKS).relative_to(ROOT))
         return 0

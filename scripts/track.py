@@ -52,7 +52,11 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
     chosen = parser.parse_args(argv)
     watching = chosen.new or chosen.update
-    barred = [name for name in (*RELEASES, "only", "resume", "again", "dry_run") if watching and getattr(chosen, name)]
+    barred = [
+        name
+        for name in (*RELEASES, "only", "resume", "again", "dry_run")
+        if watching and getattr(chosen, name)
+    ]
     if barred:
         raise UserError(f"--new and --update take no --{barred[0].replace('_', '-')}")
     if chosen.verdicts and not chosen.new:
@@ -84,11 +88,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
         if not chosen.new:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
-            tags = tuple(tag for _, releases in histories for tag in coarse_to_fine([each.tag for each in releases]))
+            tags = tuple(
+                tag
+                for _, releases in histories
+                for tag in coarse_to_fine([each.tag for each in releases])
+            )
             fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
             begins = chosen.dry_run and not chosen.resume  # an interrupted run's files stay
-            return track(chosen, journal, fresh if begins else plan_of(journal, chosen, fresh, RELEASES))
-        check_machine(RESULTS / machine)  # before the index is queried, because a release is new only once
+            return track(
+                chosen, journal, fresh if begins else plan_of(journal, chosen, fresh, RELEASES)
+            )
+        check_machine(
+            RESULTS / machine
+        )  # before the index is queried, because a release is new only once
         plan = journal.plan() or due_plan(fresh, update())
         if plan is None:
             print(f"nothing is left to measure on {machine}")
@@ -101,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     releases = [ledger.tagged()[tag] for tag in plan.tags if tag not in plan.beside]
     codes = [code, *history_page.tell(RESULTS, machine, releases, chosen.verdicts)]
-    return 1 if 1 in codes else max(codes)  # a slower release matters more than one that could not be measured
+    return (
+        1 if 1 in codes else max(codes)
+    )  # a slower release matters more than one that could not be measured
 
 
 def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
@@ -123,13 +137,18 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         if journal.filed() and not chosen.no_report:
             report.after_run(plan.machine)
     except KeyboardInterrupt:
-        print(f"{len(journal.filed())} sessions are saved; python scripts/track.py {again} continues")
+        print(
+            f"{len(journal.filed())} sessions are saved; python scripts/track.py {again} continues"
+        )
         raise
     for tag, reason in failed.items():
         print(line(f"{tag} has no results: {reason}"))
     # A new release without a wheel for this Python is final, or it would be tried again every week. It is not final if
     # the reason ends with an error of the index, in brackets
-    known = (reason.startswith(environments.NO_WHEEL) and not reason.endswith(")") for reason in failed.values())
+    known = (
+        reason.startswith(environments.NO_WHEEL) and not reason.endswith(")")
+        for reason in failed.values()
+    )
     lasting = chosen.new and all(known)
     if failed and not lasting:
         print(f"python scripts/track.py {again} tries those again")

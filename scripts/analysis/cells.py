@@ -35,7 +35,10 @@ from .results import Results, noise_of_cells, parameters_of
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 
-LINK = (contracts.HOST_TO_DEVICE, contracts.DEVICE_TO_HOST)  # directions that cross the link to a device
+LINK = (
+    contracts.HOST_TO_DEVICE,
+    contracts.DEVICE_TO_HOST,
+)  # directions that cross the link to a device
 DIRECTIONS = (contracts.NUMPY_TO_TORCH, contracts.TORCH_TO_NUMPY, *LINK)
 SUSTAINED, BOTH = "sustained", "both at once"
 UNSAID = "float32"  # the dtype of families that have no parameter of that name
@@ -51,9 +54,26 @@ EXPECTED = 0.9  # share of further processes within a prediction interval
 STEADY = 0.5
 FASTEST = 1e12  # bytes per second, above any memory: a faster figure was not waited for
 USUAL = 64 * 2**20  # bytes: the usual size of answers about one size, where measured
-TAKEN_OVER = ["benchmark", "cell", "family", "direction", "seconds", "low", "high", "cv", "processes", "quiet"]
+TAKEN_OVER = [
+    "benchmark",
+    "cell",
+    "family",
+    "direction",
+    "seconds",
+    "low",
+    "high",
+    "cv",
+    "processes",
+    "quiet",
+]
 # Columns of parameters; "" where a benchmark lacks one
-TEXTS = {"route": "route", "dtype": "dtype", "layout": "layout", "threads": "threads", "host": "memory"}
+TEXTS = {
+    "route": "route",
+    "dtype": "dtype",
+    "layout": "layout",
+    "threads": "threads",
+    "host": "memory",
+}
 FLAGS = ("keeps", "safe", "non_blocking", "quiet")
 LEVELS = tuple(Levels.__dataclass_fields__)
 Row = Any  # of the cells, as DataFrame.itertuples has it
@@ -75,13 +95,18 @@ def cells_of(results: Results) -> pd.DataFrame:
     and the columns of ``weigh``
     """
     timed = results.timed
-    given, declared = parameters_of(timed, results), [results.benchmarks[name] for name in timed["benchmark"]]
+    given, declared = (
+        parameters_of(timed, results),
+        [results.benchmarks[name] for name in timed["benchmark"]],
+    )
     text = {column: [str(own.get(name, "")) for own in given] for column, name in TEXTS.items()}
     text["threads"] = [threads or contracts.ONE_THREAD for threads in text["threads"]]
     named = zip(declared, text["route"], text["host"])
     promises = [each.contracts.get(route, contracts.NONE).on(host) for each, route, host in named]
     nbytes = np.array([own.get("nbytes", 0) for own in given], dtype=int)
-    method = pd.Series([name.partition("_")[2] for name in timed["method"]], timed.index, dtype=object)
+    method = pd.Series(
+        [name.partition("_")[2] for name in timed["method"]], timed.index, dtype=object
+    )
     device = np.array([each.needs_device for each in declared], dtype=bool)
     waited = device & method.isin((contracts.COMPLETION, SUSTAINED))
     elements = nbytes // [itemsize(dtype or UNSAID) for dtype in text["dtype"]]
@@ -105,7 +130,9 @@ def cells_of(results: Results) -> pd.DataFrame:
         spread=(memory != contracts.ALIAS) & ~by_element & (elements >= contracts.PARALLEL),
         credible=~waited | (nbytes <= FASTEST * timed["seconds"]),
     )
-    table = table.astype(dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool) | {"processes": int})
+    table = table.astype(
+        dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool) | {"processes": int}
+    )
     return table.reset_index(drop=True).join(evidence_of(table, timed, results))
 
 
@@ -124,7 +151,9 @@ def row_of(names: Iterable[str]) -> str:
 def usual_dtype(cells: pd.DataFrame) -> str:
     """Return the dtype measured at the most sizes, then in the most cells; the first if several are equal."""
     found = cells.groupby("dtype", sort=False)["nbytes"].agg(["nunique", "size"])
-    return str(next(iter(found.sort_values(["nunique", "size"], ascending=False, kind="stable").index), ""))
+    return str(
+        next(iter(found.sort_values(["nunique", "size"], ascending=False, kind="stable").index), "")
+    )
 
 
 def with_threads(cells: pd.DataFrame, threads: str) -> pd.DataFrame:
@@ -147,7 +176,9 @@ def usual_size(cells: Iterable[Row], of: str = "route", up_to: int = USUAL) -> i
     values: dict[int, set[Any]] = {}
     for cell in cells:
         values.setdefault(cell.nbytes, set()).add(cell.parameters.get(of))
-    return max(values, key=lambda n: (len(values[n]), n <= up_to, n if n <= up_to else -n), default=0)
+    return max(
+        values, key=lambda n: (len(values[n]), n <= up_to, n if n <= up_to else -n), default=0
+    )
 
 
 def at_usual_size(cells: pd.DataFrame, of: str = "route", up_to: int = USUAL) -> pd.DataFrame:
@@ -194,14 +225,20 @@ class Limit:
 
 def limit_of(cells: pd.DataFrame) -> Limit:
     """The memcpy limit."""
-    return Limit({cell.nbytes: cell for cell in cells[cells["role"] == contracts.Role.MEMCPY].itertuples()})
+    return Limit(
+        {cell.nbytes: cell for cell in cells[cells["role"] == contracts.Role.MEMCPY].itertuples()}
+    )
 
 
 def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
     """Direction, or BOTH -> its link limit."""
     ways = cells[cells["role"] == contracts.Role.LINK].groupby("direction", sort=False)
     return {
-        str(way): Limit({cell.nbytes: cell for cell in own.itertuples()}, moved=2 if way == BOTH else 1, steady=True)
+        str(way): Limit(
+            {cell.nbytes: cell for cell in own.itertuples()},
+            moved=2 if way == BOTH else 1,
+            steady=True,
+        )
         for way, own in ways
     }
 
@@ -215,14 +252,19 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     of two runs differ by 3 % at most there (docs/accuracy.md)."""
     names = pd.MultiIndex.from_frame(timed[["file", "cell"]])
     wide = [
-        results.processes.pivot(index=["file", "cell"], columns=["run", "process"], values=name).reindex(names)
+        results.processes.pivot(
+            index=["file", "cell"], columns=["run", "process"], values=name
+        ).reindex(names)
         for name in ("seconds", "baseline")
     ]
     logs, baselines = (np.log(table.to_numpy(dtype=float)) for table in wide)
     logs -= statistics.correction(baselines, baselines)
     runs = wide[0].columns.get_level_values("run")
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)), runs)
-    quiet, alone = cells["quiet"].to_numpy(), ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy()
+    quiet, alone = (
+        cells["quiet"].to_numpy(),
+        ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy(),
+    )
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
     known = quiet & ~(found["guessed"] & is_steady(min(results.quiet, default=None)))
     within = np.where(known, statistics.within(found, EXPECTED), 0.0)
@@ -239,10 +281,16 @@ def weigh(logs: statistics.Floats, noise: Any, runs: Any = "") -> pd.DataFrame:
     levels = vars(statistics.levels(logs, noise))
     n, df = levels["n"], levels["df"]
     guessed = (n < MIN_PROCESSES) & (df < np.maximum(n, 1.5))
-    levels["variance"] = np.where(guessed, np.fmax(levels["variance"], FEW_SD**2), levels["variance"])
+    levels["variance"] = np.where(
+        guessed, np.fmax(levels["variance"], FEW_SD**2), levels["variance"]
+    )
     of_run = (np.broadcast_to(runs, logs.shape[1:]) == np.unique(runs)[:, np.newaxis]).astype(float)
     levels["shares"] = [*(levels["present"] @ of_run.T / n[:, np.newaxis])]
-    levels |= {"df": np.where(guessed, np.inf, df), "present": [*levels["present"]], "guessed": guessed}
+    levels |= {
+        "df": np.where(guessed, np.inf, df),
+        "present": [*levels["present"]],
+        "guessed": guessed,
+    }
     return pd.DataFrame({"noise": noise, **levels})
 
 
@@ -256,12 +304,18 @@ def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Boo
     compared with all rows of the other."""
     if cells.empty or others.empty:
         return np.zeros(0, dtype=bool)
-    levels, base = (Levels(*(np.array([*each[name]]) for name in LEVELS)) for each in (cells, others))
+    levels, base = (
+        Levels(*(np.array([*each[name]]) for name in LEVELS)) for each in (cells, others)
+    )
     noise, against = (each["noise"].to_numpy() for each in (cells, others))
-    apart = np.subtract(*(np.array([*each["shares"]]) for each in (cells, others)))  # of two runs: 1 and -1
+    apart = np.subtract(
+        *(np.array([*each["shares"]]) for each in (cells, others))
+    )  # of two runs: 1 and -1
     through_memory = (noise == MEMORY) | (against == MEMORY)
     variance = np.where(through_memory, 2 * SESSION_SD[MEMORY] ** 2, statistics.SESSION_SD**2)
-    estimated = statistics.between(base, levels, noise == against, variance * (apart**2).sum(axis=1) / 2)
+    estimated = statistics.between(
+        base, levels, noise == against, variance * (apart**2).sum(axis=1) / 2
+    )
     p = statistics.p_different(estimated, math.log1p(by))
     decided: Bools = (estimated.effect > 0) & (p <= PROMISE)
     return decided
@@ -285,4 +339,9 @@ def decided(cell: Row, other: Row) -> bool:
 def too_few(cell: Row, other: Row) -> bool:
     """Whether two quiet cells differ by more than a tie may, with too few processes to decide."""
     apart = abs(math.log(cell.seconds / other.seconds)) > math.log1p(AS_GOOD)
-    return apart and cell.quiet and other.quiet and min(cell.processes, other.processes) < MIN_PROCESSES
+    return (
+        apart
+        and cell.quiet
+        and other.quiet
+        and min(cell.processes, other.processes) < MIN_PROCESSES
+    )

@@ -31,7 +31,16 @@ from store import files
 from store.records import MACHINE, UNKNOWN, Conditions, Record
 
 from benchmarks import contracts
-from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, DEVICE_TO_HOST, HOST_TO_DEVICE, ONE_THREAD, Role
+from benchmarks.contracts import (
+    ALIAS,
+    ALL_THREADS,
+    CONTIGUOUS,
+    COPY,
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    ONE_THREAD,
+    Role,
+)
 
 from .cells import (
     AS_GOOD,
@@ -53,7 +62,10 @@ from .findings import Gain, advised, between_neighbours
 from .results import Results, load_files, newest
 
 NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
-ZERO_D, TRANSPOSED = "0-d", "m"  # a layout, and the name of a transposed source in routes that cross a link
+ZERO_D, TRANSPOSED = (
+    "0-d",
+    "m",
+)  # a layout, and the name of a transposed source in routes that cross a link
 # Source and target -> direction, and whether the host's end of a link is a NumPy array
 WAYS = {
     (NUMPY, TORCH): (contracts.NUMPY_TO_TORCH, False),
@@ -64,16 +76,26 @@ WAYS = {
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
 FLOATS = ("float", "bfloat", "complex")
-UNTIMED = ("int8", "int16", "complex128")  # dtypes with tested contracts and no times: bits are bits
-FRESH = 32 * 2**20  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
+UNTIMED = (
+    "int8",
+    "int16",
+    "complex128",
+)  # dtypes with tested contracts and no times: bits are bits
+FRESH = (
+    32 * 2**20
+)  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
 # Elements: NumPy releases the GIL to copy a larger array, which takes 70 ns on Emerald Rapids for any dtype
 # (NPY_BEGIN_THREADS_THRESHOLDED in numpy/ndarraytypes.h)
 RELEASED = 500
-STAGED = 64 * 2**10  # bytes: CUDA's driver copies more than this from pageable memory through its own pinned memory
+STAGED = (
+    64 * 2**10
+)  # bytes: CUDA's driver copies more than this from pageable memory through its own pinned memory
 CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
 FELT = 1.25  # times the shortest call: from here on a time says something about bandwidth
 FARTHEST = 4.0  # extrapolation ends at this multiple of the largest measured size, or fraction of the smallest
-UNSTEADY = 0.25  # relative: difference between sessions of an unsteady machine; of a steady one AS_GOOD
+UNSTEADY = (
+    0.25  # relative: difference between sessions of an unsteady machine; of a steady one AS_GOOD
+)
 # Relative: an estimated time is given as a range if processes of a session may be further off. Between two runs of one
 # machine, 94 % of the figures with processes this close differ by less, and 74 % of the others (docs/accuracy.md)
 CLOSE = 0.15
@@ -115,16 +137,28 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ()) -> pd.DataFrame:
     cells = cells.merge(_taken(cells[wanted]), on=AT)
     taken = cells[(cells["route"] == cells["taken"]) & cells["candidate"]].drop_duplicates(AT)
     best, chosen = cells.index.isin(taken.index), cells[AT].merge(taken, on=AT)
-    behind, far, ahead = slower(cells, chosen), slower(cells, chosen, SLOW - 1), slower(chosen, cells)
+    behind, far, ahead = (
+        slower(cells, chosen),
+        slower(cells, chosen, SLOW - 1),
+        slower(chosen, cells),
+    )
     alike = np.where(cells["quiet"] & chosen["quiet"], TIE, UNDECIDED)
-    kinds = [best, cells["wanted"] & behind, cells["wanted"], ~cells["candidate"] | ~ahead, cells["non_blocking"]]
+    kinds = [
+        best,
+        cells["wanted"] & behind,
+        cells["wanted"],
+        ~cells["candidate"] | ~ahead,
+        cells["non_blocking"],
+    ]
     cells["kind"] = np.select(kinds, [BEST, SLOWER, alike, OTHER, CONDITION], UNSAFE)
     cells["leads"] = best | cells.index.isin(unbeaten(cells[cells["kind"] == CONDITION], AT).index)
     cells["ratio"], cells["slow"] = cells["seconds"] / chosen["seconds"], far
     # among routes with a condition the leaders come first, in the order of the catalogue
     places = {"place": cells["kind"].map(KINDS.index), "later": ~cells["leads"]}
     places["then"] = cells["seconds"].where(places["later"], 0.0)
-    cells = cells.assign(**places).sort_values([*AT, "place", "later", "then", "order"], kind="stable")
+    cells = cells.assign(**places).sort_values(
+        [*AT, "place", "later", "then", "order"], kind="stable"
+    )
     cells = cells.join(_parts(cells).rename("part"), on=AT)
     return cells.drop(columns=["candidate", "wanted", "taken", "place", "later", "then"])
 
@@ -144,13 +178,22 @@ def _taken(cells: pd.DataFrame) -> pd.DataFrame:
     each = good.groupby(["run", "route"], as_index=False).agg(added)
     # a route common to all sizes of a run has the largest count of sizes
     each = each.sort_values([*added], ascending=[False, False, True, True]).drop_duplicates("run")
-    return good[[*AT, "run"]].drop_duplicates().merge(each.rename(columns={"route": "taken"})[["run", "taken"]])
+    return (
+        good[[*AT, "run"]]
+        .drop_duplicates()
+        .merge(each.rename(columns={"route": "taken"})[["run", "taken"]])
+    )
 
 
 def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
     """``part`` of each need and size."""
     best = ranked[ranked["kind"] == BEST].set_index(AT)["route"]
-    led = ranked[(ranked["kind"] == CONDITION) & ranked["leads"]].groupby(AT)["route"].agg(set).to_dict()
+    led = (
+        ranked[(ranked["kind"] == CONDITION) & ranked["leads"]]
+        .groupby(AT)["route"]
+        .agg(set)
+        .to_dict()
+    )
     leaders = pd.Series([led.get(at, set[str]()) for at in best.index], best.index, dtype=object)
     return _runs(zip(best.index.get_level_values("number"), best), leaders)
 
@@ -220,7 +263,9 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     numbers = sorted({ONE_THREAD, *cells.loc[~cells["device"], "threads"]})
     on_host = (with_threads(cells, threads).assign(threads=threads) for threads in numbers)
     cells = pd.concat([*on_host, cells[cells["device"]].assign(threads="")], ignore_index=True)
-    transposed = cells["device"] & cells["route"].map(lambda route: uses(route, TRANSPOSED)).astype(bool)
+    transposed = cells["device"] & cells["route"].map(lambda route: uses(route, TRANSPOSED)).astype(
+        bool
+    )
     moved = transposed | (cells["role"] == Role.TRANSFER)
     arrays = cells["declared"].map(lambda declared: declared.arrays > 0).astype(bool)
     # families of layouts have a contiguous source, too, to compare theirs with
@@ -233,7 +278,10 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     needed = cells.assign(
         dtype=cells["dtype"].replace("", UNSAID),
         goal=cells["contract"].map(lambda contract: contract.casts_to).where(cast, ""),
-        layout=cells["layout"].replace("", CONTIGUOUS).mask(moved, CONTIGUOUS).mask(transposed, "transposed"),
+        layout=cells["layout"]
+        .replace("", CONTIGUOUS)
+        .mask(moved, CONTIGUOUS)
+        .mask(transposed, "transposed"),
         grad=cells["role"] == Role.GRAD,
         batch=arrays,
         array=cells["contract"].map(lambda contract: contract.array).astype(bool),
@@ -243,7 +291,9 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
     early = crosses & (needed["method"] == contracts.ENQUEUE)
     heeded = needed["contract"].map(lambda contract: replace(contract, hazard="").safe).astype(bool)
     held = needed.assign(enqueue=True, safe=heeded.where(early, needed["safe"]))
-    both = pd.concat([needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True)
+    both = pd.concat(
+        [needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True
+    )
     # routes that torch does not spread may also have been measured with several threads: then those cells count
     return both.drop_duplicates([*NEED, "nbytes", "route"], keep="last", ignore_index=True)
 
@@ -251,20 +301,29 @@ def _needed(cells: pd.DataFrame) -> pd.DataFrame:
 def asked(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     """Return the rows of each answer on a page: alias, copy and into in either direction for the usual dtype; sources
     that require grad; lists; and casts, where dtypes with one recommendation share an answer."""
-    here = table[(table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")]
+    here = table[
+        (table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")
+    ]
     grad, batch, goal = here["grad"].astype(bool), here["batch"].astype(bool), here["goal"] != ""
     plain = here[~(grad | batch | goal)]
     plain = plain[plain["dtype"] == usual_dtype(plain)]
     ways = itertools.product(contracts.MEMORIES, plain["direction"].unique())
-    found = [plain[(plain["memory"] == memory) & (plain["direction"] == way)] for memory, way in ways]
-    found += [here[grad & (here["memory"] == ALIAS)], here[batch & (here["direction"] == contracts.NUMPY_TO_TORCH)]]
+    found = [
+        plain[(plain["memory"] == memory) & (plain["direction"] == way)] for memory, way in ways
+    ]
+    found += [
+        here[grad & (here["memory"] == ALIAS)],
+        here[batch & (here["direction"] == contracts.NUMPY_TO_TORCH)],
+    ]
     casts: dict[tuple[str, ...], list[pd.DataFrame]] = {}
     for need, rows in here[goal].groupby("need", sort=False):
         best = rows[rows["kind"] == BEST]
         if best["safe"].all():
             routes = best.drop_duplicates("part")["route"]
             casts.setdefault((need.direction, need.goal, *routes), []).append(rows)
-    found += [pd.concat(casts[key]) for key in sorted(casts, key=lambda key: DIRECTIONS.index(key[0]))]
+    found += [
+        pd.concat(casts[key]) for key in sorted(casts, key=lambda key: DIRECTIONS.index(key[0]))
+    ]
     return [rows for rows in found if len(rows)]
 
 
@@ -313,7 +372,8 @@ class Known:
         each, made = itemsize(need.dtype), itemsize(need.goal or need.dtype)
         leaps = {
             (RELEASED + 1) * each * int(self.rows["arrays"].max()): need.batch,
-            contracts.PARALLEL * each: need.threads not in ("", ONE_THREAD) and need.memory != ALIAS,
+            contracts.PARALLEL * each: need.threads not in ("", ONE_THREAD)
+            and need.memory != ALIAS,
             FRESH * each // made: fresh and self.run.conditions.libc.startswith("glibc"),
             STAGED + 1: (need.direction, need.host) == (HOST_TO_DEVICE, contracts.PAGEABLE),
         }
@@ -339,9 +399,14 @@ def known_of(results: Results, machine: str, cells: pd.DataFrame, table: pd.Data
     """Combine results, their credible cells (see ``cells_of``) and the choices of these cells."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
     limit = SAME if memcpy.empty else memcpy / memcpy.index
-    effects = [*between_neighbours(cells), *(gain for each in advised(results, cells) for gain in each.gains)]
+    effects = [
+        *between_neighbours(cells),
+        *(gain for each in advised(results, cells) for gain in each.gains),
+    ]
     quiet = min(results.quiet, default=None)
-    return Known(machine, results.last, quiet, costs(cells, table), limit, effects, _dtypes(results))
+    return Known(
+        machine, results.last, quiet, costs(cells, table), limit, effects, _dtypes(results)
+    )
 
 
 def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
@@ -355,19 +420,33 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     links, memcpy = links_of(cells), limit_of(cells)
     pinning = cells.loc[cells["role"] == Role.PINNING, [*OF_CELL, "method"]].assign(kind=BEST)
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
-    moves = (table["seconds"] >= BY_BYTES * fastest) & (table["memory"] != ALIAS) & ~table["enqueue"].astype(bool)
+    moves = (
+        (table["seconds"] >= BY_BYTES * fastest)
+        & (table["memory"] != ALIAS)
+        & ~table["enqueue"].astype(bool)
+    )
 
     def cost(row: Any) -> tuple[float, int, str, float]:
-        copies = memcpy if row.threads in ("", ONE_THREAD) and not row.goal else None  # a cast moves other bytes
+        copies = (
+            memcpy if row.threads in ("", ONE_THREAD) and not row.goal else None
+        )  # a cast moves other bytes
         bound = links.get(row.direction) if row.need.crosses else copies
         what, clock, nbytes = _paid(row.route, row.nbytes, row.need)
         once = estimate(pinning[pinning["method"] == clock], nbytes) if what else {"seconds": 0.0}
         share = bound.share(row) if bound and row.rate > 0 else None
         return share or math.nan, row.declared.arrays, what, once["seconds"] if once else math.nan
 
-    rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[table["kind"] != OTHER]
-    more = pd.DataFrame([*map(cost, rows.itertuples())], rows.index, ["share", "arrays", "paid", "once"])
-    return rows[["need", *NEED, *OF_CELL, "kind", "rate"]].join(more).assign(how=MEASURED, is_range=False)
+    rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[
+        table["kind"] != OTHER
+    ]
+    more = pd.DataFrame(
+        [*map(cost, rows.itertuples())], rows.index, ["share", "arrays", "paid", "once"]
+    )
+    return (
+        rows[["need", *NEED, *OF_CELL, "kind", "rate"]]
+        .join(more)
+        .assign(how=MEASURED, is_range=False)
+    )
 
 
 def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
@@ -375,9 +454,17 @@ def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
     for name, pinned in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
         if need.host and uses(route, name):
             return name, contracts.ALLOCATE, pinned
-    if need.host != contracts.PINNED or (need.direction == DEVICE_TO_HOST and need.memory != contracts.INTO):
-        return "", "", 0  # torch's allocator keeps pinned memory, so the time of a new result includes it
-    return *(("h", contracts.ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", contracts.PIN)), nbytes
+    if need.host != contracts.PINNED or (
+        need.direction == DEVICE_TO_HOST and need.memory != contracts.INTO
+    ):
+        return (
+            "",
+            "",
+            0,
+        )  # torch's allocator keeps pinned memory, so the time of a new result includes it
+    return *(
+        ("h", contracts.ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", contracts.PIN)
+    ), nbytes
 
 
 def priced(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
@@ -392,9 +479,17 @@ def _dtypes(results: Results) -> dict[str, dict[str, str]]:
     """Direction -> dtype that the suite times, or one of UNTIMED -> why it has no figure in that direction; "" where it
     has one."""
     found: dict[str, dict[str, str]] = {}
-    for each in (each for each in results.benchmarks.values() if each.role in (Role.CONVERSION, Role.TRANSFER)):
-        found.setdefault(each.direction, {}).update((word.strip("'"), "") for word in each.listed("dtype"))
-    found = {direction: {**dtypes, **dict.fromkeys(UNTIMED, "")} for direction, dtypes in found.items()}
+    for each in (
+        each
+        for each in results.benchmarks.values()
+        if each.role in (Role.CONVERSION, Role.TRANSFER)
+    ):
+        found.setdefault(each.direction, {}).update(
+            (word.strip("'"), "") for word in each.listed("dtype")
+        )
+    found = {
+        direction: {**dtypes, **dict.fromkeys(UNTIMED, "")} for direction, dtypes in found.items()
+    }
     cells = results.of_role(results.cells, Role.CONVERSION)
     for (way, dtype), rows in cells.groupby(["direction", "dtype"], observed=True):
         skipped = rows["reason"][rows["status"] == "skipped"]
@@ -451,7 +546,9 @@ class Case:
 
     def threads_in(self, known: Known) -> str:
         """Return the number of torch threads as ``Need.threads`` spells it."""
-        asked = self.threads or ("" if self.device else ALL_THREADS if known.spreads else ONE_THREAD)
+        asked = self.threads or (
+            "" if self.device else ALL_THREADS if known.spreads else ONE_THREAD
+        )
         return ALL_THREADS if known.spreads and asked == str(known.threads) else asked
 
 
@@ -485,15 +582,25 @@ def answer(case: Case, known: Known) -> Answer:
     bits, and detaching takes no time. Those of another layout are not used, as the work may differ.
     """
     rows, grads = _alike(case, known), dict.fromkeys([case.grad, False])
-    dtypes = dict.fromkeys([case.dtype, case.dtype if case.goal else rows["dtype"].value_counts().index[0]])
+    dtypes = dict.fromkeys(
+        [case.dtype, case.dtype if case.goal else rows["dtype"].value_counts().index[0]]
+    )
     rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
-    rows = rows[rows["memory"] == (case.memory or (ALIAS if (rows["memory"] == ALIAS).any() else COPY))]
+    rows = rows[
+        rows["memory"] == (case.memory or (ALIAS if (rows["memory"] == ALIAS).any() else COPY))
+    ]
     by_source = dict(list(rows.groupby(["dtype", "grad", "layout"])))
-    sources = [by_source[each] for each in itertools.product(dtypes, grads, case.layouts) if each in by_source]
+    sources = [
+        by_source[each]
+        for each in itertools.product(dtypes, grads, case.layouts)
+        if each in by_source
+    ]
     found = [made for own in sources if (made := _by(own, case, known))]
     if not found:
         raise UserError(_nothing(case, known, rows))
-    return min(found, key=lambda made: made.ranked[0].how == EXTRAPOLATED)  # the case's own first, unless extrapolated
+    return min(
+        found, key=lambda made: made.ranked[0].how == EXTRAPOLATED
+    )  # the case's own first, unless extrapolated
 
 
 def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
@@ -512,7 +619,10 @@ def _by(rows: pd.DataFrame, case: Case, known: Known) -> Answer | None:
     session = AS_GOOD if known.steady else UNSTEADY
     # host -> sizes at which times jump, of the measured dtype and of the case's: torch spreads elements, not bytes
     hosts = {host: replace(need, host=host) for host in rows["host"].unique()}
-    leaps = {host: (known.breaks(own), known.breaks(replace(own, dtype=case.dtype))) for host, own in hosts.items()}
+    leaps = {
+        host: (known.breaks(own), known.breaks(replace(own, dtype=case.dtype)))
+        for host, own in hosts.items()
+    }
     said = {
         (host, route): estimate(curve, case.total, *leaps[host], limit, alias, session)
         for (host, route), curve in rows.groupby(["host", "route"], sort=False)
@@ -538,9 +648,13 @@ def _in_order(good: pd.DataFrame) -> pd.DataFrame:
     free = good["paid"].eq("")
     named = good["kind"].eq(BEST) & free & (good["total"] <= (1 + AS_GOOD) * good["total"].min())
     first = ~named if named.sum() == 1 else True
-    good = good.assign(first=first, unknown=good["once"].isna(), alike=good["kind"].ne(SLOWER) & free)
+    good = good.assign(
+        first=first, unknown=good["once"].isna(), alike=good["kind"].ne(SLOWER) & free
+    )
     good = good.sort_values(["first", "unknown", "total"], kind="stable")
-    kinds = np.where(good["kind"] == UNDECIDED, UNDECIDED, np.where(good.pop("alike").cummin(), TIE, SLOWER))
+    kinds = np.where(
+        good["kind"] == UNDECIDED, UNDECIDED, np.where(good.pop("alike").cummin(), TIE, SLOWER)
+    )
     return good.drop(columns=["first", "unknown"]).assign(kind=[BEST, *kinds[1:]])
 
 
@@ -550,9 +664,15 @@ def effects_on(best: Any, case: Case, known: Known) -> list[Gain]:
 
     Only a contiguous source is copied in one piece.
     """
-    found = [each for each in known.effects if each.is_about(best.contract) and best.memory != ALIAS]
+    found = [
+        each for each in known.effects if each.is_about(best.contract) and best.memory != ALIAS
+    ]
     leaps = known.breaks(best.need)
-    settings = [e for e in found if e.setting and all((at <= e.slow.nbytes) == (at <= case.total) for at in leaps)]
+    settings = [
+        e
+        for e in found
+        if e.setting and all((at <= e.slow.nbytes) == (at <= case.total) for at in leaps)
+    ]
     near = [e for e in found if not e.setting and case.layout == CONTIGUOUS]
     sizes = [each.slow.nbytes for each in near]
     if near and min(sizes) <= case.nbytes <= max(sizes):
@@ -583,8 +703,12 @@ def estimate(
     for all sizes beyond it. session: relative difference between sessions.
     """
     curve = curve.sort_values("nbytes")
-    here = curve[np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(own, nbytes, "right")]
-    ends = pd.concat([here[here["nbytes"] <= nbytes].tail(1), here[here["nbytes"] >= nbytes].head(1)])
+    here = curve[
+        np.searchsorted(breaks, curve["nbytes"], "right") == np.searchsorted(own, nbytes, "right")
+    ]
+    ends = pd.concat(
+        [here[here["nbytes"] <= nbytes].tail(1), here[here["nbytes"] >= nbytes].head(1)]
+    )
     ends = ends.drop_duplicates("nbytes")
     if ends.empty:
         return None
@@ -592,7 +716,10 @@ def estimate(
     if nbytes in sizes:
         return {**last, "sizes": sizes}
     most = np.exp(ends["within"].astype(float))
-    low, high = ends["low"].clip(upper=ends["seconds"] / most), ends["high"].clip(lower=ends["seconds"] * most)
+    low, high = (
+        ends["low"].clip(upper=ends["seconds"] / most),
+        ends["high"].clip(lower=ends["seconds"] * most),
+    )
     figures = np.column_stack([ends["seconds"], low, high]).astype(float)
     call = curve["seconds"].min()
     if constant and len(ends) == 1:
@@ -614,13 +741,28 @@ def estimate(
         seconds, low, high = call + np.maximum(0.0, figures[0] - call) * ratio
         if alone:
             low, high = min(low, figures[0, 1]), max(high, figures[0, 2])
-        there, then = limit.iloc[np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)]
+        there, then = limit.iloc[
+            np.minimum(limit.index.searchsorted([nbytes, sizes[0]]), len(limit) - 1)
+        ]
         low, high = low * min(1.0, there / then), high * max(1.0, there / then)
     kind = max(ends["kind"], key=KINDS.index)  # the weaker of the two
     is_range = session > AS_GOOD or max(high / seconds, seconds / low) > 1 + CLOSE
     low, high = low / (1 + session), high * (1 + session)
-    figure = {"nbytes": nbytes, "seconds": seconds, "low": low, "high": high, "rate": math.nan, "share": math.nan}
-    about = {"kind": kind, "quiet": ends["quiet"].all(), "how": how, "sizes": sizes, "is_range": is_range}
+    figure = {
+        "nbytes": nbytes,
+        "seconds": seconds,
+        "low": low,
+        "high": high,
+        "rate": math.nan,
+        "share": math.nan,
+    }
+    about = {
+        "kind": kind,
+        "quiet": ends["quiet"].all(),
+        "how": how,
+        "sizes": sizes,
+        "is_range": is_range,
+    }
     return {**last, **figure, **about}
 
 
@@ -631,10 +773,16 @@ def _lines(figures: Any, sizes: Sequence[int], nbytes: int, call: float) -> Any:
     cache ends between the sizes, times lie between the lines of the two bandwidths."""
     smaller, larger = sizes
     above = np.maximum(0.0, figures - call) * nbytes / np.array(sizes)[:, np.newaxis]
-    bandwidths = (call + above[figures[:, 0] >= FELT * call]).clip(figures[:, 1].min(), figures[:, 2].max())
+    bandwidths = (call + above[figures[:, 0] >= FELT * call]).clip(
+        figures[:, 1].min(), figures[:, 2].max()
+    )
     straight = figures[0] + (nbytes - smaller) / (larger - smaller) * (figures[1] - figures[0])
     power = math.log(nbytes / smaller) / math.log(larger / smaller)
-    bent = call + above[0] ** (1 - power) * above[1] ** power if figures[0, 0] >= BY_BYTES * call else straight
+    bent = (
+        call + above[0] ** (1 - power) * above[1] ** power
+        if figures[0, 0] >= BY_BYTES * call
+        else straight
+    )
     return np.vstack([bandwidths, straight, bent])
 
 
@@ -649,7 +797,9 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
     if case.grad and case.source == NUMPY:
         raise UserError("--grad: arrays require no grad, leave it out")
     if (case.source, case.dtype) == (NUMPY, "bfloat16"):
-        raise UserError("--dtype bfloat16: NumPy has no such dtype; for such a tensor use --to-dtype bfloat16")
+        raise UserError(
+            "--dtype bfloat16: NumPy has no such dtype; for such a tensor use --to-dtype bfloat16"
+        )
     if case.goal == case.dtype:
         raise UserError(f"--to-dtype {case.goal}: the source has it, leave it out")
     direction, array = WAYS[case.source, case.target]
@@ -657,17 +807,36 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
     if rows.empty:
         how = "make bench-here PYTHON=python3 PROFILE=transfers"
         device = f"; with an accelerator, {how} measures it" if case.device else ""
-        raise UserError(f"--from {case.source} --to {case.target}: not measured on {known.machine}{device}")
-    wanted = {"batch": bool(case.batch), "enqueue": case.enqueue, "layout": case.layout, "goal": case.goal}
+        raise UserError(
+            f"--from {case.source} --to {case.target}: not measured on {known.machine}{device}"
+        )
+    wanted = {
+        "batch": bool(case.batch),
+        "enqueue": case.enqueue,
+        "layout": case.layout,
+        "goal": case.goal,
+    }
     wanted |= {"threads": _speaking(case, known, rows)}
-    wanted |= {name: value for name, value in (("host", case.host), ("dtype", case.goal and case.dtype)) if value}
+    wanted |= {
+        name: value
+        for name, value in (("host", case.host), ("dtype", case.goal and case.dtype))
+        if value
+    }
     for name, value in wanted.items():
         fits = rows[name].isin(case.layouts if name == "layout" else [value])
         option = {"goal": "to-dtype", "host": "source"}.get(name, name)
         if not fits.any():
-            said = f"--{option}" if value is True else f"--{option} {value}" if value else f"no --{option}"
+            said = (
+                f"--{option}"
+                if value is True
+                else f"--{option} {value}"
+                if value
+                else f"no --{option}"
+            )
             there = [] if isinstance(value, bool) else sorted({*rows[name]} - {""})
-            others = ", ".join(str(known.threads) if each == ALL_THREADS else each for each in there)
+            others = ", ".join(
+                str(known.threads) if each == ALL_THREADS else each for each in there
+            )
             goal = f" to {case.goal}" if name == "dtype" else ""
             told = f"there are {others}" if others else "leave it out"
             raise UserError(f"{said}: not measured {direction}{goal}; {told}")
@@ -678,9 +847,13 @@ def _alike(case: Case, known: Known) -> pd.DataFrame:
         raise UserError(f"--dtype {case.dtype}: {lacking}")
     if case.nbytes % each or (case.layout == ZERO_D and case.nbytes != each):
         wanted_size = each if case.layout == ZERO_D else f"a multiple of {each}"
-        raise UserError(f"--nbytes {case.nbytes}: a {case.layout} source of {case.dtype} has {wanted_size}")
+        raise UserError(
+            f"--nbytes {case.nbytes}: a {case.layout} source of {case.dtype} has {wanted_size}"
+        )
     if case.grad and not case.dtype.startswith(FLOATS):
-        raise UserError(f"--grad: floating point and complex tensors require grad, {case.dtype} does not")
+        raise UserError(
+            f"--grad: floating point and complex tensors require grad, {case.dtype} does not"
+        )
     return rows
 
 
@@ -698,12 +871,21 @@ def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
     """Why no route can be recommended."""
     direction = WAYS[case.source, case.target][0]
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
-        casts = known.rows[(known.rows["direction"] == direction) & (known.rows["dtype"] == case.dtype)]
-        goals = " or ".join(f"--to-dtype {goal}" for goal in sorted({*casts["goal"]} - {""})) or "--to-dtype"
+        casts = known.rows[
+            (known.rows["direction"] == direction) & (known.rows["dtype"] == case.dtype)
+        ]
+        goals = (
+            " or ".join(f"--to-dtype {goal}" for goal in sorted({*casts["goal"]} - {""}))
+            or "--to-dtype"
+        )
         return f"--dtype {case.dtype}: every route {direction} refuses it; add {goals}"
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
         return f"--grad: every such route {direction} refuses it; leave it out, and detach first"
-    wanted = {ALIAS: " that shares memory", COPY: " that copies", contracts.INTO: " into a buffer"}.get(case.memory, "")
+    wanted = {
+        ALIAS: " that shares memory",
+        COPY: " that copies",
+        contracts.INTO: " into a buffer",
+    }.get(case.memory, "")
     grad = " and takes a tensor that requires grad" if case.grad else ""
     what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
     what += f" to {case.goal}" if case.goal else ""
@@ -713,15 +895,24 @@ def _nothing(case: Case, known: Known, rows: pd.DataFrame) -> str:
     return f"no route {direction}{wanted}{grad} was measured for {what}{near}"
 
 
-def closest(records: Mapping[str, Record], here: Conditions, device: bool) -> tuple[str, tuple[str, ...]]:
+def closest(
+    records: Mapping[str, Record], here: Conditions, device: bool
+) -> tuple[str, tuple[str, ...]]:
     """Return the machine most like this one, and the fields that differ. device: prefer machines with an
     accelerator."""
 
     def differs(machine: str) -> tuple[str, ...]:
-        return tuple(name for name in MACHINE if getattr(records[machine].conditions, name) != getattr(here, name))
+        return tuple(
+            name
+            for name in MACHINE
+            if getattr(records[machine].conditions, name) != getattr(here, name)
+        )
 
     def distance(machine: str) -> tuple[bool, int, int]:
-        lacking, cores = device and not records[machine].settings.device, records[machine].conditions.cores or 0
+        lacking, cores = (
+            device and not records[machine].settings.device,
+            records[machine].conditions.cores or 0,
+        )
         return lacking, len(differs(machine)), abs(cores - (here.cores or 0))
 
     nearest = min(records, key=distance)

@@ -25,16 +25,38 @@ from benchmarks.contracts import Role
 
 from . import statistics, verdicts
 from .history import History, between, histories_of, series_of
-from .results import MEASURED, OF_CELL, SKIPPED, Results, load, load_files, noise_of_cells, parameters_of
+from .results import (
+    MEASURED,
+    OF_CELL,
+    SKIPPED,
+    Results,
+    load,
+    load_files,
+    noise_of_cells,
+    parameters_of,
+)
 from .statistics import MIN_PROCESSES, NARROWER, Bools, Estimate, Floats
-from .verdicts import DECIDED, DEFAULT, INCONCLUSIVE, INSTRUCTIONS, NO_CHANGE, TIME, TIMED, Reason, Settings
+from .verdicts import (
+    DECIDED,
+    DEFAULT,
+    INCONCLUSIVE,
+    INSTRUCTIONS,
+    NO_CHANGE,
+    TIME,
+    TIMED,
+    Reason,
+    Settings,
+)
 
 CLOSE = 0.10  # p value below which fresh processes decide (two stages)
 TURNED = 3  # pairs of the baseline's processes that change halves in the A/A: 8 splits at most
 OF_MACHINE = ("machine", *MACHINE)  # its name and its hardware
 SPEED = math.log(1.005)  # from which on a note says that the machine's speed differed
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
-ALIKE = {INSTRUCTIONS: verdicts.SAME, TIME: (*OF_MACHINE, *PER_CELL)}  # fields that must be equal, on one machine
+ALIKE = {
+    INSTRUCTIONS: verdicts.SAME,
+    TIME: (*OF_MACHINE, *PER_CELL),
+}  # fields that must be equal, on one machine
 SIDES = ("base", "new")
 Logs = tuple[Floats, Floats]  # of base and of new, (cells, processes)
 
@@ -128,7 +150,9 @@ class Comparison:
         undecided = self.cells[self.cells["verdict"] == INCONCLUSIVE]
         enough = undecided[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
         # a history may decide with fewer
-        return any((self.decided, *self.counts_decided.values())) or (bool(enough.any()) and not self.withheld)
+        return any((self.decided, *self.counts_decided.values())) or (
+            bool(enough.any()) and not self.withheld
+        )
 
     @property
     def exit_code(self) -> int:
@@ -145,7 +169,9 @@ class Comparison:
 
 
 def _count(table: pd.DataFrame, wanted: Sequence[str]) -> dict[str, int]:
-    counted: dict[str, int] = table["verdict"].value_counts().reindex(wanted, fill_value=0).to_dict()
+    counted: dict[str, int] = (
+        table["verdict"].value_counts().reindex(wanted, fill_value=0).to_dict()
+    )
     return counted
 
 
@@ -157,8 +183,14 @@ def describe(results: Results) -> dict[str, Any]:
     first = results.cells.iloc[0]
     record, conditions = results.last, results.last.conditions
     return {
-        **{name: str(first[name]) for name in ("machine", "toolchain", "torch", "numpy", "python", "commit", "file")},
-        **{name: getattr(record, name) or None for name in ("started", "command", "rounds", "interleaved", *PER_CELL)},
+        **{
+            name: str(first[name])
+            for name in ("machine", "toolchain", "torch", "numpy", "python", "commit", "file")
+        },
+        **{
+            name: getattr(record, name) or None
+            for name in ("started", "command", "rounds", "interleaved", *PER_CELL)
+        },
         "interpreter": record.settings.python or None,
         **{name: getattr(conditions, name) or None for name in ("cpu", "libc", "system")},
         "cores": conditions.cores_allowed,
@@ -166,38 +198,73 @@ def describe(results: Results) -> dict[str, Any]:
     }
 
 
-ONE_SIDE = ["status", "reason", "version", "samples", "quiet", "value", "low", "high"]  # columns of a cell on each side
+ONE_SIDE = [
+    "status",
+    "reason",
+    "version",
+    "samples",
+    "quiet",
+    "value",
+    "low",
+    "high",
+]  # columns of a cell on each side
 
 
 def _cells_of(results: Results, only: str) -> pd.DataFrame:
     """Return one row per cell of a side that is timed, or counted by several processes, indexed by cell."""
-    kinds = {name: TIME if each.type == "time" else INSTRUCTIONS for name, each in results.benchmarks.items()}
-    kinds = {name: what for name, what in kinds.items() if what == TIME or results.benchmarks[name].repeated}
+    kinds = {
+        name: TIME if each.type == "time" else INSTRUCTIONS
+        for name, each in results.benchmarks.items()
+    }
+    kinds = {
+        name: what
+        for name, what in kinds.items()
+        if what == TIME or results.benchmarks[name].repeated
+    }
     cells = results.cells[results.cells["benchmark"].isin(kinds)].astype({"cell": object})
     cells = cells[cells["cell"].map(matcher(only)).astype(bool)]
-    cells = cells.assign(what=cells["benchmark"].map(kinds).astype(object), parameters=parameters_of(cells, results))
+    cells = cells.assign(
+        what=cells["benchmark"].map(kinds).astype(object), parameters=parameters_of(cells, results)
+    )
     cells["reason"] = cells["reason"].astype(object).fillna("")
-    cells["samples"] = cells["cell"].map(results.processes.drop_duplicates("cell").set_index("cell")["samples"])
+    cells["samples"] = cells["cell"].map(
+        results.processes.drop_duplicates("cell").set_index("cell")["samples"]
+    )
     unreadable = (cells["status"] == MEASURED) & (cells["what"] == TIME) & ~(cells["seconds"] > 0)
-    names = [*OF_CELL[:-1], *results.parameters, "direction", "contract", "unit", "parameters", "what", *ONE_SIDE]
+    names = [
+        *OF_CELL[:-1],
+        *results.parameters,
+        "direction",
+        "contract",
+        "unit",
+        "parameters",
+        "what",
+        *ONE_SIDE,
+    ]
     cells = cells.set_index("cell").reindex(columns=list(dict.fromkeys(names))).astype(object)
     cells.loc[unreadable.to_numpy(), ["status", "reason"]] = ["failed", "no time above zero"]
     return cells
 
 
-def _joined(base: pd.DataFrame, new: pd.DataFrame, differences: Mapping[str, Sequence[Reason]]) -> pd.DataFrame:
+def _joined(
+    base: pd.DataFrame, new: pd.DataFrame, differences: Mapping[str, Sequence[Reason]]
+) -> pd.DataFrame:
     """Return the union of both sides' cells, indexed by cell, with the verdicts that need no statistics. differences:
     between the sides, by kind of figure, which make times or instructions not comparable."""
     table = pd.concat([new, base[~base.index.isin(new.index)]]).drop(columns=ONE_SIDE)
     for side, cells in zip(SIDES, (base, new)):
         table = table.join(cells[ONE_SIDE].add_prefix(f"{side}_"))
         table[f"{side}_status"] = table[f"{side}_status"].fillna("absent")
-    judged = [verdicts.without_figures(row, differences[row["what"]]) for row in table.to_dict("records")]
+    judged = [
+        verdicts.without_figures(row, differences[row["what"]]) for row in table.to_dict("records")
+    ]
     table["verdict"], table["reason"] = ([each[place] for each in judged] for place in (0, 1))
     return table
 
 
-def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]) -> list[Reason]:
+def _differences(
+    base: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
+) -> list[Reason]:
     """Return the fields known on both sides with different values."""
     return [
         Reason(verdicts.DIFFERS, about=name, values=(base[name], new[name]))
@@ -206,14 +273,24 @@ def _differences(base: Mapping[str, Any], new: Mapping[str, Any], names: Iterabl
     ]
 
 
-def _notes(base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings, slower: float) -> list[Reason]:
+def _notes(
+    base: Mapping[str, Any], new: Mapping[str, Any], settings: Settings, slower: float
+) -> list[Reason]:
     notes = _differences(base, new, ("python", "system"))
     if settings.across_machines:
-        notes += [replace(each, what=verdicts.ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]]
+        notes += [
+            replace(each, what=verdicts.ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]
+        ]
     if not (base["asv_runner"] and new["asv_runner"]):
         notes.append(Reason(verdicts.NO_RECORD))
     if abs(slower) > SPEED:
-        notes.append(Reason(verdicts.OTHER_SPEED, "new" if slower > 0 else "base", values=(math.expm1(abs(slower)),)))
+        notes.append(
+            Reason(
+                verdicts.OTHER_SPEED,
+                "new" if slower > 0 else "base",
+                values=(math.expm1(abs(slower)),),
+            )
+        )
     return notes
 
 
@@ -252,7 +329,9 @@ def compare(
     controls = np.array([contracts[name].control for name in table["benchmark"]], dtype=bool)
     interleaved = bool(collection_of(base, new))
     session = not interleaved and (sessions or True)
-    decided = _decide(logs, paired, noise, is_open, is_open, settings, session, controls).set_axis(table.index)
+    decided = _decide(logs, paired, noise, is_open, is_open, settings, session, controls).set_axis(
+        table.index
+    )
     check = _check(history[0]) if history else self_check(logs[0], noise, paired, is_open, settings)
     _withhold_busy(decided, table["base_quiet"], table["new_quiet"])
     if fresh and decided["close"].any():
@@ -264,7 +343,10 @@ def compare(
         table, counted = (_as_in(said, rows, settings) for rows in (table, counted))
         table.loc[table["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
     if check.lower > settings.promise:
-        table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
+        table.loc[table["verdict"].isin(DECIDED), ["verdict", "reason"]] = [
+            INCONCLUSIVE,
+            Reason(verdicts.WITHHELD),
+        ]
     counted["verdict"] = counted["verdict"].replace(verdicts.OF_COUNTS)
     return Comparison(
         settings=settings,
@@ -284,7 +366,9 @@ def compare(
 
 def _with(table: pd.DataFrame, figures: pd.DataFrame) -> pd.DataFrame:
     """Add the figures to the cells, and their verdict and reason where a cell has none yet."""
-    said = figures[["verdict", "reason"]].where(table["verdict"] == "", table[["verdict", "reason"]])
+    said = figures[["verdict", "reason"]].where(
+        table["verdict"] == "", table[["verdict", "reason"]]
+    )
     from_these = [f"{side}_{name}" for side in SIDES for name in ("value", "low", "high")]
     return table.drop(columns=["verdict", "reason", *from_these]).join(figures.assign(**said))
 
@@ -309,8 +393,13 @@ def _logs(base: Results, new: Results, names: pd.Index) -> tuple[Logs, Bools, fl
     rounds = range(1 + max(int(side["process"].max()) if len(side) else 0 for side in processes))
 
     def log(column: str) -> list[Floats]:
-        tables = (side.groupby(["cell", "process"], observed=True)[column].last().unstack() for side in processes)
-        values = (table.reindex(index=names, columns=rounds).to_numpy(dtype=float) for table in tables)
+        tables = (
+            side.groupby(["cell", "process"], observed=True)[column].last().unstack()
+            for side in processes
+        )
+        values = (
+            table.reindex(index=names, columns=rounds).to_numpy(dtype=float) for table in tables
+        )
         return [np.log(np.where(each > 0, each, np.nan)) for each in values]
 
     first, second = logs = log("seconds")
@@ -319,14 +408,22 @@ def _logs(base: Results, new: Results, names: pd.Index) -> tuple[Logs, Bools, fl
         baselines = log("baseline")
         usual = np.array([np.nanmedian(each) for each in baselines if np.isfinite(each).any()])
         # a cell with a process without a baseline is not corrected
-        known = [(np.isfinite(own) | ~np.isfinite(each)).all(axis=1) for own, each in zip(baselines, logs)]
-        moved = [np.where(np.all(known, axis=0)[:, None], statistics.correction(own, usual), 0.0) for own in baselines]
+        known = [
+            (np.isfinite(own) | ~np.isfinite(each)).all(axis=1)
+            for own, each in zip(baselines, logs)
+        ]
+        moved = [
+            np.where(np.all(known, axis=0)[:, None], statistics.correction(own, usual), 0.0)
+            for own in baselines
+        ]
         first, second = (each - own for each, own in zip(logs, moved))
         out = [own[np.isfinite(each) & (own != 0)] for each, own in zip(logs, moved)]
         slower = float(np.median(out[1]) - np.median(out[0])) if all(map(len, out)) else 0.0
     in_base, in_new = (np.isfinite(each) for each in (first, second))
     both = in_base & in_new
-    paired = ((both.sum(axis=1) >= MIN_PROCESSES) | (in_base == in_new).all(axis=1)) & bool(collection_of(base, new))
+    paired = ((both.sum(axis=1) >= MIN_PROCESSES) | (in_base == in_new).all(axis=1)) & bool(
+        collection_of(base, new)
+    )
     alone = paired[:, None] & ~both
     return (np.where(alone, np.nan, first), np.where(alone, np.nan, second)), paired, slower
 
@@ -352,7 +449,9 @@ def _decide(
     table = _figures(estimated, enough, settings)
     margins = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
     needed = statistics.processes_needed(estimated, paired, *margins, settings.promise)
-    more = np.where(fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1))
+    more = np.where(
+        fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1)
+    )
     table["reason"] = [Reason() if there else Reason(verdicts.TOO_FEW) for there in enough]
     table["more"] = np.where(judged & (table["verdict"] == INCONCLUSIVE), more, np.nan)
     for side, each, count in zip(SIDES, logs, processes):
@@ -369,7 +468,13 @@ def _figures(estimated: Estimate, enough: Bools, settings: Settings) -> pd.DataF
     flagged = (q <= settings.fdr) & (p <= settings.promise)
     conditions = [flagged & (estimated.effect > 0), flagged, equivalence <= 0.05]
     verdict = np.select(conditions, [verdicts.SLOWER, verdicts.FASTER, NO_CHANGE], INCONCLUSIVE)
-    figures = {"verdict": verdict, "ratio": np.exp(estimated.effect), "p": p, "q": q, "p_equivalence": equivalence}
+    figures = {
+        "verdict": verdict,
+        "ratio": np.exp(estimated.effect),
+        "p": p,
+        "q": q,
+        "p_equivalence": equivalence,
+    }
     for confidence in (95, 90):
         ends = np.exp(statistics.interval(estimated, confidence / 100))
         figures |= {f"low{confidence}": ends[0], f"high{confidence}": ends[1]}
@@ -379,8 +484,16 @@ def _figures(estimated: Estimate, enough: Bools, settings: Settings) -> pd.DataF
 def _withhold_busy(decided: pd.DataFrame, base: pd.Series, new: pd.Series) -> None:
     """Make cells without a quiet process on one side inconclusive, in place: the machine may cause the difference."""
     in_base, in_new = (quiet.reindex(decided.index).eq(False) for quiet in (base, new))
-    for who, busy in (("both", in_base & in_new), ("base", in_base & ~in_new), ("new", in_new & ~in_base)):
-        decided.loc[busy, ["verdict", "reason", "close"]] = [INCONCLUSIVE, Reason(verdicts.NEVER_QUIET, who), False]
+    for who, busy in (
+        ("both", in_base & in_new),
+        ("base", in_base & ~in_new),
+        ("new", in_new & ~in_base),
+    ):
+        decided.loc[busy, ["verdict", "reason", "close"]] = [
+            INCONCLUSIVE,
+            Reason(verdicts.NEVER_QUIET, who),
+            False,
+        ]
 
 
 def _decide_fresh(
@@ -407,7 +520,9 @@ def to_measure_again(comparison: Comparison) -> list[str]:
     again: list[str] = []
     for _, cells in comparison.cells.groupby("noise", sort=False):
         close = cells[cells["close"].eq(True)]["cell"]
-        others = cells[cells["close"].ne(True) & cells["base_processes"].gt(0) & cells["new_processes"].gt(0)]["cell"]
+        others = cells[
+            cells["close"].ne(True) & cells["base_processes"].gt(0) & cells["new_processes"].gt(0)
+        ]["cell"]
         wanted = min(len(others), max(0, statistics.MIN_FAMILY - len(close)))
         if len(close):
             places = np.linspace(0, len(others) - 1, wanted).round().astype(int)
@@ -421,17 +536,24 @@ def to_measure_again(comparison: Comparison) -> list[str]:
 def _judge_counts(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Return verdict and figures of every open count: medians over processes, whose only error is memory layout."""
     columns, same = ["value", "low", "high"], ["benchmark", "route", "nbytes"]
-    sides = [table[[f"{side}_{name}" for name in columns]].set_axis(columns, axis=1).astype(float) for side in SIDES]
+    sides = [
+        table[[f"{side}_{name}" for name in columns]].set_axis(columns, axis=1).astype(float)
+        for side in SIDES
+    ]
     base, new = (side.where(side > 0).join(table[same]) for side in sides)
     spread = verdicts.layout_sd(pd.concat([base, new]))[: len(table)]
     effect = np.log(new["value"] / base["value"]).where(table["verdict"] == "").to_numpy()
-    df = 4.0 * table.groupby(same, dropna=False)["what"].transform("size")  # each range is over two at least
+    df = 4.0 * table.groupby(same, dropna=False)["what"].transform(
+        "size"
+    )  # each range is over two at least
     estimated = Estimate(effect, spread * math.sqrt(2), df.to_numpy(), spread)
     found = _figures(estimated, np.isfinite(effect), settings).set_axis(table.index)
     return found.assign(reason=Reason(), base_count=sides[0]["value"], new_count=sides[1]["value"])
 
 
-def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, Any]) -> pd.DataFrame:
+def _with_times(
+    counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[str, Any]
+) -> pd.DataFrame:
     """Add the result of the same route's time: time (its verdict, "" if not decided), time_ratio, and contradicts
     (whether the two disagree)."""
     conversions = [name for name, each in benchmarks.items() if each.role == Role.CONVERSION]
@@ -441,7 +563,9 @@ def _with_times(counted: pd.DataFrame, timed: pd.DataFrame, benchmarks: Mapping[
     time = found["verdict"].fillna("").astype(str)
     expected = counted["verdict"].map(verdicts.OF_TIMES)
     contradicts = time.ne("") & expected.notna() & time.ne(expected)
-    return counted.assign(time=time, time_ratio=found["ratio"].astype(float), contradicts=contradicts)
+    return counted.assign(
+        time=time, time_ratio=found["ratio"].astype(float), contradicts=contradicts
+    )
 
 
 # --- the comparison's own check --------------------------------------------------------------------------------------
@@ -456,23 +580,32 @@ def splits(processes: int) -> list[tuple[list[int], list[int]]]:
     pairs = [(k, k + 1) for k in range(0, processes - 1, 2)]
     if len(pairs) < 2:
         return []
-    orders = product(*([pair, pair[::-1]] if 1 <= at <= TURNED else [pair] for at, pair in enumerate(pairs)))
+    orders = product(
+        *([pair, pair[::-1]] if 1 <= at <= TURNED else [pair] for at, pair in enumerate(pairs))
+    )
     return [(list(one), list(other)) for one, other in (zip(*order) for order in orders)]
 
 
-def self_check(base: Floats, noise: Any, paired: Bools, is_open: Bools, settings: Settings) -> SelfCheck:
+def self_check(
+    base: Floats, noise: Any, paired: Bools, is_open: Bools, settings: Settings
+) -> SelfCheck:
     """A/A over the splits of the baseline's processes: log seconds (cells, processes), of cells with at least four."""
     there = np.isfinite(base)
     enough = is_open & (there.sum(axis=1) >= MIN_PROCESSES)
     used = splits(1 + int(np.flatnonzero(there.any(axis=0))[-1])) if enough.any() else []
     flagged = 0
     for half, other in used:
-        estimated = statistics.estimate(base[enough][:, half], base[enough][:, other], noise[enough], paired[enough])
+        estimated = statistics.estimate(
+            base[enough][:, half], base[enough][:, other], noise[enough], paired[enough]
+        )
         verdict = _figures(estimated, np.isfinite(estimated.error), settings)["verdict"]
         flagged += int(verdict.isin((verdicts.SLOWER, verdicts.FASTER)).sum())
     cells = int(enough.sum())
     mean = flagged / len(used) if used else 0.0
-    lower, upper = statistics.rate_bounds(math.floor(mean), cells)[0], statistics.rate_bounds(math.ceil(mean), cells)[1]
+    lower, upper = (
+        statistics.rate_bounds(math.floor(mean), cells)[0],
+        statistics.rate_bounds(math.ceil(mean), cells)[1],
+    )
     return SelfCheck(len(used), cells, mean, lower, upper)
 
 
@@ -483,13 +616,17 @@ def _check(history: History) -> SelfCheck:
     session may be fast and slow by turns, two of a half alike, and 8.7 % of the cells of torch 2.10.0 were flagged.
     """
     flagged, series = (int(history.replicates[name].sum()) for name in ("flagged", "series"))
-    return SelfCheck(len(history.replicates), series, flagged, *statistics.rate_bounds(flagged, series))
+    return SelfCheck(
+        len(history.replicates), series, flagged, *statistics.rate_bounds(flagged, series)
+    )
 
 
 # --- sides by their names --------------------------------------------------------------------------------------------
 
 
-def compare_named(base: str, new: str, results: Path, machine: str | None, settings: Settings) -> Comparison:
+def compare_named(
+    base: str, new: str, results: Path, machine: str | None, settings: Settings
+) -> Comparison:
     """Compare the result files of two names, with the fresh processes of ``compare.py --run`` if there are any.
 
     Two releases of one history, on one machine, have the ratios, intervals and verdicts of that history. UserError if a
@@ -503,14 +640,19 @@ def compare_named(base: str, new: str, results: Path, machine: str | None, setti
     for name, side in ((base, first), (new, second)):
         if side.timed.empty and side.last.failed:
             raise UserError(f"{name} could not be measured: {side.last.failed}")
-    collection, stages = collection_of(first, second), [stage for place in places if (stage := fresh_results(place))]
+    collection, stages = (
+        collection_of(first, second),
+        [stage for place in places if (stage := fresh_results(place))],
+    )
     if collection and len(stages) == len(places):
         again = [load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages]
         if collection_of(*again) == collection:
             return compare(first, second, settings, again)
     histories: Mapping[str, History] = {}
     if files[0].absolute().parent == files[1].absolute().parent:
-        with contextlib.suppress(UserError):  # a broken file of another release is no obstacle; report.py names it
+        with contextlib.suppress(
+            UserError
+        ):  # a broken file of another release is no obstacle; report.py names it
             histories = histories_of(load(places[0], files[0].absolute().parent.name), settings)
     learnt: dict[str, float] = {}
     for history in histories.values():
@@ -532,14 +674,18 @@ def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.Dat
     narrower = (own["high"] / own["low"]) ** (NARROWER / 2)
     taken = {"ratio": own["ratio"], "low95": own["low"], "high95": own["high"], "q": own["q"]}
     taken |= {"low90": own["ratio"] / narrower, "high90": own["ratio"] * narrower}
-    small = np.where(taken["high90"].lt(same) & taken["low90"].gt(1 / same), NO_CHANGE, INCONCLUSIVE)
+    small = np.where(
+        taken["high90"].lt(same) & taken["low90"].gt(1 / same), NO_CHANGE, INCONCLUSIVE
+    )
     of_time = own["verdict"].map(lambda word: verdicts.OF_TIMES.get(word, word))
     taken["verdict"] = of_time.where(own["verdict"].ne(""), small)
     for name, values in taken.items():
         rows[name] = rows[name].mask(judged, values)
     several = judged & (own["sizes"].str.len() > 1)
     for cell, sizes in own.loc[several, "sizes"].items():
-        names = {name: value for name, value in rows.at[cell, "parameters"].items() if name != "nbytes"}
+        names = {
+            name: value for name, value in rows.at[cell, "parameters"].items() if name != "nbytes"
+        }
         rows.at[cell, "parameters"] = names | {"sizes": (sizes[0], sizes[-1])}
     return rows
 

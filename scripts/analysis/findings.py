@@ -26,7 +26,11 @@ from .results import Results
 
 
 MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # measured semantics of a route
-MEASURED = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKEN}  # by methods of benchmarks/semantics.py
+MEASURED = {
+    "track_alias": MEMORY,
+    "track_dtype": DTYPE,
+    "track_taken": TAKEN,
+}  # by methods of benchmarks/semantics.py
 
 
 def facts(results: Results) -> pd.DataFrame:
@@ -40,7 +44,10 @@ def facts(results: Results) -> pd.DataFrame:
 
     rows = results.of_role(results.values, Role.SEMANTICS)
     rows = rows[rows["method"].isin(MEASURED)]
-    rows = rows.assign(what=rows["method"].astype(object).map(MEASURED), dtype=rows["dtype"].astype(object).fillna(""))
+    rows = rows.assign(
+        what=rows["method"].astype(object).map(MEASURED),
+        dtype=rows["dtype"].astype(object).fillna(""),
+    )
     said_of = [said(*row) for row in zip(rows["benchmark"], rows["what"], rows["value"])]
     return rows.assign(measured=pd.Series(said_of, index=rows.index, dtype=object))
 
@@ -73,7 +80,10 @@ class Semantics:
         for contract, what in itertools.product(contracts, MEASURED.values()):
             for dtype, found in self.of(contract, what).items():
                 if what == MEMORY:
-                    promised, kept = contract.memory_for(dtype), found == (contract.memory_for(dtype) == ALIAS)
+                    promised, kept = (
+                        contract.memory_for(dtype),
+                        found == (contract.memory_for(dtype) == ALIAS),
+                    )
                 elif what == DTYPE:
                     promised = contract.casts_to or dtype
                     kept = promised in ("python", found)
@@ -95,7 +105,9 @@ def _with_before(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -
     places = {release.files[0]: place for place, release in enumerate(releases)}
     rows = rows[rows["file"].isin(places)].astype(object)
     rows = rows.assign(place=rows["file"].map(places).astype(int))
-    both = rows.merge(rows.assign(place=rows["place"] + 1), on=["place", *same], suffixes=("", "_before"))
+    both = rows.merge(
+        rows.assign(place=rows["place"] + 1), on=["place", *same], suffixes=("", "_before")
+    )
     return both.assign(release=[releases[place].version for place in both["place"]])
 
 
@@ -104,24 +116,37 @@ def appearances(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
     direction, reason (why the other side has no figure), dtype (several; empty for the route as a whole) and route (all
     with the same values)."""
     route = ["direction", "route"]
-    rows = results.cells[results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()]
+    rows = results.cells[
+        results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()
+    ]
     rows = rows[["file", "cell", *route, "dtype", "status", "reason"]].astype(object).fillna("")
     known = pd.MultiIndex.from_frame(rows.loc[rows["status"] == "measured", ["file", *route]])
-    both, found = _with_before(rows, releases, ["cell", *route, "dtype"]), []  # cells of one release only are left out
+    both, found = (
+        _with_before(rows, releases, ["cell", *route, "dtype"]),
+        [],
+    )  # cells of one release only are left out
     for gained, having, lacking in ((True, "", "_before"), (False, "_before", "")):
-        own = both[(both[f"status{having}"] == "measured") & (both[f"status{lacking}"] != "measured")]
-        reason = own[f"reason{lacking}"].where(own[f"reason{lacking}"] != "", own[f"status{lacking}"])
+        own = both[
+            (both[f"status{having}"] == "measured") & (both[f"status{lacking}"] != "measured")
+        ]
+        reason = own[f"reason{lacking}"].where(
+            own[f"reason{lacking}"] != "", own[f"status{lacking}"]
+        )
         others = pd.MultiIndex.from_frame(own[[f"file{lacking}", *route]]).isin(known)
         found.append(own.assign(gained=gained, reason=reason, dtype=own["dtype"].where(others, "")))
     same = ["release", "gained", "direction", "reason"]
-    dtypes = pd.concat(found).groupby([*same, "route"], sort=False)["dtype"].agg(_named).reset_index()
+    dtypes = (
+        pd.concat(found).groupby([*same, "route"], sort=False)["dtype"].agg(_named).reset_index()
+    )
     return dtypes.groupby([*same, "dtype"], sort=False)["route"].agg(tuple).reset_index()
 
 
 def redefined(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
     """Return where alias, dtype or grad of a route differ from the release before. One row per release, direction,
     route, what, measured_before and measured (see ``facts``), with the dtypes that it holds for."""
-    both = _with_before(facts(results), releases, ["cell", "version", "direction", "route", "what", "dtype"])
+    both = _with_before(
+        facts(results), releases, ["cell", "version", "direction", "route", "what", "dtype"]
+    )
     both = both[both["measured"] != both["measured_before"]]
     same = ["release", "direction", "route", "what", "measured_before", "measured"]
     return both.groupby(same, sort=False)["dtype"].agg(_named).reset_index()
@@ -139,7 +164,9 @@ def beside(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
     family names none, or it was not measured."""
 
     def place(cell: Row) -> tuple[object, ...]:
-        return cell.benchmark, *(value for name, value in cell.parameters.items() if name not in cell.declared.beside)
+        return cell.benchmark, *(
+            value for name, value in cell.parameters.items() if name not in cell.declared.beside
+        )
 
     there, every = {}, list(cells)
     for cell in every:
@@ -181,7 +208,9 @@ class Gain:
     def is_about(self, contract: Route) -> bool:
         """Whether the gain holds for this route: its own, or one with the promise that the family declares."""
         promise = self.slow.declared.speaks_for
-        return bool(contract.expression == self.slow.route or (promise and getattr(contract, promise)))
+        return bool(
+            contract.expression == self.slow.route or (promise and getattr(contract, promise))
+        )
 
 
 @dataclass(frozen=True)
@@ -196,9 +225,13 @@ class Advised:
 
 def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     """Return the settings to take, each with the routes that gain; empty if no setting is decided to gain enough."""
-    kept = {count.cell: count for count in results.values.itertuples()}  # of these, the class's track_kept
+    kept = {
+        count.cell: count for count in results.values.itertuples()
+    }  # of these, the class's track_kept
     groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
-    for _, of_route in cells[cells["role"] == Role.SETTINGS].groupby(["benchmark", "route"], sort=False):
+    for _, of_route in cells[cells["role"] == Role.SETTINGS].groupby(
+        ["benchmark", "route"], sort=False
+    ):
         here = at_usual_size(of_route, "setting")
         gaining = _gaining(here, kept)
         busy = not here["quiet"].all()
@@ -209,7 +242,9 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
             groups.append((list(gaining), [gaining], busy))
     advice = []
     for (setting, *ties), each, busy in groups:
-        advice.append(Advised(setting, tuple(gaining[setting] for gaining in each), tuple(ties), busy))
+        advice.append(
+            Advised(setting, tuple(gaining[setting] for gaining in each), tuple(ties), busy)
+        )
     return advice
 
 
@@ -225,7 +260,10 @@ def _gaining(cells: pd.DataFrame, kept: Mapping[str, Any]) -> dict[str, Gain]:
     candidates = cells.assign(place=settings.map(lambda setting: declared.nth("setting", setting)))
     good = unbeaten(candidates[settings.isin([*declared.settings])].sort_values("place"))
     good = good[slower(pd.DataFrame([without]), good, GAIN - 1)]
-    counts = [kept.get(name.replace(without.benchmark, f"{declared.group}.track_kept")) for name in good["cell"]]
+    counts = [
+        kept.get(name.replace(without.benchmark, f"{declared.group}.track_kept"))
+        for name in good["cell"]
+    ]
     gains = (Gain(without, *each) for each in zip(good.itertuples(), counts))
     return {gain.setting: gain for gain in gains}
 
@@ -238,7 +276,9 @@ def between_neighbours(cells: pd.DataFrame) -> list[Gain]:
     each = beside(cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]].itertuples())
     pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
     cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
-    return [Gain(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower]
+    return [
+        Gain(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower
+    ]
 
 
 def slowed(cells: pd.DataFrame) -> list[Gain]:

@@ -33,7 +33,17 @@ from benchmarks.probes import MEMORY, PROCESSOR
 from . import statistics
 from .results import MEASURED, Results, noise_of_cells, parameters_of
 from .statistics import HALF, NARROWER, PLAUSIBLE, Floats
-from .verdicts import CHANGED, DEFAULT, INSTRUCTIONS, OF_TIMES, TIME, Settings, largest_first, layout_sd, of_change
+from .verdicts import (
+    CHANGED,
+    DEFAULT,
+    INSTRUCTIONS,
+    OF_TIMES,
+    TIME,
+    Settings,
+    largest_first,
+    layout_sd,
+    of_change,
+)
 
 CONTROL = "control"  # noise class of work that a release should not change
 LEAST_PROCESSES = 2  # quiet processes per point: two suffice, with a wider interval
@@ -43,12 +53,24 @@ STUDIED = 26
 OTHER_SD = 0.006  # of noise classes that families declare themselves
 OF_CELL = ["parameters", "family", "through_memory"]  # properties of a cell besides its series
 PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their columns, in ns
-OF_SESSION = ["file", "run", "package", "release", "torch", "numpy", "node", "middle", *PROBES.values()]
+OF_SESSION = [
+    "file",
+    "run",
+    "package",
+    "release",
+    "torch",
+    "numpy",
+    "node",
+    "middle",
+    *PROBES.values(),
+]
 DECISIVE = ["cpu", "libc", "interpreter"]  # what a count depends on besides the release
 OF_RELEASE = ["package", "version", "date", "tag", "torch", "numpy", "started"]
 # Evidence on a change: the other figure (count or time) changes the same way, the opposite way, or not at all
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
-LAYOUT = "layout"  # same instructions and a change below ``Settings.equivalence``: placement of the code
+LAYOUT = (
+    "layout"  # same instructions and a change below ``Settings.equivalence``: placement of the code
+)
 SAME, DIFFERS, NOT_KNOWN = "same", "differs", "not known"  # whether another machine shows a change
 FDR = 0.02  # with 0.05, a tenth of the changes of 16 MiB copies were not reproduced
 # Largest q of a reported change. The same data choose its place and test it: in simulated series of 17 and 26 releases,
@@ -164,15 +186,36 @@ def sessions(results: Results) -> pd.DataFrame:
             started = pd.to_datetime(record.started, errors="coerce", utc=True)
             rows.append(
                 of_file
-                | {"package": toolchain.history, "release": toolchain.version, "date": toolchain.date}
+                | {
+                    "package": toolchain.history,
+                    "release": toolchain.version,
+                    "date": toolchain.date,
+                }
                 | {"tag": toolchain.tag, "node": node_of(of_file["file"]), "run": record.started}
-                | {"torch": of_file["torch"] or toolchain.torch, "numpy": of_file["numpy"] or toolchain.numpy}
-                | {"middle": math.nan if pd.isna(started) else started.timestamp() + record.seconds / 2}
-                | dict(zip(DECISIVE, (record.conditions.cpu, record.conditions.libc, record.settings.python)))
-                | {column: record.baselines.get(probe, math.nan) for probe, column in PROBES.items()}
+                | {
+                    "torch": of_file["torch"] or toolchain.torch,
+                    "numpy": of_file["numpy"] or toolchain.numpy,
+                }
+                | {
+                    "middle": math.nan
+                    if pd.isna(started)
+                    else started.timestamp() + record.seconds / 2
+                }
+                | dict(
+                    zip(
+                        DECISIVE,
+                        (record.conditions.cpu, record.conditions.libc, record.settings.python),
+                    )
+                )
+                | {
+                    column: record.baselines.get(probe, math.nan)
+                    for probe, column in PROBES.items()
+                }
             )
     columns = [*dict.fromkeys([*names, *OF_SESSION]), "date", "tag", *DECISIVE]
-    table = pd.DataFrame(sorted(rows, key=lambda row: (Version(row["release"]), row["run"])), columns=columns)
+    table = pd.DataFrame(
+        sorted(rows, key=lambda row: (Version(row["release"]), row["run"])), columns=columns
+    )
     facts = table[DECISIVE]
     newest = table.groupby(["package", "python"])[DECISIVE].transform("last")
     return table.assign(alike=(facts.eq("") | newest.eq("") | facts.eq(newest)).all(axis=1))
@@ -180,9 +223,13 @@ def sessions(results: Results) -> pd.DataFrame:
 
 def _releases(mine: pd.DataFrame) -> tuple[Any, ...]:
     """``History.releases``, of the sessions of one package."""
-    table = mine.rename(columns={"release": "version", "run": "started"}).groupby("version", sort=False, as_index=False)
+    table = mine.rename(columns={"release": "version", "run": "started"}).groupby(
+        "version", sort=False, as_index=False
+    )
     files = table["file"].agg(lambda names: tuple(dict.fromkeys(names)))["file"]
-    table = table.first()[OF_RELEASE].assign(files=files, name=lambda own: own["package"] + " " + own["version"])
+    table = table.first()[OF_RELEASE].assign(
+        files=files, name=lambda own: own["package"] + " " + own["version"]
+    )
     return tuple(table.itertuples(index=False, name="Release"))
 
 
@@ -199,16 +246,31 @@ def _failed(results: Results, package: str) -> dict[str, str]:
 def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
     """Return one row per cell of ``table``, indexed by cell, with the version of its newest row and the columns of
     ``History.rows`` that describe a series."""
-    names = ["cell", "benchmark", "group", "direction", *results.parameters, "contract", "version", "family"]
-    kept = table.drop_duplicates("cell", keep="last")[list(dict.fromkeys(names))].reset_index(drop=True)
+    names = [
+        "cell",
+        "benchmark",
+        "group",
+        "direction",
+        *results.parameters,
+        "contract",
+        "version",
+        "family",
+    ]
+    kept = table.drop_duplicates("cell", keep="last")[list(dict.fromkeys(names))].reset_index(
+        drop=True
+    )
     kept = kept.astype({name: object for name in kept.select_dtypes("category")})
     kept["parameters"] = parameters_of(kept, results)
-    kept["control"] = np.array([results.benchmarks[name].control for name in kept["benchmark"]], dtype=bool)
+    kept["control"] = np.array(
+        [results.benchmarks[name].control for name in kept["benchmark"]], dtype=bool
+    )
     kept["noise"] = noise_of_cells(kept, results.benchmarks)
     kept["through_memory"] = kept["noise"] == MEMORY
     kept["noise"] = kept["noise"].mask(kept["control"], CONTROL)
     calls = zip(kept["direction"], kept["route"], kept["dtype"], kept["contract"])
-    kept["contract"] = [  # instructions are of routes whose contract is declared where they are timed
+    kept[
+        "contract"
+    ] = [  # instructions are of routes whose contract is declared where they are timed
         contract or results.contracts.get((direction, route), NONE).memory_for(dtype or "")
         for direction, route, dtype, contract in calls
     ]
@@ -229,7 +291,9 @@ def series_of(cells: pd.DataFrame) -> pd.Series:
 # --- points ----------------------------------------------------------------------------------------------------------
 
 
-def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def _points(
+    results: Results, every: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """One row per series and session: the names of the series, what, the session, y (log seconds or instructions),
     variance (of its processes), spread (SD by memory layout) and processes. Also return the pairs of sessions and
     ``History.nodes``.
@@ -238,17 +302,28 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     """
     runs = every.drop_duplicates(["file", "run"])
     times = results.processes
-    times = times[times["file"].isin(runs["file"]) & times["quiet"].astype(bool) & (times["seconds"] > 0)]
+    times = times[
+        times["file"].isin(runs["file"]) & times["quiet"].astype(bool) & (times["seconds"] > 0)
+    ]
     times, of_times = _named(times, results)
-    taken = times[["cell", "seconds", "baseline", "file", "run", "round"]].merge(runs[OF_SESSION], on=["file", "run"])
+    taken = times[["cell", "seconds", "baseline", "file", "run", "round"]].merge(
+        runs[OF_SESSION], on=["file", "run"]
+    )
     taken = taken.join(of_times[["series", "noise", "control", "through_memory"]], on="cell")
     taken["y"] = np.log(taken["seconds"]) - _correction(taken, runs)
     # The processes of a round share where libraries lie in memory, which moves a call by some percent
     # (docs/accuracy.md). So sizes of a route that shares memory are pooled within a round, after removing the offset of
     # each size: four rounds of four sizes are four independent values, not sixteen
     taken["y"] -= _offsets(taken, ["cell"], ["series", "file", "run", "round"], "median", "series")
-    same = ["series", "noise", "control", *(name for name in OF_SESSION if name not in PROBES.values())]
-    of_rounds = taken.groupby([*same, "round"], sort=False, dropna=False, as_index=False)["y"].median()
+    same = [
+        "series",
+        "noise",
+        "control",
+        *(name for name in OF_SESSION if name not in PROBES.values()),
+    ]
+    of_rounds = taken.groupby([*same, "round"], sort=False, dropna=False, as_index=False)[
+        "y"
+    ].median()
     points = of_rounds.groupby(same, sort=False, dropna=False, as_index=False).agg(
         y=("y", "median"), processes=("y", "size"), within=("y", "var")
     )
@@ -256,20 +331,41 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     points["variance"] = _moderated(points)
     nodes = _take_out_nodes(points)
 
-    repeated = [name for name, each in results.benchmarks.items() if each.repeated]  # whose counts are medians
+    repeated = [
+        name for name, each in results.benchmarks.items() if each.repeated
+    ]  # whose counts are medians
     counts = results.values[results.values["benchmark"].isin(repeated)]
     counts = counts[counts["low"] > 0]
     last = every.loc[every["alike"], OF_SESSION].drop_duplicates("file", keep="last")
-    counts, of_counts = _named(last.merge(counts.drop(columns=["torch", "numpy"]), on="file"), results)
-    of_release = counts.groupby(["package", "cell", "release"])  # no release causes differences between nodes
-    counts = counts.assign(low=of_release["low"].transform("min"), high=of_release["high"].transform("max"))
-    counts = counts.assign(y=np.log(counts["value"].astype(float)), spread=layout_sd(counts), processes=0)
-    counts = counts.join(of_counts[["series", "noise", "control"]], on="cell").assign(variance=counts["spread"] ** 2)
+    counts, of_counts = _named(
+        last.merge(counts.drop(columns=["torch", "numpy"]), on="file"), results
+    )
+    of_release = counts.groupby(
+        ["package", "cell", "release"]
+    )  # no release causes differences between nodes
+    counts = counts.assign(
+        low=of_release["low"].transform("min"), high=of_release["high"].transform("max")
+    )
+    counts = counts.assign(
+        y=np.log(counts["value"].astype(float)), spread=layout_sd(counts), processes=0
+    )
+    counts = counts.join(of_counts[["series", "noise", "control"]], on="cell").assign(
+        variance=counts["spread"] ** 2
+    )
 
     names = pd.concat([of_times.assign(what=TIME), of_counts.assign(what=INSTRUCTIONS)])
-    sizes = names.groupby("series")["nbytes"].agg(lambda values: tuple(int(size) for size in values.dropna()))
-    series = names.reset_index().drop_duplicates("series").drop(columns=["noise", "control", *OF_CELL])
-    both = pd.concat([points.assign(spread=0.0), counts[[*points.columns.intersection(counts.columns), "spread"]]])
+    sizes = names.groupby("series")["nbytes"].agg(
+        lambda values: tuple(int(size) for size in values.dropna())
+    )
+    series = (
+        names.reset_index().drop_duplicates("series").drop(columns=["noise", "control", *OF_CELL])
+    )
+    both = pd.concat(
+        [
+            points.assign(spread=0.0),
+            counts[[*points.columns.intersection(counts.columns), "spread"]],
+        ]
+    )
     both = both.astype({"y": float, "variance": float, "processes": int})
     pairs = _pairs(points)
     return series.assign(sizes=series["series"].map(sizes)).merge(both, on="series"), pairs, nodes
@@ -277,7 +373,9 @@ def _points(results: Results, every: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
 
 def _named(rows: pd.DataFrame, results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows of the newest version of their benchmark, and the table of their cells (see _of_series)."""
-    rows = rows.sort_values("run", kind="stable").astype(dict.fromkeys(["cell", "file", "version"], object))
+    rows = rows.sort_values("run", kind="stable").astype(
+        dict.fromkeys(["cell", "file", "version"], object)
+    )
     names = _of_series(rows, results)
     return rows[rows["version"] == rows["cell"].map(names["version"])], names
 
@@ -287,7 +385,9 @@ def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
     the memory probe. 0 if interpreters differ (probes are their own work) or baselines are not plausible."""
 
     def slower(own: str, probe: str, plausible: float) -> Floats:
-        baselines, usual = (np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]]))
+        baselines, usual = (
+            np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]])
+        )
         return statistics.correction(baselines, usual, plausible)
 
     if runs.loc[runs["interpreter"] != "", "interpreter"].nunique() > 1:
@@ -300,12 +400,17 @@ def _moderated(points: pd.DataFrame) -> Floats:
     """Return the variance of each point by its processes, moderated towards that of the series' other sessions (Smyth
     2004, over the sessions of a noise class; each series by its own scale)."""
     usual = points.groupby("series")["within"].transform("mean").clip(lower=1e-8)
-    ratio, df = (points["within"] / usual).to_numpy(), (points["processes"] - 1).to_numpy(dtype=float)
+    ratio, df = (
+        (points["within"] / usual).to_numpy(),
+        (points["processes"] - 1).to_numpy(dtype=float),
+    )
     variance = np.full(len(points), np.nan)
     for _, members in points.groupby("noise").indices.items():
         prior = statistics.fit_prior(ratio[members], df[members])
         posterior, _ = statistics.squeeze(ratio[members], df[members], prior)
-        variance[members] = posterior * usual.to_numpy()[members] / points["processes"].to_numpy()[members]
+        variance[members] = (
+            posterior * usual.to_numpy()[members] / points["processes"].to_numpy()[members]
+        )
     floor: Floats = np.maximum(variance, statistics.LEAST_VARIANCE)
     return floor
 
@@ -322,7 +427,9 @@ def _take_out_nodes(points: pd.DataFrame) -> pd.DataFrame:
         sessions=("run", "nunique"), releases=("release", "nunique"), ratio=("added", "median")
     )
     table["ratio"] = np.exp(table["ratio"])
-    return table.reset_index().sort_values("node", key=lambda names: names.map(lambda name: (len(name), name)))
+    return table.reset_index().sort_values(
+        "node", key=lambda names: names.map(lambda name: (len(name), name))
+    )
 
 
 def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
@@ -330,12 +437,18 @@ def _averaged(points: pd.DataFrame, *by: str) -> pd.DataFrame:
     the other columns of the first row."""
     weight = 1 / points["variance"]
     table = points.assign(y=weight * points["y"], variance=weight)
-    how = {name: "sum" if name in ("y", "variance", "processes") else "first" for name in table if name not in by}
+    how = {
+        name: "sum" if name in ("y", "variance", "processes") else "first"
+        for name in table
+        if name not in by
+    }
     sums = table.groupby(list(by), sort=False, as_index=False).agg(how)
     return sums.assign(y=sums["y"] / sums["variance"], variance=1 / sums["variance"])
 
 
-def _offsets(table: pd.DataFrame, own: list[str], level: list[str], how: str, within: str) -> "pd.Series[float]":
+def _offsets(
+    table: pd.DataFrame, own: list[str], level: list[str], how: str, within: str
+) -> "pd.Series[float]":
     """Return the offset in ``y`` of each group by ``own``: the median difference from the level, which is the ``how``
     of the group by ``level``. Offsets have a mean of 0 per ``within``. Offsets and levels are found in turns."""
     offset = pd.Series(0.0, index=table.index)
@@ -368,8 +481,12 @@ def _session_sd(pairs: pd.DataFrame, pooled: pd.DataFrame) -> dict[str, float]:
     learnt = {}
     for noise in pooled["noise"].unique():
         own, usual = pairs[pairs["noise"] == noise], SESSION_SD.get(noise, OTHER_SD) ** 2
-        seen = (own["effect"] ** 2 - own["variance"]).groupby([own["torch"], own["numpy"], own["hours"]]).mean() / 2
-        learnt[str(noise)] = math.sqrt((STUDIED * usual + seen.clip(lower=0).sum()) / (STUDIED + len(seen)))
+        seen = (own["effect"] ** 2 - own["variance"]).groupby(
+            [own["torch"], own["numpy"], own["hours"]]
+        ).mean() / 2
+        learnt[str(noise)] = math.sqrt(
+            (STUDIED * usual + seen.clip(lower=0).sum()) / (STUDIED + len(seen))
+        )
     return learnt
 
 
@@ -380,7 +497,9 @@ def _replicates(pairs: pd.DataFrame, session_sd: Mapping[str, float]) -> pd.Data
     pairs = pairs.assign(p=2 * special.ndtr(-np.abs(pairs["effect"] / error).to_numpy(dtype=float)))
     pair = ["torch", "numpy", "run"]
     q = pairs.groupby([*pair, "noise"])["p"].transform(lambda p: statistics.q_values(p.to_numpy()))
-    table = pairs.assign(flagged=q <= FDR, half=pairs["effect"].abs()).groupby(pair, sort=False, as_index=False)
+    table = pairs.assign(flagged=q <= FDR, half=pairs["effect"].abs()).groupby(
+        pair, sort=False, as_index=False
+    )
     table = table.agg(
         hours=("hours", "first"),
         series=("effect", "size"),
@@ -388,7 +507,9 @@ def _replicates(pairs: pd.DataFrame, session_sd: Mapping[str, float]) -> pd.Data
         half=("half", "median"),
         flagged=("flagged", "sum"),
     )
-    return table.drop(columns="run").assign(median=np.exp(table["median"]), half=np.exp(table["half"]))
+    return table.drop(columns="run").assign(
+        median=np.exp(table["median"]), half=np.exp(table["half"])
+    )
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------
@@ -403,14 +524,25 @@ def _rows(points: pd.DataFrame, mine: pd.DataFrame, settings: Settings) -> pd.Da
     table = table.assign(machine=mine["machine"].iloc[0], date=table["release"].map(dates))
     table["place"] = pd.factorize(table["series"])[0]
     table = table.sort_values(["place", "at"]).reset_index(drop=True)
-    table = table.join(pd.concat([reported(own, settings) for _, own in table.groupby("noise", sort=False)]))
+    table = table.join(
+        pd.concat([reported(own, settings) for _, own in table.groupby("noise", sort=False)])
+    )
     half = HALF * table["error"]
-    ends = {"value": table["y"], "low": table["y"] - half, "high": table["y"] + half, "level": table["level"]}
-    table = with_evidence(table.assign(**{name: np.exp(log) for name, log in ends.items()}), order, settings)
+    ends = {
+        "value": table["y"],
+        "low": table["y"] - half,
+        "high": table["y"] + half,
+        "level": table["level"],
+    }
+    table = with_evidence(
+        table.assign(**{name: np.exp(log) for name, log in ends.items()}), order, settings
+    )
     if points["node"].nunique() > 1:
         table = with_nodes(table, points)
     known = ["y", "variance", "within", "error", "spread", "place", "at", *OF_SESSION]
-    return table.drop(columns=[name for name in known if name in table and name not in ("package", "release")])
+    return table.drop(
+        columns=[name for name in known if name in table and name not in ("package", "release")]
+    )
 
 
 # --- one series ------------------------------------------------------------------------------------------------------
@@ -430,7 +562,10 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     starts = [statistics.optimal_partition(y, error, PENALTY) for y, error in known]
     least, places = 2.0, len(own) - len(series)
     while True:
-        levels = [_levels(*each, begins, effect, least) for each, begins, effect in zip(known, starts, smallest)]
+        levels = [
+            _levels(*each, begins, effect, least)
+            for each, begins, effect in zip(known, starts, smallest)
+        ]
         level, effect, error, support = map(np.concatenate, zip(*levels))
         p = np.concatenate([2 * special.ndtr(-support), np.ones(places - len(support))])
         q = statistics.q_values(p)[: len(support)]
@@ -439,8 +574,14 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
         least = support[q <= MOST].min() if (q <= MOST).any() else math.inf
     index = np.concatenate([each.index for each in series])
     changed = [each.index[start] for each, begins in zip(series, starts) for start in begins[1:]]
-    ends = {"ratio": effect, "ratio_low": effect - HALF * error, "ratio_high": effect + HALF * error}
-    found = pd.DataFrame({name: np.exp(log) for name, log in ends.items()} | {"q": q}, index=changed)
+    ends = {
+        "ratio": effect,
+        "ratio_low": effect - HALF * error,
+        "ratio_high": effect + HALF * error,
+    }
+    found = pd.DataFrame(
+        {name: np.exp(log) for name, log in ends.items()} | {"q": q}, index=changed
+    )
     found["verdict"] = of_change(effect, own.loc[changed, "what"] == INSTRUCTIONS)
     ranges = [
         each["release"].iloc[[*statistics.break_range(*values, begins, number)]].to_numpy()
@@ -449,10 +590,14 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     ]
     found["earliest"], found["latest"] = np.array(ranges, dtype=object).reshape(-1, 2).T
     table = pd.DataFrame({"level": level}, index=index).join(found)
-    return table.assign(before=own.groupby("series")["release"].shift(), verdict=table["verdict"].fillna(""))
+    return table.assign(
+        before=own.groupby("series")["release"].shift(), verdict=table["verdict"].fillna("")
+    )
 
 
-def _levels(y: Floats, error: Floats, starts: list[int], smallest: float, least: float) -> tuple[Floats, ...]:
+def _levels(
+    y: Floats, error: Floats, starts: list[int], smallest: float, least: float
+) -> tuple[Floats, ...]:
     """Return the level of each point of a series, and for each change of level effect (log), error and support (the
     effect in standard errors, 0 if below ``smallest``). Changes with less than ``least`` are removed from ``starts``,
     the weakest first."""
@@ -473,12 +618,19 @@ def _levels(y: Floats, error: Floats, starts: list[int], smallest: float, least:
 
 def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
     """Add ``evidence``: the other figure (count or time) of the same route, at the releases of the change."""
-    route, way = rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(), rows["verdict"].replace(OF_TIMES)
-    table = rows[["series", "what", "sizes", "release", "before", "y", "error", "at", "earliest", "latest"]]
+    route, way = (
+        rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(),
+        rows["verdict"].replace(OF_TIMES),
+    )
+    table = rows[
+        ["series", "what", "sizes", "release", "before", "y", "error", "at", "earliest", "latest"]
+    ]
     table = table.assign(same=route, way=way, row=rows.index)
     pairs = table[way != ""].merge(table, on="same", suffixes=("", "_other"))
     pairs = pairs[pairs["what"] != pairs["what_other"]]
-    alike = [bool({*sizes} & {*others}) for sizes, others in zip(pairs["sizes"], pairs["sizes_other"])]
+    alike = [
+        bool({*sizes} & {*others}) for sizes, others in zip(pairs["sizes"], pairs["sizes_other"])
+    ]
     pairs = pairs[np.array(alike, dtype=bool)]
     where = (pairs[end].map(order) for end in ("earliest", "latest"))
     found = pairs[pairs["way_other"].ne("") & pairs["at_other"].between(*where)]
@@ -502,16 +654,25 @@ def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
     """Add the nodes that show each change of time and those that do not (see ``_said``), in order of release."""
     times = rows[rows["what"] == TIME]
     level = (times["verdict"] != "").groupby(times["series"]).cumsum()
-    of_level = points.merge(times[["series", "release"]].assign(level=level), on=["series", "release"])
+    of_level = points.merge(
+        times[["series", "release"]].assign(level=level), on=["series", "release"]
+    )
     of_node = ["series", "level", "node"]
     means = _averaged(of_level[[*of_node, "y", "variance"]], *of_node).sort_values("node")
     both = means.merge(means.assign(level=means["level"] + 1), on=of_node, suffixes=("", "_old"))
-    changed = times.loc[times["verdict"] != "", ["series", "ratio"]].assign(level=level).reset_index()
+    changed = (
+        times.loc[times["verdict"] != "", ["series", "ratio"]].assign(level=level).reset_index()
+    )
     both = both.merge(changed, on=["series", "level"])
     seen, error = both["y"] - both["y_old"], HALF * np.sqrt(both["variance"] + both["variance_old"])
     said = _said(np.log(both["ratio"].astype(float)), seen, seen - error, seen + error)
     for name, which in (("nodes_with", SAME), ("nodes_without", DIFFERS)):
-        rows[name] = both[said == which].groupby("index")["node"].agg(", ".join).reindex(rows.index, fill_value="")
+        rows[name] = (
+            both[said == which]
+            .groupby("index")["node"]
+            .agg(", ".join)
+            .reindex(rows.index, fill_value="")
+        )
     return rows
 
 
@@ -540,7 +701,9 @@ def between(history: History, base: str, new: str) -> pd.DataFrame:
 
 def _placed(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the place of each row's release, and of the one before, in the order of all releases."""
-    places = {version: place for place, version in enumerate(sorted({*rows["release"]}, key=Version))}
+    places = {
+        version: place for place, version in enumerate(sorted({*rows["release"]}, key=Version))
+    }
     return rows.assign(place=rows["release"].map(places), place_before=rows["before"].map(places))
 
 
@@ -548,15 +711,25 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return ``between`` for pairs of releases of a series (NaN if one is missing), with the number of reported
     ``changes`` between them. Indexed as ``pairs`` (OF_MACHINE, base and new)."""
     logs = np.log(rows[["value", "low", "high", "level"]].astype(float))
-    points = rows[[*OF_MACHINE, "release", "place", "sizes"]].join(logs).set_index([*OF_MACHINE, "release"])
+    points = (
+        rows[[*OF_MACHINE, "release", "place", "sizes"]]
+        .join(logs)
+        .set_index([*OF_MACHINE, "release"])
+    )
     named = (pd.MultiIndex.from_frame(pairs[[*OF_MACHINE, end]]) for end in ("base", "new"))
     old, new = (points.reindex(each).set_axis(pairs.index) for each in named)
     places = pd.concat([old["place"], new["place"]], axis=1)
-    found = pairs[OF_MACHINE].assign(first=places.min(axis=1), last=places.max(axis=1)).reset_index(names="pair")
+    found = (
+        pairs[OF_MACHINE]
+        .assign(first=places.min(axis=1), last=places.max(axis=1))
+        .reset_index(names="pair")
+    )
     found = found.merge(rows[rows["verdict"] != ""], on=OF_MACHINE)
     found = found[found["place"].gt(found["first"]) & found["place"].le(found["last"])]
     low, high = (np.log(found[name].astype(float)) for name in ("ratio_low", "ratio_high"))
-    found = found.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1).groupby("pair")
+    found = found.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1).groupby(
+        "pair"
+    )
     found = found.agg({"changes": "sum", "q": "max", "square": "sum", "low": "sum", "high": "sum"})
     found = found.reindex(pairs.index)
     changed, single = found["changes"].notna(), found["changes"] == 1
@@ -566,7 +739,9 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     forth = single & (old["place"] < new["place"])
     low = (effect - half).mask(single, -found["high"]).mask(forth, found["low"])
     high = (effect + half).mask(single, -found["low"]).mask(forth, found["high"])
-    verdict = np.where(changed & ((low > 0) | (high < 0)), of_change(low, pairs["what"] == INSTRUCTIONS), "")
+    verdict = np.where(
+        changed & ((low > 0) | (high < 0)), of_change(low, pairs["what"] == INSTRUCTIONS), ""
+    )
     ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
     return found[["changes", "q"]].assign(sizes=old["sizes"], **ratios, verdict=verdict)
 
@@ -577,7 +752,9 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
 def by_route(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
     """Return the largest change of each route at each release, from ``History.changes`` (largest first): one row per
     ``what``, and per value of the columns ``apart``."""
-    return found.groupby(["package", "release", "what", *apart, *ROUTE], sort=False, dropna=False).head(1)
+    return found.groupby(
+        ["package", "release", "what", *apart, *ROUTE], sort=False, dropna=False
+    ).head(1)
 
 
 def headlines(history: History) -> pd.DataFrame:
@@ -603,39 +780,61 @@ def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
     releases, both machines are compared over its nearest releases around them. The result is NOT_KNOWN if the first
     machine has another change between these releases, or has not measured them.
     """
-    every = sorted((history for each in histories.values() for history in each), key=lambda one: -len(one.releases))
+    every = sorted(
+        (history for each in histories.values() for history in each),
+        key=lambda one: -len(one.releases),
+    )
     if not every:
         return pd.DataFrame()
     rows = _placed(pd.concat([history.rows for history in every], ignore_index=True))
     found = pd.concat([history.changes for history in every])
-    found = found.merge(rows[[*OF_MACHINE, "release", "place", "place_before"]]).reset_index(names="change")
+    found = found.merge(rows[[*OF_MACHINE, "release", "place", "place_before"]]).reset_index(
+        names="change"
+    )
     found["larger"] = found["ratio"] > 1
     kept = found[:0]
     for _, mine in found.groupby(["package", "machine"], sort=False):
         pairs = mine.merge(kept, on=[*SERIES, "larger"], suffixes=("", "_kept"))
-        again = (pairs["place_before"] < pairs["place_kept"]) & (pairs["place_before_kept"] < pairs["place"])
+        again = (pairs["place_before"] < pairs["place_kept"]) & (
+            pairs["place_before_kept"] < pairs["place"]
+        )
         kept = pd.concat([kept, mine[~mine["change"].isin(pairs.loc[again, "change"])]])
 
     # the nearest releases around each change, on each machine that has any
     points = rows[[*OF_MACHINE, "release", "place"]].sort_values("place", kind="stable")
-    pairs = kept[["change", *OF_MACHINE, "place", "place_before"]].merge(points, on=SERIES, suffixes=("_first", ""))
+    pairs = kept[["change", *OF_MACHINE, "place", "place_before"]].merge(
+        points, on=SERIES, suffixes=("_first", "")
+    )
     pairs = pairs[pairs["machine_first"] != pairs["machine"]]
     same = ["change", "machine_first", *OF_MACHINE]
     old = pairs[pairs["place"] <= pairs["place_before"]].drop_duplicates(same, keep="last")
     new = pairs[pairs["place"] >= pairs["place_first"]].drop_duplicates(same, keep="first")
-    around = old.merge(new, on=same, suffixes=("", "_new")).rename(columns={"release": "base", "release_new": "new"})
+    around = old.merge(new, on=same, suffixes=("", "_new")).rename(
+        columns={"release": "base", "release_new": "new"}
+    )
     around = around[[*same, "base", "new"]]
-    there, here = around.join(_ratios(rows, around)), _ratios(rows, around.assign(machine=around["machine_first"]))
+    there, here = (
+        around.join(_ratios(rows, around)),
+        _ratios(rows, around.assign(machine=around["machine_first"])),
+    )
     said = _said(np.log(here["ratio"]), *np.log(there[["ratio", "low", "high"]]).to_numpy().T)
-    there = there.rename(columns={"low": "ratio_low", "high": "ratio_high", "base": "since", "new": "until"})
+    there = there.rename(
+        columns={"low": "ratio_low", "high": "ratio_high", "base": "since", "new": "until"}
+    )
     there["said"] = np.where(here["changes"] == 1, said, NOT_KNOWN)
 
     first = largest_first(kept[kept["change"].isin(there["change"])])
     first = first.assign(since=first["before"], until=first["release"], said=SAME, rank=-math.inf)
-    there["rank"] = there["machine"].map({history.machine: -place for place, history in enumerate(every[::-1])})
+    there["rank"] = there["machine"].map(
+        {history.machine: -place for place, history in enumerate(every[::-1])}
+    )
     taken = ["machine", "ratio", "ratio_low", "ratio_high", "since", "until", "said", "rank"]
-    table = pd.concat([first, first.drop(columns=taken).merge(there[["change", *taken]], on="change")])
+    table = pd.concat(
+        [first, first.drop(columns=taken).merge(there[["change", *taken]], on="change")]
+    )
     table["change"] = pd.Index(first["change"]).get_indexer(table["change"])
     table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
-    table["verdict"] = of_change(np.log(table["ratio"].astype(float)), table["what"] == INSTRUCTIONS)
+    table["verdict"] = of_change(
+        np.log(table["ratio"].astype(float)), table["what"] == INSTRUCTIONS
+    )
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]

@@ -42,10 +42,19 @@ OF_FIGURE = (
 COLUMNS = frozenset((*NAMES, "version", *OF_PROCESS, *OF_FIGURE)) - {"direction"}
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"
 MOST_CELLS = 100_000  # of a benchmark; ours have at most 2592
-TYPES = {"result": int, "place": int, "seconds": float, "value": float, "low": float, "high": float}  # of tables
+TYPES = {
+    "result": int,
+    "place": int,
+    "seconds": float,
+    "value": float,
+    "low": float,
+    "high": float,
+}  # of tables
 # The line of measurements of a figure from asv's file, of which nothing else is known
 BY_HAND = {"run": "", "round": 0, "wanted": 1, "waits": [], "probes": {}, "disturbed": []}
-TOGETHER = 8  # files: from here on two processes read them; starting one takes as long as four files
+TOGETHER = (
+    8  # files: from here on two processes read them; starting one takes as long as four files
+)
 
 
 # --- benchmarks.json -------------------------------------------------------------------------------------------------
@@ -95,7 +104,9 @@ def declared_in(benchmarks: Any) -> dict[str, Declared]:
     """Return the benchmarks of a benchmarks.json; UserError if it holds anything else."""
     if not isinstance(benchmarks, dict):
         raise UserError("benchmarks.json is not asv's: remove it or restore it from git")
-    return {name: _declared(name, each) for name, each in benchmarks.items() if isinstance(each, dict)}
+    return {
+        name: _declared(name, each) for name, each in benchmarks.items() if isinstance(each, dict)
+    }
 
 
 def _declared(name: str, description: Mapping[str, Any]) -> Declared:
@@ -104,7 +115,9 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
         if declared.name != name:
             raise ValueError(f"its name is {declared.name}")
         if len(declared.params) != len(declared.param_names):
-            raise ValueError(f"{len(declared.param_names)} names of {len(declared.params)} parameters")
+            raise ValueError(
+                f"{len(declared.param_names)} names of {len(declared.params)} parameters"
+            )
     except (TypeError, ValueError) as error:
         raise UserError(
             f"benchmarks.json says of {name} what this cannot read ({error}): remove it or restore it from git"
@@ -121,7 +134,9 @@ def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
     21 % for copies of 16 MiB, by 2.1 % for smaller copies, by 2.3 % for shared memory (scripts/check.py history).
     """
     names = []
-    for name, memory, nbytes, family in cells[["benchmark", "contract", "nbytes", "family"]].itertuples(index=False):
+    for name, memory, nbytes, family in cells[
+        ["benchmark", "contract", "nbytes", "family"]
+    ].itertuples(index=False):
         moves = memory in (COPY, INTO) or benchmarks[name].role == Role.MEMCPY
         through_memory = moves and nbytes >= LARGE  # of no size: false
         names.append(benchmarks[name].noise or (MEMORY if through_memory else memory) or family)
@@ -181,12 +196,20 @@ class Results:
     @cached_property
     def contracts(self) -> Mapping[tuple[str, str], Route]:
         """(direction, route) -> contract."""
-        each = (contract for benchmark in self.benchmarks.values() for contract in benchmark.contracts.items())
+        each = (
+            contract
+            for benchmark in self.benchmarks.values()
+            for contract in benchmark.contracts.items()
+        )
         return {(contract.direction, route): contract for route, contract in each}
 
     def of_role(self, table: pd.DataFrame, role: str) -> pd.DataFrame:
         """Select the rows of benchmarks with a role."""
-        return table[table["benchmark"].isin([n for n, declared in self.benchmarks.items() if declared.role == role])]
+        return table[
+            table["benchmark"].isin(
+                [n for n, declared in self.benchmarks.items() if declared.role == role]
+            )
+        ]
 
     def of_file(self, file: str) -> "Results":
         """Select the data of one result."""
@@ -206,12 +229,15 @@ class Results:
         return [
             record
             for record in own.runs
-            if record.started in timed or (record.started > since and not (record.samples or record.failed))
+            if record.started in timed
+            or (record.started > since and not (record.samples or record.failed))
         ]
 
     def changed(self, rows: pd.DataFrame) -> list[bool]:
         """Return, for each benchmark and version in these rows, whether the benchmark now has another version."""
-        versions = rows[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
+        versions = (
+            rows[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
+        )
         return [self.benchmarks[name].version != version for name, version in versions]
 
     @property
@@ -266,7 +292,11 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
     benchmarks = declared_in(files.read_json(results / files.BENCHMARKS))
     suite, given = _suite(benchmarks)
     places = {cell: place for place, cell in enumerate(given)}
-    read = partial(_read, places=places, timing=[name for name, each in benchmarks.items() if each.type == "time"])
+    read = partial(
+        _read,
+        places=places,
+        timing=[name for name, each in benchmarks.items() if each.type == "time"],
+    )
     if len(paths) < TOGETHER:
         parts = list(map(read, paths))
     else:
@@ -277,17 +307,24 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
     cells = _with_instructions(cells.astype({"version": str}))
     if cells.empty:
         raise UserError(f"{results} holds no figures; python scripts/run.py makes some")
-    named = dict.fromkeys([*PARAMETERS, *(name for each in benchmarks.values() for name in each.param_names)])
+    named = dict.fromkeys(
+        [*PARAMETERS, *(name for each in benchmarks.values() for name in each.param_names)]
+    )
     parameters = [name for name in named if name in PARAMETERS or cells[name].notna().any()]
     order = [*OF_FILE, *OF_CELL, *(name for name in parameters if name != "direction"), "version"]
     return Results(
         cells=cells[[*order, *OF_FIGURE]],
         processes=processes[[*order, "direction", "contract", *OF_PROCESS]],
-        runs=sorted(itertools.chain.from_iterable(part.records for part in parts), key=lambda record: record.started),
+        runs=sorted(
+            itertools.chain.from_iterable(part.records for part in parts),
+            key=lambda record: record.started,
+        ),
         benchmarks=benchmarks,
         parameters=parameters,
         given=given,
-        unknown={(part.labels["file"], name): n for part in parts for name, n in part.unknown.items()},
+        unknown={
+            (part.labels["file"], name): n for part in parts for name, n in part.unknown.items()
+        },
     )
 
 
@@ -298,23 +335,35 @@ def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, An
     for name, declared in benchmarks.items():
         taken = [parameter for parameter in declared.param_names if parameter in COLUMNS]
         if taken:
-            raise UserError(f"{name} has a parameter called {taken[0]}, as a column of every table is: rename it")
+            raise UserError(
+                f"{name} has a parameter called {taken[0]}, as a column of every table is: rename it"
+            )
         try:
             if math.prod(map(len, declared.params)) > MOST_CELLS:
                 raise ValueError(f"more than {MOST_CELLS} cells")
-            values = [harmless([ast.literal_eval(word) for word in words]) for words in declared.params]
+            values = [
+                harmless([ast.literal_eval(word) for word in words]) for words in declared.params
+            ]
         except BROKEN as error:
-            raise UserError(f"benchmarks.json has other parameters of {name} than this reads ({error})") from None
+            raise UserError(
+                f"benchmarks.json has other parameters of {name} than this reads ({error})"
+            ) from None
         family, group, method = [*name.split("."), "", ""][:3]
         known = {"benchmark": name, "family": family, "group": group, "method": method}
         known["unit"] = declared.unit if declared.type != "time" else ""
-        for cell, combination in zip(files.spelled(name, declared.params), itertools.product(*values)):
+        for cell, combination in zip(
+            files.spelled(name, declared.params), itertools.product(*values)
+        ):
             named = given[cell] = dict(zip(declared.param_names, combination))
             contract = declared.contracts.get(named.get("route", ""), NONE)
             direction = contract.direction or declared.direction or str(named.get("direction", ""))
             memory = contract.memory_for(str(named.get("dtype", "")), str(named.get("layout", "")))
-            rows.append({"cell": cell, **known, **named, "direction": direction, "contract": memory})
-    columns = dict.fromkeys([*OF_CELL, *PARAMETERS, "direction", "contract", "unit", *itertools.chain(*rows)])
+            rows.append(
+                {"cell": cell, **known, **named, "direction": direction, "contract": memory}
+            )
+    columns = dict.fromkeys(
+        [*OF_CELL, *PARAMETERS, "direction", "contract", "unit", *itertools.chain(*rows)]
+    )
     table = pd.DataFrame(rows, columns=list(columns))
     texts = [name for name in table if all(isinstance(value, str) for value in table[name])]
     return table.astype({name: "category" for name in texts}), given
@@ -334,13 +383,22 @@ class _Part:
 
 def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Part:
     """Read a result; UserError if a file of it is broken. places: of the suite's cells; timing: timed benchmarks."""
-    records, lines, asv = files.read_records(path), files.read_measurements(path), files.read_json(path)
+    records, lines, asv = (
+        files.read_records(path),
+        files.read_measurements(path),
+        files.read_json(path),
+    )
     figures = {name_of(line): line["benchmark"] for line in lines}
     try:
         if asv["version"] != ASV_RESULT_VERSION:
-            raise UserError(f"{path} is of asv's format {asv['version']}, this reads {ASV_RESULT_VERSION}: asv update")
+            raise UserError(
+                f"{path} is of asv's format {asv['version']}, this reads {ASV_RESULT_VERSION}: asv update"
+            )
         commit, python, machine = asv["commit_hash"], asv["python"], asv["params"]["machine"]
-        rows = {name: dict(zip(asv["result_columns"], entries)) for name, entries in asv["results"].items()}
+        rows = {
+            name: dict(zip(asv["result_columns"], entries))
+            for name, entries in asv["results"].items()
+        }
         versions = {name: row["version"] for name, row in rows.items()}
         for text in (commit, python, machine, *versions.values()):
             if not isinstance(text, str):
@@ -350,10 +408,14 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
         by_hand, absent = _by_hand(rows, figures, timing)
         for record in records:  # the last record that names a cell has the reason
             for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
-                absent |= {cell: (status, reason) for reason, cells in reasons.items() for cell in cells}
+                absent |= {
+                    cell: (status, reason) for reason, cells in reasons.items() for cell in cells
+                }
         versions |= {line["benchmark"]: line["version"] for line in lines}
     except BROKEN as error:
-        raise BrokenFile(path, f"is not a result of this suite ({type(error).__name__}: {error})") from None
+        raise BrokenFile(
+            path, f"is not a result of this suite ({type(error).__name__}: {error})"
+        ) from None
     figures |= {name_of(line): line["benchmark"] for line in by_hand}
     without = [
         (places[cell], *why)
@@ -371,18 +433,34 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
 def _of_history(commit: str) -> Toolchain:
     """Return the toolchain of a commit measured by running asv by hand; only its hash outside the histories."""
     toolchain = ledger.commits().get(commit)
-    return Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy) if toolchain else Toolchain(commit[:8])
+    return (
+        Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy)
+        if toolchain
+        else Toolchain(commit[:8])
+    )
 
 
-def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record]) -> pd.DataFrame:
+def _timed(
+    lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record]
+) -> pd.DataFrame:
     """Return one row per process that figures rest on."""
     rows = []
     for cell, processes in quiet.counting(lines, records).items():
         for number, (run, place) in processes.items() if cell in places else ():
             line, corrected = run.lines[place], not math.isnan(run.slowdown[place])
-            beside = {part: float(np.quantile(taken, quiet.QUANTILE)) for part, taken in line.get("parts", {}).items()}
+            beside = {
+                part: float(np.quantile(taken, quiet.QUANTILE))
+                for part, taken in line.get("parts", {}).items()
+            }
             baseline = run.baselines[PROCESSOR] if corrected else math.nan
-            of_process = number, line["round"], run.figures[place], line["wanted"], run.quiet[place], line["run"]
+            of_process = (
+                number,
+                line["round"],
+                run.figures[place],
+                line["wanted"],
+                run.quiet[place],
+                line["run"],
+            )
             rows.append((places[cell], *of_process, beside, baseline))
     return pd.DataFrame(rows, columns=["place", *OF_PROCESS])
 
@@ -390,8 +468,13 @@ def _timed(lines: Sequence[Line], places: Mapping[str, int], records: Sequence[R
 def _counted(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
     """Return one row per counted cell: the median of its counts, and their range if there are several."""
     last = {places.get(name_of(line), -1): line["values"] for line in lines if "values" in line}
-    ends = {cell: (min(values), max(values)) if len(values) > 1 else (math.nan,) * 2 for cell, values in last.items()}
-    counts = [(cell, statistics.median(values), *ends[cell]) for cell, values in last.items() if cell >= 0]
+    ends = {
+        cell: (min(values), max(values)) if len(values) > 1 else (math.nan,) * 2
+        for cell, values in last.items()
+    }
+    counts = [
+        (cell, statistics.median(values), *ends[cell]) for cell, values in last.items() if cell >= 0
+    ]
     return pd.DataFrame(counts, columns=["place", "value", "low", "high"])
 
 
@@ -413,7 +496,11 @@ def _by_hand(
                 continue
             if value is None:
                 failed[cell] = FAILED, ""
-            elif not isinstance(value, (int, float)) or abs(value) > sys.float_info.max or (timed and value <= 0):
+            elif (
+                not isinstance(value, (int, float))
+                or abs(value) > sys.float_info.max
+                or (timed and value <= 0)
+            ):
                 raise TypeError(f"{cell} is {value!r}")
             elif value == value:  # NaN: it was skipped, or not asked for
                 lines.append(line | {"seconds" if timed else "values": [value]})
@@ -436,7 +523,9 @@ def _tables(parts: Sequence[_Part]) -> tuple[pd.DataFrame, pd.DataFrame]:
     processes, counts, missing = map(together, zip(*(part.tables for part in parts)))
     processes = processes.sort_values(["result", "place", "process"], ignore_index=True)
     grouped = processes.groupby(["result", "place"], sort=False)
-    figures = grouped["seconds"].agg(seconds="median", low="min", high="max", mean="mean", std="std", processes="size")
+    figures = grouped["seconds"].agg(
+        seconds="median", low="min", high="max", mean="mean", std="std", processes="size"
+    )
     figures["cv"] = figures.pop("std") / figures.pop("mean")
     figures["quiet"] = grouped["quiet"].any()
     measured = [table.assign(status=MEASURED) for table in (figures.reset_index(), counts)]
@@ -448,17 +537,26 @@ def _named(table: pd.DataFrame, parts: Sequence[_Part], suite: pd.DataFrame) -> 
     """Add the columns of each row's result and cell to a table."""
     labels = pd.DataFrame([part.labels for part in parts]).astype("category")
     of_file, of_cell = labels.take(table["result"]), suite.take(table["place"])
-    versions = [parts[result].versions.get(name, "") for result, name in zip(table["result"], of_cell["benchmark"])]
+    versions = [
+        parts[result].versions.get(name, "")
+        for result, name in zip(table["result"], of_cell["benchmark"])
+    ]
     table["version"] = pd.Categorical(versions)
-    return pd.concat([of_file.reset_index(drop=True), of_cell.reset_index(drop=True), table], axis=1)
+    return pd.concat(
+        [of_file.reset_index(drop=True), of_cell.reset_index(drop=True), table], axis=1
+    )
 
 
 def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
     """Add the instruction counts of the same call to the cells of plain conversions."""
     same = ["result", "direction", "route", "dtype", "nbytes"]
-    counted = cells[cells["family"] == "instructions"].drop_duplicates(same).set_index(same)["value"]
+    counted = (
+        cells[cells["family"] == "instructions"].drop_duplicates(same).set_index(same)["value"]
+    )
     plain = cells["family"] == "conversion"
-    cells.loc[plain, "instructions"] = cells[plain].join(counted.rename("counted"), on=same)["counted"]
+    cells.loc[plain, "instructions"] = cells[plain].join(counted.rename("counted"), on=same)[
+        "counted"
+    ]
     return cells
 
 

@@ -24,13 +24,17 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 MIN_PROCESSES = 4  # per side: with fewer no verdict
-MIN_FAMILY = 10  # cells: fewer cannot separate the effect of a round from that of a cell, nor fit a prior
+MIN_FAMILY = (
+    10  # cells: fewer cannot separate the effect of a round from that of a cell, nor fit a prior
+)
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 CONFIDENCE = 0.95  # of each bound of a rate, and of the range of a break
 HALF = 1.96  # standard deviations on either side of a 95 % interval
 NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
 SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
-PLAUSIBLE = float(np.log(1.25))  # of baselines on one machine: six sessions in two hours were within 1.06
+PLAUSIBLE = float(
+    np.log(1.25)
+)  # of baselines on one machine: six sessions in two hours were within 1.06
 LEAST_VARIANCE = 1e-10  # of log seconds: identical figures would otherwise have no error at all
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
@@ -143,12 +147,18 @@ def estimate(
     effect, squared, df, sd = (np.full(len(base), np.nan) for _ in range(4))
     for family, pairs in set(zip(families, paired)):
         mask = (families == family) & (paired == pairs)
-        parts = [_of_family(new[mask] - base[mask])] if pairs else [_of_family(side[mask]) for side in (base, new)]
+        parts = (
+            [_of_family(new[mask] - base[mask])]
+            if pairs
+            else [_of_family(side[mask]) for side in (base, new)]
+        )
         effect[mask] = parts[0].mean if pairs else parts[1].mean - parts[0].mean
         squared[mask], df[mask], sd[mask] = _moderated(parts)
     if session:
         if isinstance(session, Mapping):
-            extra = np.array([session.get(family, max(session.values())) for family in families], dtype=float)
+            extra = np.array(
+                [session.get(family, max(session.values())) for family in families], dtype=float
+            )
         else:
             extra = session_variance(effect, squared, families, controls)
         squared = np.where(paired, squared, squared + extra)
@@ -201,15 +211,23 @@ def _moderated(parts: Sequence[Levels]) -> tuple[Floats, Floats, Floats]:
             (n0, v0), (n1, v1) = ((part.n, part.variance) for part in parts)
             weight = 1.0 / n0 + 1.0 / n1
             variance = (np.where(n0 > 1, v0, v1) / n0 + np.where(n1 > 1, v1, v0) / n1) / weight
-            own_df = np.where(n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1)
+            own_df = np.where(
+                n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1
+            )
         variance, own_df = np.maximum(variance, LEAST_VARIANCE), np.maximum(own_df, 0.0)
         prior = fit_prior(variance, own_df) if np.sum(own_df > 0) >= MIN_FAMILY else NO_PRIOR
         posterior, known = squeeze(variance, own_df, prior)
         terms = [(posterior * weight, known)]
         terms += [(part.shared / part.n, part.shared_df) for part in parts if part.shared_df.any()]
         squared = np.sum([term for term, _ in terms], axis=0)
-        uncertainty = np.sum([term**2 / term_df for term, term_df in terms if np.any(term_df)], axis=0)
-        return squared, np.where((squared > 0) & (known > 0), squared**2 / uncertainty, 0.0), np.sqrt(squared / weight)
+        uncertainty = np.sum(
+            [term**2 / term_df for term, term_df in terms if np.any(term_df)], axis=0
+        )
+        return (
+            squared,
+            np.where((squared > 0) & (known > 0), squared**2 / uncertainty, 0.0),
+            np.sqrt(squared / weight),
+        )
 
 
 def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
@@ -223,7 +241,9 @@ def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
             continue
         part = _of_family(values[members])
         shared[members], shared_df[members] = part.shared, part.shared_df
-        variance[members], df[members] = squeeze(part.variance, part.df, fit_prior(part.variance, part.df))
+        variance[members], df[members] = squeeze(
+            part.variance, part.df, fit_prior(part.variance, part.df)
+        )
     return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values))
 
 
@@ -236,7 +256,9 @@ def between(base: Levels, other: Levels, together: Bools, sessions: Floats) -> E
     both = np.where(together, (base.present & other.present).sum(axis=-1), 0) / (base.n * other.n)
     terms = [(side.variance / side.n, side.df) for side in (base, other)]
     # a round with weight 1/n in both means has weight 0 in their difference
-    terms += [(side.shared * np.maximum(1 / side.n - both, 0.0), side.shared_df) for side in (base, other)]
+    terms += [
+        (side.shared * np.maximum(1 / side.n - both, 0.0), side.shared_df) for side in (base, other)
+    ]
     terms.append((sessions, np.array(np.inf)))
     squared = np.sum(np.broadcast_arrays(*(term for term, _ in terms)), axis=0)
     known = (base.df > 0) & (other.df > 0)
@@ -246,7 +268,10 @@ def between(base: Levels, other: Levels, together: Bools, sessions: Floats) -> E
     moderated = [side.df > side.n - 1 for side in (base, other)] + [False] * 3
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = [np.where(each, squared, term) for (term, _), each in zip(terms, moderated)]
-        parts = [np.where(term > 0, term * own / term_df, 0.0) for (term, term_df), own in zip(terms, shares)]
+        parts = [
+            np.where(term > 0, term * own / term_df, 0.0)
+            for (term, term_df), own in zip(terms, shares)
+        ]
         uncertainty = np.sum(np.broadcast_arrays(*parts), axis=0)
         df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
     error = np.where(known, np.sqrt(squared), np.nan)
@@ -283,7 +308,9 @@ def session_variance(
     everything = _excess(effect, squared_error, 0.0)
     for family in np.unique(families):
         mask = families == family
-        extra[mask] = np.maximum(extra[mask], _excess(effect[mask], squared_error[mask], everything))
+        extra[mask] = np.maximum(
+            extra[mask], _excess(effect[mask], squared_error[mask], everything)
+        )
     if controls is not None and np.isfinite(effect[controls]).any():
         extra += float(np.nanmedian(effect[controls])) ** 2
     return extra
@@ -306,14 +333,18 @@ def p_different(estimated: Estimate, margin: float) -> Floats:
     size = np.abs(estimated.effect)
     with np.errstate(divide="ignore", invalid="ignore"):
         above = special.stdtr(estimated.df, (margin - size) / estimated.error)
-        p: Floats = np.minimum(1.0, above + special.stdtr(estimated.df, -(margin + size) / estimated.error))
+        p: Floats = np.minimum(
+            1.0, above + special.stdtr(estimated.df, -(margin + size) / estimated.error)
+        )
         return p
 
 
 def p_equivalent(estimated: Estimate, margin: float) -> Floats:
     """P value of "the effect is at least ``margin`` (log units), either way": two one-sided tests."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        p: Floats = special.stdtr(estimated.df, (np.abs(estimated.effect) - margin) / estimated.error)
+        p: Floats = special.stdtr(
+            estimated.df, (np.abs(estimated.effect) - margin) / estimated.error
+        )
         return p
 
 
@@ -342,12 +373,20 @@ def q_values(p: Floats) -> Floats:
 
 def rate_bounds(flagged: int, cells: int) -> tuple[float, float]:
     """Return one-sided Clopper and Pearson bounds (lower, upper) of the rate ``flagged`` / ``cells``."""
-    low = float(special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE)) if flagged else 0.0
-    high = float(special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE)) if flagged < cells else 1.0
+    low = (
+        float(special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE)) if flagged else 0.0
+    )
+    high = (
+        float(special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE))
+        if flagged < cells
+        else 1.0
+    )
     return low, high
 
 
-def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equivalence: float, alpha: float) -> Floats:
+def processes_needed(
+    estimated: Estimate, paired: Bools, min_effect: float, equivalence: float, alpha: float
+) -> Floats:
     """Return the processes per side, (cells,), that would decide a cell with probability POWER at the estimated effect.
 
     The smaller number of two decisions: a difference of more than ``min_effect`` at level ``alpha``, or of less than
@@ -358,7 +397,10 @@ def processes_needed(estimated: Estimate, paired: Bools, min_effect: float, equi
     variance = np.where(paired, 1.0, 2.0) * estimated.sd**2
     needed = np.full(len(size), np.inf)
     # an effect near zero has two margins to stay clear of
-    for gap, level, power in ((size - min_effect, 1 - alpha / 2, POWER), (equivalence - size, 0.95, (1 + POWER) / 2)):
+    for gap, level, power in (
+        (size - min_effect, 1 - alpha / 2, POWER),
+        (equivalence - size, 0.95, (1 + POWER) / 2),
+    ):
         with np.errstate(divide="ignore", invalid="ignore"):
             quantiles = special.stdtrit(estimated.df, level) + special.ndtri(power)
             n = np.where(gap > 0, variance * (quantiles / np.maximum(gap, 1e-9)) ** 2, np.inf)
@@ -379,7 +421,9 @@ def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> floa
     return total
 
 
-def break_range(values: Floats, noise: Floats, starts: Sequence[int], number: int) -> tuple[int, int]:
+def break_range(
+    values: Floats, noise: Floats, starts: Sequence[int], number: int
+) -> tuple[int, int]:
     """Return the first and the last place where break ``number`` (1 is the first) may be, with the other breaks fixed.
 
     These places cost at most 2 ln(2 / (1 - CONFIDENCE)) more than the best place. For known levels, the log likelihood
@@ -402,10 +446,14 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int
     segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
     Of equally good partitions, the one whose last segments begin earliest is returned.
     """
-    if not (np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()):
+    if not (
+        np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()
+    ):
         raise ValueError("optimal_partition takes finite values and noise above zero")
     weight = np.asarray(noise, dtype=float) ** -2.0
-    centred = np.asarray(values, dtype=float) - np.average(values, weights=weight)  # against cancellation below
+    centred = np.asarray(values, dtype=float) - np.average(
+        values, weights=weight
+    )  # against cancellation below
     sums = [np.concatenate([[0.0], np.cumsum(weight * centred**power)]) for power in (0, 1, 2)]
     best, came_from = np.zeros(len(values) + 1), np.zeros(len(values) + 1, dtype=int)
     best[0] = -penalty

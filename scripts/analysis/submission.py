@@ -38,8 +38,24 @@ PRIVATE = (
     r"/(?<![\w:/.)\]]/)[\w.]|~/|:\\|@(?<=\w@)\w|\\(?<!\\\\)(?:\\\\)*[bfnrtu]|\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])"
     r"|\.(?:local|lan|internal|localdomain|home|corp|intra)\b|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d|Mac[Bb]ook|macbook"
 )
-SHARED = ("localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora", "docker")  # impersonal
-OBJECTS = ("toolchain", "settings", "conditions", "params")  # their fields are listed, too; other objects hold data
+SHARED = (
+    "localhost",
+    "root",
+    "runner",
+    "user",
+    "admin",
+    "linux",
+    "ubuntu",
+    "debian",
+    "fedora",
+    "docker",
+)  # impersonal
+OBJECTS = (
+    "toolchain",
+    "settings",
+    "conditions",
+    "params",
+)  # their fields are listed, too; other objects hold data
 BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
 OTHERS = (  # fields besides those of run records: asv's, and those of a line of measurements
     "arch num_cpu os ram version commit_hash env_name date params requirements env_vars result_columns results result "
@@ -47,7 +63,9 @@ OTHERS = (  # fields besides those of run records: asv's, and those of a line of
     "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took "
     "warmed first last steady unseen"
 )
-FIELDS = {one.name for part in (Record, Toolchain, Settings, Conditions) for one in fields(part)} | {*OTHERS.split()}
+FIELDS = {
+    one.name for part in (Record, Toolchain, Settings, Conditions) for one in fields(part)
+} | {*OTHERS.split()}
 
 
 class Finding(NamedTuple):
@@ -69,7 +87,11 @@ def findings(directory: Path, suite: Path) -> list[Finding]:
     UserError if there are no results at all.
     """
     here, described = directory.absolute(), files.read_json(suite)
-    steps = (_of_directory(here), _of_files(here, described), _of_figures(here, suite.parent, described))
+    steps = (
+        _of_directory(here),
+        _of_files(here, described),
+        _of_figures(here, suite.parent, described),
+    )
     try:
         return next(filter(None, (list(islice(step, MOST_FINDINGS)) for step in steps)), [])
     except files.BrokenFile as error:
@@ -86,14 +108,34 @@ def _named(file: str, named: Mapping[str, Collection[str]], *values: Any) -> Ite
 
 def _of_directory(here: Path) -> Iterator[Finding]:
     """Check that the directory holds only files with names of results. Nothing is opened."""
-    entries = [] if here.is_symlink() or not here.is_dir() else list(islice(here.iterdir(), MOST_FILES + 1))
-    names, of_results = {path.name for path in entries}, [path for path in entries if files.FILE.fullmatch(path.name)]
+    entries = (
+        []
+        if here.is_symlink() or not here.is_dir()
+        else list(islice(here.iterdir(), MOST_FILES + 1))
+    )
+    names, of_results = (
+        {path.name for path in entries},
+        [path for path in entries if files.FILE.fullmatch(path.name)],
+    )
     if not of_results:
-        raise UserError(f"{here} holds no results: name reports/results/MACHINE, which run.py fills")
-    plain = {path.name for path in [here / files.MACHINE, *of_results] if path.is_file() and not path.is_symlink()}
-    belong = {files.beside(path, suffix).name for path in of_results for suffix in (".json", files.RECORDS)}
+        raise UserError(
+            f"{here} holds no results: name reports/results/MACHINE, which run.py fills"
+        )
+    plain = {
+        path.name
+        for path in [here / files.MACHINE, *of_results]
+        if path.is_file() and not path.is_symlink()
+    }
+    belong = {
+        files.beside(path, suffix).name
+        for path in of_results
+        for suffix in (".json", files.RECORDS)
+    }
     named = {"many": names if len(entries) > MOST_FILES else (), "strange": names - plain}
-    named |= {"name": {files.no_name(here.name)} - {""}, "absent": (belong | {files.MACHINE}) - names}
+    named |= {
+        "name": {files.no_name(here.name)} - {""},
+        "absent": (belong | {files.MACHINE}) - names,
+    }
     yield from _named(here.name, named, MOST_FILES)
 
 
@@ -101,11 +143,17 @@ def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
     """Find fields, texts and cells that this suite (``described``) does not write, and those of other machines."""
     suite = {name: one["params"] for name, one in described.items() if isinstance(one, dict)}
     cells = {cell for name, params in suite.items() for cell in files.spelled(name, params)}
-    own = [name for name in (platform.node(), os.environ.get("USER", "")) if len(name) > 3 and name not in SHARED]
+    own = [
+        name
+        for name in (platform.node(), os.environ.get("USER", ""))
+        if len(name) > 3 and name not in SHARED
+    ]
     private = re.compile("|".join([PRIVATE, *(rf"{re.escape(name)}\b" for name in own)]))
     runner = environments.requirements(ledger.history("torch")[-1])[-1].removeprefix("asv_runner==")
     left, mine = MOST_BYTES, set[str]()
-    for path in sorted(here.iterdir(), reverse=True):  # per result: processes, runs, then asv's file
+    for path in sorted(
+        here.iterdir(), reverse=True
+    ):  # per result: processes, runs, then asv's file
         found = {"cell": set[str](), "text": set[str](), "toolchain": set[str]()}
         with files.reading(path):
             texts = files.texts(path)
@@ -114,14 +162,32 @@ def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
                 return (yield Finding(path.name, "large", values=(MOST_BYTES >> 20, MOST_RUNS)))
             for loaded in map(json.loads, texts):
                 said = json.dumps(loaded, ensure_ascii=False)
-                found["text"].update(said[max(0, at.start() - 30) : at.end() + 30] for at in private.finditer(said))
-                found["text"].update(() if said.isprintable() else filterfalse(str.isprintable, said))
+                found["text"].update(
+                    said[max(0, at.start() - 30) : at.end() + 30] for at in private.finditer(said)
+                )
+                found["text"].update(
+                    () if said.isprintable() else filterfalse(str.isprintable, said)
+                )
                 for what, names in _names_in(loaded, suite):
                     found.setdefault(what, set()).update(names)
         mine |= found["cell"] | found["toolchain"] if path.suffix != ".json" else set()
-        ours = {"field": FIELDS, "cell": cells, "figure": mine, "foreign": {here.name}, "runner": {"", runner}}
-        ours["toolchain"] = {"", *(commit for commit in mine if path.name.startswith(str(commit)[:8]))}
-        yield from _named(path.name, {what: found[what] - ours.get(what, set()) for what in found}, here.name, runner)
+        ours = {
+            "field": FIELDS,
+            "cell": cells,
+            "figure": mine,
+            "foreign": {here.name},
+            "runner": {"", runner},
+        }
+        ours["toolchain"] = {
+            "",
+            *(commit for commit in mine if path.name.startswith(str(commit)[:8])),
+        }
+        yield from _named(
+            path.name,
+            {what: found[what] - ours.get(what, set()) for what in found},
+            here.name,
+            runner,
+        )
         mine = mine if path.suffix != ".json" else set()
 
 
@@ -134,12 +200,21 @@ def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iter
     yield "foreign", (each["machine"] for each in inner if "machine" in each)
     yield "runner", [loaded.get("asv_runner", "")]
     yield "toolchain", [ledger.recorded(**made).commit if made else loaded.get("commit_hash", "")]
-    yield from (("cell", listed) for reason in BY_REASON for listed in loaded.get(reason, {}).values())
-    for name, row in ((name, dict(zip(columns, row))) for name, row in loaded.get("results", {}).items()):
+    yield from (
+        ("cell", listed) for reason in BY_REASON for listed in loaded.get(reason, {}).values()
+    )
+    for name, row in (
+        (name, dict(zip(columns, row))) for name, row in loaded.get("results", {}).items()
+    ):
         known = row["params"] == suite.get(name)
-        cells = zip(files.spelled(name, row["params"]), row["result"] or repeat(None)) if known else ()
+        cells = (
+            zip(files.spelled(name, row["params"]), row["result"] or repeat(None)) if known else ()
+        )
         yield "cell", () if known else [name]
-        yield "figure", (cell for cell, value in cells if value == value)  # NaN: it was skipped, or not asked for
+        yield (
+            "figure",
+            (cell for cell, value in cells if value == value),
+        )  # NaN: it was skipped, or not asked for
 
 
 def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
@@ -148,12 +223,20 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
     loaded = load_files(results, paths)
     for name, part in ((path.name, loaded.of_file(files.file_of(path))) for path in paths):
         versions = set(zip(part.cells["benchmark"], part.cells["version"]))
-        other = {benchmark for benchmark, version in versions if described[benchmark].get("version") != version}
+        other = {
+            benchmark
+            for benchmark, version in versions
+            if described[benchmark].get("version") != version
+        }
         unrecorded = set(part.processes["run"]) - {run.started for run in part.runs}
         yield from _named(name, {"version": other, "no_record": unrecorded})
         if part.processes.empty or unrecorded:
             continue
-        rounds, last, noisy = max(run.rounds for run in part.runs), part.last, 1 - float(part.timed["quiet"].mean())
+        rounds, last, noisy = (
+            max(run.rounds for run in part.runs),
+            part.last,
+            1 - float(part.timed["quiet"].mean()),
+        )
         wrong = {
             "interrupted": last.rounds < last.planned and (last.rounds, last.planned),
             "few": rounds < MIN_PROCESSES and (rounds, MIN_PROCESSES),
@@ -166,6 +249,10 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
         plain = cells[(cells["role"] == Role.CONVERSION) & (cells["nbytes"] >= FROM)]
         # copies by several threads may be faster than memcpy, which has one
         copies = plain[plain["memory"].isin((COPY, INTO)) & (plain["threads"] == ONE_THREAD)]
-        shares = [(one, share) for one in copies.itertuples() if (share := limit.share(one)) and share > BEYOND]
+        shares = [
+            (one, share)
+            for one in copies.itertuples()
+            if (share := limit.share(one)) and share > BEYOND
+        ]
         fast = filter(None, (too_fast(moved), worst({"memcpy": shares})))
         yield from (Finding(name, one.than, one.worst.cell, (one.cells, one.reads)) for one in fast)

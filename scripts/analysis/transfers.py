@@ -16,7 +16,15 @@ import pandas as pd
 from store.records import Record
 
 from benchmarks import contracts
-from benchmarks.contracts import COMPLETION, DEVICE_TO_HOST, ENQUEUE, HOST_TO_DEVICE, PAGEABLE, PINNED, Role
+from benchmarks.contracts import (
+    COMPLETION,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    HOST_TO_DEVICE,
+    PAGEABLE,
+    PINNED,
+    Role,
+)
 
 from .cells import LINK, SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype
 from .choices import Need
@@ -29,7 +37,9 @@ CLOCKS = ["host", "device"]  # of link.Limit
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.02  # times the measured limit: more than noise
-APART = 0.02  # relative: allowed difference between host and device clock over the copies of the limit
+APART = (
+    0.02  # relative: allowed difference between host and device clock over the copies of the limit
+)
 QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
 NOISE = 0.2  # of a hidden share: allowed distance below 0 or above 1
 
@@ -70,12 +80,16 @@ class Transfers:
     def without_waiting(self, cell: Row) -> tuple[Row | None, Row | None]:
         """Return the same copy by a non-blocking call: its completion and its enqueue cell."""
         early = cell.route.replace(")", ", non_blocking=True)", 1)
-        return self.find(COMPLETION, early, cell.host, cell.nbytes), self.find(ENQUEUE, early, cell.host, cell.nbytes)
+        return self.find(COMPLETION, early, cell.host, cell.nbytes), self.find(
+            ENQUEUE, early, cell.host, cell.nbytes
+        )
 
     def by_bytes(self, cell: Row) -> bool:
         """Whether the bytes, not the call, take most of this cell's time: only then is a bandwidth meaningful."""
         like = _where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
-        return len(like) < 2 or bytes_decide(dict(zip(like["nbytes"], like["seconds"])), cell.nbytes)
+        return len(like) < 2 or bytes_decide(
+            dict(zip(like["nbytes"], like["seconds"])), cell.nbytes
+        )
 
     def limit(self, direction: str) -> Limit:
         """Return the limit of a direction; an empty one if it was not measured."""
@@ -84,7 +98,10 @@ class Transfers:
     @property
     def capacity(self) -> float | None:
         """The link's bandwidth by generation and width, in bytes per second each way; None if these are not known."""
-        lane, width = PER_LANE.get(int(self.hardware.get("link generation", 0))), self.hardware.get("link width")
+        lane, width = (
+            PER_LANE.get(int(self.hardware.get("link generation", 0))),
+            self.hardware.get("link width"),
+        )
         return lane * width * 1e9 if lane and width else None
 
     @property
@@ -117,8 +134,12 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     waited = plain[plain["method"] == COMPLETION]
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
     rows = results.missing[results.missing["benchmark"].isin(roles)].astype({"benchmark": object})
-    timed = pd.concat([results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)])
-    counted, early = (results.of_role(results.values, role) for role in (Role.HARDWARE, Role.READ_EARLY))
+    timed = pd.concat(
+        [results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)]
+    )
+    counted, early = (
+        results.of_role(results.values, role) for role in (Role.HARDWARE, Role.READ_EARLY)
+    )
     return Transfers(
         cells=on_device,
         main=plain[plain["dtype"] == usual_dtype(plain if waited.empty else waited)],
@@ -127,8 +148,12 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
         hardware=dict(zip(counted["quantity"], counted["value"])) if len(counted) else {},
         missing=rows.assign(role=rows["benchmark"].map(roles)),
         run=results.last,
-        parts=pd.DataFrame([*timed["beside"]], index=timed["cell"]).reindex(columns=[*PARTS, *CLOCKS]),
-        garbage=dict(zip(zip(early["memory"], early["nbytes"]), early["value"])) if len(early) else {},
+        parts=pd.DataFrame([*timed["beside"]], index=timed["cell"]).reindex(
+            columns=[*PARTS, *CLOCKS]
+        ),
+        garbage=dict(zip(zip(early["memory"], early["nbytes"]), early["value"]))
+        if len(early)
+        else {},
     )
 
 
@@ -141,13 +166,26 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
     Host to device comes first, then device to host; in each, pageable memory first.
     """
     usual = usual_dtype(transfers.main)
-    here = table[table["direction"].isin(LINK) & (table["dtype"] == usual) & (table["layout"] == contracts.CONTIGUOUS)]
+    here = table[
+        table["direction"].isin(LINK)
+        & (table["dtype"] == usual)
+        & (table["layout"] == contracts.CONTIGUOUS)
+    ]
 
     def order(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
         need, _ = answer
-        return LINK.index(need.direction), not need.array, HOSTS.index(need.host), need.memory == contracts.INTO
+        return (
+            LINK.index(need.direction),
+            not need.array,
+            HOSTS.index(need.host),
+            need.memory == contracts.INTO,
+        )
 
-    wanted = [(need, rows) for need, rows in here.groupby("need", sort=False) if need.plain and not need.enqueue]
+    wanted = [
+        (need, rows)
+        for need, rows in here.groupby("need", sort=False)
+        if need.plain and not need.enqueue
+    ]
     return sorted(wanted, key=order)
 
 
@@ -157,7 +195,10 @@ def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need
     for need, rows in answered(table, transfers):
         if not need.array or need.host == PAGEABLE:
             ends.setdefault((need.direction, need.array, need.host), []).append(rows)
-    return [dict([*at_usual_size(pd.concat(each)).groupby("need", sort=False)]) for each in ends.values()]
+    return [
+        dict([*at_usual_size(pd.concat(each)).groupby("need", sort=False)])
+        for each in ends.values()
+    ]
 
 
 def in_short(transfers: Transfers) -> list[dict[str, Any]]:
@@ -175,12 +216,26 @@ def in_short(transfers: Transfers) -> list[dict[str, Any]]:
         if pageable and pinned:
             early, held = transfers.without_waiting(pinned)
             limit, sizes = transfers.limit(direction), transfers.of(COMPLETION, direction, PINNED)
-            half = [c.nbytes for c in _where(sizes, route=route).itertuples() if (limit.share(c) or 0) >= 0.5]
-            pins = _where(transfers.role(Role.PINNING), method=contracts.PIN).set_index("nbytes")["seconds"].to_dict()
+            half = [
+                c.nbytes
+                for c in _where(sizes, route=route).itertuples()
+                if (limit.share(c) or 0) >= 0.5
+            ]
+            pins = (
+                _where(transfers.role(Role.PINNING), method=contracts.PIN)
+                .set_index("nbytes")["seconds"]
+                .to_dict()
+            )
             gain = pageable.seconds - pinned.seconds
-            pays = math.ceil(pins[pinned.nbytes] / gain) if pinned.nbytes in pins and gain > 0 else None
+            pays = (
+                math.ceil(pins[pinned.nbytes] / gain)
+                if pinned.nbytes in pins and gain > 0
+                else None
+            )
             said = {"pageable": pageable, "pinned": pinned, "early": early, "held": held}
-            made.append({"direction": direction, **said, "half": min(half, default=None), "pays": pays})
+            made.append(
+                {"direction": direction, **said, "half": min(half, default=None), "pays": pays}
+            )
     return made
 
 
@@ -202,20 +257,34 @@ class TooFast(NamedTuple):
 def worst(rates: Mapping[str, Sequence[tuple[Row, float]]]) -> TooFast | None:
     """Return the finding of the first limit that any cell exceeds; None if there is none."""
     each = ((than, found) for than, found in rates.items() if found)
-    return next((TooFast(len(found), *max(found, key=lambda pair: pair[1]), than) for than, found in each), None)
+    return next(
+        (TooFast(len(found), *max(found, key=lambda pair: pair[1]), than) for than, found in each),
+        None,
+    )
 
 
 def too_fast(transfers: Transfers) -> TooFast | None:
     """Return the (withheld) transfers faster than any memory; else those faster than the link, else than its limit."""
 
     def rates(cells: Iterable[Row], most: float) -> list[tuple[Row, float]]:
-        return [(cell, cell.nbytes / cell.seconds) for cell in cells if cell.nbytes / cell.seconds > most]
+        return [
+            (cell, cell.nbytes / cell.seconds)
+            for cell in cells
+            if cell.nbytes / cell.seconds > most
+        ]
 
     waited = [*transfers.main[transfers.main["method"].isin((COMPLETION, SUSTAINED))].itertuples()]
-    crossed = [*waited, *(cell for limit in transfers.limits.values() for cell in limit.cells.values())]
+    crossed = [
+        *waited,
+        *(cell for limit in transfers.limits.values() for cell in limit.cells.values()),
+    ]
     # smaller sources may lie in a cache, unlike those of the limit
     against = ((cell, transfers.limit(cell.direction)) for cell in waited)
-    shares = ((c, limit.share(c) or 0.0) for c, limit in against if c.nbytes >= min(limit.cells, default=0))
+    shares = (
+        (c, limit.share(c) or 0.0)
+        for c, limit in against
+        if c.nbytes >= min(limit.cells, default=0)
+    )
     return worst(
         {
             "memory": rates(transfers.withheld.itertuples(), 0),
@@ -235,11 +304,19 @@ def hidden(transfers: Transfers) -> pd.DataFrame:
     whether the share lies between 0 and 1, within NOISE
     """
     each = transfers.parts.dropna(subset=PARTS)
-    share = (each["other"] + each["transfer"] - each["both"]) / each[["other", "transfer"]].min(axis=1)
-    rows = each.assign(share=share, low=share, high=share).groupby(level=0, sort=False, observed=True)
+    share = (each["other"] + each["transfer"] - each["both"]) / each[["other", "transfer"]].min(
+        axis=1
+    )
+    rows = each.assign(share=share, low=share, high=share).groupby(
+        level=0, sort=False, observed=True
+    )
     made = rows.agg({**dict.fromkeys([*PARTS, "share"], "median"), "low": "min", "high": "max"})
     made = made.assign(sound=made["share"].between(-NOISE, 1 + NOISE))
-    return transfers.role(Role.OVERLAP).drop(columns=["low", "high"]).merge(made, left_on="cell", right_index=True)
+    return (
+        transfers.role(Role.OVERLAP)
+        .drop(columns=["low", "high"])
+        .merge(made, left_on="cell", right_index=True)
+    )
 
 
 def waits(cell: Row, other: Row) -> bool:
@@ -266,6 +343,8 @@ def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
     copy."""
     pairs = []
     for _, cells in transfers.role(Role.BEHIND).groupby("nbytes", sort=False):
-        by_event, *others = sorted(cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"])
+        by_event, *others = sorted(
+            cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"]
+        )
         pairs += [(by_event, other) for other in others]
     return pairs

@@ -24,7 +24,12 @@ OF_COUNTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}  # the verdicts on
 OF_TIMES = {count: time for time, count in OF_COUNTS.items()}
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
 # Values of Reason.what, besides FAILED
-DIFFERS, ACROSS, NO_RECORD, SUITE = "differs", "differs and was asked for", "no run record", "the suite changed"
+DIFFERS, ACROSS, NO_RECORD, SUITE = (
+    "differs",
+    "differs and was asked for",
+    "no run record",
+    "the suite changed",
+)
 OTHER_SPEED = "another speed"
 SKIPS, NOT_RUN, TOO_FEW = "skips it", "not part of the run", "too few processes"
 WITHHELD, NEVER_QUIET = FINAL = ("withheld", "never quiet")  # more processes would not decide these
@@ -84,7 +89,9 @@ def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tu
     for one, other, verdict, side in ((base, new, GONE, "new"), (new, base, NEW, "base")):
         if one == MEASURED != other:
             about = row[f"{side}_reason"]
-            return verdict, Reason(SKIPS, side, about) if other == SKIPPED else Reason(NOT_RUN, side)
+            return verdict, Reason(SKIPS, side, about) if other == SKIPPED else Reason(
+                NOT_RUN, side
+            )
     if base != MEASURED:
         return SKIPPED, Reason()
     if differences:
@@ -99,13 +106,17 @@ def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tu
 
 def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
     """Return the rows of a verdict, largest change first; rows without a ratio keep their order."""
-    rows: list[dict[str, Any]] = largest_first(table[table["verdict"] == verdict]).to_dict("records")
+    rows: list[dict[str, Any]] = largest_first(table[table["verdict"] == verdict]).to_dict(
+        "records"
+    )
     return rows
 
 
 def of_change(effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]") -> np.ndarray:
     """Return the verdict of a larger or smaller time or count; effect: log of a ratio."""
-    return np.where(counted, np.where(effect > 0, MORE, FEWER), np.where(effect > 0, SLOWER, FASTER))
+    return np.where(
+        counted, np.where(effect > 0, MORE, FEWER), np.where(effect > 0, SLOWER, FASTER)
+    )
 
 
 def largest_first(rows: pd.DataFrame) -> pd.DataFrame:

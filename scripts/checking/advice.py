@@ -58,8 +58,14 @@ ARRAYS = 64  # arrays in a list, as in benchmarks/batches.py
 LAYOUTS = (CONTIGUOUS, "strided", "transposed", "fortran")
 DTYPES = ("float32", "float16", "int64", "complex64")
 MORE = 20  # cases drawn per wanted case: some have no answer, such as those without measurements near the size
-HOPELESS = 20.0  # routes with a longer predicted time, in multiples of the best route's, are not measured
-MEAN, WORST, SHARE = 0.03, 0.20, 0.9  # promises: mean regret, maximum regret, share of right predictions
+HOPELESS = (
+    20.0  # routes with a longer predicted time, in multiples of the best route's, are not measured
+)
+MEAN, WORST, SHARE = (
+    0.03,
+    0.20,
+    0.9,
+)  # promises: mean regret, maximum regret, share of right predictions
 NAMED = 5  # number of worst cases printed
 PATIENCE = 300.0  # seconds that all processes together wait for a quiet machine; also the time to repeat noisy ones
 
@@ -72,10 +78,14 @@ def drawn(threads: str, rng: random.Random) -> Case:
     ends = rng.choice(((NUMPY, TORCH), (TORCH, NUMPY)))
     kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", UNEVEN, *LAYOUTS[1:]))
     if kind in ("list", UNEVEN):
-        uneven = nbytes // ARRAYS  # an odd multiple of 16 bytes; other sizes are an odd number of lines
+        uneven = (
+            nbytes // ARRAYS
+        )  # an odd multiple of 16 bytes; other sizes are an odd number of lines
         each = uneven if kind == UNEVEN else LINE * (2 * max(1, uneven // LINE // 2) + 1)
         return Case(*ends, each, memory=COPY, batch=ARRAYS, threads=threads)
-    dtype = rng.choice(DTYPES) if kind == CONTIGUOUS else "float32"  # layouts are measured with one dtype
+    dtype = (
+        rng.choice(DTYPES) if kind == CONTIGUOUS else "float32"
+    )  # layouts are measured with one dtype
     return Case(*ends, nbytes, dtype, kind, rng.choice((COPY, INTO)), threads=threads)
 
 
@@ -88,17 +98,25 @@ def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame
             ranked = answer(case, known).ranked
             near = [each for each in ranked if each.total <= HOPELESS * ranked[0].total]
             rows = [(case, each.route, *ends(each)) for each in near]
-            asked += [pd.DataFrame(rows, columns=["case", "route", "least", "most"])] if len(rows) > 1 else []
+            asked += (
+                [pd.DataFrame(rows, columns=["case", "route", "least", "most"])]
+                if len(rows) > 1
+                else []
+            )
         if len(asked) == count:
             break
     if not asked:
-        raise UserError("no route was measured near any of these cases: scripts/run.py --profile standard")
+        raise UserError(
+            "no route was measured near any of these cases: scripts/run.py --profile standard"
+        )
     return pd.concat(asked, ignore_index=True)
 
 
 def ends(predicted: Any) -> tuple[float, float]:
     """The ends of a predicted range. A single time is both ends. An upper bound begins at 0."""
-    least, most = (predicted.low, predicted.high) if predicted.is_range else (predicted.seconds,) * 2
+    least, most = (
+        (predicted.low, predicted.high) if predicted.is_range else (predicted.seconds,) * 2
+    )
     return (least if predicted.quiet else 0.0), most
 
 
@@ -109,7 +127,11 @@ def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
     if case.batch:
         kind, named, names = "batches", [UNEVEN] * uneven, ("ArraysToTensor", "TensorsToArray")
     elif case.layout != CONTIGUOUS:
-        kind, named, names = "layout", [case.layout], ("LayoutToTorch", "LayoutToNumpy") if parallel else names
+        kind, named, names = (
+            "layout",
+            [case.layout],
+            ("LayoutToTorch", "LayoutToNumpy") if parallel else names,
+        )
     family, *threads = ["parallel", case.threads] if parallel else [kind]
     name = f"{family}.{'Uneven' * uneven}{names[case.source == TORCH]}.timeit_convert"
     return name, (*threads, *named, case.total)
@@ -118,7 +140,9 @@ def benchmark_for(case: Case) -> tuple[str, tuple[Any, ...]]:
 def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
     """Measure the routes of each case in turns, one process per route, then repeat this for all cases. At the end,
     measure noisy processes again while there is time. Print progress on stderr."""
-    timed = [(row.case, row.route, *benchmark_for(row.case)) for row in asked.itertuples()] * processes
+    timed = [
+        (row.case, row.route, *benchmark_for(row.case)) for row in asked.itertuples()
+    ] * processes
     progress, lines = Progress("check", len(timed)), dict[int, Line]()
     lacking, until = list(range(len(timed))), math.inf
     with contextlib.redirect_stdout(sys.stderr):
@@ -129,7 +153,10 @@ def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
                     progress.at(progress.done + 1)
             run = quiet.Run([*lines.values()])
             # The first pass measures all of them, however long it takes
-            lacking, until = np.flatnonzero(~run.quiet).tolist(), min(until, time.monotonic() + PATIENCE)
+            lacking, until = (
+                np.flatnonzero(~run.quiet).tolist(),
+                min(until, time.monotonic() + PATIENCE),
+            )
             progress.total += len(lacking)
     return run
 
@@ -160,7 +187,10 @@ def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
     benchmark = benchmark_of(name)
     benchmark._params, benchmark._current_params = [[value] for value in params], params
     benchmark.samples_per_process = [samples_per_process(params[-1])]
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file, contextlib.redirect_stdout(io.StringIO()):
+    with (
+        tempfile.NamedTemporaryFile("r", encoding="utf-8") as file,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         os.environ[LOG_VARIABLE] = file.name  # asv says on stdout what it skips
         with contextlib.suppress(NotImplementedError):
             if not benchmark.do_setup():
@@ -191,7 +221,9 @@ def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.Data
     readings  (rows of ``asked``, processes), as in ``regrets``
     """
     routes = asked.assign(took=np.exp(means(readings)), case=asked["case"].map(case_title))
-    routes["error"] = np.log(routes["took"] / routes["took"].clip(routes["least"], routes["most"])).abs()
+    routes["error"] = np.log(
+        routes["took"] / routes["took"].clip(routes["least"], routes["most"])
+    ).abs()
     cases = []
     for _, own in routes.groupby(asked["case"], sort=False):
         if found := regrets(readings[own.index]):
@@ -243,26 +275,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--machine", help="machine whose results to use (default: the only one)")
     parser.option("--cases N", "for each number of threads", default=40)
-    parser.add_argument("--seed", type=int, default=0, help="another one gives other cases (default 0)")
-    parser.add_argument("--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="another one gives other cases (default 0)"
+    )
+    parser.add_argument(
+        "--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)"
+    )
     parser.option("--processes N", "per route and case", default=3)
     chosen = parser.parse_args(argv)
     machines = [name for name in files.machines(RESULTS) if chosen.machine in (None, name)]
     if len(machines) != 1:
-        raise UserError(f"--machine: name one with results: {show.join(machines) or 'there is none'}")
+        raise UserError(
+            f"--machine: name one with results: {show.join(machines) or 'there is none'}"
+        )
     known = known_in(RESULTS, machines[0])
-    threads = [chosen.threads] if chosen.threads else [ALL_THREADS, ONE_THREAD] if known.spreads else [ONE_THREAD]
-    asked = pd.concat([questions(known, each, chosen.cases, chosen.seed) for each in threads], ignore_index=True)
+    threads = (
+        [chosen.threads]
+        if chosen.threads
+        else [ALL_THREADS, ONE_THREAD]
+        if known.spreads
+        else [ONE_THREAD]
+    )
+    asked = pd.concat(
+        [questions(known, each, chosen.cases, chosen.seed) for each in threads], ignore_index=True
+    )
     os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE))
     run = measure(asked, chosen.processes)
     readings = np.where(run.quiet, np.log(run.figures), np.nan).reshape(chosen.processes, -1).T
     print(f"quiet {show.percent(run.quiet_share())} of the time, seed {chosen.seed}")
     if PROCESSOR in known.run.baselines:
         times = run.baselines[PROCESSOR] / known.run.baselines[PROCESSOR]
-        print(f"the processor's speed probe takes {times:.2f} times what it took when the results were measured")
+        print(
+            f"the processor's speed probe takes {times:.2f} times what it took when the results were measured"
+        )
     codes = []
     for each, own in asked.groupby(asked["case"].map(lambda case: case.threads), sort=False):
-        count, (cases, routes) = own["case"].nunique(), judged(own.reset_index(drop=True), readings[own.index])
+        count, (cases, routes) = (
+            own["case"].nunique(),
+            judged(own.reset_index(drop=True), readings[own.index]),
+        )
         print(*summary(known.threads if each == ALL_THREADS else 1, count, cases, routes), sep="\n")
         codes.append(code_of(count, cases["regret"], routes))
     return 1 if 1 in codes else max(codes)

@@ -42,9 +42,16 @@ from benchmarks.probes import MEMORY
 SERIES = ["package", "series"]
 KEY = [*SERIES, "what", "release", "version"]
 # Size class of changes -> its range of ratios, and the share that the other history must report again
-SIZES = {"7 % and more": (1.07, math.inf, 0.95), "3 to 7 %": (1.03, 1.07, 0.8), "below 3 %": (1.0, 1.03, 0.0)}
+SIZES = {
+    "7 % and more": (1.07, math.inf, 0.95),
+    "3 to 7 %": (1.03, 1.07, 0.8),
+    "below 3 %": (1.0, 1.03, 0.0),
+}
 COVERED = (0.93, 0.98)  # promised share of points whose difference is within both intervals
-LARGE, MISSED = 1.05, 8  # steps above this ratio in both histories, and how many of them may be missed
+LARGE, MISSED = (
+    1.05,
+    8,
+)  # steps above this ratio in both histories, and how many of them may be missed
 COUNTS = 0.005  # medians of instruction counts agree if they differ by at most this share
 Line = tuple[str, bool]  # a line to print, and whether its promise is kept
 
@@ -58,11 +65,20 @@ def histories_at(machine: str, revision: str) -> list[History]:
     """The histories of a machine, from its results at a git revision. UserError without results."""
     inside = RESULTS.relative_to(ROOT)
     chosen = [str(inside / machine), str(inside / "benchmarks.json")]
-    command = ["git", "archive", "--format=zip", "--end-of-options", f"{revision}^{{commit}}", *chosen]
+    command = [
+        "git",
+        "archive",
+        "--format=zip",
+        "--end-of-options",
+        f"{revision}^{{commit}}",
+        *chosen,
+    ]
     try:
         archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        raise UserError(f"--before {revision}: no git revision of this checkout with results of {machine}") from None
+        raise UserError(
+            f"--before {revision}: no git revision of this checkout with results of {machine}"
+        ) from None
     with tempfile.TemporaryDirectory(prefix="history-") as directory:
         zipfile.ZipFile(io.BytesIO(archive)).extractall(directory)
         return histories(machine, Path(directory, inside))
@@ -77,8 +93,12 @@ def known(every: Sequence[History]) -> Iterator[Line]:
             middle, wide = (show.percent(own.quantile(share), 1) for share in (0.5, 0.9))
             text = f"{history.package}, {noise}: {len(own):,} points, ±{middle} in the median, 90th percentile ±{wide}"
             yield text, True
-        controls = history.rows.loc[history.rows["control"] & (history.rows["what"] == TIME), "series"].nunique()
-        said = ", ".join(f"{count} of {what}" for what, count in history.changes["what"].value_counts().items())
+        controls = history.rows.loc[
+            history.rows["control"] & (history.rows["what"] == TIME), "series"
+        ].nunique()
+        said = ", ".join(
+            f"{count} of {what}" for what, count in history.changes["what"].value_counts().items()
+        )
         alarms = f"{len(history.false_alarms)} of {controls} controls"
         yield f"{history.package}: {said or 'no'} changes reported; {alarms}", True
     twice = every[0].replicates
@@ -101,17 +121,26 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
     """Report whether two measurements of a history agree. UserError if they have no point in common."""
     first, second = points_of(now), points_of(before)
     both = first.merge(second, on=KEY, suffixes=("", "_then"))
-    both["y"] = np.log(both["value"] / both["value_then"])  # the toolchain is the same, so nothing changed
+    both["y"] = np.log(
+        both["value"] / both["value_then"]
+    )  # the toolchain is the same, so nothing changed
     both["error"], both["spread"] = np.hypot(both["error"], both["error_then"]), 0.0
     times, counts = (both[both["what"] == what] for what in (TIME, INSTRUCTIONS))
     if times.empty:
-        raise UserError("no figure was measured in both by the same benchmarks: name another revision")
+        raise UserError(
+            "no figure was measured in both by the same benchmarks: name another revision"
+        )
     common = times["y"].median()  # such as from another clock of the host on that day
     times = times.assign(y=times["y"] - common)
-    yield f"all times together: {math.exp(common):.3f} times those of the other history, left out below", True
+    yield (
+        f"all times together: {math.exp(common):.3f} times those of the other history, left out below",
+        True,
+    )
     for noise, own in times.groupby("noise", sort=False):
         covered = int((own["y"].abs() <= HALF * own["error"]).sum())
-        low, high = rate_bounds(covered, len(own))  # the share of a few points may miss COVERED by chance
+        low, high = rate_bounds(
+            covered, len(own)
+        )  # the share of a few points may miss COVERED by chance
         text = f"{noise}: {len(own):,} points differ by {show.percent(own['y'].abs().median(), 1)} in the median, "
         text += f"{show.percent(covered / len(own), 1)} as little as both intervals allow"
         yield text, noise == CONTROL or (high >= COVERED[0] and low <= COVERED[1])
@@ -130,18 +159,30 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
     missed = large[~_near(large, again[KEY].merge(plain[[*KEY, "place"]], on=KEY), SERIES)]
     of_memory = int((missed["noise"] == MEMORY).sum())
     text = f"missed: {len(missed) - of_memory} steps of more than 5 % in both histories"
-    yield f"{text}; of memory, whose points are less well known, {of_memory}", len(missed) - of_memory <= MISSED
+    yield (
+        f"{text}; of memory, whose points are less well known, {of_memory}",
+        len(missed) - of_memory <= MISSED,
+    )
 
     settings = now[0].settings
-    alarms = sum((reported(own, settings)["verdict"] != "").sum() for _, own in plain.groupby(["package", "noise"]))
-    yield f"A/A: {alarms} changes reported in the differences of {plain.groupby(SERIES).ngroups} series", not alarms
+    alarms = sum(
+        (reported(own, settings)["verdict"] != "").sum()
+        for _, own in plain.groupby(["package", "noise"])
+    )
+    yield (
+        f"A/A: {alarms} changes reported in the differences of {plain.groupby(SERIES).ngroups} series",
+        not alarms,
+    )
 
     if len(counts):
         near = int((counts["y"].abs() <= COUNTS).sum())
         q = q_values((2 * special.ndtr(-counts["y"].abs() / counts["error"])).to_numpy())
         changed = int(((q <= FDR) & (counts["y"].abs() > math.log1p(settings.min_effect))).sum())
         text = f"instruction counts: {near:,} of {len(counts):,} medians within {show.percent(COUNTS, 1)}"
-        yield f"{text}; {changed} would be reported as changed", rate_bounds(changed, len(counts))[0] <= DEFAULT.promise
+        yield (
+            f"{text}; {changed} would be reported as changed",
+            rate_bounds(changed, len(counts))[0] <= DEFAULT.promise,
+        )
 
 
 def _near(rows: pd.DataFrame, others: pd.DataFrame, on: list[str]) -> "pd.Series[bool]":
@@ -163,11 +204,15 @@ def _again(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("machine", metavar="MACHINE", help="a directory of reports/results")
-    parser.add_argument("--before", metavar="REV", help="git revision with another measurement of this history")
+    parser.add_argument(
+        "--before", metavar="REV", help="git revision with another measurement of this history"
+    )
     chosen = parser.parse_args(argv)
     now = histories(chosen.machine, RESULTS)
     if not any((history.rows["what"] == TIME).any() for history in now):
-        raise UserError(f"{chosen.machine} has no history of times: python scripts/track.py measures one")
+        raise UserError(
+            f"{chosen.machine} has no history of times: python scripts/track.py measures one"
+        )
     lines = list(known(now))
     if chosen.before:
         lines += compared(now, histories_at(chosen.machine, chosen.before))

@@ -46,11 +46,19 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
     command = [sys.executable, *arguments, "--machine", MACHINE]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CONVERSION_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GIT_", "CONVERSION_"))
+    }
     with session(command, root, {**kept, "HOME": str(home)}, stdout=stdout, text=True) as process:
         printed, _ = process.communicate()
-    if process.returncode not in ((0, 1, 2) if printed else (0,)):  # a comparison with verdicts has its own exit status
-        raise UserError(f"{arguments[0]} in {root.name} ended with exit status {process.returncode}")
+    if process.returncode not in (
+        (0, 1, 2) if printed else (0,)
+    ):  # a comparison with verdicts has its own exit status
+        raise UserError(
+            f"{arguments[0]} in {root.name} ended with exit status {process.returncode}"
+        )
     return printed or ""
 
 
@@ -102,19 +110,27 @@ def disturbed() -> Iterator[list[int]]:
 
     UserError if one of them ended before the block did.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    cores = (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else range(os.cpu_count() or 1)
+    )
     with contextlib.ExitStack() as stack:
         commands = [[sys.executable, "-c", DISTURB, str(core)] for core in cores]
         processes = [stack.enter_context(session(command, ROOT)) for command in commands]
         yield [process.pid for process in processes]
         if any(process.poll() is not None for process in processes):
-            raise UserError("a process that makes noise ended early, so this was not measured in noise")
+            raise UserError(
+                "a process that makes noise ended early, so this was not measured in noise"
+            )
 
 
 ROUTE = "torch.from_numpy(a)"
 # Similar routes, too: their cells are enough to estimate the noise of a family
 ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
-ALIKE = rf"^conversion\.\w+\.\w+\('({'|'.join(map(re.escape, ALIASES))})', 'float32', (8|67108864)\)$"
+ALIKE = (
+    rf"^conversion\.\w+\.\w+\('({'|'.join(map(re.escape, ALIASES))})', 'float32', (8|67108864)\)$"
+)
 # One route makes eleven calls instead of ten on one side
 SLOWDOWN = f"""
 _unchanged = _Conversion.timeit_convert
@@ -137,7 +153,13 @@ def runs(place: Path, only: str) -> list[Path]:
     roots = [place / "run-1", place / "run-2"]
     for root in roots:
         copy_code(ROOT, root)
-        command = ["scripts/run.py", "--rounds", "4", "--no-report", *(["--only", only] if only else [])]
+        command = [
+            "scripts/run.py",
+            "--rounds",
+            "4",
+            "--no-report",
+            *(["--only", only] if only else []),
+        ]
         call(root, *command, stdout=sys.stderr.fileno())
     return [root / RESULTS.relative_to(ROOT) for root in roots]
 
@@ -164,9 +186,15 @@ def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
 
 def found_in(said: Mapping[str, Any]) -> Iterator[Finding]:
     """Report whether the planted slowdown was found, and how many unchanged cells were flagged."""
-    have, others = ([cell["verdict"] for cell in said["cells"] if (cell["route"] == ROUTE) == it] for it in (1, 0))
+    have, others = (
+        [cell["verdict"] for cell in said["cells"] if (cell["route"] == ROUTE) == it]
+        for it in (1, 0)
+    )
     found, wrong = have.count(SLOWER), sum(verdict in (SLOWER, FASTER) for verdict in others)
-    yield f"a slowdown of 10 % is found in {found} of {len(have)} cells (promised: all)", found == len(have) > 0
+    yield (
+        f"a slowdown of 10 % is found in {found} of {len(have)} cells (promised: all)",
+        found == len(have) > 0,
+    )
     yield f"unchanged cells that are flagged: {wrong} of {len(others)} (promised: 0)", wrong == 0
 
 
@@ -186,7 +214,9 @@ def noise(argv: Sequence[str]) -> int:
     Exit status: 0 all promises kept, 1 not all, 2 could not measure. Do not use the machine meanwhile.
     """
     parser = Parser(inspect.getdoc(noise))
-    parser.add_argument("--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both")
+    parser.add_argument(
+        "--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both"
+    )
     parser.option("--only REGEX", f"{ONLY} (the slowdown has cells of its own)", default="")
     chosen = parser.parse_args(argv)
     directory, kept = ROOT / ".asv" / "noise" / new_id(), True
@@ -204,7 +234,9 @@ def noise(argv: Sequence[str]) -> int:
 
 # --- timing -----------------------------------------------------------------------------------------------------------
 
-CELLS = r"^conversion\.(NumpyToTorch|TorchToNumpy)\..*'float32', (8|4096|1048576|16777216|67108864)\)$"
+CELLS = (
+    r"^conversion\.(NumpyToTorch|TorchToNumpy)\..*'float32', (8|4096|1048576|16777216|67108864)\)$"
+)
 EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
 CONFIDENCE = 0.99  # of the interval of the median cell
 TELLING = 0.5  # share of the cells whose deviation must be known to EACH
@@ -252,11 +284,18 @@ def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]
     if cells.empty:
         raise UserError("no cell was timed on both sides")
     biased, noisy = cells["verdict"].isin((SLOWER, FASTER)), cells["verdict"] == INCONCLUSIVE
-    bias = [f"{biased.sum()} of {len(cells)} cells deviate by more than {EACH:.0%}"] if biased.any() else []
+    bias = (
+        [f"{biased.sum()} of {len(cells)} cells deviate by more than {EACH:.0%}"]
+        if biased.any()
+        else []
+    )
     hidden = f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells"
     noise = [hidden] if noisy.mean() > TELLING else []
     effects = np.log(cells["ratio"].astype(float))
-    for place, own in {"": effects, **{f" at {n} bytes": own for n, own in effects.groupby(cells["nbytes"])}}.items():
+    for place, own in {
+        "": effects,
+        **{f" at {n} bytes": own for n, own in effects.groupby(cells["nbytes"])},
+    }.items():
         low, high = middle(own)
         if not place and 2 * MIDDLE < high - low < math.inf:
             noise.append(f"the median is known to ±{(high - low) / 2:.1%} only")
@@ -286,12 +325,35 @@ def timing(argv: Sequence[str]) -> int:
     chosen = parser.parse_args(argv)
     place = ROOT / ".asv" / "timing" / new_id()
     # "no change" means a deviation below EACH. A comparison requires --equivalence to exceed --min-effect
-    margins = ["--min-effect", f"{EACH:.1%}", "--equivalence", f"{EACH + 0.001:.1%}", "--profile", "standard"]
+    margins = [
+        "--min-effect",
+        f"{EACH:.1%}",
+        "--equivalence",
+        f"{EACH + 0.001:.1%}",
+        "--profile",
+        "standard",
+    ]
     cells, bias, noisy = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
-    names = {"nbytes": "size", "new_seconds": "suite", "base_seconds": "torch", "ratio": "suite/torch"}
-    shown = cells[["route", *names, "low95", "high95", "verdict"]].astype({"nbytes": int}).rename(columns=names)
-    formats = {"size": show.size, "suite": show.seconds, "torch": show.seconds, "route": "{:44}".format}
-    print(shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–"))
+    names = {
+        "nbytes": "size",
+        "new_seconds": "suite",
+        "base_seconds": "torch",
+        "ratio": "suite/torch",
+    }
+    shown = (
+        cells[["route", *names, "low95", "high95", "verdict"]]
+        .astype({"nbytes": int})
+        .rename(columns=names)
+    )
+    formats = {
+        "size": show.size,
+        "suite": show.seconds,
+        "torch": show.seconds,
+        "route": "{:44}".format,
+    }
+    print(
+        shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–")
+    )
     off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
     found = f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided"
     if len(off):
@@ -300,5 +362,7 @@ def timing(argv: Sequence[str]) -> int:
     if bias:
         print(f"bias: {'; '.join(bias)}")
     elif noisy:
-        print(f"too noisy to decide: {'; '.join(noisy)}: try again when the machine has nothing else to do")
+        print(
+            f"too noisy to decide: {'; '.join(noisy)}: try again when the machine has nothing else to do"
+        )
     return 1 if bias else 2 if noisy else 0

@@ -25,7 +25,12 @@ from .profiles import exactly
 
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as in asv.conf.json
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
-CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # the parts of a checkout that a run needs
+CODE = (
+    "asv.conf.json",
+    "benchmarks",
+    "requirements.txt",
+    "scripts",
+)  # the parts of a checkout that a run needs
 # Ask another Python: prints its versions of asv and asv_runner, then torch, numpy and their history
 ASK = """
 import sys
@@ -94,13 +99,23 @@ class Suite:
     def asv(self, machine: str, patterns: Sequence[str], *options: str) -> list[str]:
         """Return the command line of asv run."""
         which = [f"{self.commit}^!"] if self.commit else []
-        command = [str(self.python), "-m", "asv", "run", *which, "--config", str(self.root / "asv.conf.json")]
+        command = [
+            str(self.python),
+            "-m",
+            "asv",
+            "run",
+            *which,
+            "--config",
+            str(self.root / "asv.conf.json"),
+        ]
         benches = [word for pattern in patterns for word in ("--bench", pattern)]
         return [*command, "--machine", machine, "--launch-method", LAUNCH, *options, *benches]
 
     def installed(self) -> ledger.Toolchain:
         """Return this Python's toolchain. Raise UserError if torch, numpy or the pinned asv is missing."""
-        done = apart([self.python, "-c", ASK, self.root / "scripts"], self.root, environment_of(self.python))
+        done = apart(
+            [self.python, "-c", ASK, self.root / "scripts"], self.root, environment_of(self.python)
+        )
         versions, *has = done.stdout.splitlines() or [""]
         check_asv(dict(zip(environments.PINNED, versions.split())))
         if not has:
@@ -122,7 +137,9 @@ class Suite:
             if keep:
                 put(keep, file.read_bytes())
             benchmarks = json.loads(file.read_text(encoding="utf-8"))
-        return {name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)}
+        return {
+            name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)
+        }
 
     def measure(
         self,
@@ -147,21 +164,30 @@ class Suite:
             environments.RESULTS_VARIABLE: str(place / FILES),
         }
         earlier = len(logged(place))
-        done = apart(command, self.root, environment_of(self.python, **variables), meanwhile=advance)
+        done = apart(
+            command, self.root, environment_of(self.python, **variables), meanwhile=advance
+        )
         said = logged(place)[earlier:]
         if gone := [line["skipped"] for line in said if line.get("skipped", "").startswith(GONE)]:
             print(cli.line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True)
         if done.returncode == 2:  # asv's code for: results saved, some failed
-            ran = [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
+            ran = [
+                path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE
+            ]
             which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in without_figure(ran)))
             reasons = "; ".join(dict.fromkeys(line["failed"] for line in said if "failed" in line))
             print(cli.line(f"failed: {which}: {reasons[:500] or SILENT}"))
         elif done.returncode:
-            raise UserError(f"asv stopped: {last_line(done.stdout + done.stderr, str(done.returncode))}")
+            raise UserError(
+                f"asv stopped: {last_line(done.stdout + done.stderr, str(done.returncode))}"
+            )
 
 
 SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
-LOG, FILES = "sampling.jsonl", "results"  # of a run of asv: the log of its processes, asv's own files
+LOG, FILES = (
+    "sampling.jsonl",
+    "results",
+)  # of a run of asv: the log of its processes, asv's own files
 
 
 def logged(place: Path) -> list[dict[str, Any]]:
@@ -176,11 +202,17 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
     """
     pins = environments.pins()
     if found is None:
-        found = {package: there.version for package in pins if (there := environments.distribution(package))}
+        found = {
+            package: there.version
+            for package in pins
+            if (there := environments.distribution(package))
+        }
     for package, version in pins.items():
         if found.get(package) != version:
             install = "pip install " + " ".join(f"{name}=={pin}" for name, pin in pins.items())
-            raise UserError(f"the timing rests on {package} {version}, found {found.get(package, 'none')}: {install}")
+            raise UserError(
+                f"the timing rests on {package} {version}, found {found.get(package, 'none')}: {install}"
+            )
 
 
 def keep(asked: int | None) -> int:

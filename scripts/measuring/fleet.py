@@ -52,17 +52,28 @@ from .runner import Journal, Plan, begun, coarse_to_fine, held, restored
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
-CODE, SUITE, HOME = "code", "suite", "home"  # in the directory of a campaign, and in those of its nodes
+CODE, SUITE, HOME = (
+    "code",
+    "suite",
+    "home",
+)  # in the directory of a campaign, and in those of its nodes
 VERB, ON_NODE = Path("scripts/fleet.py"), "--on-node"  # the program that runs on a node
 # Users, machine types and Pythons may share a node's disk. Each combination has its own directory of environments
-WHOSE = f"{getattr(os, 'getuid', int)()} {platform.machine()} {platform.libc_ver()} {sys.base_prefix}"
+WHOSE = (
+    f"{getattr(os, 'getuid', int)()} {platform.machine()} {platform.libc_ver()} {sys.base_prefix}"
+)
 SCRATCH = f"numpy-torch-{sha256(WHOSE.encode()).hexdigest()[:12]}"
 DEBUG, SLURM = "debug", "slurm"  # engines: this machine as every node, or the users' own Slurm
-ASKED = (2, 5)  # maximum submissions per engine (debug, slurm); then a person should look why releases are missing
+ASKED = (
+    2,
+    5,
+)  # maximum submissions per engine (debug, slurm); then a person should look why releases are missing
 GRACE = 60  # seconds between Slurm's warning and the end of a job's time
 REQUEUES = 5  # times that a job may run out of time and continue
 POLL = 10.0  # seconds between two checks of jobs and results
-SILENCE = 600.0  # seconds for which Slurm may fail to list its jobs: its controller is busy, or restarts
+SILENCE = (
+    600.0  # seconds for which Slurm may fail to list its jobs: its controller is busy, or restarts
+)
 BACK_OFF = 30.0  # seconds before a job whose node failed is submitted again; doubled each time
 INSTALL_MINUTES = 1.5  # per release, if torch includes CUDA
 ENVIRONMENT_GB = 5  # per environment, if torch includes CUDA
@@ -92,14 +103,20 @@ def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
     return blocks
 
 
-def top_up(had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]) -> Iterator[Block]:
+def top_up(
+    had: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]
+) -> Iterator[Block]:
     """Yield blocks of the releases that too few hosts have, each with its excluded hosts. had: release -> its hosts."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag, having in had.items():
         groups.setdefault(tuple(sorted(having)), []).append(tag)
     for having, tags in groups.items():
         without, missing = {*having, *broken}, copies - len(having)
-        yield from ((block, without) for block in deal(tags, max(missing, nodes - len(without)), missing) if block)
+        yield from (
+            (block, without)
+            for block in deal(tags, max(missing, nodes - len(without)), missing)
+            if block
+        )
 
 
 def minutes_for(releases: int, session: float) -> float:
@@ -162,7 +179,9 @@ class Campaign:
             copy_code(ROOT, self.place / CODE)
             self.code = hash_of(self.place / CODE)
         elif hash_of(self.place / CODE) != self.code:
-            raise UserError(f"{self.place / CODE} was changed since the campaign began: remove {self.directory}")
+            raise UserError(
+                f"{self.place / CODE} was changed since the campaign began: remove {self.directory}"
+            )
         self.save()
 
     # --- results so far -----------------------------------------------------------------------------------------------
@@ -177,13 +196,24 @@ class Campaign:
             put_all(results / self.machine, RESULTS / self.machine / suite.parent.name)
             if (results / BENCHMARKS).is_file():
                 put(RESULTS / BENCHMARKS, (results / BENCHMARKS).read_bytes())
-        records = [record for path in result_files(RESULTS, self.machine, RECORDS) for record in read_records(path)]
-        own = [((r.toolchain.tag, r.fleet["node"]), r.failed) for r in records if r.fleet.get("id") == self.id]
+        records = [
+            record
+            for path in result_files(RESULTS, self.machine, RECORDS)
+            for record in read_records(path)
+        ]
+        own = [
+            ((r.toolchain.tag, r.fleet["node"]), r.failed)
+            for r in records
+            if r.fleet.get("id") == self.id
+        ]
         return {session: "" if (session, "") in own else why for session, why in own}
 
     def lacking(self, sessions: Mapping[tuple[str, str], str]) -> dict[str, set[str]]:
         """Release measured on too few nodes -> these. Omit releases that no node can measure. sessions: see gather"""
-        had = {tag: {node for (one, node), why in sessions.items() if one == tag and not why} for tag in self.plan.tags}
+        had = {
+            tag: {node for (one, node), why in sessions.items() if one == tag and not why}
+            for tag in self.plan.tags
+        }
         failed = Counter(tag for (tag, _), why in sessions.items() if why)
         few = {tag: nodes for tag, nodes in had.items() if len(nodes) < self.copies}
         return {tag: nodes for tag, nodes in few.items() if nodes or failed[tag] < self.copies}
@@ -191,8 +221,12 @@ class Campaign:
 
 def hash_of(code: Path) -> str:
     """Return a hash of all files of a copy of the code."""
-    files = sorted(path for path in code.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return sha256(b"".join(str(path.relative_to(code)).encode() + path.read_bytes() for path in files)).hexdigest()
+    files = sorted(
+        path for path in code.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
+    return sha256(
+        b"".join(str(path.relative_to(code)).encode() + path.read_bytes() for path in files)
+    ).hexdigest()
 
 
 # --- on a node --------------------------------------------------------------------------------------------------------
@@ -200,7 +234,11 @@ def hash_of(code: Path) -> str:
 
 def names() -> Iterator[str]:
     """node-a, node-b, ..., node-aa, ..."""
-    return (NODE + "".join(letters) for length in count(1) for letters in product(ascii_lowercase, repeat=length))
+    return (
+        NODE + "".join(letters)
+        for length in count(1)
+        for letters in product(ascii_lowercase, repeat=length)
+    )
 
 
 def name_of(directory: Path, host: str) -> str:
@@ -220,7 +258,9 @@ def variables_of(campaign: Campaign, place: Path) -> dict[str, str]:
     own = {"HOME": str(place / HOME), environments.KEEP_VARIABLE: str(campaign.keep)}
     if campaign.wheelhouse:
         own |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": campaign.wheelhouse}
-    users = {f"XDG_{what.upper()}_HOME": str(Path.home() / f".{what}") for what in ("config", "cache")}
+    users = {
+        f"XDG_{what.upper()}_HOME": str(Path.home() / f".{what}") for what in ("config", "cache")
+    }
     return {**users, **os.environ, **own}
 
 
@@ -258,7 +298,9 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
     with held(ROOT.parent):
         journal = Journal(ROOT / ".asv" / "runs" / campaign.machine / "track")
         before = journal.plan()
-        asked = dict.fromkeys([campaign.plan.reference, *(before.tags if before else ()), *coarse_to_fine(tags)])
+        asked = dict.fromkeys(
+            [campaign.plan.reference, *(before.tags if before else ()), *coarse_to_fine(tags)]
+        )
         fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG, "node": node}
         begun(journal, replace(campaign.plan, tags=tuple(asked), fleet=fleet)).measure()
     return 0
@@ -269,7 +311,14 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
 
 def program(campaign: Campaign, tags: Sequence[str], node: str = "") -> list[str]:
     """Return the command of the frozen code that measures these releases on a node ("": the node where it runs)."""
-    return [sys.executable, str(campaign.place / CODE / VERB), ON_NODE, str(campaign.directory), node, *tags]
+    return [
+        sys.executable,
+        str(campaign.place / CODE / VERB),
+        ON_NODE,
+        str(campaign.directory),
+        node,
+        *tags,
+    ]
 
 
 def job(command: Sequence[str]) -> Callable[[], None]:
@@ -319,7 +368,10 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
         executor.submit(job(program(campaign, tags)))
     except submitit.core.utils.FailedJobError as why:
         if campaign.submitted > 1:  # no other node is left, perhaps
-            print(cli.line(f"{campaign.machine}: Slurm rejected the job: {last_line(str(why))}"), flush=True)
+            print(
+                cli.line(f"{campaign.machine}: Slurm rejected the job: {last_line(str(why))}"),
+                flush=True,
+            )
             return False
         raise UserError(f"Slurm rejected the job: {last_line(str(why))}") from None
     return True
@@ -345,7 +397,9 @@ def broken_hosts(campaign: Campaign) -> dict[str, str]:
         elif " CANCELLED AT " not in text:
             said = re.findall(r"^(?!submitit |srun: )(?=.*\S).*", text, re.MULTILINE)
             own = [line for line in said if line.startswith("fleet.py: ")]
-            reason = last_line("\n".join(own or said) or text, "no output").removeprefix("fleet.py: ")
+            reason = last_line("\n".join(own or said) or text, "no output").removeprefix(
+                "fleet.py: "
+            )
             broken[host] = f"{reason} (log: {os.path.relpath(log)})"
     return broken
 
@@ -357,7 +411,9 @@ def ask(command: Sequence[str], silence: float = 0.0) -> str:
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError:
-            raise UserError("--engine slurm needs Slurm: run this on a login node, or use --engine debug") from None
+            raise UserError(
+                "--engine slurm needs Slurm: run this on a login node, or use --engine debug"
+            ) from None
         if not done.returncode:
             return done.stdout
         why = f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}"
@@ -373,18 +429,26 @@ def minutes_of(limit: str) -> float:
     parts = rest.split(":")
     if not all(part.isdigit() for part in parts):
         return math.inf
-    return int(days or 0) * 1440 + sum(int(part) * 60**place for place, part in enumerate(reversed(parts))) / 60
+    return (
+        int(days or 0) * 1440
+        + sum(int(part) * 60**place for place, part in enumerate(reversed(parts))) / 60
+    )
 
 
 def check_cluster(campaign: Campaign) -> None:
     """Raise UserError unless Slurm accepts jobs with these options on all nodes, and allows them enough time."""
-    asked = [f"--{name}" if value is True else f"--{name}={value}" for name, value in campaign.options.items()]
+    asked = [
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in campaign.options.items()
+    ]
     ask(["sbatch", "--test-only", "--wrap=true", f"--nodes={campaign.nodes}", *asked])
     partition = [word for word in asked if word.startswith("--partition=")]
     limits = ask(["sinfo", "--noheader", "--format=%l", *partition]).split()
     longest = max(map(minutes_of, limits), default=math.inf)
     if campaign.allowed > longest:
-        asked_for = f"the partition allows {longest:.0f} minutes per job, but {campaign.allowed} are needed"
+        asked_for = (
+            f"the partition allows {longest:.0f} minutes per job, but {campaign.allowed} are needed"
+        )
         raise UserError(f"{asked_for}: with --time {longest:.0f} a second job continues the first")
 
 
@@ -397,13 +461,20 @@ def step(campaign: Campaign) -> str | None:
     sessions = campaign.gather()
     short = campaign.lacking(sessions)
     filed = Counter(node for (_, node), why in sessions.items() if not why)
-    far = "releases filed: " + (", ".join(f"{node} {number}" for node, number in sorted(filed.items())) or "none")
+    far = "releases filed: " + (
+        ", ".join(f"{node} {number}" for node, number in sorted(filed.items())) or "none"
+    )
     if jobs:
-        return f"{far}; " + ", ".join(f"{number} {word}" for word, number in sorted(Counter(jobs).items()))
+        return f"{far}; " + ", ".join(
+            f"{number} {word}" for word, number in sorted(Counter(jobs).items())
+        )
     if not short or campaign.submitted >= ASKED[campaign.slurm]:
         return None
     if campaign.submitted:
-        print(f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again", flush=True)
+        print(
+            f"{campaign.machine}: {len(short)} releases are missing on some nodes; submitting them again",
+            flush=True,
+        )
     campaign.submitted += 1
     campaign.save()
     if not campaign.slurm:  # one node after the other: no two may time at once on this machine
@@ -416,7 +487,10 @@ def step(campaign: Campaign) -> str | None:
         print(cli.line(f"{campaign.machine}: leaving out a node: {why}"), flush=True)
     if broken:
         time.sleep(BACK_OFF * 2 ** (campaign.submitted - 2))
-    had = {tag: {read(campaign.directory / HOSTS / node) for node in nodes} for tag, nodes in short.items()}
+    had = {
+        tag: {read(campaign.directory / HOSTS / node) for node in nodes}
+        for tag, nodes in short.items()
+    }
     wanted = top_up(had, campaign.copies, campaign.nodes, broken)
     return far if any([submit(campaign, tags, without) for tags, without in wanted]) else None
 
@@ -444,7 +518,9 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
                 print(cli.line(f"{campaign.machine}: {(shown := far)}"), flush=True)
             time.sleep(POLL if campaign.slurm else 0)
     except (KeyboardInterrupt, UserError):
-        print("submitted jobs continue; to gather their results, run python scripts/fleet.py --resume")
+        print(
+            "submitted jobs continue; to gather their results, run python scripts/fleet.py --resume"
+        )
         raise
     return ended(campaign, build)
 
@@ -452,17 +528,24 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
 def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
     """Print the outcome of a campaign and build its page. Return the exit code."""
     sessions = campaign.gather()
-    short, failed = campaign.lacking(sessions), {session: why for session, why in sessions.items() if why}
+    short, failed = (
+        campaign.lacking(sessions),
+        {session: why for session, why in sessions.items() if why},
+    )
     there = len({tag for tag, _ in sessions.keys() - failed.keys()} & {*campaign.plan.tags})
     nodes = len({node for _, node in sessions})
-    print(f"{campaign.machine}: filed {there} of {len(campaign.plan.tags)} releases from {nodes} nodes")
+    print(
+        f"{campaign.machine}: filed {there} of {len(campaign.plan.tags)} releases from {nodes} nodes"
+    )
     said = [f"{tag}: no results from {node}: {reason}" for (tag, node), reason in failed.items()]
     for words in (*said, *(f"a node failed: {why}" for why in broken_hosts(campaign).values())):
         print(cli.line(words))
     if there:
         build(campaign.machine)
     if short:
-        print(f"{len(short)} releases were measured on fewer than {campaign.copies} nodes; --resume submits them again")
+        print(
+            f"{len(short)} releases were measured on fewer than {campaign.copies} nodes; --resume submits them again"
+        )
     elif not failed:
         campaign.finish()
     return 2 if short or failed else 0
@@ -470,8 +553,23 @@ def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
 
 def wheels(directory: Path, tags: Collection[str]) -> None:
     """Download the missing wheels of these releases into a wheelhouse."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command += ["--progress-bar=off", "--only-binary=:all:", "--dest", str(directory), "--find-links", str(directory)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
+    command += [
+        "--progress-bar=off",
+        "--only-binary=:all:",
+        "--dest",
+        str(directory),
+        "--find-links",
+        str(directory),
+    ]
     for tag in tags:
         try:
             environments.run([*command, *environments.requirements(ledger.tagged()[tag])])

@@ -71,7 +71,11 @@ def check_machine(directory: Path) -> None:
         before = {}
         with contextlib.suppress(UserError):
             for record in files.read_records(path)[-1:]:
-                before = {name: value for name, value in asdict(record.conditions).items() if name in MACHINE and value}
+                before = {
+                    name: value
+                    for name, value in asdict(record.conditions).items()
+                    if name in MACHINE and value
+                }
         # a virtual machine may move to another host, whose CPU has the same name but other caches
         if any(here[name] and here[name] != value for name, value in before.items()):
             sizes = "".join(f", {level} {size}" for level, size in before.get("caches", {}).items())
@@ -108,7 +112,9 @@ def settings(python: str = sys.executable) -> Settings:
         raise UserError(f"torch cannot be imported: {why}")
     named = os.environ.get("CONVERSION_DEVICE")
     tried = f"CONVERSION_DEVICE={named}" if named else "the device"
-    return made_of(Settings, json.loads(imported) | {"no_device": f"the process that tried {tried}: {why}"})
+    return made_of(
+        Settings, json.loads(imported) | {"no_device": f"the process that tried {tried}: {why}"}
+    )
 
 
 def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
@@ -157,7 +163,14 @@ class Awake(contextlib.ExitStack):
         """Keep the device awake from now on. Return the reason of a failure, or "". A device that accepts only one
         process is released again."""
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
-        beside = session([sys.executable, "-c", HOLD, str(ROOT)], ROOT, stdin=pipe, stdout=pipe, stderr=none, text=True)
+        beside = session(
+            [sys.executable, "-c", HOLD, str(ROOT)],
+            ROOT,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=none,
+            text=True,
+        )
         process = self.enter_context(beside)
         assert process.stdout
         readable, _, _ = select.select([process.stdout], [], [], DEVICE_SECONDS)
@@ -168,7 +181,9 @@ class Awake(contextlib.ExitStack):
             self.close()
         return why
 
-    def measure(self, record: Record, known: Cells, cells: Sequence[str], asv: Callable[..., None]) -> Record:
+    def measure(
+        self, record: Record, known: Cells, cells: Sequence[str], asv: Callable[..., None]
+    ) -> Record:
         """Run asv on the record's cores. Keep the device awake if cells use it. Benchmarks of its waking run first,
         without that. The returned record says whether the device was awake.
         """
@@ -213,7 +228,9 @@ def quota() -> float:
         _, controllers, group = line.split(":", 2)  # version 2 names no controllers
         for above in (Path(group), *Path(group).parents):
             place = GROUPS / controllers / str(above).lstrip("/")
-            said = " ".join(read(place / f"cpu.{name}") for name in ("max", "cfs_quota_us", "cfs_period_us")).split()
+            said = " ".join(
+                read(place / f"cpu.{name}") for name in ("max", "cfs_quota_us", "cfs_period_us")
+            ).split()
             quotas += [int(said[0]) / int(said[1])] if said and said[0].isdigit() else []
     return min(quotas)
 
@@ -228,10 +245,12 @@ def findings(known: Conditions, quiet: float, processors: float) -> dict[str, st
     slow = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
     return {
         f"quiet {quiet:.0%} of the time": quiet < QUIET_SHARE and busy,
-        f"{cores} of {known.cores} cores": cores < 2 and "asv needs one beside the one that is measured: allow two",
+        f"{cores} of {known.cores} cores": cores < 2
+        and "asv needs one beside the one that is measured: allow two",
         f"load average {load:.1f}": load > 0.5 * cores and "end what else runs here",
         share: processors < cores and lift,
-        f"frequency governor {known.governor or 'unknown'}": known.governor in SLOW_GOVERNORS and slow,
+        f"frequency governor {known.governor or 'unknown'}": known.governor in SLOW_GOVERNORS
+        and slow,
     }
 
 
@@ -239,7 +258,9 @@ def check() -> int:
     """Print the findings. Return exit code 0 if nothing needs to change, else 1."""
     print("checking the machine for about ten seconds", flush=True)
     at, found = settings(), findings(conditions(), quiet_now(5.0)[0], quota())
-    print(f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}")
+    print(
+        f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}"
+    )
     for what, advice in found.items():
         print(f"! {what}: {advice}" if advice else f"  {what}")
     return int(any(found.values()))

@@ -20,20 +20,28 @@ from typing import Any
 import psutil
 
 GRACE = 5.0  # seconds that a program has after Ctrl-C before its session is killed
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 Words = Sequence[str | Path]
 Env = Mapping[str, str] | None
 
 
 @contextlib.contextmanager
-def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Iterator["subprocess.Popen[Any]"]:
+def session(
+    command: Words, cwd: Path, env: Env = None, **options: Any
+) -> Iterator["subprocess.Popen[Any]"]:
     """Start a program. At the end of the block, kill it and all processes it started. ``options`` are Popen's."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, __file__], stdin=pipe, text=True, start_new_session=True) as watcher:
+    with subprocess.Popen(
+        [sys.executable, __file__], stdin=pipe, text=True, start_new_session=True
+    ) as watcher:
         process = None
         try:
             with _later_interrupted():
-                process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **options)
+                process = subprocess.Popen(
+                    command, cwd=cwd, env=env, start_new_session=True, **options
+                )
                 print(process.pid, file=watcher.stdin, flush=True)
             yield process
         except BaseException:
@@ -52,7 +60,11 @@ def session(command: Words, cwd: Path, env: Env = None, **options: Any) -> Itera
 
 
 def apart(
-    command: Words, cwd: Path, env: Env = None, seconds: float = math.inf, meanwhile: Callable[[], None] | None = None
+    command: Words,
+    cwd: Path,
+    env: Env = None,
+    seconds: float = math.inf,
+    meanwhile: Callable[[], None] | None = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program in a session of its own. Return its output and exit code, None after ``seconds``.
 
@@ -100,7 +112,10 @@ def members(number: int) -> list[int]:
     processes = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, AttributeError, psutil.Error):
-            if os.getsid(process) == number and psutil.Process(process).status() not in ("zombie", "dead"):
+            if os.getsid(process) == number and psutil.Process(process).status() not in (
+                "zombie",
+                "dead",
+            ):
                 processes.append(process)
     return processes
 
@@ -146,7 +161,11 @@ class Progress:
         share = min(done / max(self.total, 1), 1.0)
         if now - self.shown > 15 and int(100 * share) > self.percent:
             self.shown, self.percent = now, int(100 * share)
-            left = f", {duration((now - self.start) * (1 - share) / share)} left" if 0.03 <= share < 1 else ""
+            left = (
+                f", {duration((now - self.start) * (1 - share) / share)} left"
+                if 0.03 <= share < 1
+                else ""
+            )
             print(f"{self.title}: {share:.0%}{left}", flush=True)
 
 

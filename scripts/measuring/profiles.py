@@ -28,23 +28,38 @@ class Rule:
     """Cells of the benchmarks whose name matches ``benchmark``, restricted by parameter."""
 
     def __init__(
-        self, benchmark: str, host: bool = False, copies: bool | None = None, rounds: float = math.inf, **values: Values
+        self,
+        benchmark: str,
+        host: bool = False,
+        copies: bool | None = None,
+        rounds: float = math.inf,
+        **values: Values,
     ) -> None:
         self.benchmark, self.host, self.copies, self.rounds = benchmark, host, copies, rounds
         self.values = values
 
     def cells(self, benchmark: Mapping[str, Any]) -> list[str]:
         """Return the cells of a benchmark that this rule selects. The list is empty for other benchmarks."""
-        if not re.fullmatch(self.benchmark, benchmark["name"]) or (self.host and benchmark.get("needs_device")):
+        if not re.fullmatch(self.benchmark, benchmark["name"]) or (
+            self.host and benchmark.get("needs_device")
+        ):
             return []
         wanted = []
         for parameter, spellings in zip(benchmark["param_names"], benchmark["params"]):
             values = self.values.get(parameter, ".*")
-            pattern = values if isinstance(values, str) else "|".join(re.escape(repr(value)) for value in values)
+            pattern = (
+                values
+                if isinstance(values, str)
+                else "|".join(re.escape(repr(value)) for value in values)
+            )
             kept = [spelling for spelling in spellings if re.fullmatch(pattern, spelling)]
             if self.copies is not None and parameter == "route":
                 contracts = benchmark.get("contracts", {}).items()
-                of_kind = {repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies}
+                of_kind = {
+                    repr(route)
+                    for route, each in contracts
+                    if (each["memory"] != ALIAS) == self.copies
+                }
                 kept = [spelling for spelling in kept if spelling in of_kind]
             wanted.append(kept)
         return spelled(benchmark["name"], wanted)
@@ -60,14 +75,21 @@ class Profile:
     longest: float = math.inf
 
 
-def select(profile: Profile, benchmarks: Mapping[str, Any], number: int = 0, only: str = "") -> dict[str, list[str]]:
+def select(
+    profile: Profile, benchmarks: Mapping[str, Any], number: int = 0, only: str = ""
+) -> dict[str, list[str]]:
     """Benchmark -> its cells in this profile whose name matches ``only``. Benchmarks without such cells are left out.
 
     number  of the round, from 0
     """
     rules, matches = [rule for rule in profile.rules if number < rule.rounds], matcher(only)
-    found = {name: dict.fromkeys(c for rule in rules for c in rule.cells(one)) for name, one in benchmarks.items()}
-    return {name: chosen for name, cells in found.items() if (chosen := list(filter(matches, cells)))}
+    found = {
+        name: dict.fromkeys(c for rule in rules for c in rule.cells(one))
+        for name, one in benchmarks.items()
+    }
+    return {
+        name: chosen for name, cells in found.items() if (chosen := list(filter(matches, cells)))
+    }
 
 
 def exactly(cells: Iterable[str]) -> list[str]:
@@ -77,7 +99,11 @@ def exactly(cells: Iterable[str]) -> list[str]:
     for cell in cells:
         name, bracket, params = cell.partition("(")
         by_benchmark.setdefault(name, []).append(re.escape(bracket + params))
-    parts = [(n, each[at : at + AT_ONCE]) for n, each in by_benchmark.items() for at in range(0, len(each), AT_ONCE)]
+    parts = [
+        (n, each[at : at + AT_ONCE])
+        for n, each in by_benchmark.items()
+        for at in range(0, len(each), AT_ONCE)
+    ]
     return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in parts]
 
 
@@ -93,7 +119,9 @@ class Cells:
     unavailable: Mapping[str, tuple[str, ...]]  # reason -> benchmarks left out
     on_device: bool = False  # some benchmarks use an accelerator
     asleep: Sequence[str] = ()  # benchmarks that time the accelerator's waking
-    counted: Sequence[str] = ()  # cells with instruction counts, which do not depend on the machine's speed
+    counted: Sequence[
+        str
+    ] = ()  # cells with instruction counts, which do not depend on the machine's speed
 
     @property
     def timed(self) -> Sequence[str]:
@@ -108,7 +136,9 @@ class Cells:
         return sum(len(self.round(number)) for number in range(rounds))
 
 
-def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: str, no_device: str = "") -> Cells:
+def cells_of(
+    profile: Profile, benchmarks: Mapping[str, Any], only: str, title: str, no_device: str = ""
+) -> Cells:
     """Return the cells of ``profile`` whose name matches ``only``. Raise UserError if no cell matches or can be
     measured.
 
@@ -118,19 +148,31 @@ def cells_of(profile: Profile, benchmarks: Mapping[str, Any], only: str, title: 
     chosen = select(profile, benchmarks, only=only)
     if not chosen:
         raise UserError(f"--only {only!r} matches no cell of the profile {title}")
-    unavailable = by_reason((why, name) for name in chosen if (why := unable(benchmarks[name], no_device)))
-    known = {name: benchmarks[name] for name in chosen if not any(name in names for names in unavailable.values())}
+    unavailable = by_reason(
+        (why, name) for name in chosen if (why := unable(benchmarks[name], no_device))
+    )
+    known = {
+        name: benchmarks[name]
+        for name in chosen
+        if not any(name in names for names in unavailable.values())
+    }
     if not known:
-        raise UserError(f"nothing that was asked for can be measured here: {'; '.join(unavailable)}")
+        raise UserError(
+            f"nothing that was asked for can be measured here: {'; '.join(unavailable)}"
+        )
     timed = {name: made for name, made in known.items() if made["type"] == "time"}
-    rounds = [select(profile, timed, number, only).values() for number in range(max(2, profile.rounds))]
+    rounds = [
+        select(profile, timed, number, only).values() for number in range(max(2, profile.rounds))
+    ]
     return Cells(
         [cell for name in known for cell in chosen[name]],
         [[cell for cells in each for cell in cells] for each in rounds],
         unavailable,
         on_device=any(made.get("needs_device") for made in known.values()),
         asleep=[name for name, made in known.items() if made.get("asleep")],
-        counted=[cell for name, made in known.items() if made.get("repeated") for cell in chosen[name]],
+        counted=[
+            cell for name, made in known.items() if made.get("repeated") for cell in chosen[name]
+        ],
     )
 
 
@@ -142,13 +184,17 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {why: tuple(cells) for why, cells in found.items()}
 
 
-def minutes_of(profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None) -> float:
+def minutes_of(
+    profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None
+) -> float:
     """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the time of its processes is
     scaled by their share, if the benchmarks are ``known`` or asv's description of them exists."""
     whole, described = PROFILES[profile], RESULTS / BENCHMARKS
     if not only or not (known or described.is_file()):
         return whole.minutes * rounds / whole.rounds
-    known = known or {name: each for name, each in read_json(described).items() if isinstance(each, dict)}
+    known = known or {
+        name: each for name, each in read_json(described).items() if isinstance(each, dict)
+    }
     every, chosen = (cells_of(whole, known, each, profile) for each in ("", only))
     share, start = chosen.total(rounds) / max(every.total(whole.rounds), 1), START / 60
     return start * rounds + (whole.minutes - start * whole.rounds) * share
@@ -158,7 +204,11 @@ def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
     """Return why a benchmark cannot run here, judged by its declared requirements; "" if it can."""
     if no_device and benchmark.get("needs_device"):
         return no_device
-    missing = ((name, how) for name, how in benchmark.get("needs_programs", {}).items() if not shutil.which(name))
+    missing = (
+        (name, how)
+        for name, how in benchmark.get("needs_programs", {}).items()
+        if not shutil.which(name)
+    )
     return next((f"needs {name}: {how}" for name, how in missing), "")
 
 
@@ -170,13 +220,24 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [one for each in map(plain, value) for one in (each if isinstance(each, list) else [each])]
+        return [
+            one
+            for each in map(plain, value)
+            for one in (each if isinstance(each, list) else [each])
+        ]
     return bytes_of(value) if isinstance(value, str) and value.endswith("iB") else value
 
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader takes a tenth of the time, in every verb
-MADE = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), LOADER))["profiles"]
-PROFILES = {name: Profile(**{**each, "rules": [Rule(**one) for one in each["rules"]]}) for name, each in MADE.items()}
+LOADER = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)  # the C loader takes a tenth of the time, in every verb
+MADE = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), LOADER))[
+    "profiles"
+]
+PROFILES = {
+    name: Profile(**{**each, "rules": [Rule(**one) for one in each["rules"]]})
+    for name, each in MADE.items()
+}
 
 
 # --- options: the same in every verb that measures --------------------------------------------------------------------
@@ -184,7 +245,9 @@ PROFILES = {name: Profile(**{**each, "rules": [Rule(**one) for one in each["rule
 
 def add_options(parser: Parser, default: str) -> None:
     """Add options for the cells to measure and the name of the machine. ``default`` is the default profile."""
-    parser.option("--profile NAME", f"one of: {', '.join(PROFILES)} (default: {default})", choices=PROFILES)
+    parser.option(
+        "--profile NAME", f"one of: {', '.join(PROFILES)} (default: {default})", choices=PROFILES
+    )
     parser.option("--only REGEX", ONLY)
     parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
     about = "name in reports/results (default: made from the hardware; with Slurm, the partition)"
@@ -196,4 +259,8 @@ def add_options(parser: Parser, default: str) -> None:
 def asked_for(chosen: Namespace, default: str) -> dict[str, Any]:
     """Return the chosen profile, cells and rounds."""
     profile = chosen.profile or default
-    return {"profile": profile, "only": chosen.only or "", "rounds": chosen.rounds or PROFILES[profile].rounds}
+    return {
+        "profile": profile,
+        "only": chosen.only or "",
+        "rounds": chosen.rounds or PROFILES[profile].rounds,
+    }

@@ -60,7 +60,9 @@ RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
 AGAIN = "again"  # side of a repeated session, which is kept beside the earlier one
 NAMED = 2.0  # seconds to wait for a lock: by then its holder has ended, or written its name
 PATIENCE = 0.2  # seconds to wait per planned process: about what one takes, so a busy machine takes about twice as long
-WITHIN = 2 / 3  # share of a round's waiting time for its first processes; the rest is for new processes of noisy cells
+WITHIN = (
+    2 / 3
+)  # share of a round's waiting time for its first processes; the rest is for new processes of noisy cells
 HOPE = 0.25  # least share of cells with a quiet process; below it a profile with a time limit stops waiting
 PASSES = 2  # over the noisy cells of all rounds after the last round; after each earlier round there is one pass
 STEADY = 0.95  # share of a device's highest clock that counts as the highest
@@ -71,7 +73,10 @@ ROUNDS, FRESH_ROUNDS = 4, 8  # processes per side: for all cells, and for close 
 # Quiet pairs that a verdict needs: statistics.MIN_PROCESSES. The measuring Python may lack packages to import it
 ENOUGH = 4
 MORE = 0.5  # extra time, as a share of the rounds' time, in which rounds may begin for cells not quiet on both sides
-LOST = (environments.InstallError, UserError)  # errors of one toolchain, which do not stop the others
+LOST = (
+    environments.InstallError,
+    UserError,
+)  # errors of one toolchain, which do not stop the others
 
 
 class Changed(UserError):
@@ -210,7 +215,9 @@ def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
             who = f"by {read(holder) or 'another process'}: wait for it, or use --machine"
             raise UserError(f"{directory.name} is being measured already, {who}") from None
         stack.callback(holder.unlink, missing_ok=True)
-        command = cli.line(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))  # only UTF-8 can be written
+        command = cli.line(
+            " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        )  # only UTF-8 can be written
         put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
         yield
 
@@ -221,7 +228,10 @@ def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
 def budget(processes: int, profile: str, planned: int = 0) -> float:
     """Return the seconds that ``processes`` of the ``planned`` processes may wait for the machine to be quiet."""
     known = PROFILES[profile]
-    return min(PATIENCE * processes * known.patience, known.longest_wait * processes / max(planned, processes, 1))
+    return min(
+        PATIENCE * processes * known.patience,
+        known.longest_wait * processes / max(planned, processes, 1),
+    )
 
 
 @dataclass
@@ -259,7 +269,10 @@ class Runner:
     @property
     def reference(self) -> str:
         """The toolchain that is measured first and again at the end. "" if no toolchain could be measured so far."""
-        begun = [*self.journal.filed(), *(tag for tag in self.plan.tags if self.journal.rounds(Job(tag, 0).session))]
+        begun = [
+            *self.journal.filed(),
+            *(tag for tag in self.plan.tags if self.journal.rounds(Job(tag, 0).session)),
+        ]
         return self.plan.reference or next((tag for tag in begun if tag in self.plan.tags), "")
 
     @property
@@ -268,7 +281,9 @@ class Runner:
         filed = self.journal.filed()
         return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
 
-    def measure(self, between: Callable[["Runner", Job], None] = lambda runner, job: None) -> dict[str, str]:
+    def measure(
+        self, between: Callable[["Runner", Job], None] = lambda runner, job: None
+    ) -> dict[str, str]:
         """Take the remaining jobs in staggered order, and file each session after its last round. With several
         toolchains, measure the reference again at the end. Return tag -> why a toolchain could not be measured.
 
@@ -285,7 +300,9 @@ class Runner:
         coming = {tag: ledger.tagged()[following] for tag, following in itertools.pairwise(tags)}
         with self.device:
             for job in self.planned:
-                if job.side == AGAIN:  # the reference, unless nothing was measured since its last session
+                if (
+                    job.side == AGAIN
+                ):  # the reference, unless nothing was measured since its last session
                     job = replace(job, tag=self.reference)
                     since = {*tags} - {*failed} or self.journal.filed()[-1:] != [job.session]
                     if not job.tag or not since:
@@ -309,7 +326,9 @@ class Runner:
                     failed[job.tag] = str(error)
                     ended.add(job.session)
                 if self.reference:  # needed again: its environment must be removed last
-                    environments.used(environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference]))
+                    environments.used(
+                        environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference])
+                    )
         for tag, reason in failed.items():
             self.file_failure(tag, reason)
         return failed
@@ -317,16 +336,24 @@ class Runner:
     def open(self, job: Job) -> Session:
         """Return the session of a job, with its toolchain installed and its cells selected."""
         plan, suite = self.plan, self.sides.get(job.side) or suite_of(job.tag)
-        if job.session not in self.sessions or suite.commit:  # another process may have removed its environment
+        if (
+            job.session not in self.sessions or suite.commit
+        ):  # another process may have removed its environment
             python, toolchain = self.prepare(suite)
         if job.session not in self.sessions:
-            record = self.journal.record(job.session) or self.new_record(toolchain, settings(str(python)), job)
+            record = self.journal.record(job.session) or self.new_record(
+                toolchain, settings(str(python)), job
+            )
             self.benchmarks = self.benchmarks or suite.discover(plan.machine)
             no_device, near = record.settings.no_device, record.settings.near_cores
-            cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device)
+            cells = cells_of(
+                PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device
+            )
             # memory of the far NUMA node is another population
             record = replace(record, cores=near if cells.on_device and len(near) > 1 else ())
-            self.sessions[job.session] = Session(suite, python, suite.commit or toolchain.commit, record, cells)
+            self.sessions[job.session] = Session(
+                suite, python, suite.commit or toolchain.commit, record, cells
+            )
         return self.sessions[job.session]
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
@@ -341,7 +368,10 @@ class Runner:
         environment = environments.prepare(root, toolchain, environments.keep())
         build = environments.installed_in(environment, toolchain)
         if not ready:
-            print(f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s", flush=True)
+            print(
+                f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s",
+                flush=True,
+            )
         return environments.python(environment), build
 
     def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job) -> Record:
@@ -358,7 +388,10 @@ class Runner:
             launch=LAUNCH,
             started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             interleaved={**self.collection, "side": job.side} if self.collection else {},
-            **{name: getattr(plan, name) for name in ("profile", "only", "command", "machine", "fleet")},
+            **{
+                name: getattr(plan, name)
+                for name in ("profile", "only", "command", "machine", "fleet")
+            },
         )
 
     def again(self, job: Job) -> bool:
@@ -368,12 +401,18 @@ class Runner:
         suite = suite_of(job.tag)
         lines = files.read_measurements(result_file(self.plan.machine, suite.commit, suite.results))
         before = {line["benchmark"]: line["version"] for line in lines}
-        same = {before[name] == now["version"] for name, now in self.benchmarks.items() if name in before}
+        same = {
+            before[name] == now["version"]
+            for name, now in self.benchmarks.items()
+            if name in before
+        }
         return same == {True}
 
     def cells_in(self, job: Job, known: Cells) -> Sequence[str]:
         """Return the cells of a job: its own, or all in a session's first round and the timed ones in the others."""
-        return job.cells or (known.round(job.round) if job.round or self.again(job) else known.every)
+        return job.cells or (
+            known.round(job.round) if job.round or self.again(job) else known.every
+        )
 
     def hopeless(self, job: Job) -> bool:
         """Whether too few cells were quiet so far. Then a profile with a time limit stops waiting."""
@@ -390,7 +429,9 @@ class Runner:
             print(f"ended after {done}: on so noisy a machine more tell little", flush=True)
         return late
 
-    def take(self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None) -> bool:
+    def take(
+        self, job: Job, meanwhile: contextlib.AbstractContextManager[None] | None = None
+    ) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows. Return False if the round is
         complete already.
 
@@ -408,8 +449,13 @@ class Runner:
             begin = f"begin anew without --resume, or remove {self.journal.directory}"
             raise Changed(f"benchmarks/ changed since the interrupted run: {begin}")
         if not self.progress.total:  # an estimate: other sessions may have fewer cells
-            coming = [each for each in self.planned if each.round not in self.journal.rounds(each.session)]
-            counts = (len({*self.cells_in(each, session.cells)} - {*session.cells.counted}) for each in coming)
+            coming = [
+                each for each in self.planned if each.round not in self.journal.rounds(each.session)
+            ]
+            counts = (
+                len({*self.cells_in(each, session.cells)} - {*session.cells.counted})
+                for each in coming
+            )
             self.progress.total = sum(counts)
         cells = self.cells_in(job, session.cells)
         if not cells and job.round:
@@ -419,7 +465,9 @@ class Runner:
         total, done = session.cells.total(plan.rounds), session.cells.total(job.round)
         patience = record.patience + budget(len(timed), plan.profile, total)
         longest = PROFILES[plan.profile].longest
-        if done and longest < math.inf:  # wait for the time that processes leave, at their speed so far
+        if (
+            done and longest < math.inf
+        ):  # wait for the time that processes leave, at their speed so far
             takes = (record.seconds - record.waited) * total / done
             spare = 0.0 if self.hopeless(job) else longest - takes
             patience = min(patience, max(record.waited, spare))
@@ -434,11 +482,19 @@ class Runner:
                 if timing:  # counting takes a different time
                     self.progress.at(before + log.read_bytes().count(b"\n"))
 
-            run = partial(session.suite.measure, machine=plan.machine, place=work, advance=advance, patience=patience)
+            run = partial(
+                session.suite.measure,
+                machine=plan.machine,
+                place=work,
+                advance=advance,
+                patience=patience,
+            )
             session.record = self.device.measure(session.record, session.cells, chosen, run)
             advance()
             # new lines belong to the first round that their cell lacks, or to this one; others already have a round
-            lines = [{"round": lacking.get(name_of(line), job.round), **line} for line in logged(work)]
+            lines = [
+                {"round": lacking.get(name_of(line), job.round), **line} for line in logged(work)
+            ]
             log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
         counted = {*session.cells.counted}
@@ -484,11 +540,19 @@ class Runner:
         """
         session, lines, beside = self.open(job), self.journal.lines(job.session), self.again(job)
         record = summed_up(session.record, lines, session.cells.unavailable)
-        rounds = self.plan.rounds if session.cells.timed else 0  # counting is complete after one round
+        rounds = (
+            self.plan.rounds if session.cells.timed else 0
+        )  # counting is complete after one round
         record = replace(record, planned=max(record.rounds, rounds))
-        path = result_file(record.machine, session.under, session.suite.results, record.settings.python)
+        path = result_file(
+            record.machine, session.under, session.suite.results, record.settings.python
+        )
         before = [line for line in files.read_measurements(path) if line["run"] != record.started]
-        fresh = [{"run": record.started, **line} for line in lines if "seconds" in line or "values" in line]
+        fresh = [
+            {"run": record.started, **line}
+            for line in lines
+            if "seconds" in line or "values" in line
+        ]
         if job.side == AGAIN:
             record = replace(record, drift=drift(before, fresh))
             if record.drift["cells"]:
@@ -509,7 +573,9 @@ class Runner:
             record = self.journal.record(job.session)
             own = record and known.get(tag) == record.toolchain.tag
             if own and len(self.journal.rounds(job.session)) >= self.plan.rounds:
-                print(f"{self.file(job).toolchain.tag}: was complete when the run was interrupted; filed now")
+                print(
+                    f"{self.file(job).toolchain.tag}: was complete when the run was interrupted; filed now"
+                )
 
     def file_failure(self, tag: str, reason: str) -> None:
         """Let asv file the cells of a toolchain as failed, unless that would replace earlier results."""
@@ -517,7 +583,9 @@ class Runner:
         path = result_file(plan.machine, suite.commit, suite.results)
         if path.exists() or not self.benchmarks:
             return
-        cells = cells_of(PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet").every
+        cells = cells_of(
+            PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet"
+        ).every
         self.journal.begin()
         variables = {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)}
         apart(suite.asv(plan.machine, exactly(cells)), suite.root, variables)
@@ -562,7 +630,9 @@ def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -
     (sched(7)).
     """
     root = ROOT / ENVIRONMENTS
-    needless = coming is None or environments.keep() < 3 or (here and environments.same(coming, here))
+    needless = (
+        coming is None or environments.keep() < 3 or (here and environments.same(coming, here))
+    )
     if coming is None or needless or environments.is_ready(environments.directory(root, coming)):
         yield
         return
@@ -574,7 +644,10 @@ def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -
             Path(f"/proc/{process.pid}/autogroup").write_text(str(BEHIND), encoding="utf-8")
         yield
         if process.wait() == 0:
-            print(f"{coming.tag}: installed ahead, ready after {time.monotonic() - started:.0f} s", flush=True)
+            print(
+                f"{coming.tag}: installed ahead, ready after {time.monotonic() - started:.0f} s",
+                flush=True,
+            )
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -587,7 +660,9 @@ def result_file(machine: str, commit: str, results: Path, python: str = "") -> P
     return results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
 
 
-def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Sequence[Path]) -> None:
+def file_measured(
+    record: Record, path: Path, lines: Sequence[Line], places: Sequence[Path]
+) -> None:
     """File measurements, their export to asv's file, and their record, in this order. So a concurrent reader finds the
     measurements of every figure and of every record.
 
@@ -602,8 +677,12 @@ def file_measured(record: Record, path: Path, lines: Sequence[Line], places: Seq
     if lines:
         put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
     runs = {line["run"] for line in lines} - {record.started}
-    known = [each for each in files.read_records(path) if each.failed or each.started in runs]  # the others' is gone
-    ran = [file for place in places if (file := place / FILES / record.machine / path.name).is_file()]
+    known = [
+        each for each in files.read_records(path) if each.failed or each.started in runs
+    ]  # the others' is gone
+    ran = [
+        file for place in places if (file := place / FILES / record.machine / path.name).is_file()
+    ]
     if ran:
         known_why = {*itertools.chain(*record.skipped.values(), *record.failures.values())}
         if silent := tuple(cell for cell in files.without_figure(ran) if cell not in known_why):
@@ -623,7 +702,9 @@ def summary_of(record: Record) -> str:
     return words
 
 
-def summed_up(record: Record, lines: Sequence[Line], unavailable: Mapping[str, tuple[str, ...]]) -> Record:
+def summed_up(
+    record: Record, lines: Sequence[Line], unavailable: Mapping[str, tuple[str, ...]]
+) -> Record:
     """Return the record, completed from the sampling log: how quiet the run was, skipped cells and reasons.
 
     unavailable  reason -> benchmarks left out
@@ -648,14 +729,21 @@ def summed_up(record: Record, lines: Sequence[Line], unavailable: Mapping[str, t
 def around_samples(timed: Sequence[Line]) -> dict[str, Any]:
     """Return device_probe and device_changed of a run's record: the driver's readings around the samples."""
     around = [(each, name_of(line)) for line in timed for each in line.get("device", ())]
-    seen = {what: [each[what] for each, _ in around] for what in ("link generation", "clock") if around}
+    seen = {
+        what: [each[what] for each, _ in around] for what in ("link generation", "clock") if around
+    }
     spans = {what: (min(taken), max(taken)) for what, taken in seen.items()}
     unsteady = [line for line in timed if not line.get("warmed", {"steady": True})["steady"]]
     changed = [
         *((f"slowed by {reason}", cell) for each, cell in around for reason in each["slowed by"]),
         *(("clock not steady after warming up", name_of(line)) for line in unsteady),
         *(("waiting not verified", name_of(line)) for line in timed if "unseen" in line),
-        *((what, cell) for what, (_, most) in spans.items() for each, cell in around if each[what] < STEADY * most),
+        *(
+            (what, cell)
+            for what, (_, most) in spans.items()
+            for each, cell in around
+            if each[what] < STEADY * most
+        ),
     ]
     return {"device_probe": spans, "device_changed": by_reason(changed)}
 
@@ -663,7 +751,10 @@ def around_samples(timed: Sequence[Line]) -> dict[str, Any]:
 def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
     """Return the number of cells in both sessions, and the median ratio of asv's figures, later over earlier."""
     sooner, later = (files.used_samples(with_samples(lines)) for lines in (before, after))
-    ratios = [statistics.median(later[cell][0]) / statistics.median(sooner[cell][0]) for cell in sooner.keys() & later]
+    ratios = [
+        statistics.median(later[cell][0]) / statistics.median(sooner[cell][0])
+        for cell in sooner.keys() & later
+    ]
     return {"cells": len(ratios), **({"median": statistics.median(ratios)} if ratios else {})}
 
 
@@ -692,10 +783,16 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     plan = journal.plan()
     if plan and chosen.resume:
         changed = [name for name in choosing if getattr(chosen, name) and fresh.tags != plan.tags]
-        changed += [name for name in ("profile", "only") if getattr(chosen, name) not in (None, getattr(plan, name))]
+        changed += [
+            name
+            for name in ("profile", "only")
+            if getattr(chosen, name) not in (None, getattr(plan, name))
+        ]
         changed += ["again"] if fresh.beside and not plan.beside else []
         if changed:
-            raise UserError(f"the interrupted run had other options (--{', --'.join(changed)}): use --resume alone")
+            raise UserError(
+                f"the interrupted run had other options (--{', --'.join(changed)}): use --resume alone"
+            )
         return replace(plan, rounds=chosen.rounds or plan.rounds)
     if plan:
         Runner(journal, plan).file_whole()
@@ -710,7 +807,9 @@ def begun(journal: Journal, plan: Plan) -> Runner:
     toolchain is no longer in releases.json."""
     if gone := sorted({*plan.tags} - {"", *ledger.tagged()}):
         begin = f"restore it there, begin anew without --resume, or remove {journal.directory}"
-        raise UserError(f"{gone[0]} of the interrupted run is not in {ledger.RELEASES.name}: {begin}")
+        raise UserError(
+            f"{gone[0]} of the interrupted run is not in {ledger.RELEASES.name}: {begin}"
+        )
     check_machine(RESULTS / plan.machine)
     engine.register(plan.machine)
     journal.save(plan)
@@ -733,10 +832,15 @@ def due_plan(plan: Plan, added: Collection[ledger.Toolchain]) -> Plan | None:
     for package in ledger.PACKAGES:
         line = ledger.history(package)
         known = here if any(release.commit[:8] in here for release in line) else anywhere
-        last = max((place for place, each in enumerate(line) if each.commit[:8] in known), default=len(line))
+        last = max(
+            (place for place, each in enumerate(line) if each.commit[:8] in known),
+            default=len(line),
+        )
         for place, release in enumerate(line):
             if place > last or (release in added and release.commit[:8] not in here):
-                measured = [one for one in line[:place] if one.tag in new or here.get(one.commit[:8])]
+                measured = [
+                    one for one in line[:place] if one.tag in new or here.get(one.commit[:8])
+                ]
                 for before in (measured or line[:place])[-1:]:
                     new.setdefault(before.tag, False)
                 new[release.tag] = True
@@ -767,7 +871,9 @@ def runner_of(stage: int, directory: Path, targets: Sequence[Target], plan: Plan
         sides[name] = suite = Suite(directory / (name + suffix), python, commit)
         engine.copy_code(ROOT, suite.root)
         engine.link_environments(suite.root, ROOT / ENVIRONMENTS)
-    return Runner(Journal(directory / f"stage-{stage}"), plan, sides, {"id": directory.name, "stage": stage})
+    return Runner(
+        Journal(directory / f"stage-{stage}"), plan, sides, {"id": directory.name, "stage": stage}
+    )
 
 
 def take_sides(runner: Runner, number: int, cells: Sequence[str]) -> None:
@@ -779,7 +885,9 @@ def take_sides(runner: Runner, number: int, cells: Sequence[str]) -> None:
 def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
     """Cell -> its quiet rounds on a side."""
     by_cell = quiet.Run(with_samples(journal.lines(Job("", 0, side).session))).rounds()
-    return {cell: {number for number, was in rounds.items() if was} for cell, rounds in by_cell.items()}
+    return {
+        cell: {number for number, was in rounds.items() if was} for cell, rounds in by_cell.items()
+    }
 
 
 def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -> None:
@@ -801,7 +909,9 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
             lacking = [cell for cell in hopeful if len(base[cell] & new[cell]) < enough]
             if not lacking or time.monotonic() - begun > (1 + MORE) * took:
                 break
-            print(f"cells that were not quiet on both sides {enough} times: {len(lacking)}; another round of them")
+            print(
+                f"cells that were not quiet on both sides {enough} times: {len(lacking)}; another round of them"
+            )
             runner.progress.total += len(SIDES) * len(lacking)
             take_sides(runner, number, lacking)
         for side in SIDES:
@@ -824,7 +934,9 @@ def measure_sides(
         except LOST as error:
             raise UserError(f"{side}: {error}") from None
     if not cells.timed and not cells.counted:
-        raise UserError(f"--only {plan.only!r} matches no cell of the profile {plan.profile} that can be compared")
+        raise UserError(
+            f"--only {plan.only!r} matches no cell of the profile {plan.profile} that can be compared"
+        )
     once = f"{len(cells.counted)} counted once"
     print(f"{len(cells.timed)} cells x {plan.rounds} processes on both sides, in turns; {once}")
     collect(runner, cells.timed, cells.counted)
@@ -832,7 +944,11 @@ def measure_sides(
     more, close = again(base, new)
     if more:
         others = f"{len(more) - close} more are measured with them, to know the noise"
-        print(f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close} ({others})")
+        print(
+            f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close} ({others})"
+        )
         collect(runner_of(2, directory, targets, replace(plan, rounds=FRESH_ROUNDS)), more)
-    print(f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again")
+    print(
+        f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again"
+    )
     return base, new

@@ -2,4 +2,6 @@
 
 import os
 
-os.environ["MPLBACKEND"] = "svg"  # matplotlib draws into files, without a display; overrides the user's backend
+os.environ["MPLBACKEND"] = (
+    "svg"  # matplotlib draws into files, without a display; overrides the user's backend
+)

@@ -26,7 +26,17 @@ WIDE = 1.5  # from this ratio of highest to lowest process, a time is shown with
 CLEAR = 1.25  # one process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/accuracy.md)
 ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
 SHOWN = 5  # routes listed in an answer
-FORM = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")  # columns of the form
+FORM = (
+    "need",
+    "nbytes",
+    "route",
+    "kind",
+    "title",
+    "command",
+    "cost",
+    "code",
+    "notes",
+)  # columns of the form
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,9 @@ class Box:
     threads: str = ""  # number of torch threads in words; "" where it does not matter
     folded: bool = False  # on a page only its title is visible until a reader opens it
     columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, tuple[str, ...]], ...] = ()  # key of the section that a row links to, an entry per column
+    rows: tuple[
+        tuple[str, tuple[str, ...]], ...
+    ] = ()  # key of the section that a row links to, an entry per column
 
     @property
     def heading(self) -> str:
@@ -77,7 +89,9 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     best, needs = rows[rows["kind"] == choices.BEST], rows["need"].unique()
     first = rows[rows["need"] == needs[0]]
     of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
-    faster = of_one[of_one["kind"].isin([choices.CONDITION, choices.UNSAFE])].sort_values("ratio", kind="stable")
+    faster = of_one[of_one["kind"].isin([choices.CONDITION, choices.UNSAFE])].sort_values(
+        "ratio", kind="stable"
+    )
     slow = quiet_of(of_one[of_one["slow"]])
     notes = show.prose(
         "advice",
@@ -95,10 +109,14 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     )
     taken = list(takes(first))
     if len(needs) > 1:
-        alike = best[best["nbytes"] == best["nbytes"].mode().max()]  # the largest of the most common sizes
+        alike = best[
+            best["nbytes"] == best["nbytes"].mode().max()
+        ]  # the largest of the most common sizes
         taken[-1] = replace(taken[-1], cost=said("advice", "casts", cells=alike))
     moves = best["memory"].iloc[0] != ALIAS
-    return Box(title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else "")
+    return Box(
+        title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else ""
+    )
 
 
 def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
@@ -106,7 +124,9 @@ def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
     best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
     routes = list(best[best["kind"] == choices.BEST].drop_duplicates("route").itertuples())
     promised = routes_by(routes, lambda row: promises(row.contract))
-    inputs = routes_by(routes, lambda row: show.lines("unusual_inputs", "outcomes", contract=row.contract))
+    inputs = routes_by(
+        routes, lambda row: show.lines("unusual_inputs", "outcomes", contract=row.contract)
+    )
     lines = show.prose("advice", "conditions", promised=promised, inputs=inputs)
     return Box("Conditions and unusual inputs", lines=lines, folded=True) if lines else None
 
@@ -116,7 +136,9 @@ def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Row
     take = rows[rows["kind"] == choices.BEST][["nbytes", "route"]]
     beaten = alone[alone["kind"] == choices.SLOWER].merge(take)["nbytes"]
     better = alone[(alone["kind"] == choices.BEST) & alone["nbytes"].isin(beaten)]
-    return {str(route): [*cells.itertuples()] for route, cells in better.groupby("route", sort=False)}
+    return {
+        str(route): [*cells.itertuples()] for route, cells in better.groupby("route", sort=False)
+    }
 
 
 def setting(advised: Advised) -> Box:
@@ -155,7 +177,14 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
     for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
         sizes, timed = [*cells["nbytes"]], [*quiet_of(cells).itertuples()]
         shown = [timed[place] for place in sorted({0, len(timed) // 2, len(timed) - 1})]
-        values = {"sizes": sizes, "index": index, "parts": len(parts), "timed": timed, "shown": shown, "wide": WIDE}
+        values = {
+            "sizes": sizes,
+            "index": index,
+            "parts": len(parts),
+            "timed": timed,
+            "shown": shown,
+            "wide": WIDE,
+        }
         values["flat"] = flat([cell.seconds for cell in timed])
         when, cost = (said("advice", block, **values) for block in ("when", "time"))
         yield Take(when, timed[0].route, cost, bool(is_tied))
@@ -173,7 +202,9 @@ def flat(seconds: Sequence[float]) -> bool:
 
 def busy(rows: pd.DataFrame) -> list[str]:
     """Say at which sizes noise on the machine left comparisons undecided."""
-    sizes, every = (list(table["nbytes"].unique()) for table in (rows[rows["kind"] == choices.UNDECIDED], rows))
+    sizes, every = (
+        list(table["nbytes"].unique()) for table in (rows[rows["kind"] == choices.UNDECIDED], rows)
+    )
     return list(show.prose("advice", "busy", sizes=sizes, every=every))
 
 
@@ -216,7 +247,10 @@ def words(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
     case, known, ranked = answer.case, answer.known, answer.ranked
     lines = [line_of(each, case) for each in ranked]
     values = {"differs": differs, "lines": lines, "most": SHOWN, "notes": notes(answer)}
-    values |= {"title": case_title(case, threads_of(case, known)), "code": snippet(case, ranked[0], known)}
+    values |= {
+        "title": case_title(case, threads_of(case, known)),
+        "code": snippet(case, ranked[0], known),
+    }
     return show.to_plain(show.written("case", "answer", answer=answer, **values)).strip()
 
 
@@ -263,13 +297,22 @@ def snippet(case: choices.Case, best: Any, known: choices.Known) -> str:
     columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/sources.py
     if case.layout == "power of two":
         columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
-    values: dict[str, Any] = {"case": case, "best": best, "kind": kind, "count": count, "columns": columns}
+    values: dict[str, Any] = {
+        "case": case,
+        "best": best,
+        "kind": kind,
+        "count": count,
+        "columns": columns,
+    }
     return show.written("code_to_paste", uses=partial(choices.uses, best.route), **values).strip()
 
 
 def as_json(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
     """The answer with all its evidence, in seconds and bytes."""
-    known, code = answer.known, [snippet(answer.case, each, answer.known) for each in answer.routes.itertuples()]
+    known, code = (
+        answer.known,
+        [snippet(answer.case, each, answer.known) for each in answer.routes.itertuples()],
+    )
     routes = answer.routes.drop(columns=["need", "within"]).assign(code=code)
     document = {
         "case": asdict(answer.case),
@@ -277,7 +320,9 @@ def as_json(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
         "toolchain": known.run.toolchain.tag,
         "measured": known.run.started,
         "differs": list(differs),
-        "routes": json.loads(routes.to_json(orient="records", default_handler=vars, double_precision=15)),
+        "routes": json.loads(
+            routes.to_json(orient="records", default_handler=vars, double_precision=15)
+        ),
         "unmeasured": list(answer.unmeasured),
         "instead": answer.instead,
         "notes": [show.to_plain(note) for note in notes(answer)],
@@ -292,13 +337,20 @@ def case_of(row: Any) -> choices.Case:
     """The case that a row of Known.rows answers."""
     (ends,) = (ends for ends, way in choices.WAYS.items() if way == (row.direction, row.array))
     batch = row.arrays if row.batch else 0
-    alike = {name: getattr(row, name) for name in choices.NEED if name in choices.Case.__dataclass_fields__}
+    alike = {
+        name: getattr(row, name)
+        for name in choices.NEED
+        if name in choices.Case.__dataclass_fields__
+    }
     return choices.Case(*ends, row.nbytes // max(1, batch), **alike | {"batch": batch})
 
 
 def about(contract: Route) -> str:
     """Conditions of a route and its behaviour on unusual inputs, a line each."""
-    return "\n".join([f"{said}." for said in promises(contract)] + [f"unusual inputs: {w}" for w in unusual(contract)])
+    return "\n".join(
+        [f"{said}." for said in promises(contract)]
+        + [f"unusual inputs: {w}" for w in unusual(contract)]
+    )
 
 
 def embedded(known: choices.Known) -> str:
@@ -324,8 +376,15 @@ def embedded(known: choices.Known) -> str:
     document: dict[str, Any] = {
         "ways": {" ".join(pair): way for pair, way in choices.WAYS.items()},
         "shown": SHOWN,
-        "threads": [(each, f"{known.threads}, torch's default" if each == ALL_THREADS else each) for each in threads],
-        "rows": {name: [places.tolist(), values.tolist()] for name, (places, values) in packed.items()},
+        "threads": [
+            (each, f"{known.threads}, torch's default" if each == ALL_THREADS else each)
+            for each in threads
+        ],
+        "rows": {
+            name: [places.tolist(), values.tolist()] for name, (places, values) in packed.items()
+        },
     }
     # "</script>" in a text would end the element, and "<!--" would begin a comment
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars).replace("<", "\\u003c")
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars).replace(
+        "<", "\\u003c"
+    )

@@ -44,7 +44,9 @@ RESULTS = "results"
 PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers|changes)\.csv|[a-z0-9-]+\.svg)"
 MARKER = "<!-- numpy-torch-conversion: submission -->"  # finds the comment of an earlier check on a pull request
 LONGEST = 200  # characters quoted from a file: a comment on GitHub has 65,536 at most
-ADDRESSED = '<meta property="og:type" content="website">\n'  # the page's own address is inserted after this
+ADDRESSED = (
+    '<meta property="og:type" content="website">\n'  # the page's own address is inserted after this
+)
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,29 @@ def name_histories(output: Path, machines: Sequence[str]) -> None:
     for name in ("index.html", "changes.csv", *(() if machines else ("README.md",))):
         (directory / name).unlink(missing_ok=True)
     if machines:
-        put(directory / "README.md", show.written("index", "histories", machines=machines, quote=quote))
+        put(
+            directory / "README.md",
+            show.written("index", "histories", machines=machines, quote=quote),
+        )
 
 
-def latest(results: Results, elsewhere: Collection[str] = ()) -> tuple[Results, Results | None, list[str]]:
+def latest(
+    results: Results, elsewhere: Collection[str] = ()
+) -> tuple[Results, Results | None, list[str]]:
     """The results of the latest file, the results of the file before it, and the toolchains of all files but the
     latest. Toolchains ``elsewhere`` are left out, because they have a page of their own."""
-    toolchains = dict(results.cells[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None))
-    recorded = recent(record for record in results.runs if record.file in toolchains) or list(toolchains)[::-1]
-    others = [toolchain for name, toolchain in toolchains.items() if name != recorded[0] and toolchain not in elsewhere]
+    toolchains = dict(
+        results.cells[["file", "toolchain"]].drop_duplicates().itertuples(index=False, name=None)
+    )
+    recorded = (
+        recent(record for record in results.runs if record.file in toolchains)
+        or list(toolchains)[::-1]
+    )
+    others = [
+        toolchain
+        for name, toolchain in toolchains.items()
+        if name != recorded[0] and toolchain not in elsewhere
+    ]
     before = results.of_file(recorded[1]) if len(recorded) > 1 else None
     return results.of_file(recorded[0]), before, others
 
@@ -122,13 +138,23 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
     links = [*others]
     for each in machines:
         links.append((each.machine, f"{quote(each.machine)}/"))
-        links += [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")] if each.links else []
-    best = pd.concat([each.best.assign(machine=each.machine) for each in machines], ignore_index=True)
+        links += (
+            [(f"{each.machine}: changes by release", f"history/{quote(each.machine)}/")]
+            if each.links
+            else []
+        )
+    best = pd.concat(
+        [each.best.assign(machine=each.machine) for each in machines], ignore_index=True
+    )
     table, columns = side_by_side(best, machines), tables.columns("answers")
     return Page(
         title=TITLE,
         facts=show.prose("index", "facts", machines=len(machines)),
-        sections=[Section("routes", "Fastest safe routes", show.prose("index", "answers"), tables=(table,))],
+        sections=[
+            Section(
+                "routes", "Fastest safe routes", show.prose("index", "answers"), tables=(table,)
+            )
+        ],
         links=tuple(links),
         command="python scripts/run.py",
         csv=text_of(best[[*chain(*columns)]]),
@@ -141,11 +167,15 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
 def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
     """Needs as rows, machines as columns: call and times, at the sizes common to all machines that answer the need."""
     rows: dict[str, pd.DataFrame] = {}
-    for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby("question", sort=False):
+    for question, answers in best[best["threads"].isin(["", ONE_THREAD])].groupby(
+        "question", sort=False
+    ):
         measured = answers.groupby("nbytes")["machine"].nunique()
         common = measured.index[measured == measured.max()]
         sizes = [nbytes for nbytes in WANTED if nbytes in common] or common[-1:]
-        rows[str(question)] = answers[answers["nbytes"].isin(sizes)].sort_values("nbytes", kind="stable")
+        rows[str(question)] = answers[answers["nbytes"].isin(sizes)].sort_values(
+            "nbytes", kind="stable"
+        )
     return tabled("index", "routes", False, rows=rows, machines=machines)
 
 
@@ -160,7 +190,9 @@ def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str
     folder, machines = folder.resolve(), files.machines(reports / RESULTS)
     copied = [reports.resolve() / name for name in (RESULTS, HISTORY, *machines)]
     if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in copied):
-        raise UserError(f"--site {folder} would delete what it copies: name a folder apart from {reports}")
+        raise UserError(
+            f"--site {folder} would delete what it copies: name a folder apart from {reports}"
+        )
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "index.html").is_file():
         raise UserError(f"--site {folder} holds something else: name an empty directory")
     results = load(reports / RESULTS)
@@ -171,7 +203,9 @@ def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str
         command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(folder / ASV)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
-            raise UserError(f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}")
+            raise UserError(
+                f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}"
+            )
     if url:
         address(folder, url)
     return line(os.path.relpath(folder / "index.html"))
@@ -182,14 +216,18 @@ def _copy(reports: Path, folder: Path, machines: Sequence[str]) -> None:
     copied, and no links."""
     machine = f"(?:{'|'.join(map(re.escape, machines))})"
     result = rf"{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern})"
-    wanted = re.compile(rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{result})")
+    wanted = re.compile(
+        rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{result})"
+    )
     for path in reports.rglob("*"):  # does not follow links
         place = path.relative_to(reports)
         if wanted.fullmatch(place.as_posix()) and path.is_file() and not path.is_symlink():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, folder / place)
     # a web server may not list directories
-    for directory in [path for path in (folder / RESULTS).glob("**/") if not (path / "index.html").exists()]:
+    for directory in [
+        path for path in (folder / RESULTS).glob("**/") if not (path / "index.html").exists()
+    ]:
         name, paths = directory.relative_to(folder).as_posix(), sorted(directory.iterdir())
         put(directory / "index.html", web("listing.html.jinja", name=name, paths=paths))
 
@@ -199,8 +237,15 @@ def address(site: Path, url: str) -> None:
     no relative ones."""
     feed = site / "feed.xml"
     if feed.is_file():
-        put(feed, feed.read_text(encoding="utf-8").replace('href="', f'href="{html.escape(url.rstrip("/"))}/'))
-    for path in [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != ASV]:
+        put(
+            feed,
+            feed.read_text(encoding="utf-8").replace(
+                'href="', f'href="{html.escape(url.rstrip("/"))}/'
+            ),
+        )
+    for path in [
+        path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != ASV
+    ]:
         place = path.relative_to(site).as_posix().removesuffix("index.html")
         canonical = html.escape(f"{url.rstrip('/')}/{quote(place)}")
         said = f'<link rel="canonical" href="{canonical}">\n<meta property="og:url" content="{canonical}">\n'
@@ -213,8 +258,13 @@ def address(site: Path, url: str) -> None:
 
 def submission(name: str, findings: Sequence[Finding]) -> list[str]:
     """The findings, a sentence each. Quotes from the submission are code, so they mention nobody and link nowhere."""
-    count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "may be published"
-    return [f"{_quoted(name)}: {count}", *(f"{_quoted(each.file)}: {_found(each)}" for each in findings)]
+    count = (
+        f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "may be published"
+    )
+    return [
+        f"{_quoted(name)}: {count}",
+        *(f"{_quoted(each.file)}: {_found(each)}" for each in findings),
+    ]
 
 
 def _quoted(text: str) -> str:

@@ -24,7 +24,13 @@ from pages.show import code
 
 MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
 BOLD, DIM = "1", "2"  # terminal codes
-COLOURS = {SLOWER: "1;31", FASTER: "1;32", INCONCLUSIVE: DIM, verdicts.FAILED: "31", verdicts.NOT_COMPARABLE: "33"}
+COLOURS = {
+    SLOWER: "1;31",
+    FASTER: "1;32",
+    INCONCLUSIVE: DIM,
+    verdicts.FAILED: "31",
+    verdicts.NOT_COMPARABLE: "33",
+}
 COLOURS |= {verdicts.MORE: COLOURS[SLOWER], verdicts.FEWER: COLOURS[FASTER]}
 CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
 FIRST = (SLOWER, FASTER, verdicts.FAILED)  # always shown, ...
@@ -42,7 +48,11 @@ def why(reason: Reason) -> str:
 
 def number(value: float, digits: int = 2) -> str:
     """A ratio or probability: 1.08, 0.93; a large or tiny one has three significant digits: 1,230."""
-    return f"{value:.{digits}f}" if value == 0 or 10**-digits / 2 <= value < 100 else show.significant(value)
+    return (
+        f"{value:.{digits}f}"
+        if value == 0 or 10**-digits / 2 <= value < 100
+        else show.significant(value)
+    )
 
 
 def probability(value: float) -> str:
@@ -74,7 +84,12 @@ def change_of(row: Mapping[str, Any]) -> str:
 
 def lines(block: str, comparison: Comparison, **values: Any) -> tuple[str, ...]:
     """The sentences of a block of comparison.md.jinja."""
-    about = {"comparison": comparison, "settings": comparison.settings, "check": comparison.check, "many": MANY}
+    about = {
+        "comparison": comparison,
+        "settings": comparison.settings,
+        "check": comparison.check,
+        "many": MANY,
+    }
     about |= {"words": sys.modules[__name__], "verdicts": verdicts, "Counter": Counter}
     return show.prose("comparison", block, **about, **values)
 
@@ -86,7 +101,13 @@ def said(block: str, comparison: Comparison, **values: Any) -> str:
 
 def listed(counts: Mapping[str, int], comparison: Comparison) -> str:
     """Verdicts with their counts, without counts of zero."""
-    return show.join([f"{count} {verdict_name(verdict, comparison)}" for verdict, count in counts.items() if count])
+    return show.join(
+        [
+            f"{count} {verdict_name(verdict, comparison)}"
+            for verdict, count in counts.items()
+            if count
+        ]
+    )
 
 
 def cell_line(row: Mapping[str, Any]) -> str:
@@ -95,7 +116,10 @@ def cell_line(row: Mapping[str, Any]) -> str:
     expression = values.pop("route", None) or values.pop("statement", None)
     parts = [show.valued(name, value) for name, value in values.items()]
     method = str(row["method"]).partition("_")[2]
-    parts.append(f"{row['family']}.{row['group']}" + (f" {method}" if method not in ("convert", row["family"]) else ""))
+    parts.append(
+        f"{row['family']}.{row['group']}"
+        + (f" {method}" if method not in ("convert", row["family"]) else "")
+    )
     rest = ", ".join(parts)
     return f"{code(expression)} · {rest}" if expression else rest
 
@@ -105,7 +129,9 @@ def cell_line(row: Mapping[str, Any]) -> str:
 
 def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdout) -> None:
     """Print the comparison, with colours where ``stream`` is a terminal."""
-    stream.write(text(comparison, everything, coloured=stream.isatty() and "NO_COLOR" not in os.environ))
+    stream.write(
+        text(comparison, everything, coloured=stream.isatty() and "NO_COLOR" not in os.environ)
+    )
 
 
 def text(comparison: Comparison, everything: bool, coloured: bool = False) -> str:
@@ -127,16 +153,36 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
         lined.append(f"{styled(style, evidence)}{' ' * (width - len(evidence))}  {cell}".rstrip())
     lined += [""] if listing else []
     lined += [styled(BOLD, said("headline", comparison)), *lines("counts", comparison)]
-    lined += [styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in lines("withheld", comparison)]
+    lined += [
+        styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in lines("withheld", comparison)
+    ]
     return "\n".join([*lined, *(styled(DIM, line) for line in lines("trust", comparison))]) + "\n"
 
 
-def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
+def _told(
+    comparison: Comparison, everything: bool
+) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
     """Verdicts of times, then of counts, changes first. Each comes with its cells: a sentence and the row of each."""
     for verdict in verdicts.VERDICTS if everything else FIRST:
-        yield verdict, [(said("of_time", comparison, row=row), row) for row in of_verdict(comparison.cells, verdict)]
-    for verdict in dict.fromkeys(comparison.counted["verdict"]) if everything else (*CHANGED_COUNTS, verdicts.FAILED):
-        yield verdict, [(said("of_count", comparison, row=row), row) for row in of_verdict(comparison.counted, verdict)]
+        yield (
+            verdict,
+            [
+                (said("of_time", comparison, row=row), row)
+                for row in of_verdict(comparison.cells, verdict)
+            ],
+        )
+    for verdict in (
+        dict.fromkeys(comparison.counted["verdict"])
+        if everything
+        else (*CHANGED_COUNTS, verdicts.FAILED)
+    ):
+        yield (
+            verdict,
+            [
+                (said("of_count", comparison, row=row), row)
+                for row in of_verdict(comparison.counted, verdict)
+            ],
+        )
 
 
 # --- a pull request --------------------------------------------------------------------------------------------------
@@ -145,14 +191,22 @@ def _told(comparison: Comparison, everything: bool) -> Iterator[tuple[str, list[
 def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     """A comment for a pull request: headline, counts of verdicts, changes, how far to trust them, the command."""
     pairs = [pair for _, group in _told(comparison, everything) for pair in group]
-    rows = [f"| {show.to_markdown(said)} | {show.to_markdown(cell_line(row))} |" for said, row in pairs]
+    rows = [
+        f"| {show.to_markdown(said)} | {show.to_markdown(cell_line(row))} |" for said, row in pairs
+    ]
 
     def comment(shown: int) -> str:
-        about: dict[str, Any] = {"comparison": comparison, "words": sys.modules[__name__], "command": command}
+        about: dict[str, Any] = {
+            "comparison": comparison,
+            "words": sys.modules[__name__],
+            "command": command,
+        }
         return show.written("comparison_comment", rows=rows, shown=shown, **about) + "\n"
 
     room = COMMENT_CHARACTERS - len(comment(0))
-    return comment(sum(length <= room for length in itertools.accumulate(len(row) + 1 for row in rows)))
+    return comment(
+        sum(length <= room for length in itertools.accumulate(len(row) + 1 for row in rows))
+    )
 
 
 # --- programs --------------------------------------------------------------------------------------------------------

@@ -45,7 +45,9 @@ def sections(
     for (_, title), benchmarks in sorted(families.items(), key=lambda item: item[0][0]):
         drawn, made = _shown(benchmarks, results, cells, missing)
         words = " ".join(filter(None, (benchmarks[0].question, benchmarks[0].about)))
-        measured = {*cells["dtype"][cells["benchmark"].isin([declared.name for declared in benchmarks])]}
+        measured = {
+            *cells["dtype"][cells["benchmark"].isin([declared.name for declared in benchmarks])]
+        }
         shown = [cell.dtype for figure, _ in drawn for cell in figure.cells]
         if shown and measured - {*shown}:
             words += f" Figures are for {shown[0]}; results.csv has the other dtypes."
@@ -53,7 +55,9 @@ def sections(
         yield Section(slug(title), title, intro, tuple(drawn), tuple(made))
 
 
-def _shown(benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame, missing: Missing) -> Shown:
+def _shown(
+    benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame, missing: Missing
+) -> Shown:
     """The figures and tables of a family, times before counts."""
     drawn: list[tuple[Figure, Table]] = []
     made: list[Table] = []
@@ -74,7 +78,10 @@ def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[tuple[Figure, Tab
     only one size."""
     usual = cells[cells["dtype"] == usual_dtype(cells)]
     own = (cells["down"].iloc[0], "nbytes")
-    others = [tuple(str(each) for name, each in given.items() if name not in own) for given in usual["parameters"]]
+    others = [
+        tuple(str(each) for name, each in given.items() if name not in own)
+        for given in usual["parameters"]
+    ]
     for values, series in usual.groupby(pd.Series(others, usual.index, object), sort=False):
         first, *_ = shown = [*series.itertuples()]
         name = ", ".join((_about(first), *values))
@@ -93,9 +100,15 @@ def _titled(declared: Declared) -> str:
     return words or declared.name.split(".")[-2:][0]
 
 
-def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing: Missing) -> list[Table]:
+def _timed(
+    declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing: Missing
+) -> list[Table]:
     """Tables of seconds, each compared with the cell that the family declares in ``beside``."""
-    if declared.role == Role.CONVERSION and "threads" not in declared.param_names and cells["dtype"].nunique() < 2:
+    if (
+        declared.role == Role.CONVERSION
+        and "threads" not in declared.param_names
+        and cells["dtype"].nunique() < 2
+    ):
         return []  # shown in "Time against size"
     called, role = declared.beside.get("called", ""), declared.beside.get("role")
     pairs: list[tuple[Row, Any]] = beside(cells.itertuples())
@@ -115,7 +128,11 @@ def _timed(declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing
             lines.append(f"{called} {show.time(other)}: {compared(cell, other, as_long)}")
         return Mark(cell.parameters, lines)
 
-    shown = [mark(cell, other) for cell, other in pairs if other is not cell or cell.cell not in stand_beside]
+    shown = [
+        mark(cell, other)
+        for cell, other in pairs
+        if other is not cell or cell.cell not in stand_beside
+    ]
     made = _tables(declared, _about(pairs[0][0]), shown, missing)
     notes = show.lines("tables", "ranges", processes=[*cells["processes"]]) if ranged else []
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
@@ -143,7 +160,9 @@ def _counts(unit: str, of: float | None) -> tuple[Callable[[float], str], str]:
     return lambda value: show.significant(value, 2) if value < 100 else f"{value:,.0f}", f" {unit}"
 
 
-def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Missing) -> Iterator[Table]:
+def _tables(
+    declared: Declared, about: str, marks: Sequence[Mark], missing: Missing
+) -> Iterator[Table]:
     """A table for each combination of the parameters that are neither rows nor columns. If sizes are not the columns,
     each column shows the usual size, or else another size that its head names."""
     names = declared.param_names
@@ -162,13 +181,19 @@ def _tables(declared: Declared, about: str, marks: Sequence[Mark], missing: Miss
         nbytes = usual_size(group, across, tables.IN_CACHE) if sized else 0
         usual_last = sorted(group, key=lambda mark: mark.nbytes == nbytes)
         sizes = {mark.parameters.get(across): mark.nbytes for mark in usual_last}
-        shown = [mark for mark in group if not sized or mark.nbytes == sizes[mark.parameters.get(across)]]
+        shown = [
+            mark for mark in group if not sized or mark.nbytes == sizes[mark.parameters.get(across)]
+        ]
         words = [about, *(show.valued(name, value) for name, value in zip(fixed, combination))]
         words += [show.size(nbytes)] if sized else []
         words += [f"by {ACROSS.get(across, across)}"] if across else []
 
         def head(value: Any, sizes: Mapping[Any, int] = sizes, usual: int = nbytes) -> str:
             named = show.size(value) if across == "nbytes" else str(value)
-            return named if not sized or sizes[value] == usual else f"{named} ({show.size(sizes[value])})"
+            return (
+                named
+                if not sized or sizes[value] == usual
+                else f"{named} ({show.size(sizes[value])})"
+            )
 
         yield tables.laid(", ".join(words), declared, shown, across, missing, head, down)

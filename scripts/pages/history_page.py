@@ -25,7 +25,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from analysis import findings
-from analysis.history import DIFFERS, LAYOUT, NOT_KNOWN, ROUTE, SAME, History, by_route, headlines, histories_of
+from analysis.history import (
+    DIFFERS,
+    LAYOUT,
+    NOT_KNOWN,
+    ROUTE,
+    SAME,
+    History,
+    by_route,
+    headlines,
+    histories_of,
+)
 from analysis.results import Results, load
 from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
 from cli import line
@@ -37,7 +47,19 @@ from toolchains import ledger
 from pages import show, tables
 from pages.advice import Box, capital
 from pages.comparison_words import number
-from pages.figures import INK, MARKERS, MONO, MUTED, POINTS, RATIOS, STYLE, Figure, finish, slug, ticks
+from pages.figures import (
+    INK,
+    MARKERS,
+    MONO,
+    MUTED,
+    POINTS,
+    RATIOS,
+    STYLE,
+    Figure,
+    finish,
+    slug,
+    ticks,
+)
 from pages.page import Page, Section, web
 from pages.show import code, prose
 from pages.tables import Table, tabled, text_of
@@ -51,12 +73,18 @@ LEFT, RIGHT, HEAD, FOOT = 0.75, 0.15, 0.5, 0.35  # inches around each
 LETTERS = 44  # of a route's name that fit above a panel
 FONT = 8.5  # points: 11 pixels on a page
 SHADES = (1.02, 1.05, 1.1, 1.25, 1.5)  # a tile is a shade darker from each of these factors on
-MEMORY_WORDS = {"alias": "sharing memory", "copy": "making a copy", "into": "into an existing buffer"}
+MEMORY_WORDS = {
+    "alias": "sharing memory",
+    "copy": "making a copy",
+    "into": "into an existing buffer",
+}
 GROUP = ["direction", "contract"]
 # Changes of a release
 NAMED = 3  # routes named in a paragraph
 FEED = "feed.xml"
-SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")  # of the ids; must never change
+SPACE = uuid.uuid5(
+    uuid.NAMESPACE_URL, "numpy-torch-conversion/releases"
+)  # of the ids; must never change
 # Page over several machines
 MOST_SHARED = 30  # rows of a table; changes.csv has all
 
@@ -73,9 +101,13 @@ def _span(history: History) -> str:
 def page_of(results: Results, histories: Sequence[History]) -> Page:
     """The content of the page of a machine's histories."""
     machine = histories[0].machine
-    files = {file for history in histories for release in history.releases for file in release.files}
+    files = {
+        file for history in histories for release in history.releases for file in release.files
+    }
     records = sorted(chain(*map(results.sessions_of, files)), key=lambda record: record.started)
-    commands = [record.command for record in records if record.command] or ["python scripts/track.py"]
+    commands = [record.command for record in records if record.command] or [
+        "python scripts/track.py"
+    ]
     changed = results.changed(pd.concat([history.rows for history in histories]))
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
@@ -85,8 +117,17 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         boxes=tuple(map(_box, histories)),
         heats=tuple(chain(*map(heats_of, histories))),
         legend=_prose("legend"),
-        sections=[*_sections(results, histories), *_figures(histories), _method(histories, records)],
-        links=((f"What to use on {machine}: every conversion with one toolchain", f"../../{quote(machine)}/"),),
+        sections=[
+            *_sections(results, histories),
+            *_figures(histories),
+            _method(histories, records),
+        ],
+        links=(
+            (
+                f"What to use on {machine}: every conversion with one toolchain",
+                f"../../{quote(machine)}/",
+            ),
+        ),
         command=max(dict.fromkeys(commands), key=commands.count),
         **sheet(results, histories),
         samples=f"../../results/{quote(machine)}/",
@@ -134,7 +175,11 @@ def named_route(row: Any) -> str:
 
 def where(row: Any) -> str:
     """The sizes and the other parameters of a row in words: "4 KiB to 16 MiB, float32"."""
-    others = (show.valued(name, row[name]) for name in ("dtype", "layout", "threads") if isinstance(row[name], str))
+    others = (
+        show.valued(name, row[name])
+        for name in ("dtype", "layout", "threads")
+        if isinstance(row[name], str)
+    )
     return ", ".join(filter(None, (show.span(row["sizes"]), *others)))
 
 
@@ -149,7 +194,12 @@ def _box(history: History) -> Box:
     rows = []
     for news in news_in(history):
         most = news.lines[0] if (news.routes["what"] == TIME).any() else ""
-        rows.append((news.release.tag, (f"{news.release.name} ({news.release.date})", headline(news.row), most)))
+        rows.append(
+            (
+                news.release.tag,
+                (f"{news.release.name} ({news.release.date})", headline(news.row), most),
+            )
+        )
     columns = ("release", "routes that changed, once each", "largest change of time")
     return Box(f"{_span(history)}, {history.held}", columns=columns, rows=tuple(rows))
 
@@ -159,10 +209,15 @@ def _box(history: History) -> Box:
 
 def _sections(results: Results, histories: Sequence[History]) -> Iterator[Section]:
     for history in histories:
-        appeared, meant = (find(results, history.releases) for find in (findings.appearances, findings.redefined))
+        appeared, meant = (
+            find(results, history.releases) for find in (findings.appearances, findings.redefined)
+        )
         for news in news_in(history):
             behaviour = _prose("behaviour", at=news.release, appeared=appeared, meant=meant)
-            intro, about = (f"{capital(headline(news.row))}.", *behaviour), f"{news.release.name}, {news.release.date}"
+            intro, about = (
+                (f"{capital(headline(news.row))}.", *behaviour),
+                f"{news.release.name}, {news.release.date}",
+            )
             yield Section(news.release.tag, about, intro, tables=(_changes(history, news.release),))
 
 
@@ -188,7 +243,9 @@ def _shown(history: History) -> pd.DataFrame:
     rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == "float32")]
     last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")
-    return rows.assign(over=rows["level"] / last["level"], newest=last["level"], base=last["release"])
+    return rows.assign(
+        over=rows["level"] / last["level"], newest=last["level"], base=last["release"]
+    )
 
 
 # --- at one glance ---------------------------------------------------------------------------------------------------
@@ -203,11 +260,30 @@ def heats_of(history: History) -> Iterator[dict[str, Any]]:
         told = own["verdict"].ne("") & own["evidence"].ne(LAYOUT)
         shown = own[own["series"].isin(own.loc[told, "series"])]
         if len(shown):
-            base, half = max(own["base"], key=versions.index), (own["high"] / own["low"]).median() ** 0.5 - 1
-            about = {"history": history, "what": what, "own": own, "shown": shown, "base": base, "half": half}
-            title, legend = f"{history.package}: {what} by release", show.said("history", "heat", **about)
+            base, half = (
+                max(own["base"], key=versions.index),
+                (own["high"] / own["low"]).median() ** 0.5 - 1,
+            )
+            about = {
+                "history": history,
+                "what": what,
+                "own": own,
+                "shown": shown,
+                "base": base,
+                "half": half,
+            }
+            title, legend = (
+                f"{history.package}: {what} by release",
+                show.said("history", "heat", **about),
+            )
             groups, words = shown.groupby(GROUP, sort=False), sys.modules[__name__]
-            yield {"title": title, "releases": history.releases, "groups": groups, "legend": legend, "words": words}
+            yield {
+                "title": title,
+                "releases": history.releases,
+                "groups": groups,
+                "legend": legend,
+                "words": words,
+            }
 
 
 def titled(direction: str, memory: str) -> str:
@@ -245,7 +321,11 @@ def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
     rows = _shown(history)
     what = TIME if (rows["what"] == TIME).any() else INSTRUCTIONS
     size = np.abs(np.log(rows["ratio"].astype(float)))
-    large = rows[(rows["what"] == what) & rows["verdict"].ne("") & (size >= math.log1p(history.settings.equivalence))]
+    large = rows[
+        (rows["what"] == what)
+        & rows["verdict"].ne("")
+        & (size >= math.log1p(history.settings.equivalence))
+    ]
     routes = large[["group", "route"]].drop_duplicates()
     rows = rows.merge(routes, on=["group", "route"])
     for key, group in rows.groupby(GROUP, sort=False):
@@ -257,13 +337,17 @@ def figures_of(history: History) -> Iterator[tuple[Figure, Table]]:
         yield _panels(history, name, title, group, gids), data
 
 
-def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: Mapping[str, str]) -> Figure:
+def _panels(
+    history: History, name: str, title: str, rows: pd.DataFrame, gids: Mapping[str, str]
+) -> Figure:
     """Draw a figure's panels on one scale. gids: series -> SVG id, which names its row of the figure's table."""
     routes = [each for _, each in rows.groupby(["group", "route"], sort=False)]
     limits = {what: _limits(own) for what, own in rows.groupby("what")}
     each = HEAD + HEIGHT + (GAP + COUNTS if len(limits) > 1 else 0.0) + FOOT
     wide, high = ACROSS * (LEFT + PANEL + RIGHT), math.ceil(len(routes) / ACROSS) * each
-    with plt.style.context([STYLE, {"font.size": FONT, "xtick.labelsize": FONT, "ytick.labelsize": FONT}]):
+    with plt.style.context(
+        [STYLE, {"font.size": FONT, "xtick.labelsize": FONT, "ytick.labelsize": FONT}]
+    ):
         figure = plt.figure(figsize=(wide, high))
         for index, route in enumerate(routes):
             row, column = divmod(index, ACROSS)
@@ -280,7 +364,9 @@ def _panels(history: History, name: str, title: str, rows: pd.DataFrame, gids: M
                 ax.tick_params(labelbottom=what == shown[-1])
                 if what == shown[0]:
                     first = route.iloc[0]
-                    label = show.short(", ".join(filter(None, (first["route"], grad_of(first)))), LETTERS)
+                    label = show.short(
+                        ", ".join(filter(None, (first["route"], grad_of(first)))), LETTERS
+                    )
                     ax.set_title(label, fontsize=FONT, family=MONO, loc="left", pad=16, color=INK)
         description = f"{len(routes)} route{'s' * (len(routes) > 1)}, {_span(history)}."
         caption = f"{history.package}: {title}, relative to {history.releases[-1].name}"
@@ -298,15 +384,30 @@ def _draw(ax: Axes, history: History, rows: pd.DataFrame, gids: Mapping[str, str
     across = 0.0
     for (series, each), (look, marker) in zip(rows.groupby("series", sort=False), looks):
         days = mdates.datestr2num(each["date"])
-        points, low, high, level = (each[name] / each["newest"] for name in ("value", "low", "high", "level"))
+        points, low, high, level = (
+            each[name] / each["newest"] for name in ("value", "low", "high", "level")
+        )
         gid = gids.get(series)
         ax.vlines(days, low, high, linewidth=1.0, alpha=0.35, **look)
-        ax.plot(days, points, linestyle="", marker=marker, markeredgewidth=0, markersize=3, gid=gid, **look)
+        ax.plot(
+            days,
+            points,
+            linestyle="",
+            marker=marker,
+            markeredgewidth=0,
+            markersize=3,
+            gid=gid,
+            **look,
+        )
         ax.step(days, level, where="post", linewidth=1.3, **look)
         for day in days[each["verdict"].ne("").to_numpy()]:
             ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
         last = each.iloc[-1]
-        value = show.seconds(last["level"]) if last["what"] == TIME else f"{show.steady(last['level']):,.0f}"
+        value = (
+            show.seconds(last["level"])
+            if last["what"] == TIME
+            else f"{show.steady(last['level']):,.0f}"
+        )
         text = f"{show.span(last['sizes'])} {value}".strip()
         ax.text(across, 1.04, text, transform=ax.transAxes, fontsize=FONT, va="bottom", **look)
         across += 0.0235 * len(text) + 0.05
@@ -330,27 +431,44 @@ def _figures(histories: Sequence[History]) -> Iterator[Section]:
 
 
 def _method(histories: Sequence[History], records: Sequence[Record]) -> Section:
-    twice = pd.concat([history.replicates for history in histories]).drop_duplicates(["torch", "numpy", "hours"])
+    twice = pd.concat([history.replicates for history in histories]).drop_duplicates(
+        ["torch", "numpy", "hours"]
+    )
     rows = pd.concat([history.rows for history in histories])
     times = rows[(rows["what"] == TIME) & ~rows["control"]]
     half = (times["high"] / times["low"]) ** 0.5 - 1  # half the 95 % interval of a point
     resolution = half.groupby(times["noise"], sort=False).median()
     alarms = pd.concat([history.false_alarms for history in histories]).to_dict("records")
-    about = {"controls": rows[rows["control"]], "resolution": resolution, "twice": twice, "alarms": alarms}
+    about = {
+        "controls": rows[rows["control"]],
+        "resolution": resolution,
+        "twice": twice,
+        "alarms": alarms,
+    }
     said = _prose("method", histories=histories, records=records, **about)
     nodes = [_tabled("nodes", history=history) for history in histories]
-    return Section("method", "Machine and method", said, tables=(_tabled("replicates", twice=twice), *nodes))
+    return Section(
+        "method", "Machine and method", said, tables=(_tabled("replicates", twice=twice), *nodes)
+    )
 
 
 def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
     """The CSV file of histories, a row per series, release and kind of evidence, and the meaning of its columns."""
     rows = pd.concat([history.rows for history in histories], ignore_index=True)
-    files = {(each.package, each.version): each.files for history in histories for each in history.releases}
+    files = {
+        (each.package, each.version): each.files
+        for history in histories
+        for each in history.releases
+    }
     rows["files"] = [files[release] for release in zip(rows["package"], rows["release"])]
     rows["nbytes"] = pd.to_numeric(rows["nbytes"]).astype("Int64")
-    parameters = [name for name in results.parameters if name != "direction" and rows[name].notna().any()]
+    parameters = [
+        name for name in results.parameters if name != "direction" and rows[name].notna().any()
+    ]
     columns = tables.columns("history", parameters=parameters, nodes="nodes_with" in rows)
-    wanted = sorted(chain(*columns), key=lambda name: name not in ("package", "machine"))  # these two come first
+    wanted = sorted(
+        chain(*columns), key=lambda name: name not in ("package", "machine")
+    )  # these two come first
     return {"csv": text_of(rows[wanted], digits=5), "columns": columns}
 
 
@@ -371,9 +489,15 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     return Page(
         title="What releases of torch and numpy changed, by machine",
         facts=(f"speed changes by release, compared across {len(machines)} machines",),
-        boxes=(Box("The same everywhere, or only here", lines=_prose("over_machines", found=found)),),
+        boxes=(
+            Box("The same everywhere, or only here", lines=_prose("over_machines", found=found)),
+        ),
         legend=_prose("machines"),
-        sections=[Section(sort.replace(" ", "-"), each.title, tables=(each,)) for sort, each in made.items() if each],
+        sections=[
+            Section(sort.replace(" ", "-"), each.title, tables=(each,))
+            for sort, each in made.items()
+            if each
+        ],
         links=(
             *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines),
             ("What to use on each machine", "../"),
@@ -432,17 +556,28 @@ def news_in(history: History) -> list[News]:
     """News of every release but the oldest, the newest first."""
     found = by_route(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
     found = found.sort_values("what", key=lambda what: what != "time", kind="stable")
-    told = zip(history.releases[::-1], history.releases[-2::-1], headlines(history).to_dict("records"))
-    return [News(history, at, before, row, found[found["release"] == at.version]) for at, before, row in told]
+    told = zip(
+        history.releases[::-1], history.releases[-2::-1], headlines(history).to_dict("records")
+    )
+    return [
+        News(history, at, before, row, found[found["release"] == at.version])
+        for at, before, row in told
+    ]
 
 
-def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None) -> list[int]:
+def tell(
+    results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None
+) -> list[int]:
     """Print the changes of each release on a machine, and write them if ``into`` is given. Return an exit code each (2:
     the release, or the one before it, was not measured there)."""
     if not releases:
         return []
     loaded = load(results, machine)
-    known = {news.release.tag: news for history in histories_of(loaded).values() for news in news_in(history)}
+    known = {
+        news.release.tag: news
+        for history in histories_of(loaded).values()
+        for news in news_in(history)
+    }
     failed = {record.toolchain.tag: record.failed for record in loaded.runs if record.failed}
     for tag in (toolchain.tag for toolchain in releases):
         if tag not in known:
@@ -454,7 +589,9 @@ def tell(results: Path, machine: str, releases: Sequence[ledger.Toolchain], into
             into.mkdir(parents=True, exist_ok=True)
             put(into / f"{tag}.md", markdown(known[tag]))
             put(into / f"{tag}.json", as_json(known[tag]))
-    return [known[toolchain.tag].exit_code if toolchain.tag in known else 2 for toolchain in releases]
+    return [
+        known[toolchain.tag].exit_code if toolchain.tag in known else 2 for toolchain in releases
+    ]
 
 
 def markdown(news: News) -> str:
@@ -491,7 +628,9 @@ def write_feed(output: Path, histories: Sequence[History]) -> None:
     every = chain(*map(news_in, sorted(histories, key=lambda history: -len(history.releases))))
     changed = [news for news in every if any(news.row[verdict] for verdict in CHANGED)]
     changed.sort(key=lambda news: (news.release.date, news.release.tag), reverse=True)
-    entries = [_entry(tag, [*each]) for tag, each in groupby(changed, key=lambda news: news.release.tag)]
+    entries = [
+        _entry(tag, [*each]) for tag, each in groupby(changed, key=lambda news: news.release.tag)
+    ]
     put(output / FEED, web("feed.xml.jinja", entries=entries, name=FEED, space=SPACE))
 
 

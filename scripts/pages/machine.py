@@ -12,7 +12,15 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import comparison, verdicts
-from analysis.cells import Limit, at_usual_size, cells_of, conversions, decided, limit_of, usual_dtype
+from analysis.cells import (
+    Limit,
+    at_usual_size,
+    cells_of,
+    conversions,
+    decided,
+    limit_of,
+    usual_dtype,
+)
 from analysis.choices import BEST, asked, choices, known_of, rank
 from analysis.comparison import Comparison
 from analysis.findings import Semantics, advised, slowed
@@ -21,7 +29,16 @@ from analysis.transfers import Transfers, answered, transfers_of
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
-from benchmarks.contracts import ALIAS, ALL_THREADS, COMPLETION, DEVICE_TO_HOST, INTO, NONE, ONE_THREAD, PAGEABLE
+from benchmarks.contracts import (
+    ALIAS,
+    ALL_THREADS,
+    COMPLETION,
+    DEVICE_TO_HOST,
+    INTO,
+    NONE,
+    ONE_THREAD,
+    PAGEABLE,
+)
 from pages import comparison_words as words
 from pages import transfers
 
@@ -43,7 +60,10 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     records = {record.started: record for record in results.runs}
     timed = results.processes.groupby("cell", sort=False, observed=True)
     cells = timed.agg(run=("run", "max"), processes=("process", "size"))
-    runs = [(records.get(run, UNKNOWN), len(rows), int(rows["processes"].max())) for run, rows in cells.groupby("run")]
+    runs = [
+        (records.get(run, UNKNOWN), len(rows), int(rows["processes"].max()))
+        for run, rows in cells.groupby("run")
+    ]
     return runs[::-1]
 
 
@@ -82,8 +102,18 @@ def page_of(
     moved = transfers_of(results, timed)
     about_transfers = transfers.advice(table, moved)
     quiet, usual = results.quiet, usual_dtype(conversions(with_one_thread(cells)))
-    about: dict[str, Any] = {"results": results, "others": others, "quiet": quiet, "runs": runs_shown(results)}
-    about |= {"threads": threads, "usual": usual, "conversions": bool(made), "transfers": bool(about_transfers)}
+    about: dict[str, Any] = {
+        "results": results,
+        "others": others,
+        "quiet": quiet,
+        "runs": runs_shown(results),
+    }
+    about |= {
+        "threads": threads,
+        "usual": usual,
+        "conversions": bool(made),
+        "transfers": bool(about_transfers),
+    }
     about |= {"impossible": transfers.impossible(moved)}
     about |= {"broken": Semantics(results).broken(results.contracts.values())}
     return Page(
@@ -118,8 +148,13 @@ def page_of(
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
     """The fastest safe route for each need and size that a page answers, as data for the page over all machines."""
     every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
-    named = [(title(rows), rows) for frame in every for _, rows in frame.groupby("need", sort=False)]
-    named += [(f"{transfers.way(need)}, {transfers.result_of(need)}", rows) for need, rows in answered(table, moved)]
+    named = [
+        (title(rows), rows) for frame in every for _, rows in frame.groupby("need", sort=False)
+    ]
+    named += [
+        (f"{transfers.way(need)}, {transfers.result_of(need)}", rows)
+        for need, rows in answered(table, moved)
+    ]
     answers = [rows[rows["kind"] == BEST].assign(question=question) for question, rows in named]
     best = pd.concat(answers) if answers else table[:0].assign(question="")
     return best[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
@@ -143,20 +178,33 @@ def sections_of(
     moved: Transfers,
 ) -> list[Section]:
     """The sections that have content, in the order of the page."""
-    missing, one_thread, semantics = tables.missing_in(results), with_one_thread(cells), Semantics(results)
+    missing, one_thread, semantics = (
+        tables.missing_in(results),
+        with_one_thread(cells),
+        Semantics(results),
+    )
     limit, counted = limit_of(one_thread), verdicts.of_calls(results)
     times = tuple(
-        (figure, tables.curves(figure.cells, missing, limit, counted)) for figure in figures.times(one_thread, limit)
+        (figure, tables.curves(figure.cells, missing, limit, counted))
+        for figure in figures.times(one_thread, limit)
     )
     reached = tuple(
-        (figure, tables.shares(figure.cells, missing, limit)) for figure in figures.efficiency(one_thread, limit)
+        (figure, tables.shares(figure.cells, missing, limit))
+        for figure in figures.efficiency(one_thread, limit)
     )
     measured = {*cells["direction"]} | {direction for direction, *_ in semantics.seen}
     shown = [contract for contract in tables.catalogue(results) if contract.direction in measured]
-    promised, broken = tables.contracts(semantics, shown), tables.broken(semantics, results.contracts.values())
+    promised, broken = (
+        tables.contracts(semantics, shown),
+        tables.broken(semantics, results.contracts.values()),
+    )
     decisions = [rows for rows in made if rows["need"].iloc[0].plain]
     decided = tables.decision(decisions, limit if threads == 1 else Limit())
-    about = {"threads": threads, "usual": usual_dtype(conversions(one_thread)), "transfers": len(moved.main) > 0}
+    about = {
+        "threads": threads,
+        "usual": usual_dtype(conversions(one_thread)),
+        "transfers": len(moved.main) > 0,
+    }
 
     def said(block: str) -> tuple[str, ...]:
         return prose("machine_sections", block, **about)
@@ -172,20 +220,35 @@ def sections_of(
         Section("size", f"Time against size, {show.threads(1)}", said("size"), times),
     ]
     details = [
-        Section("decision", f"Decision table, {show.threads(threads)}", said("decision"), tables=(decided,)),
-        Section("efficiency", f"Efficiency of copies, {show.threads(1)}", said("efficiency"), reached),
+        Section(
+            "decision",
+            f"Decision table, {show.threads(threads)}",
+            said("decision"),
+            tables=(decided,),
+        ),
+        Section(
+            "efficiency", f"Efficiency of copies, {show.threads(1)}", said("efficiency"), reached
+        ),
         *families.sections(results, cells, missing),
         clocks,
-        *families.sections(results, cells, missing, on_device=True, sentences=transfers.said(moved)),
+        *families.sections(
+            results, cells, missing, on_device=True, sentences=transfers.said(moved)
+        ),
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=tuple(promised)),
         *against,
         _method(results, cells),
     ]
-    return [section for section in (*first_read, *(replace(each, folded=True) for each in details)) if section]
+    return [
+        section
+        for section in (*first_read, *(replace(each, folded=True) for each in details))
+        if section
+    ]
 
 
-def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFrame], moved: Transfers) -> Table:
+def questions(
+    results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFrame], moved: Transfers
+) -> Table:
     """Users' questions, as far as the run has figures or contracts for them. A question without an answer is left out.
 
     The template holds the questions. It also selects the cells of an answer, where no ranking is needed.
@@ -193,7 +256,10 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
     rows = pd.concat(asked) if asked else choices(cells[:0])
     best, plain = rows["kind"] == BEST, rows["need"].map(lambda need: need.plain).astype(bool)
     shares = rows[best & plain & (rows["memory"] == ALIAS)]
-    lists, by_element = rows["batch"].astype(bool), rows["contract"].map(lambda each: each.per_element).astype(bool)
+    lists, by_element = (
+        rows["batch"].astype(bool),
+        rows["contract"].map(lambda each: each.per_element).astype(bool),
+    )
     slow = rows[lists & by_element].tail(1)
     rest = rows[lists & best & ~by_element & rows["nbytes"].isin(slow["nbytes"])]
     grad = [each for each in asked if each["need"].iloc[0].grad and each["safe"].iloc[0]]
@@ -201,12 +267,21 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
     promised = arrays["contract"].map(lambda each: each.array and each.memory != INTO).astype(bool)
     fresh = arrays[arrays["safe"] & promised]
     graded = fresh[fresh["contract"].map(lambda each: each.takes_grad).astype(bool)]
-    from_device = [transfers.best(rank(at_usual_size(able))) for able in (fresh, graded) if len(able)]
+    from_device = [
+        transfers.best(rank(at_usual_size(able))) for able in (fresh, graded) if len(able)
+    ]
     orders = []
-    for where, those in (("CPU", conversions(cells)), ("device", moved.of(COMPLETION, DEVICE_TO_HOST))):
+    for where, those in (
+        ("CPU", conversions(cells)),
+        ("device", moved.of(COMPLETION, DEVICE_TO_HOST)),
+    ):
         both = [*at_usual_size(those[those["route"].isin(ORDERS)]).itertuples()]
         if len(both) == 2:  # the faster one first; on a tie, the catalogue's order
-            tie = "" if decided(*both) else tables.compared(both[0], both[1], "", "no significant difference")
+            tie = (
+                ""
+                if decided(*both)
+                else tables.compared(both[0], both[1], "", "no significant difference")
+            )
             both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
             orders.append((where, *both, tie))
     written = show.written(
@@ -235,7 +310,10 @@ def questions(results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFram
 
 def comparison_section(compared: Comparison) -> Section:
     """Changes in speed since the run before on this machine."""
-    intro = (f"{words.said('title', compared)}: {words.said('headline', compared)}.", *words.lines("counts", compared))
+    intro = (
+        f"{words.said('title', compared)}: {words.said('headline', compared)}.",
+        *words.lines("counts", compared),
+    )
     figure = figures.forest(compared)
     about = {"comparison": compared, "words": words, "rows": figures.chosen(compared)}
     data = tabled("comparison", "figure_cells", False, **about)
@@ -257,4 +335,6 @@ def _method(results: Results, cells: pd.DataFrame) -> Section:
         tabled("tables", "harness", cells=cells),
         tabled("tables", "absent", False, missing=results.missing),
     )
-    return Section("method", "Machine and method", tables=parts, after=prose("machine_method", results=results))
+    return Section(
+        "method", "Machine and method", tables=parts, after=prose("machine_method", results=results)
+    )

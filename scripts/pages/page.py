@@ -63,11 +63,17 @@ class Page:
     toolchain: str = ""  # if the page has one
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
-    heats: tuple[Mapping[str, Any], ...] = ()  # routes × releases, after the boxes; see history_page.heats_of
+    heats: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # routes × releases, after the boxes; see history_page.heats_of
     feed: str = ""  # address of the feed for this page
     known: str = ""  # data of the form, see advice.py; "" for a page without a form
-    measured: Mapping[str, Sequence[str]] = field(default_factory=dict)  # figure -> commands; else ``command``
-    best: pd.DataFrame = field(default_factory=pd.DataFrame)  # machine pages: a call per need and size
+    measured: Mapping[str, Sequence[str]] = field(
+        default_factory=dict
+    )  # figure -> commands; else ``command``
+    best: pd.DataFrame = field(
+        default_factory=pd.DataFrame
+    )  # machine pages: a call per need and size
     quiet: float | None = None  # machine pages: the smallest share of quiet samples of its runs
 
     @property
@@ -79,7 +85,10 @@ class Page:
     @property
     def anchors(self) -> dict[str, str]:
         """Key of a section -> its Markdown anchor, which GitHub derives from the title."""
-        return {each.key: re.sub(r"[^\w -]", "", each.title.lower()).replace(" ", "-") for each in self.sections}
+        return {
+            each.key: re.sub(r"[^\w -]", "", each.title.lower()).replace(" ", "-")
+            for each in self.sections
+        }
 
     @property
     def rebuild(self) -> str:
@@ -88,7 +97,11 @@ class Page:
     @property
     def citation(self) -> str:
         """How to cite the page's figures: the suite with its version, and the data by its hash."""
-        cited = dict(re.findall(r"^(title|version): *(.+)$", CITATION.read_text(encoding="utf-8"), re.MULTILINE))
+        cited = dict(
+            re.findall(
+                r"^(title|version): *(.+)$", CITATION.read_text(encoding="utf-8"), re.MULTILINE
+            )
+        )
         return f"{cited['title']}, version {cited['version']}: {self.title}. {self.data}, SHA-256 {self.csv_sha256}."
 
     @functools.cached_property
@@ -101,7 +114,11 @@ def rendered(page: Page) -> dict[str, str]:
     drawn = [figure for section in page.sections for figure, _ in section.figures]
     files = {f"{figure.name}.svg": figure.file for figure in drawn}
     readme = _environment(_markdown).get_template("page.md.jinja").render(page=page)
-    return files | {page.data: page.csv, "README.md": readme, "index.html": web("page.html.jinja", page=page)}
+    return files | {
+        page.data: page.csv,
+        "README.md": readme,
+        "index.html": web("page.html.jinja", page=page),
+    }
 
 
 def web(template: str, **values: Any) -> str:
@@ -147,7 +164,9 @@ def write(directory: Path, page: Page) -> Path:
 def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> jinja2.Environment:
     """convert: the filter `line`, applied to every value in Markdown."""
     loader = jinja2.FileSystemLoader(show.TEMPLATES)
-    made = jinja2.Environment(autoescape=autoescape, loader=loader, keep_trailing_newline=True, **show.OPTIONS)
+    made = jinja2.Environment(
+        autoescape=autoescape, loader=loader, keep_trailing_newline=True, **show.OPTIONS
+    )
     made.filters |= {"line": convert, "slug": slug, "code": lambda words: convert(show.code(words))}
     made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML as text of an XML element
     return made

@@ -24,12 +24,20 @@ from store import quiet
 from benchmarks.contracts import ALIAS, COPY, INTO
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-OPTIONS: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}  # of all
+OPTIONS: dict[str, Any] = {
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "undefined": jinja2.StrictUndefined,
+}  # of all
 
 # Parameters whose values need no name beside them
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
-MEMORY = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}  # of a result
+MEMORY = {
+    ALIAS: "sharing memory",
+    COPY: "as a copy",
+    INTO: "into an existing buffer",
+}  # of a result
 NAMED = 6  # maximum number of routes named in a list
 BUSY = " ~"  # after a figure that is an upper bound; tables.Table says what it means
 
@@ -38,8 +46,14 @@ FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", 
 MOSTLY = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-BEGIN, END = "\x0e", "\x0f"  # delimit code in a sentence: the control characters shift out and shift in
-BESIDE, BELOW = "\x11", "\x12"  # between entries of a table's row, and after a line of an entry; never in a file's text
+BEGIN, END = (
+    "\x0e",
+    "\x0f",
+)  # delimit code in a sentence: the control characters shift out and shift in
+BESIDE, BELOW = (
+    "\x11",
+    "\x12",
+)  # between entries of a table's row, and after a line of an entry; never in a file's text
 
 
 def code(text: str) -> str:
@@ -138,7 +152,9 @@ def sizes(values: Iterable[float]) -> str:
 def among(values: Iterable[float], every: Iterable[float]) -> str:
     """``values`` in words; three or more neighbours among ``every`` value become a range."""
     runs = [[*run] for chosen, run in groupby(sorted({*every}), {*values}.__contains__) if chosen]
-    return join([word for run in runs for word in ([span(run)] if len(run) > 2 else map(size, run))])
+    return join(
+        [word for run in runs for word in ([span(run)] if len(run) > 2 else map(size, run))]
+    )
 
 
 def join(words: Sequence[str]) -> str:
@@ -171,7 +187,10 @@ def named(routes: Iterable[str]) -> str:
     each = list(dict.fromkeys(routes))
     if len(each) <= NAMED:
         return codes(each)
-    return "".join(f"{code(route)}, " for route in each[: NAMED - 1]) + f"and {len(each) - NAMED + 1} more"
+    return (
+        "".join(f"{code(route)}, " for route in each[: NAMED - 1])
+        + f"and {len(each) - NAMED + 1} more"
+    )
 
 
 def _shown(sentence: str, text: Callable[[str], str], code: Callable[[str], str]) -> str:
@@ -183,7 +202,9 @@ def to_html(sentence: str) -> str:
     """A sentence as HTML, everything in it escaped; code may break around its brackets."""
 
     def code(text: str) -> str:
-        return f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', html.escape(text))}</code>"
+        return (
+            f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', html.escape(text))}</code>"
+        )
 
     return _shown(sentence, html.escape, code)
 
@@ -216,7 +237,9 @@ _BLOCK = re.compile(r"^(?=#{1,6}(?:\s|$)|[-+](?:\s|$)|~~~|(?:=+|-+)\s*$)")
 def _escaped(words: str) -> str:
     """Escape text for Markdown. GitHub links even a bare address, unless it contains an entity."""
     escaped = re.sub(r"([\\`*_\[\]|$])", r"\\\1", html.escape(words, quote=False))
-    return re.sub(r":(?=//)|(?<=www)\.", lambda sign: f"&#{ord(sign[0])};", escaped, flags=re.IGNORECASE)
+    return re.sub(
+        r":(?=//)|(?<=www)\.", lambda sign: f"&#{ord(sign[0])};", escaped, flags=re.IGNORECASE
+    )
 
 
 def fenced(text: str) -> str:
@@ -243,7 +266,9 @@ def _environment() -> jinja2.Environment:
     # no autoescape: a sentence is escaped when shown
     made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **OPTIONS)
     made.globals["show"] = sys.modules[__name__]
-    made.globals |= {n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()}
+    made.globals |= {
+        n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()
+    }
     return made
 
 
@@ -262,7 +287,9 @@ def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
 
 def paragraphs(text: str) -> tuple[str, ...]:
     """Split text into paragraphs, each in one line."""
-    return tuple(part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", text) if part.strip())
+    return tuple(
+        part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", text) if part.strip()
+    )
 
 
 def said(name: str, block: str, **values: Any) -> str:

@@ -50,7 +50,12 @@ class Table:
     def __post_init__(self) -> None:
         """Add a note that explains the mark of upper bounds, if a figure has it."""
         entries = (line for row in self.rows for entry in row for line in lines_of(entry))
-        marked = (show.BUSY in text for line in entries for text, is_code in show.spans(line) if not is_code)
+        marked = (
+            show.BUSY in text
+            for line in entries
+            for text, is_code in show.spans(line)
+            if not is_code
+        )
         if BUSY_NOTE not in self.notes and any(marked):
             object.__setattr__(self, "notes", (*self.notes, BUSY_NOTE))
 
@@ -81,7 +86,9 @@ def tabled(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
         return list(filter(None, parts)) if len(parts) > 1 else parts[0]
 
     title, columns, *rest = show.lines(name, block, **values)
-    rows = tuple(tuple(map(entry, row.split(show.BESIDE))) for row in rest if not row.startswith(show.BELOW))
+    rows = tuple(
+        tuple(map(entry, row.split(show.BESIDE))) for row in rest if not row.startswith(show.BELOW)
+    )
     notes = tuple(note[1:].strip() for note in rest if note.startswith(show.BELOW))
     return Table(title, tuple(map(str.strip, columns.split(show.BESIDE))), rows, notes, numeric)
 
@@ -104,14 +111,21 @@ Missing = Mapping[tuple[Any, ...], str]  # see missing_in
 def missing_in(results: Results) -> Missing:
     """Benchmark and parameters of a cell -> reason for an empty entry: "n/a: no such call", "failed: ..."."""
     absent = results.missing
-    each = zip(absent["benchmark"], parameters_of(absent, results), absent["status"], absent["reason"])
+    each = zip(
+        absent["benchmark"], parameters_of(absent, results), absent["status"], absent["reason"]
+    )
     return {
-        (name, *parameters.values()): f"{'n/a' if status == SKIPPED else status}: {reason or 'see asv show'}"
+        (
+            name,
+            *parameters.values(),
+        ): f"{'n/a' if status == SKIPPED else status}: {reason or 'see asv show'}"
         for name, parameters, status, reason in each
     }
 
 
-def by_size(title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]) -> Table:
+def by_size(
+    title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]
+) -> Table:
     """Routes of one benchmark as rows, sizes as columns; see laid."""
     marks = [Mark(cell.parameters, lines_of(entry(cell))) for cell in cells]
     return laid(title, cells[0].declared, marks, "nbytes", missing, show.size, cells[0].down)
@@ -136,9 +150,13 @@ def laid(
     across = sorted(dict.fromkeys(value for _, value in placed), key=partial(declared.nth, column))
     reasons: dict[str, list[str]] = {}
     body = []
-    in_column = {value: mark.parameters for (_, value), mark in placed.items()}  # a column may have its own size
+    in_column = {
+        value: mark.parameters for (_, value), mark in placed.items()
+    }  # a column may have its own size
     for name in sorted(dict.fromkeys(name for name, _ in placed), key=partial(declared.nth, row)):
-        line: list[Entry] = [code(name) if name and row in show.CODE_VALUES else "all" if name is None else str(name)]
+        line: list[Entry] = [
+            code(name) if name and row in show.CODE_VALUES else "all" if name is None else str(name)
+        ]
         for value in across:
             there, like = placed.get((name, value)), {**in_column[value], row: name}
             why = "" if there else missing.get((declared.name, *like.values()), "")
@@ -159,7 +177,9 @@ def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
     """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share of memcpy's. asked:
     plain conversions from analysis.choices.asked."""
     sizes = sorted({int(nbytes) for rows in asked for nbytes in rows["nbytes"]})
-    return tabled("tables", "decision", False, asked=asked, sizes=sizes, limit=limit, title=advice.title)
+    return tabled(
+        "tables", "decision", False, asked=asked, sizes=sizes, limit=limit, title=advice.title
+    )
 
 
 def curves(
@@ -179,8 +199,15 @@ def curves(
     table = by_size("Median, and range over processes", cells, missing, both)
     columns, rows, sizes = [*table.columns], [*table.rows], sorted({cell.nbytes for cell in cells})
     if limit and limit.seconds and cells[0].memory != ALIAS:
-        rows.append(("memcpy", *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes)))
-    down = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}.values()  # as the table's rows
+        rows.append(
+            (
+                "memcpy",
+                *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes),
+            )
+        )
+    down = {
+        cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)
+    }.values()  # as the table's rows
     for n in sizes:
         counted = [(counts or {}).get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
         if any(counted):
@@ -200,10 +227,16 @@ def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
 
 def count(counted: Any) -> Entry:
     """A count, with its range over processes if they differ by more than WORTH."""
-    return _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)]) if counted else ""
+    return (
+        _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)])
+        if counted
+        else ""
+    )
 
 
-def count_range(low: float, high: float, text: Callable[[float], str] = "{:,.0f}".format) -> list[str]:
+def count_range(
+    low: float, high: float, text: Callable[[float], str] = "{:,.0f}".format
+) -> list[str]:
     """The range of a count over processes, if they differ by more than WORTH."""
     return [f"{text(low)} to {text(high)}"] if high > low * (1 + WORTH) else []
 
@@ -218,7 +251,9 @@ def by_dtype(words: Mapping[str, str]) -> str:
     kinds = list(dict.fromkeys(words.values()))
     if len(kinds) < 2:
         return "".join(kinds)
-    return "; ".join(f"{kind}: {', '.join(dtype for dtype in words if words[dtype] == kind)}" for kind in kinds)
+    return "; ".join(
+        f"{kind}: {', '.join(dtype for dtype in words if words[dtype] == kind)}" for kind in kinds
+    )
 
 
 def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
@@ -228,17 +263,24 @@ def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
     """
     about = {"semantics": semantics, "promised": advice.promises, "by_dtype": by_dtype}
     ways = groupby(shown, lambda promise: promise.direction)
-    return [tabled("tables", "contracts", False, direction=way, promises=[*each], **about) for way, each in ways]
+    return [
+        tabled("tables", "contracts", False, direction=way, promises=[*each], **about)
+        for way, each in ways
+    ]
 
 
 def catalogue(results: Results) -> list[Route]:
     """All contracts, in the catalogue's order as far as benchmarks define it."""
     keys: dict[tuple[str, str], None] = {}
-    for family in sorted(results.benchmarks.values(), key=lambda each: (each.place, -len(each.contracts))):
+    for family in sorted(
+        results.benchmarks.values(), key=lambda each: (each.place, -len(each.contracts))
+    ):
         routes = sorted(family.contracts, key=partial(family.nth, "route"))
         keys |= dict.fromkeys((family.contracts[route].direction, route) for route in routes)
     directions = [*DIRECTIONS, *(direction for direction, _ in keys)]
-    return [results.contracts[key] for key in sorted(keys, key=lambda key: directions.index(key[0]))]
+    return [
+        results.contracts[key] for key in sorted(keys, key=lambda key: directions.index(key[0]))
+    ]
 
 
 def environment(record: Record) -> Table:
@@ -252,7 +294,11 @@ def environment(record: Record) -> Table:
 
 FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
 DIGITS = 7  # significant digits: more than the clock has
-OF_RELEASE = {"history": "history", "release": "version", "released": "date"}  # column -> attribute of a toolchain
+OF_RELEASE = {
+    "history": "history",
+    "release": "version",
+    "released": "date",
+}  # column -> attribute of a toolchain
 
 
 def columns(block: str, **values: Any) -> dict[tuple[str, ...], str]:
@@ -270,7 +316,9 @@ def columns_of(results: Results) -> dict[tuple[str, ...], str]:
 def csv_of(results: Results) -> str:
     """All cells as CSV: timed cells, counted ones, and cells without a figure."""
     of_row = [ledger.commits().get(commit) for commit in results.cells["commit"]]
-    releases = {name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()}
+    releases = {
+        name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()
+    }
     return text_of(results.cells.assign(**releases)[[*chain(*columns_of(results))]], DIGITS)
 
 
@@ -287,9 +335,13 @@ def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
     digits  significant digits of numbers; None: all
     """
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    columns = {name: pd.Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts}
+    columns = {
+        name: pd.Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts
+    }
     number = partial(_number, digits) if digits else None
-    return str(table.assign(**columns).to_csv(index=False, lineterminator="\n", float_format=number))
+    return str(
+        table.assign(**columns).to_csv(index=False, lineterminator="\n", float_format=number)
+    )
 
 
 def _quoted(entry: Any) -> Any:
@@ -305,5 +357,9 @@ def _quoted(entry: Any) -> Any:
 def write_figures(results: Results, directory: Path) -> None:
     """Write figures.csv, and the meaning of its columns, into a directory."""
     put(directory / FIGURES_CSV, csv_of(results))
-    rows = [{"column": name, "meaning": words} for names, words in columns_of(results).items() for name in names]
+    rows = [
+        {"column": name, "meaning": words}
+        for names, words in columns_of(results).items()
+        for name in names
+    ]
     put(directory / FIGURES_COLUMNS_CSV, text_of(pd.DataFrame(rows)))

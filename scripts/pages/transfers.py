@@ -24,9 +24,17 @@ from .show import code, prose
 from .tables import Missing, Table, by_size, curves, tabled
 
 # From pageable and pinned memory by one blocking call, and from pageable memory through pinned memory
-TOGETHER = (*transfers.PLAIN.values(), "s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)")
+TOGETHER = (
+    *transfers.PLAIN.values(),
+    "s.copy_(t); d.copy_(s, non_blocking=True)",
+    "copy_in_chunks(d, t, stages)",
+)
 CLOCKS = (COMPLETION, ENQUEUE, SUSTAINED)
-BY_HAND = ("s", "stages", "pin_memory")  # names in routes that stage or pin memory themselves: reported if slower
+BY_HAND = (
+    "s",
+    "stages",
+    "pin_memory",
+)  # names in routes that stage or pin memory themselves: reported if slower
 
 # --- what is advised --------------------------------------------------------------------------------------------------
 
@@ -41,14 +49,23 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
         for one, picked in zip(each, answers):
             fresh = f"{result_of(one)}, " if len(each) > 1 else ""
             how = "on a condition" if picked["best"].contract.hazard else "no condition"
-            when = {f"{fresh}{how}": picked["best"], f"{fresh}faster, on a condition": picked["fast"]}
-            takes += [Take(how, cell.route, cost_words(cell, moved)) for how, cell in when.items() if cell]
-        made.append(Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved)))
+            when = {
+                f"{fresh}{how}": picked["best"],
+                f"{fresh}faster, on a condition": picked["fast"],
+            }
+            takes += [
+                Take(how, cell.route, cost_words(cell, moved)) for how, cell in when.items() if cell
+            ]
+        made.append(
+            Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved))
+        )
     scalars = rank(moved.role(Role.SCALAR))
     if len(scalars):
         cell = best(scalars)
         title = "From the device to a number: a scalar such as a loss"
-        made.append(Box(title, (Take("", cell.route, show.time(cell)),), notes=_notes([_picked(scalars)])))
+        made.append(
+            Box(title, (Take("", cell.route, show.time(cell)),), notes=_notes([_picked(scalars)]))
+        )
     return made
 
 
@@ -56,14 +73,17 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
     """Select the cells for the sentences on ranked routes at one size."""
     chosen, ties = best(rows), _of(rows, TIE)
     # a route with a condition is not a tie, but leaving it out would be advice against it
-    perhaps = [cell for cell in _of(rows, OTHER) if cell.non_blocking and cell.seconds < chosen.seconds]
+    perhaps = [
+        cell for cell in _of(rows, OTHER) if cell.non_blocking and cell.seconds < chosen.seconds
+    ]
     slower = _of(rows, SLOWER)
     return {
         "best": chosen,
         "fast": _on_condition(rows),
         "alike": [cell.route for cell in ties if not too_few(cell, chosen)],
         "undecided": [cell for cell in (*ties, *perhaps) if too_few(cell, chosen)],
-        "slower": slower[:1] + [c for c in slower[1:] if any(uses(c.route, name) for name in BY_HAND)],
+        "slower": slower[:1]
+        + [c for c in slower[1:] if any(uses(c.route, name) for name in BY_HAND)],
         "unsafe": _of(rows, UNSAFE),
         "noisy": busy(rows),
     }
@@ -71,7 +91,9 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
 
 def _notes(answers: list[dict[str, Any]], moved: Transfers | None = None) -> tuple[str, ...]:
     """Notes on the routes taken, each fact once."""
-    said = prose("transfers", "notes", answers=answers, moved=moved, promises=promises, why=why_unsafe)
+    said = prose(
+        "transfers", "notes", answers=answers, moved=moved, promises=promises, why=why_unsafe
+    )
     return tuple(dict.fromkeys(said))
 
 
@@ -126,9 +148,19 @@ def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
     calls["size"] = calls["nbytes"].map(show.size)
     for names, listed in ((["direction", "host"], "size"), (["direction", "size"], "host")):
         keys = ["waits", "route", *names]
-        calls = calls.groupby(keys, sort=False)[listed].agg(lambda each: show.join([*each])).reset_index()
+        calls = (
+            calls.groupby(keys, sort=False)[listed]
+            .agg(lambda each: show.join([*each]))
+            .reset_index()
+        )
     return {
-        "busy": prose("transfers", "busy", calls=calls, behind=transfers.read_behind(moved), waits=transfers.waits),
+        "busy": prose(
+            "transfers",
+            "busy",
+            calls=calls,
+            behind=transfers.read_behind(moved),
+            waits=transfers.waits,
+        ),
         "many": tuple(_in_lines(moved.role(Role.MANY), "tensors")),
         "transfer": tuple(_in_lines(moved.role(Role.CAST_ON_THE_WAY), "nbytes")),
     }
@@ -139,8 +171,13 @@ def _in_lines(cells: pd.DataFrame, by: str) -> Iterator[str]:
     done = cells[cells["method"] == COMPLETION]
     values = done["parameters"].map(lambda own: own[by])
     about = [each.title or each.direction for each in done["declared"]]
-    for (what, value, host), group in done.groupby([pd.Series(about, done.index, str), values, "host"], sort=False):
-        picked, much = _picked(rank(group)), show.size(value) if by == "nbytes" else f"{value:,} {by}"
+    for (what, value, host), group in done.groupby(
+        [pd.Series(about, done.index, str), values, "host"], sort=False
+    ):
+        picked, much = (
+            _picked(rank(group)),
+            show.size(value) if by == "nbytes" else f"{value:,} {by}",
+        )
         cost = f"{code(picked['best'].route)}, {show.time(picked['best'])}."
         yield " ".join((f"{capital(what)}, {much}, {host} memory: {cost}", *_notes([picked])))
 
@@ -166,7 +203,12 @@ def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
 def _band(need: Need, rows: pd.DataFrame, routes: int) -> dict[str, Any]:
     """Values of a row of the decision table. here: number of the ``routes`` measured at its largest size."""
     last = rows[rows["nbytes"] == rows["nbytes"].max()]
-    about = {"need": need, "smallest": rows["nbytes"].min(), "here": last["route"].nunique(), "routes": routes}
+    about = {
+        "need": need,
+        "smallest": rows["nbytes"].min(),
+        "here": last["route"].nunique(),
+        "routes": routes,
+    }
     return {**_picked(last), "fast": _on_condition(rows), **about}
 
 
@@ -188,12 +230,31 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
     def words(block: str) -> tuple[str, ...]:
         return prose("transfers", block, moved=moved, clocks=CLOCKS)
 
-    drawn, hidden = tuple(_curves(moved, missing)), _tabled("hidden", moved, cells=transfers.hidden(moved))
+    drawn, hidden = (
+        tuple(_curves(moved, missing)),
+        _tabled("hidden", moved, cells=transfers.hidden(moved)),
+    )
     return [
-        Section("transfers", "Transfers: what to take", words("transfers"), tables=tuple(decision(table, moved))),
-        Section("clocks", "Transfers: completion, enqueue, sustained", words("clocks"), drawn, (clocks(moved),)),
+        Section(
+            "transfers",
+            "Transfers: what to take",
+            words("transfers"),
+            tables=tuple(decision(table, moved)),
+        ),
+        Section(
+            "clocks",
+            "Transfers: completion, enqueue, sustained",
+            words("clocks"),
+            drawn,
+            (clocks(moved),),
+        ),
         Section("overlap", "Transfers behind compute", words("overlap"), tables=(hidden,)),
-        Section("firsts", "What the first use costs", words("firsts"), tables=(_tabled("pinning", moved),)),
+        Section(
+            "firsts",
+            "What the first use costs",
+            words("firsts"),
+            tables=(_tabled("pinning", moved),),
+        ),
         Section("link", "The link", words("link"), tables=(_tabled("limits", moved),)),
     ]
 
@@ -205,9 +266,14 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
         usual = moved.of(COMPLETION, direction)
         usual = [c for c in usual[usual["route"].isin(TOGETHER)].itertuples() if moved.by_bytes(c)]
         names = [f"{cell.host}: {cell.route}" for cell in usual]
-        cells = [c._replace(route=n, parameters={**c.parameters, "route": n}) for c, n in zip(usual, names)]
+        cells = [
+            c._replace(route=n, parameters={**c.parameters, "route": n})
+            for c, n in zip(usual, names)
+        ]
         about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
-        for figure in figures.bandwidths(name, f"{about} ({dtype})", cells, moved.limit(direction).bandwidth):
+        for figure in figures.bandwidths(
+            name, f"{about} ({dtype})", cells, moved.limit(direction).bandwidth
+        ):
             yield figure, by_size(about, cells, missing, lambda cell: cost_words(cell, moved))
     for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
         about = f"{direction}, {host} host memory: {clock} time ({dtype})"

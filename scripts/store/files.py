@@ -46,7 +46,16 @@ NODE = "node-"  # prefix of the directories of a fleet's nodes, which lie in the
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 # Reserved names: files and directories next to those of machines, in reports/, reports/results/ and on the site
 TAKEN = frozenset(
-    ("results", "history", "asv", "index.html", "readme.md", "feed.xml", "answers.csv", "figures.csv")
+    (
+        "results",
+        "history",
+        "asv",
+        "index.html",
+        "readme.md",
+        "feed.xml",
+        "answers.csv",
+        "figures.csv",
+    )
 ) | {"figures-columns.csv", BENCHMARKS, "toolchains.jsonl"}
 # File names of results in a machine's directory. Other files there are left alone
 FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
@@ -57,9 +66,25 @@ ROUNDS, CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
 FRESH = "-fresh"  # suffix of the checkout that holds a side's fresh processes, next to the checkout of the side
 # Errors that Python raises for a malformed file: no JSON, other types, missing names, numbers of four hundred digits,
 # deeply nested brackets
-BROKEN = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
+BROKEN = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+)
 # Fields of a line with samples that are not checked otherwise, with their types
-KINDS: Mapping[str, Any] = {"run": str, "at": float, "round": int, "wanted": int, "number": int, "waiting": list}
+KINDS: Mapping[str, Any] = {
+    "run": str,
+    "at": float,
+    "round": int,
+    "wanted": int,
+    "number": int,
+    "waiting": list,
+}
 LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
 
 
@@ -83,7 +108,9 @@ def machines(results: Path) -> list[str]:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
     for name in names:
         if no_name(name):
-            raise UserError(f"{results} holds results of a machine named {name!a}: rename its directory")
+            raise UserError(
+                f"{results} holds results of a machine named {name!a}: rename its directory"
+            )
     return names
 
 
@@ -104,12 +131,16 @@ def result_files(results: Path, machine: str | None = None, suffix: str = ".json
         for place in [directory, *_directories(directory, f"{NODE}*")]:
             if place.is_symlink():
                 raise UserError(f"{place} is a link: put the directory itself there")
-            files += [path for path in sorted(place.glob(f"*{suffix}")) if FILE.fullmatch(path.name)]
+            files += [
+                path for path in sorted(place.glob(f"*{suffix}")) if FILE.fullmatch(path.name)
+            ]
     return files
 
 
 def _directories(place: Path, pattern: str) -> list[Path]:
-    return sorted(filter(Path.is_dir, place.glob(pattern)))  # "*/" matches files, too, before Python 3.11
+    return sorted(
+        filter(Path.is_dir, place.glob(pattern))
+    )  # "*/" matches files, too, before Python 3.11
 
 
 def file_of(path: Path) -> str:
@@ -133,7 +164,9 @@ def results_of(path: Path) -> Path:
     machine = path.absolute().parent
     directory = (machine.parent if machine.name.startswith(NODE) else machine).parent
     if not (directory / BENCHMARKS).is_file():
-        raise UserError(f"{path}: no {BENCHMARKS} in {directory}, so this is no results directory of asv")
+        raise UserError(
+            f"{path}: no {BENCHMARKS} in {directory}, so this is no results directory of asv"
+        )
     return directory
 
 
@@ -174,7 +207,9 @@ def texts(path: Path) -> list[bytes]:
         raise ValueError(f"it holds more than {LINES:,} lines")
     found = [held] if path.suffix == ".json" else held.splitlines()
     for text in found:
-        if len(text) > LONGEST_LINE or (path.suffix == ".gz" and text.count(b"[") + text.count(b"{") > BRACKETS):
+        if len(text) > LONGEST_LINE or (
+            path.suffix == ".gz" and text.count(b"[") + text.count(b"{") > BRACKETS
+        ):
             raise ValueError(f"it has a line of {len(text)} letters")
     return found
 
@@ -203,7 +238,9 @@ def harmless(value: Any) -> Any:
     if isinstance(value, str):
         return cli.line(value)
     if isinstance(value, list):
-        return [item if type(item) in NUMBERS else harmless(item) for item in value]  # samples, by the million
+        return [
+            item if type(item) in NUMBERS else harmless(item) for item in value
+        ]  # samples, by the million
     if isinstance(value, dict):
         members = {cli.line(name): harmless(item) for name, item in value.items()}
         if len(members) < len(value):
@@ -224,7 +261,9 @@ def read_records(path: Path) -> list[Record]:
     if not os.path.lexists(path):
         return []
     with reading(path):
-        return [record_of(harmless(json.loads(line.decode())), file_of(path)) for line in texts(path)]
+        return [
+            record_of(harmless(json.loads(line.decode())), file_of(path)) for line in texts(path)
+        ]
 
 
 def read_measurements(path: Path) -> list[Line]:
@@ -247,7 +286,9 @@ def _loaded(text: bytes) -> Any:
     except ValueError:
         line = json.loads(text)  # accepts more than orjson, such as half of a surrogate pair
     names = "".join([line["benchmark"], line["version"], *line["params"]])
-    if not names.isprintable() or len(names) > LONGEST:  # all at once: a file holds thousands of lines
+    if (
+        not names.isprintable() or len(names) > LONGEST
+    ):  # all at once: a file holds thousands of lines
         line |= {name: harmless(line[name]) for name in ("benchmark", "version", "params")}
     return line
 
@@ -261,7 +302,13 @@ def _checked(line: Line) -> Line:
         if not line["values"] or not all(math.isfinite(value) for value in line["values"]):
             raise ValueError(f"{name_of(line)} counted {line['values']}")
         return line
-    lists = (line["seconds"], line["disturbed"], line["waits"], line["waiting"], *line["probes"].values())
+    lists = (
+        line["seconds"],
+        line["disturbed"],
+        line["waits"],
+        line["waiting"],
+        *line["probes"].values(),
+    )
     if not set(map(type, itertools.chain(*lists))) <= {int, float}:
         raise TypeError(f"{name_of(line)} has other samples or probes than numbers")
     count = len(line["seconds"])
@@ -325,7 +372,11 @@ def merged(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -
     keep  keep all earlier lines: the processes join those of other days
     """
     versions = {line["benchmark"]: line["version"] for line in fresh}
-    earlier = [line for line in earlier if versions.get(line["benchmark"], line["version"]) == line["version"]]
+    earlier = [
+        line
+        for line in earlier
+        if versions.get(line["benchmark"], line["version"]) == line["version"]
+    ]
     before, now = _processes(earlier), _processes(fresh)
     replaced = {cell for cell in now if now[cell] >= before[cell]}
     return [*(line for line in earlier if keep or name_of(line) not in replaced), *fresh]
@@ -357,7 +408,11 @@ def put_all(whole: Path, results: Path) -> None:
 
 
 def export(
-    ran: Sequence[Path], filed: Path, lines: Sequence[Line], records: Sequence[Record], tried: Collection[str]
+    ran: Sequence[Path],
+    filed: Path,
+    lines: Sequence[Line],
+    records: Sequence[Record],
+    tried: Collection[str],
 ) -> None:
     """Write the figures of a session to asv's file of a result, without samples. They come from the measurements.
 
@@ -385,9 +440,17 @@ def export(
             # None: asv leaves their statistics as they are
             samples, numbers = zip(*(known.get(cell, (None, None)) for cell in figures))
             # asv takes a cell without a place in the filed file (such as one of a new route) for a failed one
-            filed_cells = spelled(name, both.get_result_params(name)) if name in both.get_all_result_keys() else []
+            filed_cells = (
+                spelled(name, both.get_result_params(name))
+                if name in both.get_all_result_keys()
+                else []
+            )
             stay = set(filed_cells).difference(known, tried)
-            of_run = {place for place, cell in enumerate(figures) if cell not in stay or figures[cell] is None}
+            of_run = {
+                place
+                for place, cell in enumerate(figures)
+                if cell not in stay or figures[cell] is None
+            }
             both.add_result(
                 {"name": name, "version": run.benchmark_version[name], "params": params},
                 BenchmarkResult([*figures.values()], samples, numbers, 0, "", None),
@@ -407,11 +470,17 @@ def without_figure(ran: Sequence[Path]) -> list[str]:
     failed: dict[str, bool] = {}
     for path in ran:
         for _, _, figures in _figures_in(Results.load(str(path))):
-            failed |= {cell: value is None for cell, value in figures.items() if value is None or value == value}
+            failed |= {
+                cell: value is None
+                for cell, value in figures.items()
+                if value is None or value == value
+            }
     return [cell for cell, lost in failed.items() if lost]
 
 
-def _figures_in(results: Any) -> Iterator[tuple[str, Sequence[Sequence[str]], dict[str, float | None]]]:
+def _figures_in(
+    results: Any,
+) -> Iterator[tuple[str, Sequence[Sequence[str]], dict[str, float | None]]]:
     """Yield the benchmarks in asv's results, with their parameters and the figure of each cell (None if it failed)."""
     for name in results.get_all_result_keys():
         params = results.get_result_params(name)
@@ -420,10 +489,16 @@ def _figures_in(results: Any) -> Iterator[tuple[str, Sequence[Sequence[str]], di
 
 def spelled(name: str, params: Sequence[Sequence[str]]) -> list[str]:
     """asv's names of the cells of a benchmark with these parameters."""
-    return [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)] if params else [name]
+    return (
+        [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)]
+        if params
+        else [name]
+    )
 
 
-def used_samples(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, tuple[list[float], int | None]]:
+def used_samples(
+    lines: Iterable[Line], records: Iterable[Record] = ()
+) -> dict[str, tuple[list[float], int | None]]:
     """Cell -> the samples behind its figure, uncorrected, and the number of calls per sample. A cell of instruction
     counts has its counts, and None. A cell without quiet processes has its fastest sample alone."""
     from . import quiet  # it imports numpy, which a search for files does not need
@@ -433,5 +508,8 @@ def used_samples(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[
     used |= {name_of(line): (list(line["values"]), None) for line in lines if "values" in line}
     for cell, processes in quiet.counting(lines, records).items():
         for run, place in processes.values():
-            used[cell] = [*used.get(cell, ([], None))[0], *run.used_of(place)], run.lines[place]["number"]
+            used[cell] = (
+                [*used.get(cell, ([], None))[0], *run.used_of(place)],
+                run.lines[place]["number"],
+            )
     return used

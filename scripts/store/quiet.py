@@ -68,12 +68,18 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
     parts = [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
     least = [max(HELD * len(part), 1) for part in parts]
     holding = [_at_level(part, part) >= few for part, few in zip(parts, least)]
-    begins = sorted(part[held.argmax()] if held.any() else part[-1] for part, held in zip(parts, holding))
+    begins = sorted(
+        part[held.argmax()] if held.any() else part[-1] for part, held in zip(parts, holding)
+    )
 
     def recurs(begin: float) -> bool:
-        return bool(sum(_at_level(part, begin) >= few for part, few in zip(parts, least)) >= RECURS * count)
+        return bool(
+            sum(_at_level(part, begin) >= few for part, few in zip(parts, least)) >= RECURS * count
+        )
 
-    reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, least))[math.ceil(RECURS * count) - 1]
+    reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, least))[
+        math.ceil(RECURS * count) - 1
+    ]
     begin = next(filter(recurs, begins), math.inf)
     if begin == math.inf or begin > reached * math.exp(near):
         begin = reached
@@ -122,9 +128,14 @@ class Run:
         processor, found = self._probes[PROCESSOR], dict[str, float]()
         near = np.ones(len(processor.taken), dtype=bool)
         for kind, probes in {PROCESSOR: processor, **self._probes}.items():
-            taken, quiet = probes.taken[probes.in_order(processor.has)], near[processor.in_order(probes.has)]
+            taken, quiet = (
+                probes.taken[probes.in_order(processor.has)],
+                near[processor.in_order(probes.has)],
+            )
             faster = NEAR[kind] if kind == PROCESSOR else math.inf
-            found[kind] = baseline(taken[quiet] if quiet.any() else taken, faster, whole.get(kind, math.inf))
+            found[kind] = baseline(
+                taken[quiet] if quiet.any() else taken, faster, whole.get(kind, math.inf)
+            )
             if kind == PROCESSOR:  # the first kind
                 near = self._near(PROCESSOR, found[PROCESSOR])
         return found
@@ -145,12 +156,20 @@ class Run:
         for kind, probes in self._probes.items():
             near, before = self._near(kind, self.baselines[kind]), probes.before[probes.there]
             quiet[probes.there] &= near[before] & near[before + 1]
-        alone = np.array([not line["probes"] and "on_device" in line for line in self.lines], dtype=bool)
+        alone = np.array(
+            [not line["probes"] and "on_device" in line for line in self.lines], dtype=bool
+        )
         if alone.any():
-            lasted = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+            lasted = (
+                self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+            )
             usual = _quantile(self.taken, self.of, len(self.lines))[self.of]
             quiet &= ~(alone[self.of] & (lasted >= LASTS) & (self.taken > usual * (1 + APART)))
-        disturbed = [first + sample for first, line in zip(self._first, self.lines) for sample in line["disturbed"]]
+        disturbed = [
+            first + sample
+            for first, line in zip(self._first, self.lines)
+            for sample in line["disturbed"]
+        ]
         quiet[disturbed] = False
         return quiet
 
@@ -165,7 +184,11 @@ class Run:
         """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest one."""
         samples = slice(self._first[place], self._first[place] + len(self.lines[place]["seconds"]))
         taken = self.taken[samples]
-        used: list[float] = taken[self.quiet_samples[samples]].tolist() if self.quiet[place] else [float(min(taken))]
+        used: list[float] = (
+            taken[self.quiet_samples[samples]].tolist()
+            if self.quiet[place]
+            else [float(min(taken))]
+        )
         return used
 
     @cached_property
@@ -200,7 +223,9 @@ class Run:
         The figure of a noisy process is its fastest sample. Disturbances only make a sample longer, so this is an upper
         bound for the undisturbed machine. Two runs differ less in it than in any quantile.
         """
-        found = _quantile(self.seconds[self.quiet_samples], self.of[self.quiet_samples], len(self.lines))
+        found = _quantile(
+            self.seconds[self.quiet_samples], self.of[self.quiet_samples], len(self.lines)
+        )
         return np.where(self.quiet, found, np.minimum.reduceat(self.taken, self._first))
 
     def rounds(self) -> dict[str, dict[int, bool]]:
@@ -217,9 +242,16 @@ class Run:
 
     def lacking(self) -> dict[str, int]:
         """Cell -> the first round without a quiet process. Cells without any quiet process come first."""
-        lost = [(cell, by_round) for cell, by_round in self.rounds().items() if not all(by_round.values())]
+        lost = [
+            (cell, by_round)
+            for cell, by_round in self.rounds().items()
+            if not all(by_round.values())
+        ]
         lost.sort(key=lambda each: any(each[1].values()))
-        return {cell: min(number for number, quiet in by_round.items() if not quiet) for cell, by_round in lost}
+        return {
+            cell: min(number for number, quiet in by_round.items() if not quiet)
+            for cell, by_round in lost
+        }
 
     def quiet_share(self) -> float:
         """Share of the probed time in which the machine was undisturbed; NaN without probes.
@@ -230,12 +262,17 @@ class Run:
             return math.nan
         probes, known = self._probes[PROCESSOR], self.baselines[PROCESSOR]
         near, before = self._near(PROCESSOR, known), probes.before[probes.there]
-        lasted = self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+        lasted = (
+            self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+        )
         beside = lasted[probes.there]
         waiting, waits, _ = _joined([line["waiting"] for line in self.lines])
         waited_quiet = np.abs(np.log(waiting / known)) <= NEAR[PROCESSOR]
         took = np.array([line["took"] for line in self.lines]) - POLL * waits
-        starts = np.maximum(0.0, took - np.bincount(self.of, lasted, len(self.lines)))[probes.has] + START_SECONDS
+        starts = (
+            np.maximum(0.0, took - np.bincount(self.of, lasted, len(self.lines)))[probes.has]
+            + START_SECONDS
+        )
         quiet = np.sum(beside * (near[before].astype(float) + near[before + 1]) / 2)
         quiet += POLL * np.sum(waited_quiet) + np.sum(starts * near[probes.first[probes.has]])
         return float(quiet / (np.sum(beside) + POLL * len(waiting) + np.sum(starts)))
@@ -250,7 +287,9 @@ def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, 
     return {started: Run(of_run, whole.get(started)) for started, of_run in by_run.items()}
 
 
-def counting(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, dict[int, tuple[Run, int]]]:
+def counting(
+    lines: Iterable[Line], records: Iterable[Record] = ()
+) -> dict[str, dict[int, tuple[Run, int]]]:
     """Cell -> round number -> the process that counts for the cell's figure, as its run and its place there.
 
     Each run is judged by its own baselines. In each round the first quiet process counts. In a cell without quiet
@@ -280,7 +319,9 @@ class _Probes:
     """
 
     def __init__(self, lines: Sequence[Line], kind: str, of: Ints, place: Ints) -> None:
-        self.taken, self._sizes, self.first = _joined([line["probes"].get(kind, ()) for line in lines])
+        self.taken, self._sizes, self.first = _joined(
+            [line["probes"].get(kind, ()) for line in lines]
+        )
         self.has: Bools = self._sizes > 0
         self.there, self.before = self.has[of], self.first[of] + place
         self._at = np.array([line["at"] for line in lines])
@@ -293,13 +334,17 @@ class _Probes:
 
 def _by_processor(line: Line) -> bool:
     """Whether the processor's clock sets the speed of a process, rather than memory or a device."""
-    return PROCESSOR in line["probes"] and not (MEMORY in line["probes"] or "device" in line or "on_device" in line)
+    return PROCESSOR in line["probes"] and not (
+        MEMORY in line["probes"] or "device" in line or "on_device" in line
+    )
 
 
 def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
     """Join lists into one array. Return it with the size of each list and the place where each begins."""
     sizes = np.array([len(each) for each in lists], dtype=np.intp)
-    values = np.fromiter(itertools.chain.from_iterable(lists), dtype=np.float64, count=int(sizes.sum()))
+    values = np.fromiter(
+        itertools.chain.from_iterable(lists), dtype=np.float64, count=int(sizes.sum())
+    )
     if not np.all((values > 0) & (values < math.inf)):
         raise ValueError("a sample or a probe is no positive number")
     return values, sizes, np.cumsum(sizes) - sizes

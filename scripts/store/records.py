@@ -43,15 +43,25 @@ def plain_of(of: Any, loaded: Any) -> Any:
     if not isinstance(loaded, dict):
         return loaded
     own = {each.name: each.type for each in fields(of)} if is_dataclass(of) else {}
-    return {name: plain_of(own.get(name), value) for name, value in loaded.items() if value is not None or not own}
+    return {
+        name: plain_of(own.get(name), value)
+        for name, value in loaded.items()
+        if value is not None or not own
+    }
 
 
-Line = Mapping[str, Any]  # of a measurements file: one process, or a cell's instruction counts; see files.py
+Line = Mapping[
+    str, Any
+]  # of a measurements file: one process, or a cell's instruction counts; see files.py
 
 
 def name_of(line: Line) -> str:
     """asv's name of the cell that a line describes."""
-    return f"{line['benchmark']}({', '.join(line['params'])})" if line["params"] else str(line["benchmark"])
+    return (
+        f"{line['benchmark']}({', '.join(line['params'])})"
+        if line["params"]
+        else str(line["benchmark"])
+    )
 
 
 def with_samples(lines: Iterable[Line]) -> list[Line]:
@@ -60,7 +70,17 @@ def with_samples(lines: Iterable[Line]) -> list[Line]:
 
 
 # Fields that are left out of a record when empty, as in most runs
-SOMETIMES = ["failed", "drift", "interleaved", "fleet", "cores", "awake", "not_awake", "device_probe", "device_changed"]
+SOMETIMES = [
+    "failed",
+    "drift",
+    "interleaved",
+    "fleet",
+    "cores",
+    "awake",
+    "not_awake",
+    "device_probe",
+    "device_changed",
+]
 SOMETIMES += ["device_lost"]
 
 
@@ -87,7 +107,9 @@ class Settings:
     device: str = ""
     device_name: str = ""
     driver: str = ""  # of the device: its version
-    environment: Mapping[str, str] = field(default_factory=dict)  # of the device: variables that are set
+    environment: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of the device: variables that are set
     no_device: str = ""
     near_cores: tuple[int, ...] = ()  # cores near the device, by its driver
 
@@ -103,7 +125,9 @@ class Conditions:
     cpu: str = ""
     cores: int | None = None
     cores_allowed: int | None = None
-    caches: Mapping[str, str] = field(default_factory=dict)  # level -> size, as the system reports it
+    caches: Mapping[str, str] = field(
+        default_factory=dict
+    )  # level -> size, as the system reports it
     memory_bytes: float = 0
     system: str = ""
     libc: str = ""

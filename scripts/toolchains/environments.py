@@ -30,7 +30,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
-RESULTS_VARIABLE = "CONVERSION_RESULTS"  # for the plugin: the results directory of a run that is not complete yet
+RESULTS_VARIABLE = (
+    "CONVERSION_RESULTS"  # for the plugin: the results directory of a run that is not complete yet
+)
 KEEP = 3  # if asv.conf.json gives no number; two let `asv continuous` alternate without installing again
 READY = "ready"  # a file in every complete environment; its modification time is the last use
 NO_WHEEL = "No matching distribution found"  # beginning of pip's reason if a release has no wheel for this Python
@@ -50,7 +52,10 @@ def keep(default: int = KEEP) -> int:
 
 def directory(root: Path, toolchain: Toolchain) -> Path:
     """Directory of a toolchain's environment. It is named by its content, so that the two histories share it."""
-    return root / f"py{sysconfig.get_python_version()}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
+    return (
+        root
+        / f"py{sysconfig.get_python_version()}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
+    )
 
 
 def python(environment: Path) -> Path:
@@ -61,7 +66,9 @@ def python(environment: Path) -> Path:
 def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
     """Return the toolchain that the environment of ``wanted`` really contains, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
-    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # Python 3.10 has no "venv"
+    scheme = (
+        "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
+    )  # Python 3.10 has no "venv"
     path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
     return dataclasses.replace(toolchain(path), history=wanted.history)
 
@@ -72,12 +79,18 @@ def requirements(toolchain: Toolchain) -> list[str]:
     ``===`` takes the package index's build. ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
     but a history has one build variant.
     """
-    return [f"torch==={toolchain.release}", f"numpy=={toolchain.numpy}", f"asv_runner=={pins()['asv_runner']}"]
+    return [
+        f"torch==={toolchain.release}",
+        f"numpy=={toolchain.numpy}",
+        f"asv_runner=={pins()['asv_runner']}",
+    ]
 
 
 def pins() -> dict[str, str]:
     """Return the versions of PINNED in requirements.txt. Raise InstallError if a package is not pinned."""
-    found = dict(re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE))
+    found = dict(
+        re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
+    )
     for package in PINNED:
         if package not in found:
             raise InstallError(f"{REQUIREMENTS} does not pin {package}")
@@ -159,18 +172,42 @@ def clean_up(root: Path, limit: int) -> None:
 
     Environments that another process installs or uses stay.
     """
-    whole = sorted(root.glob(f"py*-torch-*/{READY}"), key=lambda ready: ready.stat().st_mtime_ns, reverse=True)
+    whole = sorted(
+        root.glob(f"py*-torch-*/{READY}"), key=lambda ready: ready.stat().st_mtime_ns, reverse=True
+    )
     staying = {ready.parent for ready in whole[: max(0, limit)]}
     for path in list(root.glob("py*-torch-*")):
-        if path.is_dir() and path not in staying and (lock := _locked(path, alone=True)) is not None:
+        if (
+            path.is_dir()
+            and path not in staying
+            and (lock := _locked(path, alone=True)) is not None
+        ):
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
-    run([sys.executable, "-m", "virtualenv", "--quiet", "--python", sys.executable, str(environment)], seconds)
+    run(
+        [
+            sys.executable,
+            "-m",
+            "virtualenv",
+            "--quiet",
+            "--python",
+            sys.executable,
+            str(environment),
+        ],
+        seconds,
+    )
     # A release without a wheel for this Python has to fail, not to compile for an hour
-    pip = [str(python(environment)), "-m", "pip", "install", "--progress-bar=off", "--only-binary=torch,numpy"]
+    pip = [
+        str(python(environment)),
+        "-m",
+        "pip",
+        "install",
+        "--progress-bar=off",
+        "--only-binary=torch,numpy",
+    ]
     run([*pip, *requirements(toolchain)], seconds)
     try:
         really = installed_in(environment, toolchain)
@@ -187,7 +224,9 @@ def run(command: Sequence[str], seconds: float | None = None) -> str:
     env |= {"PIP_USER": "false", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     none, both = subprocess.DEVNULL, subprocess.STDOUT
     try:
-        return subprocess.check_output(command, env=env, stdin=none, stderr=both, errors="replace", timeout=seconds)
+        return subprocess.check_output(
+            command, env=env, stdin=none, stderr=both, errors="replace", timeout=seconds
+        )
     except subprocess.TimeoutExpired:
         raise InstallError(f"{command[2]} took longer than {seconds:.0f} s") from None
     except subprocess.CalledProcessError as failed:
@@ -197,16 +236,26 @@ def run(command: Sequence[str], seconds: float | None = None) -> str:
 def reason(output: str) -> str:
     """pip's reason for a failure, in one line."""
     errors = re.findall(r"^\s*(?:ERROR|error): *(.+)$", output, re.MULTILINE)
-    reasons = [error for error in errors if not error.startswith(("ResolutionImpossible", "Ignored the following"))]
+    reasons = [
+        error
+        for error in errors
+        if not error.startswith(("ResolutionImpossible", "Ignored the following"))
+    ]
     lines = reasons or [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
     # addresses of an index and paths of this machine do not belong in results
-    text = re.sub(r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]).strip()
-    answered = re.findall(r"too many (\d{3}) error responses|Could not fetch URL \S+: (\d{3}) ", output)
+    text = re.sub(
+        r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]
+    ).strip()
+    answered = re.findall(
+        r"too many (\d{3}) error responses|Could not fetch URL \S+: (\d{3}) ", output
+    )
     if answered:
         text += f" (the package index answered {''.join(answered[0])})"
     elif "Retrying" in output or "Could not fetch URL" in output:
         text += " (the package index did not answer)"
-    elif "(from versions: none)" in output:  # pip's only message if an index is silent and pip asks once
+    elif (
+        "(from versions: none)" in output
+    ):  # pip's only message if an index is silent and pip asks once
         text += " (the package index has none for this Python, or did not answer)"
     elif text.startswith(NO_WHEEL) and "Fetched page" in output and "Found link" not in output:
         text += " (the package index lists no release: does it ask for a login?)"
@@ -224,7 +273,9 @@ def toolchain(path: list[str] | None = None) -> Toolchain:
 
     Raise ModuleNotFoundError if torch or numpy is missing.
     """
-    spec = importlib.util.find_spec("torch") if path is None else PathFinder.find_spec("torch", path)
+    spec = (
+        importlib.util.find_spec("torch") if path is None else PathFinder.find_spec("torch", path)
+    )
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("torch is not installed in this Python")
     # torch's build writes torch/version.py. The package metadata of a CUDA wheel omits the variant
@@ -237,7 +288,9 @@ def toolchain(path: list[str] | None = None) -> Toolchain:
     numpy = distribution("numpy", path)
     if numpy is None:
         raise ModuleNotFoundError("numpy is not installed in this Python")
-    return identify(version, numpy.version, _from_index(distribution("torch", path), Path(spec.origin).parent))
+    return identify(
+        version, numpy.version, _from_index(distribution("torch", path), Path(spec.origin).parent)
+    )
 
 
 def here() -> Toolchain | None:
@@ -250,7 +303,9 @@ def here() -> Toolchain | None:
 
 def distribution(name: str, path: list[str] | None = None) -> Distribution | None:
     """Find an installed package in the running interpreter or in the directories ``path``; None if there is none."""
-    return next(iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None)
+    return next(
+        iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None
+    )
 
 
 def _from_index(torch: Distribution | None, package: Path) -> bool:

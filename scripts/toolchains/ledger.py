@@ -84,13 +84,19 @@ class Toolchain:
     @property
     def made(self) -> int:
         """Time of the commit, in seconds since 1970: noon of its day. It is part of the hash."""
-        return int(datetime.strptime(self.date, "%Y-%m-%d").replace(hour=12, tzinfo=timezone.utc).timestamp())
+        return int(
+            datetime.strptime(self.date, "%Y-%m-%d")
+            .replace(hour=12, tzinfo=timezone.utc)
+            .timestamp()
+        )
 
     @property
     def commit(self) -> str:
         """Hash of the commit, as git would compute it. The commit holds one file and has no parents."""
         torch = self.release if self.history else self.torch
-        held = {"torch": torch, "numpy": self.numpy} | ({"history": self.history} if self.history else {})
+        held = {"torch": torch, "numpy": self.numpy} | (
+            {"history": self.history} if self.history else {}
+        )
         blob = _git_hash("blob", json.dumps(held, sort_keys=True).encode() + b"\n")
         tree = _git_hash("tree", b"100644 toolchain.json\0" + bytes.fromhex(blob))
         author = f"ledger <ledger@localhost> {self.made} +0000"
@@ -127,7 +133,11 @@ def forget() -> None:
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
     """Return the toolchain of this torch and numpy. It is in a history if both match and torch is the index's build."""
     here = torch.split("+")[0], numpy
-    histories = (each.history for each in commits().values() if from_index and (each.torch, each.numpy) == here)
+    histories = (
+        each.history
+        for each in commits().values()
+        if from_index and (each.torch, each.numpy) == here
+    )
     return Toolchain(torch, numpy, next(histories, ""))
 
 
@@ -147,7 +157,10 @@ def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
             raise ValueError(f"{version[:LONGEST_VERSION]!a} is no version")
         Version(version)
     toolchain = Toolchain(torch, numpy)
-    if toolchain.commit and tag not in (None, toolchain.tag):  # an invalid day makes .commit raise ValueError
+    if toolchain.commit and tag not in (
+        None,
+        toolchain.tag,
+    ):  # an invalid day makes .commit raise ValueError
         raise ValueError(f"{toolchain} has another tag")
     return toolchain
 

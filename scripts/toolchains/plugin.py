@@ -30,13 +30,19 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
     """The toolchains outside the histories that have results, in order of release."""
     toolchains = set()
     for path in [results / OUTSIDE, *results.glob("*/*.jsonl")]:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        for line in (
+            path.read_text(encoding="utf-8", errors="replace").splitlines()
+            if path.is_file()
+            else []
+        ):
             try:
                 record = json.loads(line)
                 made = record.get("toolchain", record)
                 toolchains.add(ledger.recorded(made["torch"], made["numpy"], made.get("tag")))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                log.warning(f"{path}: left out a toolchain that asv cannot have: {str(error)[:200]!a}")
+                log.warning(
+                    f"{path}: left out a toolchain that asv cannot have: {str(error)[:200]!a}"
+                )
     outside = [toolchain for toolchain in toolchains if not toolchain.history]
     return sorted(outside, key=lambda toolchain: (toolchain.date, toolchain.tag))
 
@@ -61,10 +67,14 @@ def register(name: str) -> None:
 
     path = Path(MachineCollection.get_machine_file_path())
     if not path.is_absolute():
-        raise util.UserError(f"set HOME: this user has no home directory, where asv keeps {path.name}")
+        raise util.UserError(
+            f"set HOME: this user has no home directory, where asv keeps {path.name}"
+        )
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with FileLock(path.with_name(path.name + ".lock")):  # two writers at a time would lose one machine
+        with FileLock(
+            path.with_name(path.name + ".lock")
+        ):  # two writers at a time would lose one machine
             known = util.load_json(path) if path.is_file() else {}
             if name not in known:
                 if path.is_file():
@@ -87,7 +97,9 @@ def setup() -> None:
     if environments.RESULTS_VARIABLE in os.environ:
         # asv saves machine.json before it makes the environment, whose constructor changes results_dir
         save = Machine.save
-        Machine.save = lambda machine, results_dir: save(machine, os.environ[environments.RESULTS_VARIABLE])
+        Machine.save = lambda machine, results_dir: save(
+            machine, os.environ[environments.RESULTS_VARIABLE]
+        )
     Machine.hardcoded_machine_name = environments.machine_name()
     register(Machine.hardcoded_machine_name)
 
@@ -100,14 +112,25 @@ class Ledger(Git):
     _pulled = True  # there is nothing to fetch
 
     def __init__(self, url=None, path=None):
-        here = environments.here()  # asv show, compare and publish, and runs of other releases, need no torch
+        here = (
+            environments.here()
+        )  # asv show, compare and publish, and runs of other releases, need no torch
         outside = [toolchain for toolchain in recorded() if toolchain != here]
         outside += [here] if here and not here.history else []
-        lines = {**{package: ledger.history(package) for package in ledger.PACKAGES}, ledger.OUTSIDE: outside}
+        lines = {
+            **{package: ledger.history(package) for package in ledger.PACKAGES},
+            ledger.OUTSIDE: outside,
+        }
         self._known = {toolchain.commit: toolchain for line in lines.values() for toolchain in line}
-        self._lines = {branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()}
+        self._lines = {
+            branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()
+        }
         # Commit -> itself and the earlier commits of its branch, newest first
-        self._up_to = {each: line[place::-1] for line in self._lines.values() for place, each in enumerate(line)}
+        self._up_to = {
+            each: line[place::-1]
+            for line in self._lines.values()
+            for place, each in enumerate(line)
+        }
         self._names = self.get_tags()
         self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
         self._names |= dict.fromkeys((HERE, "HEAD"), here.commit) if here else {}
@@ -121,7 +144,11 @@ class Ledger(Git):
                 "asv run torch-2.6.0^!), but named"
             )
         begins = base if len(base) > 3 else "no commit"
-        found = {commit for known, commit in self._names.items() if known == base or commit.startswith(begins)}
+        found = {
+            commit
+            for known, commit in self._names.items()
+            if known == base or commit.startswith(begins)
+        }
         before = self._up_to[found.pop()][len(name) - len(base) :] if len(found) == 1 else []
         if not before:
             raise NoSuchNameError(name)
@@ -133,7 +160,11 @@ class Ledger(Git):
             if last.endswith("^!"):
                 return [self.get_hash_from_name(last.removesuffix("^!"))]
             left_out = self._up_to[self.get_hash_from_name(first)] if dots else []
-            return [commit for commit in self._up_to[self.get_hash_from_name(last)] if commit not in left_out]
+            return [
+                commit
+                for commit in self._up_to[self.get_hash_from_name(last)]
+                if commit not in left_out
+            ]
         except NoSuchNameError:
             raise util.UserError(
                 f"{range_spec!r} is no range of toolchains, such as torch-2.6.0^! or torch-2.0.1..torch-2.6.0 (those "
@@ -165,7 +196,11 @@ class Ledger(Git):
         days: dict[str, int] = {}
         for line in self._lines.values():
             days |= dict(zip(line, accumulate(map(self.get_date, line), max)))
-        return {commit: place for place, commit in enumerate(sorted(days, key=days.__getitem__)) if commit in commits}
+        return {
+            commit: place
+            for place, commit in enumerate(sorted(days, key=days.__getitem__))
+            if commit in commits
+        }
 
 
 class ToolchainEnvironment(environment.Environment):
@@ -207,10 +242,14 @@ class ToolchainEnvironment(environment.Environment):
         elif commit_hash is not None:  # asv check asks for no commit
             toolchain = ledger.commits().get(commit_hash)
             if len(commit_hash) != 40:  # asv run TAGS
-                raise util.UserError("asv files the results of all of TAGS under one wrong name: name a range, or ALL")
+                raise util.UserError(
+                    "asv files the results of all of TAGS under one wrong name: name a range, or ALL"
+                )
             if toolchain is None:
                 what = f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is "
-                raise util.UserError(f"{what}{here or 'a Python without torch'}, and it is in no history")
+                raise util.UserError(
+                    f"{what}{here or 'a Python without torch'}, and it is in no history"
+                )
             if not (here and environments.same(toolchain, here)):
                 self._executable = str(self._install(conf, toolchain))
         self._set_commit_hash(commit_hash)
@@ -222,7 +261,9 @@ class ToolchainEnvironment(environment.Environment):
             if not environments.is_ready(environments.directory(root, toolchain)):
                 log.info(f"Installing {toolchain}")
             try:
-                return environments.python(environments.prepare(root, toolchain, self._keep, conf.install_timeout))
+                return environments.python(
+                    environments.prepare(root, toolchain, self._keep, conf.install_timeout)
+                )
             except environments.InstallError as error:
                 log.error(f"{toolchain.tag} cannot be installed: {error}")
                 self._failed[toolchain.tag] = str(error)

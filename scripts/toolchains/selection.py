@@ -42,15 +42,21 @@ def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain |
     Return None if there is no match. Raise UserError if there are several."""
     known = [toolchain for package in packages for toolchain in ledger.history(package)]
     begins = name if HASH.fullmatch(name) else "no commit"
-    found = [each for each in known if name in (each.tag, each.version) or each.commit.startswith(begins)]
+    found = [
+        each for each in known if name in (each.tag, each.version) or each.commit.startswith(begins)
+    ]
     if len(found) > 1:
-        raise UserError(f"{name} could be {' or '.join(toolchain.tag for toolchain in found)}: write one of them")
+        raise UserError(
+            f"{name} could be {' or '.join(toolchain.tag for toolchain in found)}: write one of them"
+        )
     return found[0] if found else None
 
 
 def add_releases(parser: Parser) -> None:
     """Add options that choose releases (see ``chosen_releases``), limit environments, or only print the plan."""
-    parser.option("--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES)
+    parser.option(
+        "--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES
+    )
     parser.option("--releases 2.6.0,2.13.0", "these (default: the last patch of every minor one)")
     parser.option("--since 2.0", "this release and later ones")
     parser.option("--keep N", "maximum number of environments on disk (default: see asv.conf.json)")
@@ -74,8 +80,12 @@ def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
         named = {name: release(name, among) for name in chosen.releases.replace(",", " ").split()}
         unknown = [name for name, toolchain in named.items() if toolchain is None]
         if unknown:
-            raise UserError(f"{unknown[0]} is no release of {' or '.join(among)} in {ledger.RELEASES.name}")
-        toolchains = [each for package in among for each in ledger.history(package) if each in named.values()]
+            raise UserError(
+                f"{unknown[0]} is no release of {' or '.join(among)} in {ledger.RELEASES.name}"
+            )
+        toolchains = [
+            each for package in among for each in ledger.history(package) if each in named.values()
+        ]
     oldest = Version(chosen.since or "0")
     toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= oldest]
     if not toolchains:
@@ -89,10 +99,22 @@ def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
 def offered(package: str) -> tuple[list[str], list[str]]:
     """Return a package's versions in the index, for any Python, and the addresses where pip looked. Raise UserError if
     pip fails."""
-    command = [sys.executable, "-m", "pip", "index", "versions", package, "-vv", "--ignore-requires-python"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "index",
+        "versions",
+        package,
+        "-vv",
+        "--ignore-requires-python",
+    ]
     try:
         said = environments.run(command, SECONDS)
-        why, matched = environments.reason(said), re.search(r"^Available versions: (.+)$", said, re.MULTILINE)
+        why, matched = (
+            environments.reason(said),
+            re.search(r"^Available versions: (.+)$", said, re.MULTILINE),
+        )
     except environments.InstallError as error:
         why, matched = str(error), None
     if matched is None:
@@ -146,14 +168,20 @@ def update(today: str = "") -> list[Toolchain]:
         versions, places = offered(package)
         fresh = since(releases[package], versions)
         days = first_days(file for place in places for file in files_at(place)) if fresh else {}
-        if len(days) > 1 == len(set(days.values())):  # one day for all: the index does not know them
+        if (
+            len(days) > 1 == len(set(days.values()))
+        ):  # one day for all: the index does not know them
             days = {}
         for version in fresh:
             releases[package][version] = days.get(version, today)
             if version not in days:
                 releases.setdefault("seen", {}).setdefault(package, []).append(version)
-        releases[package] = dict(sorted(releases[package].items(), key=lambda release: Version(release[0])))
-    if releases != json.loads(text):  # only after both packages were asked about: a release is new only once
+        releases[package] = dict(
+            sorted(releases[package].items(), key=lambda release: Version(release[0]))
+        )
+    if releases != json.loads(
+        text
+    ):  # only after both packages were asked about: a release is new only once
         put(ledger.RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
         ledger.forget()
     return [toolchain for commit, toolchain in ledger.commits().items() if commit not in before]
@@ -162,7 +190,9 @@ def update(today: str = "") -> list[Toolchain]:
 # --- the Python to measure with --------------------------------------------------------------------------------------
 
 
-Target = tuple[Path, str]  # the Python that runs asv; commit of the release to install, "" = its own toolchain
+Target = tuple[
+    Path, str
+]  # the Python that runs asv; commit of the release to install, "" = its own toolchain
 
 
 def python(name: str) -> Path | None:
@@ -212,14 +242,22 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
     path = Path(name)
     if path.is_file():
         if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS):
-            raise UserError(f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json")
+            raise UserError(
+                f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json"
+            )
         return path
     if path.is_dir():
         whole = path.absolute()
-        places = ((path, machine), (path / "reports" / "results", machine), (whole.parent, whole.name))
+        places = (
+            (path, machine),
+            (path / "reports" / "results", machine),
+            (whole.parent, whole.name),
+        )
         holding = [place for place in places if (place[0] / files.BENCHMARKS).is_file()]
         if not holding:
-            raise UserError(f"{path} is no results directory: neither it nor its parent has a benchmarks.json")
+            raise UserError(
+                f"{path} is no results directory: neither it nor its parent has a benchmarks.json"
+            )
         results, machine = holding[0]
     found = files.result_files(results, machine)
     if not found:
@@ -227,7 +265,9 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
     found = found if path.is_dir() else _of_toolchain(name, found)
     if len(found) > 1:
         named = ", ".join(f"{file.parent.name}/{file.name}" for file in found)
-        raise UserError(f"{name} has {len(found)} result files ({named}): name one, or restrict by --machine")
+        raise UserError(
+            f"{name} has {len(found)} result files ({named}): name one, or restrict by --machine"
+        )
     return found[0]
 
 
@@ -243,10 +283,16 @@ def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
             tags[path] = records[-1].toolchain.tag if records else path.name[:8]
         except UserError:
             broken.append(path.name)
-    matching = [path for path, tag in tags.items() if tag == name or (begins and path.name.startswith(begins[:8]))]
+    matching = [
+        path
+        for path, tag in tags.items()
+        if tag == name or (begins and path.name.startswith(begins[:8]))
+    ]
     if not matching:
         measured = ", ".join(sorted(set(tags.values())))
         there = f"there are results of {measured}" if tags else "none of the results can be read"
         hint = f"; could not read {', '.join(broken)}" if broken else ""
-        raise UserError(f"{name} is no file, no directory and no toolchain with results: {there}{hint}")
+        raise UserError(
+            f"{name} is no file, no directory and no toolchain with results: {there}{hint}"
+        )
     return matching
