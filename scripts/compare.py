@@ -87,10 +87,10 @@ def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[s
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     if any(commit for _, commit in targets):  # a release, measured by this Python's asv
         engine.check_asv()
-        engine.keep(None)
+        engine.set_environment_limit(None)
     machine = chosen.machine or environments.machine_name()
     plan = runner.Plan(machine, chosen.profile, chosen.only, runner.ROUNDS, command=chosen.command)
-    with runner.held(ROOT / ".asv" / "runs" / machine):
+    with runner.lock_directory(ROOT / ".asv" / "runs" / machine):
         first, second = runner.measure_sides(targets, plan, again)
     return str(first), str(second)
 

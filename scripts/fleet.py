@@ -27,10 +27,10 @@ import cli
 import report
 from cli import ROOT, Parser, UserError, whole
 from measuring import fleet
-from measuring.engine import check_asv, keep, new_id
+from measuring.engine import check_asv, new_id, set_environment_limit
 from measuring.fleet import DEBUG, SLURM, Campaign
-from measuring.profiles import add_options, asked_for, minutes_of
-from measuring.runner import Plan, held
+from measuring.profiles import add_options, estimate_minutes, profile_options
+from measuring.runner import Plan, lock_directory
 from toolchains import environments, selection
 
 DEFAULT = "tracking"  # profile
@@ -136,12 +136,12 @@ def campaign_of(chosen: Namespace, machine: str) -> Campaign:
         if (value := getattr(chosen, name))
         for word in (f"--{name}", str(value))
     ]
-    asked = asked_for(chosen, DEFAULT)
+    asked = profile_options(chosen, DEFAULT)
     if (
         chosen.copies == 1 < chosen.nodes
     ):  # instruction counts of one node alone say nothing about a release
         asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"
-    minutes = minutes_of(**asked)
+    minutes = estimate_minutes(**asked)
     tags = tuple(
         toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference
     )
@@ -153,7 +153,7 @@ def campaign_of(chosen: Namespace, machine: str) -> Campaign:
         plan=Plan(machine, **asked, tags=tags, command=command, reference=chosen.reference),
         nodes=chosen.nodes,
         copies=chosen.copies,
-        keep=keep(chosen.keep),
+        keep=set_environment_limit(chosen.keep),
         scratch=str(scratch.absolute()),
         wheelhouse=str(chosen.wheelhouse.absolute()) if chosen.wheelhouse else "",
         minutes=minutes,
@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fleet.on_node(Path(directory), node, tags)
     chosen = arguments(argv)
     machine = machine_of(chosen)
-    with nullcontext() if chosen.dry_run else held(fleet.FLEET / machine):
+    with nullcontext() if chosen.dry_run else lock_directory(fleet.FLEET / machine):
         if chosen.resume:
             campaign = Campaign.load(fleet.FLEET / machine)
             if campaign is None:

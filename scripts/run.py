@@ -28,8 +28,17 @@ from cli import RESULTS, ROOT, Parser, UserError, line
 from measuring.engine import Suite, check_asv, this_command
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
-from measuring.profiles import add_options, asked_for, minutes_of
-from measuring.runner import Job, Journal, Plan, Runner, begun, budget, held, plan_of
+from measuring.profiles import add_options, estimate_minutes, profile_options
+from measuring.runner import (
+    Job,
+    Journal,
+    Plan,
+    Runner,
+    budget,
+    choose_plan,
+    lock_directory,
+    start_runner,
+)
 from store.files import BENCHMARKS
 from toolchains import environments, selection
 from toolchains.ledger import Toolchain
@@ -64,16 +73,16 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     """Measure and file the profile's rounds; with --resume, the rounds missing in the interrupted run's journal."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
-    plan = plan_of(
-        journal, chosen, Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
+    plan = choose_plan(
+        journal, chosen, Plan(machine, command=this_command(), **profile_options(chosen, DEFAULT))
     )
     before = journal.record(Job("", 0).session)
     if before and before.toolchain.tag != toolchain.tag:
         raise UserError(
             f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew"
         )
-    runner = begun(journal, plan)
-    if not runner.left:
+    runner = start_runner(journal, plan)
+    if not runner.remaining:
         print("the run was complete: its results are filed")
         return
     cells, rounds = runner.open(Job("", 0)).cells, plan.rounds
@@ -86,16 +95,16 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
         if total == rounds * timed
         else f"in {total} processes, up to {rounds} each"
     )
-    size = f"{timed} timed cells {each}, {len(cells.every) - timed} looked at once"
+    size = f"{timed} timed cells {each}, {len(cells.names) - timed} looked at once"
     print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner, total)}")
-    runner.measure(between=answers(quiet=chosen.no_report))
+    runner.measure(after_round=answers(quiet=chosen.no_report))
 
 
 def time_of(runner: Runner, processes: int) -> str:
     """The expected duration of a run here, from its profile's estimate. It is longer if the machine is noisy now: the
     run may wait, and everything slows by the same factor as the speed probes."""
     plan = runner.plan
-    least = 60 * minutes_of(plan.profile, plan.only, plan.rounds, runner.benchmarks)
+    least = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.benchmarks)
     quiet, slowdown = quiet_now()
     most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))
@@ -107,8 +116,8 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
     that are new or whose significance changed. It prints nothing if ``quiet``, or if this Python lacks packages."""
     known: dict[tuple[str, str, str], bool] = {}
 
-    def between(runner: Runner, job: Job) -> None:
-        filed = runner.file(job, whole=False).file
+    def after_round(runner: Runner, job: Job) -> None:
+        filed = runner.file(job, complete=False).file
         if quiet:
             return
         try:
@@ -145,7 +154,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         known.clear()
         known.update((key, take.tied) for key, take in takes.items())
 
-    return between
+    return after_round
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -164,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Suite().discover(machine, keep=RESULTS / BENCHMARKS)
         print((RESULTS / BENCHMARKS).relative_to(ROOT))
         return 0
-    with held(ROOT / ".asv" / "runs" / machine):
+    with lock_directory(ROOT / ".asv" / "runs" / machine):
         measure(chosen, toolchain, machine)
     if chosen.no_report:
         print("results saved; python scripts/report.py builds the page")

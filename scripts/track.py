@@ -31,11 +31,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import report
 from cli import RESULTS, ROOT, Parser, UserError, line
-from measuring.engine import check_asv, keep, this_command
+from measuring.engine import check_asv, set_environment_limit, this_command
 from measuring.fleet import ENVIRONMENT_GB
 from measuring.machine import check_machine
-from measuring.profiles import add_options, asked_for, minutes_of
-from measuring.runner import Journal, Plan, Runner, begun, coarse_to_fine, due_plan, held, plan_of
+from measuring.profiles import add_options, estimate_minutes, profile_options
+from measuring.runner import (
+    Journal,
+    Plan,
+    Runner,
+    choose_plan,
+    coarse_to_fine,
+    due_plan,
+    lock_directory,
+    start_runner,
+)
 from toolchains import environments, ledger, selection
 
 DEFAULT = "tracking"  # profile
@@ -83,9 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_asv()
     machine = chosen.machine or environments.machine_name()
     runs = ROOT / ".asv" / "runs" / machine
-    with nullcontext() if chosen.dry_run else held(runs):
+    with nullcontext() if chosen.dry_run else lock_directory(runs):
         journal = Journal(runs / ("new" if chosen.new else "track"))
-        fresh = Plan(machine, command=this_command(), **asked_for(chosen, DEFAULT))
+        fresh = Plan(machine, command=this_command(), **profile_options(chosen, DEFAULT))
         if not chosen.new:
             histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
             tags = tuple(
@@ -96,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
             begins = chosen.dry_run and not chosen.resume  # an interrupted run's files stay
             return track(
-                chosen, journal, fresh if begins else plan_of(journal, chosen, fresh, RELEASES)
+                chosen, journal, fresh if begins else choose_plan(journal, chosen, fresh, RELEASES)
             )
         check_machine(
             RESULTS / machine
@@ -120,9 +129,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, print its outcome, build the page, and return the exit code."""
-    number = keep(chosen.keep)
-    left = Runner(journal, plan).left if chosen.resume or not chosen.dry_run else plan.tags
-    takes = "" if plan.only else f", about {minutes_of(plan.profile, '', plan.rounds):.0f} min each"
+    number = set_environment_limit(chosen.keep)
+    left = Runner(journal, plan).remaining if chosen.resume or not chosen.dry_run else plan.tags
+    takes = (
+        ""
+        if plan.only
+        else f", about {estimate_minutes(plan.profile, '', plan.rounds):.0f} min each"
+    )
     print(
         f"{len(left)} of {len(plan.tags)} toolchains on {plan.machine}{takes}, "
         f"profile {plan.profile}, {plan.rounds} processes per result, at most {number} environments on disk "
@@ -130,7 +143,7 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
     )
     if chosen.dry_run:
         return 0
-    runner = begun(journal, plan)
+    runner = start_runner(journal, plan)
     again = "--new" if chosen.new else "--resume"
     try:
         failed = runner.measure()

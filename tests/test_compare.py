@@ -283,7 +283,7 @@ def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
     monkeypatch.setattr(runner, "measure_sides", measure_sides)
     command = (compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
     assert refusal(*command) == "keeps 6"
-    with runner.held(tmp_path / ".asv" / "runs" / "box"):
+    with runner.lock_directory(tmp_path / ".asv" / "runs" / "box"):
         assert refusal(*command).startswith("box is being measured already, by process ")
     monkeypatch.setattr(environments, "pins", lambda: {"asv": "0.1"})
     assert "rests on asv 0.1" in refusal(*command)

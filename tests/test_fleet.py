@@ -260,7 +260,7 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, submit, capsys):
 
 def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "ROOT", tmp_path / "node-a" / "suite")
-    monkeypatch.setattr(campaign, "begun", lambda *_: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
+    monkeypatch.setattr(campaign, "start_runner", lambda *_: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
     made.save()
     assert campaign.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
 

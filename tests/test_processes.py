@@ -45,7 +45,7 @@ def check_gone(number):
 def test_nothing_runs_on(names, code, tmp_path):
     """Our program is ended after it started a session of four processes. None of them is left."""
     environment, pipe = {**os.environ, "PYTHONPATH": PATH}, subprocess.PIPE
-    with processes.session([sys.executable, "-c", OURS], tmp_path, environment, stderr=pipe, text=True) as ours:
+    with processes.os_session([sys.executable, "-c", OURS], tmp_path, environment, stderr=pipe, text=True) as ours:
         until(lambda: len(os.listdir(tmp_path)) == 4)
         number = os.getsid(int(os.listdir(tmp_path)[0]))
         assert len(processes.members(number)) == 4
@@ -60,7 +60,7 @@ def test_nothing_runs_on(names, code, tmp_path):
 
 def test_a_program_may_end_itself_by_ctrl_c_before_it_is_killed():
     command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)"]
-    with pytest.raises(ValueError), processes.session(command, ROOT, stdout=subprocess.PIPE) as process:
+    with pytest.raises(ValueError), processes.os_session(command, ROOT, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         raise ValueError
     assert process.returncode == -signal.SIGINT
@@ -70,7 +70,7 @@ def test_what_a_program_leaves_behind_goes_with_it():
     """A program ended by itself and left a child, which is killed. This also holds if the session's watcher is gone,
     killed by a system that is out of memory."""
     code = "import os, time\nif not os.fork():\n    os.setpgid(0, 0)\n    time.sleep(60)\n"
-    with processes.session([sys.executable, "-c", code], ROOT) as process:
+    with processes.os_session([sys.executable, "-c", code], ROOT) as process:
         assert process.wait(10) == 0
         for child in psutil.Process().children():
             if processes.__file__ in child.cmdline():

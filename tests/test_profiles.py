@@ -178,10 +178,10 @@ def test_what_a_profile_measures_can_be_read_again(committed):
 
 def test_an_estimate_of_a_few_cells_has_the_start_of_asv_in_each_round():
     few = r"t\.numpy\(\)', 'float32', 8\)$"
-    whole, every, one = (profiles.minutes_of("quick", only, 4, SUITE) for only in ("", ".", few))
+    whole, every, one = (profiles.estimate_minutes("quick", only, 4, SUITE) for only in ("", ".", few))
     assert every == pytest.approx(whole) and whole == PROFILES["quick"].minutes
     assert 4 * profiles.START < 60 * one < 4 * profiles.START + 2
-    assert profiles.minutes_of("quick", "", 2) == whole / 2
+    assert profiles.estimate_minutes("quick", "", 2) == whole / 2
 
 
 def test_a_gate_times_what_moves_bytes_and_counts_calls():
@@ -199,7 +199,7 @@ def test_what_needs_a_program_or_a_device_is_left_out_with_the_reason(monkeypatc
     found = profiles.cells_of(PROFILES["tracking"], described, "", "tracking")
     reason = "needs valgrind: apt-get install valgrind"
     assert found.unavailable == {reason: (COUNT,)}
-    assert {cell.partition("(")[0] for cell in found.every} == {CONVERSION[0]}
+    assert {cell.partition("(")[0] for cell in found.names} == {CONVERSION[0]}
     away = {COUNT: SUITE[COUNT], CONVERSION[0]: {**SUITE[CONVERSION[0]], "needs_device": True}}
     with pytest.raises(UserError, match=f"^nothing that was asked for can be measured here: {reason}; no device$"):
         profiles.cells_of(PROFILES["tracking"], away, "", "tracking", no_device="no device")

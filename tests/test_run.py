@@ -17,7 +17,7 @@ import track
 from analysis.results import load
 from measuring import machine
 from measuring.machine import check_machine
-from measuring.runner import SILENT, Job, Journal, Plan, held
+from measuring.runner import SILENT, Job, Journal, Plan, lock_directory
 from store import files
 from store.records import Record, Toolchain, with_samples
 from tiny import FAMILIES, Project
@@ -186,7 +186,7 @@ def test_resume_is_of_the_same_run(project):
 
 
 def test_a_history_beside_a_run_of_a_machine(project):
-    with held(project.root / ".asv" / "runs" / MACHINE):
+    with lock_directory(project.root / ".asv" / "runs" / MACHINE):
         assert f" {os.getpid()}" in refused(project, "track", "--machine", MACHINE)
 
 

@@ -27,7 +27,7 @@ from measuring import processes
 from measuring import runner as measuring
 from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
 from measuring.profiles import PROFILES, Profile, Rule
-from measuring.runner import AGAIN, PASSES, Job, Journal, Plan, budget, drift, held, staggered
+from measuring.runner import AGAIN, PASSES, Job, Journal, Plan, budget, drift, lock_directory, staggered
 from resultfiles import Bench, memcpy, steady
 from store import files, quiet
 from store.records import Record, Settings, Toolchain
@@ -296,7 +296,7 @@ def test_a_quick_look_adds_to_a_whole_run(toy):
     # rounds of the run, and rounds of the runs that are filed after it
     for rounds, filed in ((2, [2]), (1, [2, 1]), (3, [3])):
         made = toy.runner(rounds)
-        made.measure(between=lambda runner, job: runner.file(job, whole=False))
+        made.measure(after_round=lambda runner, job: runner.file(job, complete=False))
         made.journal.forget()
         (path,) = toy.place.rglob("box/*.jsonl")
         records = files.read_records(path)
@@ -337,9 +337,9 @@ def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard", "\udcfc"])
     monkeypatch.setattr(measuring, "NAMED", 0.5)
     line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard  \) "
-    with held(tmp_path / "box"), held(tmp_path / "another"), pytest.raises(UserError, match=line):
-        held(tmp_path / "box").__enter__()
-    with held(tmp_path / "box"):
+    with lock_directory(tmp_path / "box"), lock_directory(tmp_path / "another"), pytest.raises(UserError, match=line):
+        lock_directory(tmp_path / "box").__enter__()
+    with lock_directory(tmp_path / "box"):
         pass
     assert not list(tmp_path.glob("*.holder"))
 
@@ -349,7 +349,7 @@ def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
     line = r"^box is being measured already, by process 7 \(run\.py\) since 12:00: wait for it, or use --machine$"
     with FileLock(tmp_path / "box.lock"), pytest.raises(UserError, match=line):
         threading.Timer(0.3, (tmp_path / "box.holder").write_text, ["process 7 (run.py) since 12:00"]).start()
-        held(tmp_path / "box").__enter__()
+        lock_directory(tmp_path / "box").__enter__()
 
 
 # Histories -----------------------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def test_a_release_that_is_no_more_is_named(toy):
     made.journal.begin()
     made.journal.keep(Job("torch-0.1", 0), Record(Toolchain("torch-0.1"), {}))
     with pytest.raises(UserError, match=r"^torch-0\.1 of the interrupted run is not in releases\.json: restore "):
-        measuring.begun(made.journal, made.plan)
+        measuring.start_runner(made.journal, made.plan)
     made.file_whole()
     assert not made.journal.filed()
 
@@ -427,7 +427,7 @@ def test_toolchains_of_a_history_are_staggered():
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
     """With two environments allowed, both are needed: one for the measured toolchain, one for the reference."""
-    monkeypatch.setattr(measuring, "session", None)
+    monkeypatch.setattr(measuring, "os_session", None)
     coming = ledger.tagged()[MIDDLE]
     for keep, arguments in (("3", (None, None)), ("2", (coming, None)), ("3", (coming, coming))):
         monkeypatch.setenv(environments.KEEP_VARIABLE, keep)

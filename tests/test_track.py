@@ -120,10 +120,12 @@ def test_failure_stops_no_other_and_buries_no_older_results(project, all_quiet):
 @pytest.mark.parametrize(("index", "kept"), [("", False), (" (the package index did not answer)", True)])
 def test_a_new_release_is_done_with_where_the_index_says_that_it_has_no_wheel(monkeypatch, tmp_path, index, kept):
     failed = {f"torch-{WITHOUT_WHEEL}": f"No matching distribution found for torch==={WITHOUT_WHEEL}{index}"}
-    monkeypatch.setattr(track, "begun", lambda *_: Mock(left=[], measure=lambda: failed))
+    monkeypatch.setattr(track, "start_runner", lambda *_: Mock(remaining=[], measure=lambda: failed))
     journal, plan = Journal(tmp_path / "new"), runner.Plan("box", "tracking", "", 1)
     journal.save(plan)
-    monkeypatch.setattr(track, "keep", lambda asked: 1)  # it would change the environment of later tests
+    monkeypatch.setattr(
+        track, "set_environment_limit", lambda requested: 1
+    )  # it would change the environment of later tests
     assert track.track(Mock(new=True, dry_run=False), journal, plan) == 2
     assert bool(journal.plan()) == kept
 

@@ -19,7 +19,7 @@ from analysis.results import load
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex, size
 from measuring.engine import copy_code, new_id
-from measuring.processes import session
+from measuring.processes import os_session
 from pages import show
 
 MACHINE = "checked"  # name of the machine in copies of the checkout
@@ -51,7 +51,9 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
         for name, value in os.environ.items()
         if not name.startswith(("GIT_", "CONVERSION_"))
     }
-    with session(command, root, {**kept, "HOME": str(home)}, stdout=stdout, text=True) as process:
+    with os_session(
+        command, root, {**kept, "HOME": str(home)}, stdout=stdout, text=True
+    ) as process:
         printed, _ = process.communicate()
     if process.returncode not in (
         (0, 1, 2) if printed else (0,)
@@ -117,7 +119,7 @@ def disturbed() -> Iterator[list[int]]:
     )
     with contextlib.ExitStack() as stack:
         commands = [[sys.executable, "-c", DISTURB, str(core)] for core in cores]
-        processes = [stack.enter_context(session(command, ROOT)) for command in commands]
+        processes = [stack.enter_context(os_session(command, ROOT)) for command in commands]
         yield [process.pid for process in processes]
         if any(process.poll() is not None for process in processes):
             raise UserError(

@@ -215,12 +215,14 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
             )
 
 
-def keep(asked: int | None) -> int:
+def set_environment_limit(requested: int | None) -> int:
     """Set the maximum number of environments on disk, also for asv, and return it: as asked, or else from the
     environment variable or asv.conf.json."""
     from asv.config import Config  # check_asv has verified that asv is installed
 
-    number = asked or environments.keep(Config.load(str(ROOT / "asv.conf.json")).keep_environments)
+    number = requested or environments.keep(
+        Config.load(str(ROOT / "asv.conf.json")).keep_environments
+    )
     os.environ[environments.KEEP_VARIABLE] = str(number)
     return number
 

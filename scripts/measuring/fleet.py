@@ -47,8 +47,8 @@ from store.files import BENCHMARKS, NODE, RECORDS, put, put_all, read_records, r
 from toolchains import environments, ledger
 
 from .engine import RESULTS, ROOT, Suite, copy_code, link_environments
-from .processes import last_line, read, session
-from .runner import Journal, Plan, begun, coarse_to_fine, held, restored
+from .processes import last_line, os_session, read
+from .runner import Journal, Plan, coarse_to_fine, lock_directory, restored, start_runner
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
@@ -244,7 +244,7 @@ def names() -> Iterator[str]:
 def name_of(directory: Path, host: str) -> str:
     """Return the anonymous name of a host in the directory of a machine type. A host keeps its name."""
     hosts = directory / HOSTS
-    with held(hosts, seconds=60.0):
+    with lock_directory(hosts, seconds=60.0):
         known = {path.read_text(encoding="utf-8"): path.name for path in hosts.glob(f"{NODE}*")}
         if host not in known:
             known[host] = next(name for name in names() if name not in known.values())
@@ -269,7 +269,7 @@ def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -
     node = node or name_of(directory, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     place = ROOT.parent / node
     suite = place / SUITE
-    with held(place):
+    with lock_directory(place):
         if not suite.is_dir():
             fresh = place / f"{SUITE}.new"
             copy_code(ROOT, fresh)
@@ -295,14 +295,14 @@ def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
         raise UserError(f"{directory / PLAN} is gone: the campaign has ended")
     if ROOT.name == CODE:
         enter(campaign, directory, node, tags)  # starts this program again in the node's suite
-    with held(ROOT.parent):
+    with lock_directory(ROOT.parent):
         journal = Journal(ROOT / ".asv" / "runs" / campaign.machine / "track")
         before = journal.plan()
         asked = dict.fromkeys(
             [campaign.plan.reference, *(before.tags if before else ()), *coarse_to_fine(tags)]
         )
         fleet = {"id": campaign.id, "engine": SLURM if campaign.slurm else DEBUG, "node": node}
-        begun(journal, replace(campaign.plan, tags=tuple(asked), fleet=fleet)).measure()
+        start_runner(journal, replace(campaign.plan, tags=tuple(asked), fleet=fleet)).measure()
     return 0
 
 
@@ -479,7 +479,7 @@ def step(campaign: Campaign) -> str | None:
     campaign.save()
     if not campaign.slurm:  # one node after the other: no two may time at once on this machine
         for tags, node in zip(deal(campaign.plan.tags, campaign.nodes, campaign.copies), names()):
-            with session(program(campaign, tags, node), ROOT) as process:
+            with os_session(program(campaign, tags, node), ROOT) as process:
                 process.wait()
         return ""
     broken = broken_hosts(campaign)

@@ -29,7 +29,7 @@ from toolchains import environments
 from benchmarks.probes import probe
 
 from .engine import ROOT, environment_of
-from .processes import apart, last_line, read, session
+from .processes import apart, last_line, os_session, read
 from .profiles import Cells
 
 AWAKE = "awake"
@@ -163,7 +163,7 @@ class Awake(contextlib.ExitStack):
         """Keep the device awake from now on. Return the reason of a failure, or "". A device that accepts only one
         process is released again."""
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
-        beside = session(
+        beside = os_session(
             [sys.executable, "-c", HOLD, str(ROOT)],
             ROOT,
             stdin=pipe,

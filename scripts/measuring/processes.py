@@ -28,7 +28,7 @@ Env = Mapping[str, str] | None
 
 
 @contextlib.contextmanager
-def session(
+def os_session(
     command: Words, cwd: Path, env: Env = None, **options: Any
 ) -> Iterator["subprocess.Popen[Any]"]:
     """Start a program. At the end of the block, kill it and all processes it started. ``options`` are Popen's."""
@@ -73,7 +73,7 @@ def apart(
     until = time.monotonic() + seconds
     # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with session(command, cwd, env, stdout=out, stderr=err) as process:
+        with os_session(command, cwd, env, stdout=out, stderr=err) as process:
             while process.poll() is None and time.monotonic() < until:
                 time.sleep(0.3 if meanwhile else 0.02)
                 if meanwhile:

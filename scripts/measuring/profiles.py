@@ -114,7 +114,7 @@ def exactly(cells: Iterable[str]) -> list[str]:
 class Cells:
     """The cells of a profile."""
 
-    every: Sequence[str]
+    names: Sequence[str]
     rounds: Sequence[Sequence[str]]  # timed cells of each round
     unavailable: Mapping[str, tuple[str, ...]]  # reason -> benchmarks left out
     on_device: bool = False  # some benchmarks use an accelerator
@@ -184,7 +184,7 @@ def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {why: tuple(cells) for why, cells in found.items()}
 
 
-def minutes_of(
+def estimate_minutes(
     profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None
 ) -> float:
     """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the time of its processes is
@@ -256,7 +256,7 @@ def add_options(parser: Parser, default: str) -> None:
     parser.option("--no-report", "measure only; scripts/report.py builds the page later")
 
 
-def asked_for(chosen: Namespace, default: str) -> dict[str, Any]:
+def profile_options(chosen: Namespace, default: str) -> dict[str, Any]:
     """Return the chosen profile, cells and rounds."""
     profile = chosen.profile or default
     return {

@@ -53,7 +53,7 @@ from benchmarks.sampling_log import GONE
 from . import engine
 from .engine import ENVIRONMENTS, FILES, LAUNCH, LOG, RESULTS, ROOT, SILENT, Suite, logged
 from .machine import Awake, check_machine, conditions, read_libraries, settings
-from .processes import Progress, apart, read, session
+from .processes import Progress, apart, os_session, read
 from .profiles import PROFILES, START, Cells, by_reason, cells_of, exactly
 
 RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
@@ -201,7 +201,7 @@ def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
 
 
 @contextlib.contextmanager
-def held(directory: Path, seconds: float | None = None) -> Iterator[None]:
+def lock_directory(directory: Path, seconds: float | None = None) -> Iterator[None]:
     """Let no other process measure into ``directory`` meanwhile. If one does after ``seconds``, raise UserError with
     its name."""
     from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
@@ -276,22 +276,22 @@ class Runner:
         return self.plan.reference or next((tag for tag in begun if tag in self.plan.tags), "")
 
     @property
-    def left(self) -> list[str]:
+    def remaining(self) -> list[str]:
         """The toolchains of the plan that are not filed."""
         filed = self.journal.filed()
         return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
 
     def measure(
-        self, between: Callable[["Runner", Job], None] = lambda runner, job: None
+        self, after_round: Callable[["Runner", Job], None] = lambda runner, job: None
     ) -> dict[str, str]:
         """Take the remaining jobs in staggered order, and file each session after its last round. With several
         toolchains, measure the reference again at the end. Return tag -> why a toolchain could not be measured.
 
         Toolchains that failed before are tried again: perhaps the network failed.
 
-        between  called after each job whose session continues
+        after_round  called after each job whose session continues
         """
-        tags, failed, ended = self.left, dict[str, str](), set[str]()
+        tags, failed, ended = self.remaining, dict[str, str](), set[str]()
         first = [Job(tag, 0) for tag in tags]
         if len(self.plan.tags) > 1:
             first.append(Job(self.reference or tags[0], 0, AGAIN))
@@ -316,7 +316,7 @@ class Runner:
                     if self.overdue(job):
                         ended.add(job.session)
                     elif self.take(job, installing(coming.get(job.tag), self.here)) and not is_last:
-                        between(self, job)
+                        after_round(self, job)
                     if is_last or job.session in ended:
                         print(summary_of(self.file(job)), flush=True)
                 except LOST as error:
@@ -411,7 +411,7 @@ class Runner:
     def cells_in(self, job: Job, known: Cells) -> Sequence[str]:
         """Return the cells of a job: its own, or all in a session's first round and the timed ones in the others."""
         return job.cells or (
-            known.round(job.round) if job.round or self.again(job) else known.every
+            known.round(job.round) if job.round or self.again(job) else known.names
         )
 
     def hopeless(self, job: Job) -> bool:
@@ -530,13 +530,13 @@ class Runner:
         self.journal.keep(job, session.record)
         return True
 
-    def file(self, job: Job, whole: bool = True) -> Record:
+    def file(self, job: Job, complete: bool = True) -> Record:
         """File a session's finished jobs: measurements, their export to asv's file, and the record. Return the record.
 
         They are merged with the present files, so that results which asv filed meanwhile are kept. Filing twice changes
         nothing. At least one job of the session must be finished.
 
-        whole  False: the session continues
+        complete  False: the session continues
         """
         session, lines, beside = self.open(job), self.journal.lines(job.session), self.again(job)
         record = summed_up(session.record, lines, session.cells.unavailable)
@@ -560,7 +560,7 @@ class Runner:
                 print(f"{job.tag} again: {moved}", flush=True)
         places = list(self.journal.rounds(job.session).values())
         file_measured(record, path, files.merged(before, fresh, beside), places)
-        if whole:
+        if complete:
             self.journal.mark_filed(job.session)
             del self.sessions[job.session]
         return replace(record, file=files.file_of(path))
@@ -568,7 +568,7 @@ class Runner:
     def file_whole(self) -> None:
         """File the finished sessions of an interrupted run, before another run replaces it."""
         known = {"": self.here and self.here.tag, **{tag: tag for tag in ledger.tagged()}}
-        for tag in self.left:
+        for tag in self.remaining:
             job = Job(tag, 0)
             record = self.journal.record(job.session)
             own = record and known.get(tag) == record.toolchain.tag
@@ -585,7 +585,7 @@ class Runner:
             return
         cells = cells_of(
             PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, "not looked for yet"
-        ).every
+        ).names
         self.journal.begin()
         variables = {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)}
         apart(suite.asv(plan.machine, exactly(cells)), suite.root, variables)
@@ -638,7 +638,7 @@ def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -
         return
     silent, started = subprocess.DEVNULL, time.monotonic()
     command = [sys.executable, "-c", INSTALL, str(ROOT / "scripts"), str(root), coming.tag]
-    with session(command, ROOT, stdin=silent, stdout=silent, stderr=silent) as process:
+    with os_session(command, ROOT, stdin=silent, stdout=silent, stderr=silent) as process:
         with contextlib.suppress(OSError, psutil.Error):
             psutil.Process(process.pid).nice(BEHIND)
             Path(f"/proc/{process.pid}/autogroup").write_text(str(BEHIND), encoding="utf-8")
@@ -770,7 +770,9 @@ def coarse_to_fine(line: Sequence[str]) -> list[str]:
     return [line[place] for place in order]
 
 
-def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence[str] = ()) -> Plan:
+def choose_plan(
+    journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence[str] = ()
+) -> Plan:
     """Return the plan of the interrupted run with --resume, else ``fresh``. A run that is not resumed is removed, after
     its complete sessions are filed.
 
@@ -802,7 +804,7 @@ def plan_of(journal: Journal, chosen: Namespace, fresh: Plan, choosing: Sequence
     return fresh
 
 
-def begun(journal: Journal, plan: Plan) -> Runner:
+def start_runner(journal: Journal, plan: Plan) -> Runner:
     """Save a plan and return its runner. Raise UserError if results of that name come from another machine, or if a
     toolchain is no longer in releases.json."""
     if gone := sorted({*plan.tags} - {"", *ledger.tagged()}):
