@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if chosen.check:
             return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
-        from pages.build import build, over_machines, publish, tell
+        from pages.build import build, over_machines, print_summary, publish
     except ImportError as error:  # pandas is missing, or too new for the measured numpy
         message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
         raise Lacking(message) from None
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for page, path in chain(
         *(each.pages for each in built)
     ):  # last, because the reader may quit early, like head
-        tell(page, Path(os.path.relpath(path)))
+        print_summary(page, Path(os.path.relpath(path)))
     return 0
 
 

@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     releases = [ledger.tagged()[tag] for tag in plan.tags if tag not in plan.beside]
-    codes = [code, *history_page.tell(RESULTS, machine, releases, chosen.verdicts)]
+    codes = [code, *history_page.print_changes(RESULTS, machine, releases, chosen.verdicts)]
     return (
         1 if 1 in codes else max(codes)
     )  # a slower release matters more than one that could not be measured

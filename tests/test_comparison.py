@@ -101,15 +101,15 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
     """The snapshot counts cells by verdict, reason, processes per side and pairing, with the range of ratios."""
     base, new, *how = COMPARED[what]
     found = compared(write(tmp_path / "a", **base), write(tmp_path / "b", **new), **(how[0] if how else {}))
-    rows, said = found.cells.assign(why=found.cells["reason"].map(comparison_words.why)), []
+    rows, said = found.cells.assign(why=found.cells["reason"].map(comparison_words.reason_text)), []
     for key, own in rows.groupby(["verdict", "why", "base_processes", "new_processes", "paired"]):
         said.append(" | ".join(map(str, (len(own), *key, f"{own['ratio'].min():.2f} to {own['ratio'].max():.2f}"))))
     said += [f"{row.verdict}: {row.cell}" for row in rows.itertuples() if row.verdict in (SLOWER, FASTER)]
     said += [
         f"{rows['ratio'].median():.2f}",
-        comparison_words.said("headline", found),
-        *comparison_words.lines("trust", found),
-        *(comparison_words.lines("refusal", found) if found.exit_code == 2 else ()),
+        comparison_words.sentence("headline", found),
+        *comparison_words.sentences("trust", found),
+        *(comparison_words.sentences("refusal", found) if found.exit_code == 2 else ()),
     ]
     assert [f"exit code {found.exit_code}", *map(show.to_plain, said)] == snapshot
     assert not rows["close"][rows["reason"].map(lambda reason: reason.what == NEVER_QUIET)].any()
@@ -237,4 +237,4 @@ def test_the_figure_and_the_section_of_a_page(found):
     section = machine.comparison_section(found)
     assert re.search(r"\b1 \w+ and 1 \w+ of 24 ", section.intro[0])
     ((figure, table),) = section.figures
-    assert "<svg" in figure.inline and len(table.rows) == len(figures.chosen(found)) and section.after
+    assert "<svg" in figure.inline and len(table.rows) == len(figures.forest_cells(found)) and section.after

@@ -101,8 +101,8 @@ def test_why_counts_are_not_compared(what, tmp_path, snapshot):
     one, _ = side(tmp_path / "base", BASE, **LIBC), side(tmp_path / "new", new["counts"], **LIBC | new["record"])
     resultfiles.mend(tmp_path / "new", lambda line: line | new["lines"])
     found = comparison.compare(one, load(tmp_path / "new"))
-    said = [f"{row.verdict}: {comparison_words.why(row.reason)}" for row in found.counted.itertuples()]
-    assert [found.exit_code, comparison_words.said("headline", found), *said] == snapshot
+    said = [f"{row.verdict}: {comparison_words.reason_text(row.reason)}" for row in found.counted.itertuples()]
+    assert [found.exit_code, comparison_words.sentence("headline", found), *said] == snapshot
 
 
 def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):

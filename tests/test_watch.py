@@ -72,7 +72,7 @@ def test_a_release_comes(tmp_path, ledger_of, capsys):
     assert project.sessions() == both, "with the release before, measured again at the end"
 
     ledger_of(json.dumps(releases(project)))
-    assert history_page.tell(project.filed, "box", [ledger.tagged()["torch-2.4.0"]], None) == [1]
+    assert history_page.print_changes(project.filed, "box", [ledger.tagged()["torch-2.4.0"]], None) == [1]
     told = capsys.readouterr().out
     assert f"first seen {today}" in told and "`torch.from_numpy(a)`: 2.00× " in told
 
@@ -87,7 +87,7 @@ def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot
     """The verdict has the title of the feed's entry. A release without figures cannot be judged."""
     results = write(tmp_path / "results", logs_of(3, [(2, 5, 1.49)]), SERIES[:8])
     said = tmp_path / "said"
-    assert history_page.tell(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
+    assert history_page.print_changes(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
     assert capsys.readouterr().out == snapshot
     written = {path.name: path.read_text(encoding="utf-8") for path in sorted(said.iterdir())}
     assert written == snapshot

@@ -121,7 +121,7 @@ def latest(
     return results.of_file(recorded[0]), before, others
 
 
-def tell(page: Page, path: Path) -> None:
+def print_summary(page: Page, path: Path) -> None:
     """Print the text of a page's boxes and the path of the page."""
     lines = [f"{page.machine}: {' · '.join(page.facts)}", *map(show.to_plain, page.warnings)]
     for box in page.boxes:

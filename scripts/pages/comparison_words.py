@@ -39,7 +39,7 @@ COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
 MANY = 1000  # processes: a larger number is not advised
 
 
-def why(reason: Reason) -> str:
+def reason_text(reason: Reason) -> str:
     """A reason in words; "" where there is none."""
     block = reason.what.replace(" ", "_")
     about = {"reason": reason, "machine": MACHINE, "words": sys.modules[__name__]}
@@ -82,7 +82,7 @@ def change_of(row: Mapping[str, Any]) -> str:
     return f"{number(ratio)}×" + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
 
 
-def lines(block: str, comparison: Comparison, **values: Any) -> tuple[str, ...]:
+def sentences(block: str, comparison: Comparison, **values: Any) -> tuple[str, ...]:
     """The sentences of a block of comparison.md.jinja."""
     about = {
         "comparison": comparison,
@@ -94,9 +94,9 @@ def lines(block: str, comparison: Comparison, **values: Any) -> tuple[str, ...]:
     return show.prose("comparison", block, **about, **values)
 
 
-def said(block: str, comparison: Comparison, **values: Any) -> str:
+def sentence(block: str, comparison: Comparison, **values: Any) -> str:
     """The sentences of a block in one line."""
-    return " ".join(lines(block, comparison, **values))
+    return " ".join(sentences(block, comparison, **values))
 
 
 def listed(counts: Mapping[str, int], comparison: Comparison) -> str:
@@ -148,15 +148,17 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
             rows.append((f"and {len(pairs) - len(shown)} more", styled(DIM, "--all shows them")))
         listing += [(COLOURS.get(verdict, ""), *row) for row in rows]
     width = min(max((len(evidence) for _, evidence, _ in listing), default=0), 74)
-    lined = [styled(BOLD, said("title", comparison)), ""]
+    lined = [styled(BOLD, sentence("title", comparison)), ""]
     for style, evidence, cell in listing:
         lined.append(f"{styled(style, evidence)}{' ' * (width - len(evidence))}  {cell}".rstrip())
     lined += [""] if listing else []
-    lined += [styled(BOLD, said("headline", comparison)), *lines("counts", comparison)]
+    lined += [styled(BOLD, sentence("headline", comparison)), *sentences("counts", comparison)]
     lined += [
-        styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in lines("withheld", comparison)
+        styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in sentences("withheld", comparison)
     ]
-    return "\n".join([*lined, *(styled(DIM, line) for line in lines("trust", comparison))]) + "\n"
+    return (
+        "\n".join([*lined, *(styled(DIM, line) for line in sentences("trust", comparison))]) + "\n"
+    )
 
 
 def _told(
@@ -167,7 +169,7 @@ def _told(
         yield (
             verdict,
             [
-                (said("of_time", comparison, row=row), row)
+                (sentence("of_time", comparison, row=row), row)
                 for row in of_verdict(comparison.cells, verdict)
             ],
         )
@@ -179,7 +181,7 @@ def _told(
         yield (
             verdict,
             [
-                (said("of_count", comparison, row=row), row)
+                (sentence("of_count", comparison, row=row), row)
                 for row in of_verdict(comparison.counted, verdict)
             ],
         )
@@ -192,7 +194,8 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
     """A comment for a pull request: headline, counts of verdicts, changes, how far to trust them, the command."""
     pairs = [pair for _, group in _told(comparison, everything) for pair in group]
     rows = [
-        f"| {show.to_markdown(said)} | {show.to_markdown(cell_line(row))} |" for said, row in pairs
+        f"| {show.to_markdown(verdict)} | {show.to_markdown(cell_line(row))} |"
+        for verdict, row in pairs
     ]
 
     def comment(shown: int) -> str:
@@ -217,7 +220,10 @@ def as_json(comparison: Comparison, command: str) -> str:
     cells, counted = (
         [
             {name: _plain(value) for name, value in row.items() if name != "parameters"}
-            | {"reason": why(row["reason"]), "sentence": said(block, comparison, row=row)}
+            | {
+                "reason": reason_text(row["reason"]),
+                "sentence": sentence(block, comparison, row=row),
+            }
             for row in table.to_dict("records")
         ]
         for table, block in ((comparison.cells, "of_time"), (comparison.counted, "of_count"))
@@ -231,20 +237,20 @@ def as_json(comparison: Comparison, command: str) -> str:
         "new": comparison.new,
         "interleaved": comparison.interleaved,
         "exit_code": comparison.exit_code,
-        "headline": said("headline", comparison),
-        "withheld": said("why_not", comparison) if comparison.withheld else "",
+        "headline": sentence("headline", comparison),
+        "withheld": sentence("why_not", comparison) if comparison.withheld else "",
         "session_variance": dict(comparison.sessions),
         "counts": comparison.counts,
         "decided": {
             "cells": comparison.decided,
             "of": comparison.comparable,
             "share": _plain(comparison.share_decided),
-            "sentence": said("decided", comparison),
+            "sentence": sentence("decided", comparison),
         },
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,
         "counted_once": comparison.looked_at,
-        "notes": [why(note) for note in comparison.notes],
+        "notes": [reason_text(note) for note in comparison.notes],
         "cells": cells,
         "counted": counted,
     }

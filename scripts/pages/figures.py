@@ -269,7 +269,9 @@ def times_figure(
 ) -> Iterator[Figure]:
     """Seconds against size, both logarithmic, if there are two or more sizes."""
     if _sized(cells):
-        yield against_size(name, found(about, cells), cells, TIME, limit.seconds if limit else {})
+        yield against_size(
+            name, times_caption(about, cells), cells, TIME, limit.seconds if limit else {}
+        )
 
 
 def bandwidths(
@@ -283,7 +285,7 @@ def bandwidths(
         yield against_size(name, caption, cells, SPEED, seconds)
 
 
-def found(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
+def times_caption(about: str, cells: Sequence[Row], anywhere: bool = False) -> str:
     """A caption: the shortest and the longest time at the usual size. anywhere: the times hold at all sizes."""
     cells = [cell for cell in cells if cell.quiet] or cells
     nbytes = usual_size(cells, cells[0].down, sys.maxsize)
@@ -316,7 +318,7 @@ def times(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
             )
         elif len(largest := shown.drop_duplicates("route", keep="last")) > 1:
             fastest = [*largest.sort_values("seconds", kind="stable").itertuples()]
-            yield dots(name, found(about, fastest, anywhere=True), fastest)
+            yield dots(name, times_caption(about, fastest, anywhere=True), fastest)
 
 
 def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
@@ -409,7 +411,7 @@ RATIOS = (
 )
 
 
-def chosen(comparison: Comparison) -> list[dict[str, Any]]:
+def forest_cells(comparison: Comparison) -> list[dict[str, Any]]:
     """The cells of the plot, from slowest to fastest. Changes are chosen first, then inconclusive ones, then others."""
     cells = comparison.cells[np.isfinite(comparison.cells["low95"].astype(float))]
     group = cells["verdict"].map({SLOWER: 0, FASTER: 0, INCONCLUSIVE: 1, NO_CHANGE: 2})
@@ -422,7 +424,7 @@ def chosen(comparison: Comparison) -> list[dict[str, Any]]:
 
 def forest(comparison: Comparison) -> Figure | None:
     """Ratio new / base with its 95 % interval, a row per cell, the first at the top; None if no cell has one."""
-    rows = chosen(comparison)
+    rows = forest_cells(comparison)
     if not rows:
         return None
     labels = [show.short(show.bare(words.cell_line(row)), LETTERS) for row in rows]

@@ -565,7 +565,7 @@ def news_in(history: History) -> list[News]:
     ]
 
 
-def tell(
+def print_changes(
     results: Path, machine: str, releases: Sequence[ledger.Toolchain], into: Path | None
 ) -> list[int]:
     """Print the changes of each release on a machine, and write them if ``into`` is given. Return an exit code each (2:

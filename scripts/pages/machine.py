@@ -311,11 +311,11 @@ def questions(
 def comparison_section(compared: Comparison) -> Section:
     """Changes in speed since the run before on this machine."""
     intro = (
-        f"{words.said('title', compared)}: {words.said('headline', compared)}.",
-        *words.lines("counts", compared),
+        f"{words.sentence('title', compared)}: {words.sentence('headline', compared)}.",
+        *words.sentences("counts", compared),
     )
     figure = figures.forest(compared)
-    about = {"comparison": compared, "words": words, "rows": figures.chosen(compared)}
+    about = {"comparison": compared, "words": words, "rows": figures.forest_cells(compared)}
     data = tabled("comparison", "figure_cells", False, **about)
     return Section(
         "comparison",
@@ -323,7 +323,7 @@ def comparison_section(compared: Comparison) -> Section:
         intro,
         ((figure, data),) if figure else (),
         (tabled("comparison", "verdicts", True, **about),),
-        (*words.lines("withheld", compared), *words.lines("trust", compared)),
+        (*words.sentences("withheld", compared), *words.sentences("trust", compared)),
     )
 
 
