@@ -67,7 +67,7 @@ class File:
                     self.imported[name.asname or name.name] = path.with_name(f"{file}.py"), inner
 
 
-file_of = cache(File)
+result_name = cache(File)
 
 
 @cache  # many benchmarks have statements in common
@@ -121,7 +121,7 @@ def version_of(func):
         path, name = waiting.pop()
         if (path, name) in code or CATALOGUES.get(path) in ("", name) or not path.is_file():
             continue
-        file = file_of(path)
+        file = result_name(path)
         if name in file.imported:
             waiting.append(file.imported[name])
             continue

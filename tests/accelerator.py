@@ -10,7 +10,7 @@ from collections import Counter
 import resultfiles
 from measuring.profiles import PROFILES, select
 from resultfiles import SKIPPED, SUITE, around, of_suite
-from store.files import spelled
+from store.files import cell_names
 
 from benchmarks import link, many, overlap, routes, staging, transfer
 
@@ -137,7 +137,7 @@ def transfers(skipped=(), chosen=lambda cell: True, profile="transfers-full", ti
     for name, made in described.items():
         values, timed = [[*map(ast.literal_eval, each)] for each in made["params"]], made["type"] == "time"
         cells = {}
-        for key, cell in zip(itertools.product(*values), spelled(name, made["params"])):
+        for key, cell in zip(itertools.product(*values), cell_names(name, made["params"])):
             if cell in counts:
                 barred = set(key) & set(skipped) or (routes.PINNED in skipped and name.startswith(PINS))
                 found = None if barred else times[name](*key)

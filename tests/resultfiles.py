@@ -168,7 +168,7 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
 @contextlib.contextmanager
 def edited(path):
     """Yield the JSON values of a file of results as a list; after the block, write the changed list to the file."""
-    held = [json.loads(text) for text in files.texts(path)]
+    held = [json.loads(text) for text in files.read_texts(path)]
     yield held
     lines = "".join(json.dumps(value) + "\n" for value in held).encode()
     path.write_bytes(files.measurements_text(held) if path.suffix == ".gz" else lines)

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import pytest
 from measuring import machine, runner
-from store.records import Record, Toolchain, made_of
+from store.records import Record, Toolchain, from_json
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
 from benchmarks import devices, sampling_log
@@ -59,12 +59,12 @@ def settings(monkeypatch, tmp_path):
 
     def whole(kind, found):
         assert set(found) <= {each.name for each in fields(kind)}, "what Settings does not name is lost"
-        return made_of(kind, found)
+        return from_json(kind, found)
 
     def asked(context, first=""):
         (tmp_path / "torch.py").write_text(first + TORCH.format(context=context), encoding="utf-8")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        monkeypatch.setattr(machine, "made_of", whole)
+        monkeypatch.setattr(machine, "from_json", whole)
         found = machine.settings()
         # the toolchain is on record, whether the device works or not
         assert (found.torch, found.cuda, found.torch_threads) == ("2.13.0+cu130", "13.0", 1)

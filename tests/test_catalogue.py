@@ -10,7 +10,7 @@ import grimp  # comes with import-linter
 import pytest
 from conftest import ROOT, run
 from resultfiles import SUITE
-from store.records import made_of
+from store.records import from_json
 
 from benchmarks import contracts, nvml, routes, sources
 
@@ -75,7 +75,9 @@ def test_route_has_cells_and_its_contract_travels(route, suite):
     ]
     assert timed, "no benchmark times it"
     assert all(benchmark.contracts[route.expression] == route.contract() for benchmark in timed)
-    assert made_of(contracts.Route, json.loads(json.dumps(route.contract()))) == route, "as reports see it, after JSON"
+    assert from_json(contracts.Route, json.loads(json.dumps(route.contract()))) == route, (
+        "as reports see it, after JSON"
+    )
 
 
 # Parameters ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from cli import UserError
 from conftest import build, until
 from measuring import fleet as campaign
 from resultfiles import contract
-from store.files import MEASUREMENTS, read_measurements, texts
+from store.files import MEASUREMENTS, read_measurements, read_texts
 from tiny import Project, tags
 from toolchains import ledger
 
@@ -125,7 +125,7 @@ def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of
     filed = list((project.root / ".asv" / "fleet").glob("*/*/*/suite/reports/results/*/*.*json*"))
     assert filed
     for path in filed:
-        assert [json.loads(text) for text in texts(path)], f"{path} is broken"
+        assert [json.loads(text) for text in read_texts(path)], f"{path} is broken"
     assert "this job is timed-out" not in said(project)
     until(lambda: "this job is timed-out" in said(project) or ours.poll() is not None, 240)
     assert ours.poll() is None, said(project)

@@ -59,7 +59,15 @@ NASTY = st.one_of(
         [None, True, [], {}, "", "x", -1, 0, 1.5, 10**400, -(10**400), 1e400, float("nan"), [None], {"a": None}]
         + ["\ud800", "a\nb", "\x1b[31m", "x" * 5000, [[]], {"": {}}, "NaN", 2**63, "ａ", "\u2028"]
         + ["[" * 300, "(" * 5000 + ")" * 5000, "'\\x1b'", "b''", "{1: 2}", {"a\n": 1, "a\r": 2}]
-        + ["seconds", "cell", "file", "process", json.loads("[" * 50 + "]" * 50), *files.KINDS, *results.NAMES]
+        + [
+            "seconds",
+            "cell",
+            "file",
+            "process",
+            json.loads("[" * 50 + "]" * 50),
+            *files.TIMED_FIELD_TYPES,
+            *results.NAMES,
+        ]
         + WORDS
     ),
     st.integers(),
@@ -167,15 +175,19 @@ def test_a_submission_is_refused_or_stops_nobody(offered, data):
 
 
 @examples(0.1)
-@given(st.one_of(SIGNS, st.text(max_size=70), st.from_regex(files.NAME), st.sampled_from([*WORDS, *files.TAKEN])))
+@given(
+    st.one_of(
+        SIGNS, st.text(max_size=70), st.from_regex(files.MACHINE_NAME), st.sampled_from([*WORDS, *files.RESERVED_NAMES])
+    )
+)
 def test_a_name_of_a_machine_is_one_everywhere(name):
     """A machine name is a directory, a Markdown word and not reserved; else --machine and the loader refuse it."""
-    if files.no_name(name):
+    if files.machine_name_problem(name):
         with pytest.raises(UserError):
             selection.check_machine(name)
     else:
         selection.check_machine(name)
-        assert Path("reports", name).name == name and name.isascii() and name.casefold() not in files.TAKEN
+        assert Path("reports", name).name == name and name.isascii() and name.casefold() not in files.RESERVED_NAMES
         assert show.to_markdown(show.code(name)) == f"`{name}`" and name == line(name)
 
 

@@ -11,7 +11,7 @@ from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
 from resultfiles import KIB, MIB, SUITE, Bench, contract
 from store import files
-from store.files import spelled
+from store.files import cell_names
 
 from benchmarks import busy, routes, transfer
 
@@ -27,7 +27,7 @@ WITHOUT = Bench("toy.timeit_one", {}, {}).description()
 
 def values(cells, benchmark):
     """Return each cell's parameters as a dict by name."""
-    named = dict(zip(spelled(benchmark["name"], benchmark["params"]), itertools.product(*benchmark["params"])))
+    named = dict(zip(cell_names(benchmark["name"], benchmark["params"]), itertools.product(*benchmark["params"])))
     return [dict(zip(benchmark["param_names"], map(ast.literal_eval, named[cell]))) for cell in cells]
 
 
@@ -141,7 +141,7 @@ def test_what_people_choose_by_is_in_the_short_profile():
     assert {4 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB} == sizes
     chosen = select(PROFILES["transfers"], SUITE)
     for name in ("busy.Call.timeit_call", "overlap.DataLoader.timeit_batch"):
-        assert chosen[name] == spelled(name, SUITE[name]["params"]), name
+        assert chosen[name] == cell_names(name, SUITE[name]["params"]), name
     assert {"many.ToDevice.timeit_completion", "transfer.ToBfloat16.timeit_completion"} <= set(chosen)
 
 
@@ -161,7 +161,7 @@ def test_everything_is_in_a_profile():
     assert set().union(*chosen.values()) == set(SUITE)
     totals = [sum(map(len, chosen[title].values())) for title in ("quick", "standard", "full")]
     assert totals == sorted(totals), "quick is the smallest"
-    host = {name: spelled(name, made["params"]) for name, made in SUITE.items() if not made["needs_device"]}
+    host = {name: cell_names(name, made["params"]) for name, made in SUITE.items() if not made["needs_device"]}
     apart = ("instructions.", "settings.")
     assert chosen["full"] == {name: cells for name, cells in host.items() if not name.startswith(apart)}
 
@@ -170,10 +170,10 @@ def test_what_a_profile_measures_can_be_read_again(committed):
     """Even with three times the processes, results stay within the limits of readable files. Users may ask for more
     rounds, and noisy cells are measured again."""
     held = files.result_files(committed / "reports" / "results", suffix=files.MEASUREMENTS)
-    largest = max(len(text) / text.count(b"\n") for text in map(files.content, held))
+    largest = max(len(text) / text.count(b"\n") for text in map(files.read_content, held))
     for title, profile in PROFILES.items():
         lines = 3 * profiles.cells_of(profile, SUITE, "", title).total(profile.rounds)
-        assert lines < files.LINES and lines * largest < files.MOST, title
+        assert lines < files.MAX_LINES and lines * largest < files.MAX_FILE_BYTES, title
 
 
 def test_an_estimate_of_a_few_cells_has_the_start_of_asv_in_each_round():

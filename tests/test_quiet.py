@@ -166,7 +166,7 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
         return run.seconds[run.quiet_samples].tolist()
 
     high = int(25_000 * 1.1)
-    behind = high + quiet.COLD
+    behind = high + quiet.COLD_PROBE_NS
     assert quiet_samples(25_000, behind, behind, behind) == [1.0, 1.1, 1.2]
     assert quiet_samples(high, behind, behind + 2, behind) == [1.0], "more is another one's"
     assert quiet_samples(high + 2, behind, behind, behind) == [1.1, 1.2], "before the first there is no sample"

@@ -18,7 +18,7 @@ from store.files import (
     MEASUREMENTS,
     machines,
     measurements_text,
-    merged,
+    merge,
     put,
     read_measurements,
     read_records,
@@ -229,7 +229,7 @@ def test_what_later_runs_leave_of_a_run_is_judged_with_all_of_it_in_sight(busy):
     root = busy(*((8, k) for k in range(4)))
     (path, records), lines = (root / SAMPLES, (root / RESULT).with_suffix(".jsonl")), read_measurements(root / SAMPLES)
     later = [{**line, "run": "later"} for line in lines if line["params"][2] != "8"]
-    path.write_bytes(measurements_text(merged(lines, later)))
+    path.write_bytes(measurements_text(merge(lines, later)))
     with edited(records) as runs:
         runs[0]["baselines"] = {"processor": 25_000.0}
         runs.append(runs[0] | {"started": "later"})

@@ -165,7 +165,7 @@ def test_what_is_installed_is_measured_without_git(tmp_path):
     ((path,), (filed,)) = files.result_files(project.filed), project.results().values()
     used = files.used_samples(with_samples(files.read_measurements(path))).items()
     row = filed["results"][name]
-    figures = dict(zip(files.spelled(name, row["params"]), row["result"]))
+    figures = dict(zip(files.cell_names(name, row["params"]), row["result"]))
     assert len(used) == 4 and figures == pytest.approx({cell: statistics.median(taken) for cell, (taken, _) in used})
     project.verb("run", "--no-report", "--machine", MACHINE, "--resume")
     assert len(files.read_records(path.with_suffix(".jsonl"))) == 1, "measured no more"

@@ -54,7 +54,7 @@ def changed(name, change):
 
     def spoil(directory):
         path = directory / name
-        content = change(files.content(path))
+        content = change(files.read_content(path))
         path.write_bytes(gzip.compress(content, 1) if name.endswith("gz") else content)
 
     return spoil
@@ -239,12 +239,12 @@ def some(lines, share):
 
 
 def rows_of(value):
-    count = {name: len(files.spelled(name, one["params"])) for name, one in SUITE.items()}
+    count = {name: len(files.cell_names(name, one["params"])) for name, one in SUITE.items()}
     return {name: [[value] * count[name], one["params"], one["version"]] for name, one in SUITE.items()}
 
 
 RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
-NAMES = files.spelled("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
+NAMES = files.cell_names("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
 # Number of results, and for each: more fields of its record, its lines, and the rows of asv's file
 HEAVY = {
     "every cell": lambda: (8, {}, some((line_of(*one, n) for n in range(4) for one in TIMED), 0.12), {}),
@@ -311,7 +311,7 @@ def test_committed_results_are_such_that_they_may_be_published(committed):
     for machine in filter(os.path.isdir, results.glob("*")):
         steps = submission._of_directory(machine), submission._of_files(machine, described)
         found = [*itertools.chain(*steps, submission._of_figures(machine, results, described))]
-        assert {one.what for one in found} <= {"cell", "version"}, found
+        assert {one.kind for one in found} <= {"cell", "version"}, found
 
 
 NOBODYS = ["Linux 6.18.44-fc-v669", "torch.from_numpy(a) / b", "glibc 2.36", "2.13.0+cpu", "t.to('cpu')", "GB/s", "1/2"]

@@ -250,7 +250,7 @@ class Project:
     def names_hosts(self, *hosts):
         """Return the results and pages that contain one of these words, or this machine's host name."""
         every = [path for path in (self.root / "reports").rglob("*") if path.is_file()]
-        words = {path: set(files.content(path).decode().replace('"', " ").split()) for path in every}
+        words = {path: set(files.read_content(path).decode().replace('"', " ").split()) for path in every}
         return [path for path in every if words[path] & {*hosts, os.uname().nodename}]
 
     def sessions(self):

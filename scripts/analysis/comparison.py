@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cli import UserError, matcher
-from store.files import file_of, fresh_results, results_of
+from store.files import result_name, fresh_results, results_directory
 from store.records import MACHINE
 from toolchains import selection
 
@@ -635,7 +635,7 @@ def compare_named(
     files = [selection.result_file(name, results, machine) for name in (base, new)]
     if files[0].resolve() == files[1].resolve():
         raise UserError(f"BASE and NEW are the same file, {files[0]}: name two, or use --run")
-    places = [results_of(file) for file in files]
+    places = [results_directory(file) for file in files]
     first, second = (load_files(place, [file]) for place, file in zip(places, files))
     for name, side in ((base, first), (new, second)):
         if side.timed.empty and side.last.failed:
@@ -657,7 +657,7 @@ def compare_named(
     learnt: dict[str, float] = {}
     for history in histories.values():
         versions = {file: release.version for release in history.releases for file in release.files}
-        older, newer = (versions.get(file_of(file), "") for file in files)
+        older, newer = (versions.get(result_name(file), "") for file in files)
         variances = {noise: 2 * sd**2 for noise, sd in history.session_sd.items()}
         if older and newer and older != newer:
             return compare(first, second, settings, (), variances, (history, older, newer))

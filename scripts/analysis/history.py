@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from packaging.version import Version
 from scipy import special
-from store.files import node_of
+from store.files import node_name
 from store.records import UNKNOWN
 from toolchains import ledger
 
@@ -191,7 +191,7 @@ def sessions(results: Results) -> pd.DataFrame:
                     "release": toolchain.version,
                     "date": toolchain.date,
                 }
-                | {"tag": toolchain.tag, "node": node_of(of_file["file"]), "run": record.started}
+                | {"tag": toolchain.tag, "node": node_name(of_file["file"]), "run": record.started}
                 | {
                     "torch": of_file["torch"] or toolchain.torch,
                     "numpy": of_file["numpy"] or toolchain.numpy,
@@ -276,7 +276,7 @@ def _of_series(table: pd.DataFrame, results: Results) -> pd.DataFrame:
     ]
     kept = kept.set_index("cell")
     kept["series"] = series_of(kept)
-    return kept.loc[[cell for cell in results.given if cell in kept.index]]
+    return kept.loc[[cell for cell in results.cell_parameters if cell in kept.index]]
 
 
 def series_of(cells: pd.DataFrame) -> pd.Series:

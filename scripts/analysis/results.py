@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from cli import UserError
 from store import files, quiet
-from store.files import BROKEN, BrokenFile, harmless
-from store.records import UNKNOWN, Line, Record, Toolchain, made_of, name_of, recent
+from store.files import PARSE_ERRORS, BrokenFile, harmless
+from store.records import UNKNOWN, Line, Record, Toolchain, from_json, name_of, recent
 from toolchains import ledger
 
 from benchmarks.contracts import COPY, INTO, NONE, Family, Role, Route
@@ -111,7 +111,7 @@ def declared_in(benchmarks: Any) -> dict[str, Declared]:
 
 def _declared(name: str, description: Mapping[str, Any]) -> Declared:
     try:
-        declared = made_of(Declared, description)
+        declared = from_json(Declared, description)
         if declared.name != name:
             raise ValueError(f"its name is {declared.name}")
         if len(declared.params) != len(declared.param_names):
@@ -166,7 +166,7 @@ class Results:
     runs       the run records, oldest first
     benchmarks the entries of benchmarks.json
     parameters the columns that are parameters
-    given      cell -> its parameters, by name, in the order of its benchmark
+    cell_parameters  cell -> its parameters, by name, in the order of its benchmark
     unknown    (file, benchmark) -> number of figures of cells that benchmarks.json does not describe (any more)
     """
 
@@ -175,7 +175,7 @@ class Results:
     runs: list[Record]
     benchmarks: Benchmarks
     parameters: Sequence[str]
-    given: Mapping[str, Mapping[str, Any]]
+    cell_parameters: Mapping[str, Mapping[str, Any]]
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @cached_property
@@ -233,7 +233,7 @@ class Results:
             or (record.started > since and not (record.samples or record.failed))
         ]
 
-    def changed(self, rows: pd.DataFrame) -> list[bool]:
+    def version_changes(self, rows: pd.DataFrame) -> list[bool]:
         """Return, for each benchmark and version in these rows, whether the benchmark now has another version."""
         versions = (
             rows[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
@@ -269,12 +269,12 @@ def _paths(results: Path, machine: str | None) -> list[Path]:
 
 def newest(runs: Mapping[Path, Sequence[Record]]) -> list[Path]:
     """Return the results whose runs measured something, first the one that a page is about (see ``recent``)."""
-    paths = {files.file_of(path): path for path in runs}
+    paths = {files.result_name(path): path for path in runs}
     dated = sorted(itertools.chain.from_iterable(runs.values()), key=lambda record: record.started)
     return [paths[file] for file in recent(dated)]
 
 
-def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
+def select_results(results: Path, machine: str) -> tuple[list[Path], list[str]]:
     """Return the results on a machine's pages, and the toolchains of the others. Pages show the releases along a
     history, the two most recent runs made for their own sake (see ``newest``), and results without a run record."""
     runs = {path: files.read_records(path) for path in _paths(results, machine)}
@@ -288,10 +288,10 @@ def shown(results: Path, machine: str) -> tuple[list[Path], list[str]]:
 
 
 def load_files(results: Path, paths: Sequence[Path]) -> Results:
-    """Load the given files of a results directory; see ``load``."""
+    """Load these files of a results directory; see ``load``."""
     benchmarks = declared_in(files.read_json(results / files.BENCHMARKS))
-    suite, given = _suite(benchmarks)
-    places = {cell: place for place, cell in enumerate(given)}
+    suite, cell_parameters = _suite(benchmarks)
+    places = {cell: place for place, cell in enumerate(cell_parameters)}
     read = partial(
         _read,
         places=places,
@@ -321,7 +321,7 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
         ),
         benchmarks=benchmarks,
         parameters=parameters,
-        given=given,
+        cell_parameters=cell_parameters,
         unknown={
             (part.labels["file"], name): n for part in parts for name, n in part.unknown.items()
         },
@@ -329,8 +329,9 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
 
 
 def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """Return one row per cell in benchmarks.json, in its order, with parameters and contract; and ``Results.given``."""
-    given: dict[str, dict[str, Any]] = {}
+    """Return one row per cell in benchmarks.json, in its order, with parameters and contract, and the
+    ``cell_parameters`` of ``Results``."""
+    cell_parameters: dict[str, dict[str, Any]] = {}
     rows = []
     for name, declared in benchmarks.items():
         taken = [parameter for parameter in declared.param_names if parameter in COLUMNS]
@@ -344,7 +345,7 @@ def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, An
             values = [
                 harmless([ast.literal_eval(word) for word in words]) for words in declared.params
             ]
-        except BROKEN as error:
+        except PARSE_ERRORS as error:
             raise UserError(
                 f"benchmarks.json has other parameters of {name} than this reads ({error})"
             ) from None
@@ -352,9 +353,9 @@ def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, An
         known = {"benchmark": name, "family": family, "group": group, "method": method}
         known["unit"] = declared.unit if declared.type != "time" else ""
         for cell, combination in zip(
-            files.spelled(name, declared.params), itertools.product(*values)
+            files.cell_names(name, declared.params), itertools.product(*values)
         ):
-            named = given[cell] = dict(zip(declared.param_names, combination))
+            named = cell_parameters[cell] = dict(zip(declared.param_names, combination))
             contract = declared.contracts.get(named.get("route", ""), NONE)
             direction = contract.direction or declared.direction or str(named.get("direction", ""))
             memory = contract.memory_for(str(named.get("dtype", "")), str(named.get("layout", "")))
@@ -366,7 +367,7 @@ def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, An
     )
     table = pd.DataFrame(rows, columns=list(columns))
     texts = [name for name in table if all(isinstance(value, str) for value in table[name])]
-    return table.astype({name: "category" for name in texts}), given
+    return table.astype({name: "category" for name in texts}), cell_parameters
 
 
 @dataclass(frozen=True)
@@ -404,7 +405,15 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
             if not isinstance(text, str):
                 raise TypeError(f"it holds {text!r}")
         made = records[-1].toolchain if records else _of_history(commit)
-        labels = [machine, files.file_of(path), commit, made.tag, made.torch, made.numpy, python]
+        labels = [
+            machine,
+            files.result_name(path),
+            commit,
+            made.tag,
+            made.torch,
+            made.numpy,
+            python,
+        ]
         by_hand, absent = _by_hand(rows, figures, timing)
         for record in records:  # the last record that names a cell has the reason
             for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
@@ -412,7 +421,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
                     cell: (status, reason) for reason, cells in reasons.items() for cell in cells
                 }
         versions |= {line["benchmark"]: line["version"] for line in lines}
-    except BROKEN as error:
+    except PARSE_ERRORS as error:
         raise BrokenFile(
             path, f"is not a result of this suite ({type(error).__name__}: {error})"
         ) from None
@@ -424,7 +433,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
     ]
     missing = pd.DataFrame(without, columns=["place", "status", "reason"])
     unknown = Counter(name for cell, name in figures.items() if cell not in places)
-    with files.reading(files.beside(path, files.MEASUREMENTS)):
+    with files.reading(files.sibling(path, files.MEASUREMENTS)):
         every = [*lines, *by_hand]
         tables = _timed(every, places, records), _counted(every, places), missing
     return _Part(dict(zip(OF_FILE, labels)), records, versions, tables, unknown)
@@ -445,7 +454,7 @@ def _timed(
 ) -> pd.DataFrame:
     """Return one row per process that figures rest on."""
     rows = []
-    for cell, processes in quiet.counting(lines, records).items():
+    for cell, processes in quiet.select_processes(lines, records).items():
         for number, (run, place) in processes.items() if cell in places else ():
             line, corrected = run.lines[place], not math.isnan(run.slowdown[place])
             beside = {
@@ -562,4 +571,4 @@ def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
 
 def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
     """Return the parameters of each row: name -> value, in the order of its benchmark."""
-    return [dict(results.given[cell]) for cell in table["cell"]]
+    return [dict(results.cell_parameters[cell]) for cell in table["cell"]]

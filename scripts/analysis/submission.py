@@ -69,14 +69,14 @@ FIELDS = {
 
 
 class Finding(NamedTuple):
-    """A problem. file: its file in the directory; what: a block of pages/templates/prose/submission.md.jinja; about:
-    the subject, with ``more`` like it; values: found and wanted."""
+    """A problem. file: its file in the directory; kind: a block of pages/templates/prose/submission.md.jinja; subject:
+    the subject, and ``further`` ones of its kind; values: found and wanted."""
 
     file: str
-    what: str
-    about: str = ""
+    kind: str
+    subject: str = ""
     values: tuple[Any, ...] = ()
-    more: int = 0
+    further: int = 0
 
 
 def findings(directory: Path, suite: Path) -> list[Finding]:
@@ -115,7 +115,7 @@ def _of_directory(here: Path) -> Iterator[Finding]:
     )
     names, of_results = (
         {path.name for path in entries},
-        [path for path in entries if files.FILE.fullmatch(path.name)],
+        [path for path in entries if files.RESULT_FILE.fullmatch(path.name)],
     )
     if not of_results:
         raise UserError(
@@ -127,13 +127,13 @@ def _of_directory(here: Path) -> Iterator[Finding]:
         if path.is_file() and not path.is_symlink()
     }
     belong = {
-        files.beside(path, suffix).name
+        files.sibling(path, suffix).name
         for path in of_results
         for suffix in (".json", files.RECORDS)
     }
     named = {"many": names if len(entries) > MOST_FILES else (), "strange": names - plain}
     named |= {
-        "name": {files.no_name(here.name)} - {""},
+        "name": {files.machine_name_problem(here.name)} - {""},
         "absent": (belong | {files.MACHINE}) - names,
     }
     yield from _named(here.name, named, MOST_FILES)
@@ -142,7 +142,7 @@ def _of_directory(here: Path) -> Iterator[Finding]:
 def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
     """Find fields, texts and cells that this suite (``described``) does not write, and those of other machines."""
     suite = {name: one["params"] for name, one in described.items() if isinstance(one, dict)}
-    cells = {cell for name, params in suite.items() for cell in files.spelled(name, params)}
+    cells = {cell for name, params in suite.items() for cell in files.cell_names(name, params)}
     own = [
         name
         for name in (platform.node(), os.environ.get("USER", ""))
@@ -156,7 +156,7 @@ def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
     ):  # per result: processes, runs, then asv's file
         found = {"cell": set[str](), "text": set[str](), "toolchain": set[str]()}
         with files.reading(path):
-            texts = files.texts(path)
+            texts = files.read_texts(path)
             left -= sum(map(len, texts))
             if left < 0 or (len(texts) > MOST_RUNS and path.suffix == files.RECORDS):
                 return (yield Finding(path.name, "large", values=(MOST_BYTES >> 20, MOST_RUNS)))
@@ -208,7 +208,9 @@ def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iter
     ):
         known = row["params"] == suite.get(name)
         cells = (
-            zip(files.spelled(name, row["params"]), row["result"] or repeat(None)) if known else ()
+            zip(files.cell_names(name, row["params"]), row["result"] or repeat(None))
+            if known
+            else ()
         )
         yield "cell", () if known else [name]
         yield (
@@ -221,7 +223,7 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
     """Find other versions of benchmarks, too few processes or quiet ones, and impossible times."""
     paths = files.result_files(here.parent, here.name)
     loaded = load_files(results, paths)
-    for name, part in ((path.name, loaded.of_file(files.file_of(path))) for path in paths):
+    for name, part in ((path.name, loaded.of_file(files.result_name(path))) for path in paths):
         versions = set(zip(part.cells["benchmark"], part.cells["version"]))
         other = {
             benchmark

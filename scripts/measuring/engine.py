@@ -14,7 +14,7 @@ from typing import Any
 
 import cli
 from cli import RESULTS, ROOT, UserError
-from store.files import MACHINE, put, without_figure
+from store.files import MACHINE, put, failed_cells
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE
@@ -174,7 +174,7 @@ class Suite:
             ran = [
                 path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE
             ]
-            which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in without_figure(ran)))
+            which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed_cells(ran)))
             reasons = "; ".join(dict.fromkeys(line["failed"] for line in said if "failed" in line))
             print(cli.line(f"failed: {which}: {reasons[:500] or SILENT}"))
         elif done.returncode:

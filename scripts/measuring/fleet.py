@@ -43,7 +43,7 @@ from typing import Any
 import cli
 import psutil
 from cli import UserError
-from store.files import BENCHMARKS, NODE, RECORDS, put, put_all, read_records, result_files
+from store.files import BENCHMARKS, NODE_PREFIX, RECORDS, put, put_all, read_records, result_files
 from toolchains import environments, ledger
 
 from .engine import RESULTS, ROOT, Suite, copy_code, link_environments
@@ -191,7 +191,7 @@ class Campaign:
 
         Return (release, node) -> why that node could not measure the release; "" if it is measured.
         """
-        for suite in sorted(self.place.glob(f"{NODE}*/{SUITE}")):
+        for suite in sorted(self.place.glob(f"{NODE_PREFIX}*/{SUITE}")):
             results = Suite(suite).results
             put_all(results / self.machine, RESULTS / self.machine / suite.parent.name)
             if (results / BENCHMARKS).is_file():
@@ -235,7 +235,7 @@ def hash_of(code: Path) -> str:
 def names() -> Iterator[str]:
     """node-a, node-b, ..., node-aa, ..."""
     return (
-        NODE + "".join(letters)
+        NODE_PREFIX + "".join(letters)
         for length in count(1)
         for letters in product(ascii_lowercase, repeat=length)
     )
@@ -245,7 +245,9 @@ def name_of(directory: Path, host: str) -> str:
     """Return the anonymous name of a host in the directory of a machine type. A host keeps its name."""
     hosts = directory / HOSTS
     with lock_directory(hosts, seconds=60.0):
-        known = {path.read_text(encoding="utf-8"): path.name for path in hosts.glob(f"{NODE}*")}
+        known = {
+            path.read_text(encoding="utf-8"): path.name for path in hosts.glob(f"{NODE_PREFIX}*")
+        }
         if host not in known:
             known[host] = next(name for name in names() if name not in known.values())
             put(hosts / known[host], host)

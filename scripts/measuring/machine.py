@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 from cli import UserError
 from store import files
-from store.records import MACHINE, Conditions, Record, Settings, made_of
+from store.records import MACHINE, Conditions, Record, Settings, from_json
 from toolchains import environments
 
 from benchmarks.probes import probe
@@ -102,7 +102,7 @@ def settings(python: str = sys.executable) -> Settings:
     (imported, *device), code = done.stdout.splitlines() or [""], done.returncode
     with contextlib.suppress(IndexError, ValueError):
         if code == 0:
-            return made_of(Settings, json.loads(imported) | json.loads(device[-1]))
+            return from_json(Settings, json.loads(imported) | json.loads(device[-1]))
     why = last_line(done.stderr, f"ended with code {code}")
     if code is None:
         why = f"did not answer in {DEVICE_SECONDS:g} s"
@@ -112,7 +112,7 @@ def settings(python: str = sys.executable) -> Settings:
         raise UserError(f"torch cannot be imported: {why}")
     named = os.environ.get("CONVERSION_DEVICE")
     tried = f"CONVERSION_DEVICE={named}" if named else "the device"
-    return made_of(
+    return from_json(
         Settings, json.loads(imported) | {"no_device": f"the process that tried {tried}: {why}"}
     )
 

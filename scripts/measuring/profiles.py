@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 from cli import ONLY, RESULTS, Parser, UserError, bytes_of, matcher
-from store.files import BENCHMARKS, read_json, spelled
+from store.files import BENCHMARKS, read_json, cell_names
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS
@@ -62,7 +62,7 @@ class Rule:
                 }
                 kept = [spelling for spelling in kept if spelling in of_kind]
             wanted.append(kept)
-        return spelled(benchmark["name"], wanted)
+        return cell_names(benchmark["name"], wanted)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ import psutil
 from cli import UserError
 from store import files, quiet
 from store.files import put
-from store.records import Line, Made, Record, Settings, Toolchain, made_of, name_of, with_samples
+from store.records import Line, Made, Record, Settings, Toolchain, from_json, name_of, with_samples
 from toolchains import environments, ledger
 from toolchains.selection import Target
 
@@ -193,10 +193,10 @@ def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
     Raise UserError if the file cannot be read. A run that ignored it would measure everything again.
     """
     try:
-        return made_of(of, json.loads(path.read_text(encoding="utf-8")))
+        return from_json(of, json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, *files.BROKEN):
+    except (OSError, *files.PARSE_ERRORS):
         raise UserError(f"{path} cannot be read: remove {directory}, and begin anew") from None
 
 
@@ -559,11 +559,11 @@ class Runner:
                 moved = f"{record.drift['median']:.3f} times what {record.drift['cells']} cells took at first"
                 print(f"{job.tag} again: {moved}", flush=True)
         places = list(self.journal.rounds(job.session).values())
-        file_measured(record, path, files.merged(before, fresh, beside), places)
+        file_measured(record, path, files.merge(before, fresh, beside), places)
         if complete:
             self.journal.mark_filed(job.session)
             del self.sessions[job.session]
-        return replace(record, file=files.file_of(path))
+        return replace(record, file=files.result_name(path))
 
     def file_whole(self) -> None:
         """File the finished sessions of an interrupted run, before another run replaces it."""
@@ -675,7 +675,7 @@ def file_measured(
         if (places[-1] / FILES / described).is_file():
             put(path.parents[1] / described, (places[-1] / FILES / described).read_bytes())
     if lines:
-        put(files.beside(path, files.MEASUREMENTS), files.measurements_text(lines))
+        put(files.sibling(path, files.MEASUREMENTS), files.measurements_text(lines))
     runs = {line["run"] for line in lines} - {record.started}
     known = [
         each for each in files.read_records(path) if each.failed or each.started in runs
@@ -685,10 +685,10 @@ def file_measured(
     ]
     if ran:
         known_why = {*itertools.chain(*record.skipped.values(), *record.failures.values())}
-        if silent := tuple(cell for cell in files.without_figure(ran) if cell not in known_why):
+        if silent := tuple(cell for cell in files.failed_cells(ran) if cell not in known_why):
             record = replace(record, failures={**record.failures, SILENT: silent})
         files.export(ran, path, lines, [*known, record], {name_of(line) for line in said})
-    put(files.beside(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
+    put(files.sibling(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
 
 def summary_of(record: Record) -> str:
@@ -868,7 +868,7 @@ def dealt_with(machine: str | None) -> dict[str, bool]:
 def runner_of(stage: int, directory: Path, targets: Sequence[Target], plan: Plan) -> Runner:
     """Return the runner of a stage, with a copy of the code for each side. Releases are installed in the checkout's
     environments."""
-    sides, suffix = {}, files.FRESH if stage == 2 else ""
+    sides, suffix = {}, files.FRESH_SUFFIX if stage == 2 else ""
     for name, (python, commit) in zip(SIDES, targets):
         sides[name] = suite = Suite(directory / (name + suffix), python, commit)
         engine.copy_code(ROOT, suite.root)

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 import pandas as pd
 from analysis import history
 from analysis.history import History, histories_of
-from analysis.results import Results, load, load_files, shown
+from analysis.results import Results, load, load_files, select_results
 from analysis.submission import Finding
 from cli import ROOT, UserError, line
 from store import files
@@ -60,7 +60,7 @@ class Built:
 
 def build(results: Path, machine: str, output: Path) -> Built:
     """Build and write the page of one machine, and the page of its histories if it has any."""
-    paths, unread = shown(results, machine)
+    paths, unread = select_results(results, machine)
     everything = load_files(results, paths)
     histories = [*histories_of(everything).values()]
     loaded, before, others = latest(everything, ledger.tagged() if histories else ())
@@ -215,7 +215,7 @@ def _copy(reports: Path, folder: Path, machines: Sequence[str]) -> None:
     """Copy the pages, under the names that report.py gives them, and the results that the loader reads. Nothing else is
     copied, and no links."""
     machine = f"(?:{'|'.join(map(re.escape, machines))})"
-    result = rf"{machine}/(?:{files.NODE}[\w.-]+/)?(?:{files.MACHINE}|{files.FILE.pattern})"
+    result = rf"{machine}/(?:{files.NODE_PREFIX}[\w.-]+/)?(?:{files.MACHINE}|{files.RESULT_FILE.pattern})"
     wanted = re.compile(
         rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{result})"
     )
@@ -272,8 +272,8 @@ def _quoted(text: str) -> str:
 
 
 def _found(finding: Finding) -> str:
-    about = _quoted(finding.about) + (f" and {finding.more} more" if finding.more else "")
-    return show.said("submission", finding.what, about=about, values=finding.values)
+    about = _quoted(finding.subject) + (f" and {finding.further} more" if finding.further else "")
+    return show.said("submission", finding.kind, about=about, values=finding.values)
 
 
 def comment(sentences: Sequence[str]) -> str:

@@ -108,7 +108,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     commands = [record.command for record in records if record.command] or [
         "python scripts/track.py"
     ]
-    changed = results.changed(pd.concat([history.rows for history in histories]))
+    changed = results.version_changes(pd.concat([history.rows for history in histories]))
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,

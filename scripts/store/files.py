@@ -42,10 +42,10 @@ except ImportError:
 
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
-NODE = "node-"  # prefix of the directories of a fleet's nodes, which lie in the directory of their machine type
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
+NODE_PREFIX = "node-"  # prefix of the directories of a fleet's nodes, which lie in the directory of their machine type
+MACHINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 # Reserved names: files and directories next to those of machines, in reports/, reports/results/ and on the site
-TAKEN = frozenset(
+RESERVED_NAMES = frozenset(
     (
         "results",
         "history",
@@ -58,15 +58,15 @@ TAKEN = frozenset(
     )
 ) | {"figures-columns.csv", BENCHMARKS, "toolchains.jsonl"}
 # File names of results in a machine's directory. Other files there are left alone
-FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
+RESULT_FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
 # Limits of a file: decompressed bytes (four times those of the profile full), lines, bytes of one JSON text, and lists
 # and objects in a line of measurements (an empty one takes twenty times as much memory as its text)
-MOST, LINES, LONGEST_LINE, BRACKETS = 128 * 2**20, 2**18, 4 * 2**20, 64
-ROUNDS, CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
-FRESH = "-fresh"  # suffix of the checkout that holds a side's fresh processes, next to the checkout of the side
+MAX_FILE_BYTES, MAX_LINES, MAX_LINE_BYTES, MAX_BRACKETS = 128 * 2**20, 2**18, 4 * 2**20, 64
+MAX_ROUNDS, MAX_CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
+FRESH_SUFFIX = "-fresh"  # suffix of the checkout that holds a side's fresh processes, next to the checkout of the side
 # Errors that Python raises for a malformed file: no JSON, other types, missing names, numbers of four hundred digits,
 # deeply nested brackets
-BROKEN = (
+PARSE_ERRORS = (
     ValueError,
     TypeError,
     AttributeError,
@@ -77,7 +77,7 @@ BROKEN = (
     MemoryError,
 )
 # Fields of a line with samples that are not checked otherwise, with their types
-KINDS: Mapping[str, Any] = {
+TIMED_FIELD_TYPES: Mapping[str, Any] = {
     "run": str,
     "at": float,
     "round": int,
@@ -107,18 +107,18 @@ def machines(results: Path) -> list[str]:
     if not names:
         raise UserError(f"{results} holds no results; python scripts/run.py makes some")
     for name in names:
-        if no_name(name):
+        if machine_name_problem(name):
             raise UserError(
                 f"{results} holds results of a machine named {name!a}: rename its directory"
             )
     return names
 
 
-def no_name(name: str) -> str:
+def machine_name_problem(name: str) -> str:
     """Return why this cannot name a machine and its directories, or "" if it can."""
-    if not NAME.fullmatch(name):
+    if not MACHINE_NAME.fullmatch(name):
         return "use letters, digits, dot, dash and underscore"
-    if name.lower() in TAKEN or name.startswith(NODE):
+    if name.lower() in RESERVED_NAMES or name.startswith(NODE_PREFIX):
         return f"reports/{name} is taken, choose another name"
     return ""
 
@@ -128,11 +128,13 @@ def result_files(results: Path, machine: str | None = None, suffix: str = ".json
     chooses other files of the results."""
     files = []
     for directory in _directories(results, "*") if machine is None else [results / machine]:
-        for place in [directory, *_directories(directory, f"{NODE}*")]:
+        for place in [directory, *_directories(directory, f"{NODE_PREFIX}*")]:
             if place.is_symlink():
                 raise UserError(f"{place} is a link: put the directory itself there")
             files += [
-                path for path in sorted(place.glob(f"*{suffix}")) if FILE.fullmatch(path.name)
+                path
+                for path in sorted(place.glob(f"*{suffix}"))
+                if RESULT_FILE.fullmatch(path.name)
             ]
     return files
 
@@ -143,26 +145,26 @@ def _directories(place: Path, pattern: str) -> list[Path]:
     )  # "*/" matches files, too, before Python 3.11
 
 
-def file_of(path: Path) -> str:
+def result_name(path: Path) -> str:
     """The name of a result in tables and records: its stem, preceded by its node if a fleet measured it."""
-    stem = beside(path, "").name
-    return f"{path.parent.name}/{stem}" if path.parent.name.startswith(NODE) else stem
+    stem = sibling(path, "").name
+    return f"{path.parent.name}/{stem}" if path.parent.name.startswith(NODE_PREFIX) else stem
 
 
-def beside(path: Path, suffix: str) -> Path:
+def sibling(path: Path, suffix: str) -> Path:
     """The file of the same result with another suffix."""
     return path.with_name(path.name.removesuffix(".gz")).with_suffix(suffix)
 
 
-def node_of(file: str) -> str:
+def node_name(file: str) -> str:
     """The fleet node that measured a file; "" if the file belongs to the machine itself."""
     return file.rpartition("/")[0]
 
 
-def results_of(path: Path) -> Path:
+def results_directory(path: Path) -> Path:
     """The results directory that holds a result. UserError if it has no benchmarks.json."""
     machine = path.absolute().parent
-    directory = (machine.parent if machine.name.startswith(NODE) else machine).parent
+    directory = (machine.parent if machine.name.startswith(NODE_PREFIX) else machine).parent
     if not (directory / BENCHMARKS).is_file():
         raise UserError(
             f"{path}: no {BENCHMARKS} in {directory}, so this is no results directory of asv"
@@ -173,42 +175,42 @@ def results_of(path: Path) -> Path:
 def fresh_results(results: Path) -> Path | None:
     """The results of the fresh processes that ``compare.py --run`` added to these; None if there are none."""
     checkout = results.absolute().parent.parent
-    fresh = checkout.parent / (checkout.name + FRESH) / "reports" / "results"
+    fresh = checkout.parent / (checkout.name + FRESH_SUFFIX) / "reports" / "results"
     return fresh if any(fresh.glob(f"*/*{RECORDS}")) else None  # the record is filed last
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def content(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     """Return the bytes of a result file, decompressed.
 
-    UserError if it is a pipe or a link. ValueError if there are more than MOST bytes, or if compressed data is cut off
+    UserError if it is a pipe or a link. ValueError if there are more than MAX_FILE_BYTES bytes, or if compressed data is cut off
     or followed by other bytes. zlib.error if data that should be compressed is not.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise BrokenFile(path, "is no file")
     with path.open("rb") as file:
-        held = file.read(MOST + 1)
+        held = file.read(MAX_FILE_BYTES + 1)
     packed = zlib.decompressobj(wbits=31) if path.name.endswith(MEASUREMENTS) else None
     if packed:
-        held = packed.decompress(held, MOST + 1)
-    if len(held) > MOST:
-        raise ValueError(f"it holds more than {MOST >> 20} MiB")
+        held = packed.decompress(held, MAX_FILE_BYTES + 1)
+    if len(held) > MAX_FILE_BYTES:
+        raise ValueError(f"it holds more than {MAX_FILE_BYTES >> 20} MiB")
     if packed and (not packed.eof or packed.unused_data):
         raise ValueError("it ends before its end, or goes on behind it")
     return held
 
 
-def texts(path: Path) -> list[bytes]:
+def read_texts(path: Path) -> list[bytes]:
     """Return the JSON texts of a file: one, or one per line. ValueError if there are too many, or one is too long."""
-    held = content(path)
-    if held.count(b"\n") > LINES:
-        raise ValueError(f"it holds more than {LINES:,} lines")
+    held = read_content(path)
+    if held.count(b"\n") > MAX_LINES:
+        raise ValueError(f"it holds more than {MAX_LINES:,} lines")
     found = [held] if path.suffix == ".json" else held.splitlines()
     for text in found:
-        if len(text) > LONGEST_LINE or (
-            path.suffix == ".gz" and text.count(b"[") + text.count(b"{") > BRACKETS
+        if len(text) > MAX_LINE_BYTES or (
+            path.suffix == ".gz" and text.count(b"[") + text.count(b"{") > MAX_BRACKETS
         ):
             raise ValueError(f"it has a line of {len(text)} letters")
     return found
@@ -223,7 +225,7 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except (*BROKEN, zlib.error) as error:
+    except (*PARSE_ERRORS, zlib.error) as error:
         raise BrokenFile(path, f"is broken ({error})") from None
 
 
@@ -252,28 +254,29 @@ def harmless(value: Any) -> Any:
 def read_json(path: Path) -> Any:
     """Read a JSON file and make it ``harmless``. UserError if it is missing or broken. The bare NaN of asv is read."""
     with reading(path):
-        return harmless(json.loads(texts(path)[0].decode()))
+        return harmless(json.loads(read_texts(path)[0].decode()))
 
 
 def read_records(path: Path) -> list[Record]:
     """Read the run records of a result, oldest first. ``asv run`` by hand leaves none. UserError if they are broken."""
-    path = beside(path, RECORDS)
+    path = sibling(path, RECORDS)
     if not os.path.lexists(path):
         return []
     with reading(path):
         return [
-            record_of(harmless(json.loads(line.decode())), file_of(path)) for line in texts(path)
+            record_of(harmless(json.loads(line.decode())), result_name(path))
+            for line in read_texts(path)
         ]
 
 
 def read_measurements(path: Path) -> list[Line]:
     """Read the measurements of a result, a line per process. ``asv run`` by hand leaves none. UserError if the file is
     broken, truncated, or no gzip."""
-    path = beside(path, MEASUREMENTS)
+    path = sibling(path, MEASUREMENTS)
     if not os.path.lexists(path):
         return []
     with reading(path):
-        lines = [_checked(_loaded(text)) for text in texts(path)]
+        lines = [_checked(_loaded(text)) for text in read_texts(path)]
         if not lines:
             raise ValueError("it is empty")
         return lines
@@ -325,9 +328,13 @@ def _checked(line: Line) -> Line:
         raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
     if not set(line["probes"]) <= NEAR.keys():
         raise ValueError(f"{name_of(line)} has probes of {', '.join(line['probes'])}")
-    if [type(line[name]) for name in KINDS] != list(KINDS.values()):
-        raise TypeError(f"it holds {', '.join(f'{name} {line[name]!r}' for name in KINDS)}")
-    if not (0 <= line["round"] < ROUNDS and 1 <= line["number"] < CALLS and line["wanted"] >= 1):
+    if [type(line[name]) for name in TIMED_FIELD_TYPES] != list(TIMED_FIELD_TYPES.values()):
+        raise TypeError(
+            f"it holds {', '.join(f'{name} {line[name]!r}' for name in TIMED_FIELD_TYPES)}"
+        )
+    if not (
+        0 <= line["round"] < MAX_ROUNDS and 1 <= line["number"] < MAX_CALLS and line["wanted"] >= 1
+    ):
         said = f"{line['number']} calls in {line['wanted']} samples of round {line['round']}"
         raise ValueError(f"{name_of(line)} made {said}")
     return line
@@ -361,7 +368,7 @@ def measurements_text(lines: Iterable[Line]) -> bytes:
     return gzip.compress(text.encode(), LEVEL, mtime=0)
 
 
-def merged(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -> list[Line]:
+def merge(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -> list[Line]:
     """Merge the measurements of a run into those of a file.
 
     A run replaces the earlier lines of its cells. If one earlier run had more processes of a cell, the cell's earlier
@@ -394,14 +401,14 @@ def record_text(record: Record) -> str:
     return json.dumps(plain(record), sort_keys=True) + "\n"
 
 
-def put_all(whole: Path, results: Path) -> None:
-    """Copy the files of ``whole`` into the directory ``results``, each atomically.
+def put_all(staging: Path, results: Path) -> None:
+    """Copy the files of ``staging`` into the directory ``results``, each atomically.
 
     Measurements come first and records last, so a concurrent reader finds the measurements of every figure and record.
     """
     for suffix in (MEASUREMENTS, ".json", RECORDS):
-        for path in sorted(whole.rglob(f"*{suffix}")):
-            put(results / path.relative_to(whole), path.read_bytes())
+        for path in sorted(staging.rglob(f"*{suffix}")):
+            put(results / path.relative_to(staging), path.read_bytes())
 
 
 # --- asv's own files -------------------------------------------------------------------------------------------------
@@ -441,7 +448,7 @@ def export(
             samples, numbers = zip(*(known.get(cell, (None, None)) for cell in figures))
             # asv takes a cell without a place in the filed file (such as one of a new route) for a failed one
             filed_cells = (
-                spelled(name, both.get_result_params(name))
+                cell_names(name, both.get_result_params(name))
                 if name in both.get_all_result_keys()
                 else []
             )
@@ -463,7 +470,7 @@ def export(
         put(filed, Path(whole, filed.parent.name, filed.name).read_bytes())
 
 
-def without_figure(ran: Sequence[Path]) -> list[str]:
+def failed_cells(ran: Sequence[Path]) -> list[str]:
     """Return the cells that failed in their latest run of asv, by asv's files."""
     from asv.results import Results
 
@@ -484,10 +491,14 @@ def _figures_in(
     """Yield the benchmarks in asv's results, with their parameters and the figure of each cell (None if it failed)."""
     for name in results.get_all_result_keys():
         params = results.get_result_params(name)
-        yield name, params, dict(zip(spelled(name, params), results.get_result_value(name, params)))
+        yield (
+            name,
+            params,
+            dict(zip(cell_names(name, params), results.get_result_value(name, params))),
+        )
 
 
-def spelled(name: str, params: Sequence[Sequence[str]]) -> list[str]:
+def cell_names(name: str, params: Sequence[Sequence[str]]) -> list[str]:
     """asv's names of the cells of a benchmark with these parameters."""
     return (
         [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)]
@@ -506,7 +517,7 @@ def used_samples(
     lines = list(lines)
     used = dict[str, tuple[list[float], int | None]]()
     used |= {name_of(line): (list(line["values"]), None) for line in lines if "values" in line}
-    for cell, processes in quiet.counting(lines, records).items():
+    for cell, processes in quiet.select_processes(lines, records).items():
         for run, place in processes.values():
             used[cell] = (
                 [*used.get(cell, ([], None))[0], *run.used_of(place)],

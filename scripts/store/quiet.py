@@ -2,7 +2,7 @@
 
 Speed probes, constant pieces of work (benchmarks/probes.py), run before and after every sample. Their baseline is the
 fastest level that the machine *holds* over the whole run. A sample is quiet if all probes next to it are near the
-baseline of their kind and its process had a processor throughout. A process is quiet if LEAST of its samples are.
+baseline of their kind and its process had a processor throughout. A process is quiet if MIN_QUIET_SHARE of its samples are.
 Estimates use the quiet samples of quiet processes. A cell without such a process is marked everywhere. Probes near the
 baseline may still differ from it: speed correction removes these changes of the clock, process by process.
 
@@ -31,29 +31,29 @@ Ints = NDArray[np.intp]
 # ns that the processor's probe may take longer right after a sample that moves bytes in memory: the sample drives the
 # probe's data and the interpreter out of the caches. The next probe takes its usual time. On undisturbed Zen 4 it takes
 # 1 to 6 µs more than 22.3 µs, on Zen 5 2 to 5 µs more than 14.1 µs (docs/accuracy.md)
-COLD = 7000
-RECURS = 0.4  # a level is held if it is seen in this share of the run's parts
-PARTS = 24  # of a run at most
-PART = 20  # probes in a part at least
-LEAST = 0.4  # a process is quiet if this share of the samples wanted is quiet
+COLD_PROBE_NS = 7000
+RECURRING_SHARE = 0.4  # a level is held if it is seen in this share of the run's parts
+MAX_PARTS = 24  # of a run at most
+MIN_PART_PROBES = 20  # probes in a part at least
+MIN_QUIET_SHARE = 0.4  # a process is quiet if this share of the samples wanted is quiet
 # Of a process's quiet samples. Two probes miss some disturbances between them, and disturbances only slow
 QUANTILE = 0.1
 # Samples that only wait for a device have no probes, because the host's speed does not matter. Their own spread
-# decides: those that last LASTS seconds and are APART (a share) above the quantile of their process are noisy.
-LASTS, APART = 0.0003, 0.05
+# decides: those that last MIN_JUDGED_SECONDS seconds and are MAX_SAMPLE_EXCESS (a share) above the quantile of their process are noisy.
+MIN_JUDGED_SECONDS, MAX_SAMPLE_EXCESS = 0.0003, 0.05
 START_SECONDS = 0.03  # duration of a process before its setup
 
 
 def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.inf) -> float:
     """Return the fastest level that a machine holds, in the unit of ``probes``; NaN without probes.
 
-    It is the fastest level that is seen in RECURS of the run's parts. The fastest probe would not do: a processor may
+    It is the fastest level that is seen in RECURRING_SHARE of the run's parts. The fastest probe would not do: a processor may
     begin a run, or a round after a rest, at a clock that it keeps for seconds only and never reaches again. Nor would a
     quantile of all probes: on a busy machine 90 % of them are slow.
 
     If the neighbours of a machine come and go by the millisecond, it holds no level, and any of its speeds may look
     like one by chance. Then many probes are faster than the level by more than ``near`` (log units). If these are HELD
-    of the probes in RECURS of the parts, the baseline is the time that they just reach.
+    of the probes in RECURRING_SHARE of the parts, the baseline is the time that they just reach.
 
     probes  in order of time
     near    infinite for probes that move bytes: while the neighbours rest, a shared cache has some of these bytes. On
@@ -63,7 +63,7 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
     """
     if not len(probes):
         return math.nan
-    count = min(PARTS, max(1, len(probes) // PART))
+    count = min(MAX_PARTS, max(1, len(probes) // MIN_PART_PROBES))
     edges = [len(probes) * part // count for part in range(count + 1)]
     parts = [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
     least = [max(HELD * len(part), 1) for part in parts]
@@ -74,11 +74,12 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
 
     def recurs(begin: float) -> bool:
         return bool(
-            sum(_at_level(part, begin) >= few for part, few in zip(parts, least)) >= RECURS * count
+            sum(_at_level(part, begin) >= few for part, few in zip(parts, least))
+            >= RECURRING_SHARE * count
         )
 
     reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, least))[
-        math.ceil(RECURS * count) - 1
+        math.ceil(RECURRING_SHARE * count) - 1
     ]
     begin = next(filter(recurs, begins), math.inf)
     if begin == math.inf or begin > reached * math.exp(near):
@@ -146,7 +147,7 @@ class Run:
         high = np.full(len(probes.taken), known * math.exp(NEAR[kind]))
         if kind == PROCESSOR and MEMORY in self._probes:
             behind = probes.there & self._probes[MEMORY].there
-            high[probes.before[behind] + 1] += COLD
+            high[probes.before[behind] + 1] += COLD_PROBE_NS
         return (probes.taken >= known * math.exp(-NEAR[kind])) & (probes.taken <= high)
 
     @cached_property
@@ -164,7 +165,11 @@ class Run:
                 self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
             )
             usual = _quantile(self.taken, self.of, len(self.lines))[self.of]
-            quiet &= ~(alone[self.of] & (lasted >= LASTS) & (self.taken > usual * (1 + APART)))
+            quiet &= ~(
+                alone[self.of]
+                & (lasted >= MIN_JUDGED_SECONDS)
+                & (self.taken > usual * (1 + MAX_SAMPLE_EXCESS))
+            )
         disturbed = [
             first + sample
             for first, line in zip(self._first, self.lines)
@@ -178,7 +183,7 @@ class Run:
         """Whether enough samples of each process are quiet."""
         wanted = np.array([line["wanted"] for line in self.lines], dtype=float)
         counts = np.bincount(self.of, weights=self.quiet_samples, minlength=len(self.lines))
-        return counts >= np.maximum(1, np.ceil(LEAST * wanted))
+        return counts >= np.maximum(1, np.ceil(MIN_QUIET_SHARE * wanted))
 
     def used_of(self, place: int) -> list[float]:
         """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest one."""
@@ -287,7 +292,7 @@ def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, 
     return {started: Run(of_run, whole.get(started)) for started, of_run in by_run.items()}
 
 
-def counting(
+def select_processes(
     lines: Iterable[Line], records: Iterable[Record] = ()
 ) -> dict[str, dict[int, tuple[Run, int]]]:
     """Cell -> round number -> the process that counts for the cell's figure, as its run and its place there.

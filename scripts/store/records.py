@@ -25,13 +25,13 @@ def number(value: Any) -> float:
 READING = dacite.Config(type_hooks={float: number})
 
 
-def made_of(of: type[Made], loaded: Any) -> Made:
+def from_json(cls: type[Made], loaded: Any) -> Made:
     """Make a dataclass from loaded JSON. A missing or null field has its default. Unknown names are ignored.
 
     TypeError if a value has another type, or a field without a default is missing.
     """
     try:
-        return dacite.from_dict(of, plain_of(of, loaded), READING)
+        return dacite.from_dict(cls, plain_of(cls, loaded), READING)
     except dacite.DaciteError as error:
         raise TypeError(str(error)) from None
 
@@ -201,7 +201,7 @@ UNKNOWN = Record(Toolchain(""), {})  # for results of ``asv run`` by hand
 
 def record_of(loaded: Any, file: str = "") -> Record:
     """Make a record from a parsed line of JSON. TypeError or ValueError if it is no record."""
-    return made_of(Record, {**loaded, "file": file})
+    return from_json(Record, {**loaded, "file": file})
 
 
 def plain(record: Record) -> dict[str, Any]:

@@ -227,7 +227,7 @@ def target(name: str) -> Target:
 
 def check_machine(name: str) -> str:
     """Return the name of a machine. Raise UserError if its results directory cannot have that name."""
-    if why := files.no_name(name):
+    if why := files.machine_name_problem(name):
         raise UserError(f"--machine {name!r}: {why}")
     return name
 
