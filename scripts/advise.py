@@ -19,7 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from analysis.choices import ENDS, Case, answer, closest, known_in, latest
+from analysis.answers import answer
+from analysis.costs import closest_machine, last_run, load_machine
+from analysis.needs import ENDS, Case
 from cli import RESULTS, Parser, UserError, bytes_of, whole
 from measuring.machine import conditions
 from pages.advice import as_json, words
@@ -108,10 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--machine {chosen.machine}: no results of it, there are those of {', '.join(there)}"
         )
     records = {
-        name: latest(chosen.results, name)[0] for name in there if chosen.machine in (None, name)
+        name: last_run(chosen.results, name)[0] for name in there if chosen.machine in (None, name)
     }
-    nearest, differs = closest(records, conditions(), case.device)
-    found = answer(case, known_in(chosen.results, nearest))
+    nearest, differs = closest_machine(records, conditions(), case.device)
+    found = answer(case, load_machine(chosen.results, nearest))
     if chosen.json:
         sys.stdout.write(as_json(found, differs))
     else:

@@ -284,9 +284,9 @@ def known_results(tmp_path_factory):
 @pytest.fixture(scope="session")
 def known(known_results):
     """The data behind answers, from ``known_results``."""
-    from analysis.choices import known_in
+    from analysis.costs import load_machine
 
-    return known_in(known_results, "box")
+    return load_machine(known_results, "box")
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ import advise
 import numpy as np
 import pandas as pd
 import pytest
-from analysis import choices as cases
-from analysis.cells import AS_GOOD
-from analysis.choices import GOOD, UNSTEADY, Case, answer, known_in
+from analysis.answers import answer
+from analysis.costs import closest_machine, load_machine
+from analysis.estimates import STEADY_SESSION, UNSTEADY_SESSION, estimate
 from analysis.findings import Gain
+from analysis.needs import Case
+from analysis.ranking import GOOD
 from cli import UserError
 from made_up import FAST, LATENCY, copied, glibc, host
 from pages import advice as page
@@ -69,9 +71,9 @@ def test_a_cache_that_ends_between_two_sizes_makes_a_range():
 
     cached = curve((8, call), *((n, at(n)) for n in (2 * MIB, 16 * MIB)))
     for nbytes in (3 * MIB, 8 * MIB, 9 * MIB, 15 * MIB):
-        found = cases.estimate(cached, nbytes)
+        found = estimate(cached, nbytes)
         assert found["is_range"] and found["low"] <= at(nbytes) <= found["high"] < 5 * found["low"]
-    one = cases.estimate(curve((8, call), *((n, call + n / fast) for n in (2 * MIB, 16 * MIB))), 8 * MIB)
+    one = estimate(curve((8, call), *((n, call + n / fast) for n in (2 * MIB, 16 * MIB))), 8 * MIB)
     assert not one["is_range"] and one["seconds"] == pytest.approx(at(8 * MIB))
 
 
@@ -79,41 +81,41 @@ def test_an_interval_holds_both_regimes_where_one_may_begin():
     """memcpy takes three times as long per byte from 16 MiB on; a copy was measured up to 8 MiB."""
     limit = pd.Series({n: 1 / (4e10 if n < 16 * MIB else 4e10 / 3) for n in (MIB, 8 * MIB, 16 * MIB)})
     measured = curve(*((n, n / 2e10) for n in (MIB, 8 * MIB)))
-    near, far = (cases.estimate(measured, n * MIB, limit=limit) for n in (8, 20))
+    near, far = (estimate(measured, n * MIB, limit=limit) for n in (8, 20))
     assert near["low"] == near["high"] and near["how"] == "measured"
-    assert far["how"] == "extrapolated" and far["low"] == pytest.approx(20 * MIB / 2e10 / (1 + AS_GOOD), rel=0.1)
-    assert far["high"] == pytest.approx(3 * (1 + AS_GOOD) ** 2 * far["low"]) and far["is_range"]
-    below = cases.estimate(curve((16 * MIB, 16 * MIB / 5e9)), 8 * MIB, limit=limit)
+    assert far["how"] == "extrapolated" and far["low"] == pytest.approx(20 * MIB / 2e10 / (1 + STEADY_SESSION), rel=0.1)
+    assert far["high"] == pytest.approx(3 * (1 + STEADY_SESSION) ** 2 * far["low"]) and far["is_range"]
+    below = estimate(curve((16 * MIB, 16 * MIB / 5e9)), 8 * MIB, limit=limit)
     assert below["low"] < 0.4 * below["seconds"]
 
 
 def test_below_the_smallest_size_a_range_where_bytes_matter_there():
     """Lists of 1 MiB take 22 µs: 2 µs for calls, and the rest for bytes. Those of 256 KiB were predicted to take as
     long as 1 MiB. Where sizes up to 64 KiB take almost as long, 1 KiB has one time."""
-    lists = cases.estimate(curve((MIB, 22e-6), (4 * MIB, 82e-6)), MIB // 4)
+    lists = estimate(curve((MIB, 22e-6), (4 * MIB, 82e-6)), MIB // 4)
     assert lists["is_range"] and lists["low"] < 7e-6 == pytest.approx(lists["seconds"]) and lists["high"] > 22e-6
-    call = cases.estimate(curve((4 * KIB, 10e-6), (64 * KIB, 10.5e-6)), KIB)
+    call = estimate(curve((4 * KIB, 10e-6), (64 * KIB, 10.5e-6)), KIB)
     assert not call["is_range"] and call["seconds"] == pytest.approx(10e-6, rel=0.01)
 
 
 def test_processes_that_differ_make_a_range():
     """If 90 % of processes lie within a factor of 1.5, the estimate for another size is a range, not a time."""
     measured = [(8, 1e-6), *((n, 1e-6 + n / 2e10) for n in (2 * MIB, 16 * MIB))]
-    one, several = (cases.estimate(curve(*measured, within=math.log(most)), 8 * MIB) for most in (1.05, 1.5))
-    assert not one["is_range"] and one["high"] == pytest.approx(1.05 * (1 + AS_GOOD) * one["seconds"], rel=0.01)
+    one, several = (estimate(curve(*measured, within=math.log(most)), 8 * MIB) for most in (1.05, 1.5))
+    assert not one["is_range"] and one["high"] == pytest.approx(1.05 * (1 + STEADY_SESSION) * one["seconds"], rel=0.01)
     assert several["is_range"] and several["seconds"] == one["seconds"]
-    assert several["low"] == pytest.approx(one["seconds"] / 1.5 / (1 + AS_GOOD), rel=0.01)
-    assert several["high"] == pytest.approx(one["seconds"] * 1.5 * (1 + AS_GOOD), rel=0.01)
-    same = cases.estimate(curve(*measured, within=math.log(1.5)), 2 * MIB)
+    assert several["low"] == pytest.approx(one["seconds"] / 1.5 / (1 + STEADY_SESSION), rel=0.01)
+    assert several["high"] == pytest.approx(one["seconds"] * 1.5 * (1 + STEADY_SESSION), rel=0.01)
+    same = estimate(curve(*measured, within=math.log(1.5)), 2 * MIB)
     assert not same["is_range"] and same["low"] == same["high"], "what was measured has the range of its processes"
 
 
 def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
     """Answers for a machine that is rarely quiet are ranges: its next session may run at another clock speed."""
     case = copy_of(3 * MIB)
-    for quiet, session in ((None, AS_GOOD), (0.5, AS_GOOD), (0.16, UNSTEADY)):
+    for quiet, session in ((None, STEADY_SESSION), (0.5, STEADY_SESSION), (0.16, UNSTEADY_SESSION)):
         found = answer(case, replace(known, quiet=quiet))
-        (low, seconds, high), noisy = found.routes[["low", "seconds", "high"]].iloc[0], session == UNSTEADY
+        (low, seconds, high), noisy = found.routes[["low", "seconds", "high"]].iloc[0], session == UNSTEADY_SESSION
         assert low <= seconds / (1 + session) and high >= seconds * (1 + session)
         assert {*found.routes["is_range"]} == {noisy}
         assert ("Ranges are given, because the machine was quiet only 16 % of the time." in page.notes(found)) == noisy
@@ -131,7 +133,7 @@ def test_every_answer_is_a_row_of_the_one_table(known):
         found, good = answer(copy_of(int(nbytes), memory=memory), known), rows[rows["kind"].isin(GOOD)]
         assert [(each.route, each.kind) for each in found.ranked] == [*zip(good["route"], good["kind"])]
         assert found.ranked[0].kind == "best"
-        assert [each.route for each in found.of("unsafe")] == ["torch.from_dlpack(a)"] * (memory == "alias")
+        assert [each.route for each in found.select("unsafe")] == ["torch.from_dlpack(a)"] * (memory == "alias")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured,
 
     benches = [host(), every("batches.ArraysToTensor.timeit_convert", seconds, promises, nbytes=sizes)]
     benches += [every("batches.UnevenArraysToTensor.timeit_convert", seconds, promises, **uneven)] * measured
-    known = known_in(write(tmp_path / "results", benches, records=glibc(benches)), "box")
+    known = load_machine(write(tmp_path / "results", benches, records=glibc(benches)), "box")
     found = answer(copy_of(each, batch=64), known)
     assert routes(found)[0] == first and any("64 bytes" in note for note in page.notes(found)) == noted
 
@@ -338,7 +340,7 @@ def test_errors_are_one_line(ask, given, says):
 def test_a_dtype_that_the_toolchain_lacks(tmp_path):
     times = {("torch.from_numpy(a)", "float32", MIB): around(4e-7), ("torch.from_numpy(a)", "int64", MIB): SKIPPED}
     bench = conversion(times, [FROM_NUMPY, TENSOR], dtypes=("float32", "int64"))
-    known = known_in(write(tmp_path / "results", [bench], records=[record([bench], "needs torch 9")]), "box")
+    known = load_machine(write(tmp_path / "results", [bench], records=[record([bench], "needs torch 9")]), "box")
     with pytest.raises(UserError, match="torch 9"):
         answer(Case("numpy", "torch", MIB, "int64"), known)
 
@@ -378,6 +380,6 @@ def test_the_machine_it_speaks_of():
     mine = like(cpu="A CPU", cores=4, caches={"L2": "1024K"})
     near, far = like(cpu="A CPU", cores=8, caches={"L2": "1024K"}), like("cuda:0", cpu="Other", cores=4)
     known = {"far": far, "near": near}
-    assert cases.closest({**known, "mine": mine}, here, False) == ("mine", ())
-    assert cases.closest(known, here, False) == ("near", ("cores",))
-    assert cases.closest(known, here, True)[0] == "far", "a machine without a device says nothing of one"
+    assert closest_machine({**known, "mine": mine}, here, False) == ("mine", ())
+    assert closest_machine(known, here, False) == ("near", ("cores",))
+    assert closest_machine(known, here, True)[0] == "far", "a machine without a device says nothing of one"

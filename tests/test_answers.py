@@ -7,8 +7,8 @@ import re
 import pytest
 import resultfiles
 from analysis.cells import cells_of
-from analysis.choices import asked, choices
 from analysis.findings import Semantics
+from analysis.needs import choices, rows_per_answer
 from analysis.results import load, noise_of_cells
 from pages import show, tables
 from pages.advice import advice, conditions, title, unusual
@@ -103,7 +103,7 @@ def text(answer):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_recommended(tmp_path, snapshot, name):
-    (found,) = asked(choices(cells_of(loaded(tmp_path, *CASES[name]))), contracts.ONE_THREAD)
+    (found,) = rows_per_answer(choices(cells_of(loaded(tmp_path, *CASES[name]))), contracts.ONE_THREAD)
     kinds = [" ".join(map(str, row)) for row in found[["nbytes", "route", "kind"]].itertuples(index=False)]
     assert [*kinds, *text(found), *(f"tied: {take.route}" for take in advice(found).takes if take.tied)] == snapshot
 
@@ -112,12 +112,12 @@ def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
     caster = contract("torch.Tensor(a)", "alias", casts_to="float32")
     times = {("torch.Tensor(a)", "float64", 8): around(1e-7), ("torch.from_numpy(a)", "float64", 8): around(1e-6)}
     bench = conversion(times, [caster, FROM_NUMPY], dtypes=("float64",))
-    (found,) = asked(choices(cells_of(load(resultfiles.write(tmp_path, [bench])))), contracts.ONE_THREAD)
+    (found,) = rows_per_answer(choices(cells_of(load(resultfiles.write(tmp_path, [bench])))), contracts.ONE_THREAD)
     assert found["route"].iloc[0] == "torch.from_numpy(a)"
 
 
 def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
-    found = {title(rows): rows for rows in asked(choices(cells_of(load(rich_results))), contracts.ONE_THREAD)}
+    found = {title(rows): rows for rows in rows_per_answer(choices(cells_of(load(rich_results))), contracts.ONE_THREAD)}
     cast = found["float64 and uint8 NumPy array to float32 tensor"]
     assert any(re.search(r"10\.0 µs \w+ float64, 10\.0 µs \w+ uint8 ", line) for line in text(cast))
 

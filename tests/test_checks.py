@@ -18,8 +18,12 @@ import pandas as pd
 import psutil
 import pytest
 import sides
+from analysis.answers import answer
 from analysis.cells import cells_of
-from analysis.choices import GOOD, MEASURED, Case, answer, choices, known_of, latest
+from analysis.costs import last_run, machine_answers
+from analysis.estimates import MEASURED
+from analysis.needs import Case, choices
+from analysis.ranking import GOOD
 from analysis.results import load_files
 from analysis.verdicts import SLOWER
 from checking import advice, history, planted
@@ -278,10 +282,10 @@ def test_summary_names_the_worst(snapshot):
 def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, machine, title):
     """A quick profile predicts the other sizes of published standard profiles; docs/accuracy.md has the shares."""
     machine, place = f"{machine}-2-core-vm", committed / "reports" / "results"
-    results = load_files(place, latest(place, machine)[1])
+    results = load_files(place, last_run(place, machine)[1])
     cells = cells_of(results)
     taken = {cell for chosen in select(PROFILES["quick"], SUITE).values() for cell in chosen}
-    every, known = (known_of(results, machine, own, choices(own)) for own in (cells, cells[cells["cell"].isin(taken)]))
+    every, known = (machine_answers(results, machine, own, choices(own)) for own in (cells, cells[cells["cell"].isin(taken)]))
     moved = every.rows[(every.rows["memory"] != ALIAS) & every.rows["kind"].isin(GOOD) & every.rows["quiet"]]
     asked = []
     for row in moved[moved["nbytes"].between(2**12, 2**28)].itertuples():

@@ -10,9 +10,12 @@ import made_up
 import numpy as np
 import pytest
 import resultfiles
-from analysis import cells as choice
+from analysis import ties
+from analysis.answers import answer
 from analysis.cells import cells_of
-from analysis.choices import BEST, SLOWER, TIE, UNDECIDED, Case, Need, answer, choices, known_in, known_of, rank
+from analysis.costs import load_machine, machine_answers
+from analysis.needs import Case, Need, choices
+from analysis.ranking import BEST, SLOWER, TIE, UNDECIDED, rank
 from analysis.results import load
 from cli import UserError
 from noise import processes
@@ -25,7 +28,7 @@ from benchmarks import contracts
 def weighed(logs, family="copy"):
     """Cells made from the log seconds of their processes."""
     logs = np.asarray(logs, dtype=float)
-    return [*choice.weigh(logs, np.full(len(logs), family)).assign(quiet=True).itertuples()]
+    return [*ties.weigh(logs, np.full(len(logs), family)).assign(quiet=True).itertuples()]
 
 
 # Pairs ---------------------------------------------------------------------------------------------------------------
@@ -47,9 +50,9 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     if not watched:
         rows = rows.assign(process=rows.groupby("cell", observed=True).cumcount())
     cells = [*cells_of(replace(results, processes=rows.reset_index(drop=True))).itertuples()]
-    assert choice.decided(*cells[:2]) == watched
-    assert not choice.decided(*cells[1:3])
-    assert not choice.decided(*cells[3:5])
+    assert ties.differ_significantly(*cells[:2]) == watched
+    assert not ties.differ_significantly(*cells[1:3])
+    assert not ties.differ_significantly(*cells[3:5])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ def test_cells_of_two_runs_did_not_run_side_by_side(tmp_path, clock, nbytes, rat
     if clock:
         resultfiles.mend(tmp_path, lambda line: second(line) if line["params"][0].strip("'") in late else line)
     cells = cells_of(load(tmp_path))
-    assert set(choice.slower(cells[12:], cells[:12])) == {known}
+    assert set(ties.significantly_slower(cells[12:], cells[:12])) == {known}
 
 
 @pytest.mark.parametrize("families", [1, 2])
@@ -91,9 +94,9 @@ def test_no_more_pairs_are_decided_than_is_promised_where_variances_differ(famil
     for _ in range(200):
         logs = rng.normal(0, 0.03 * np.exp(rng.normal(0, 0.5, (2 * count, 1))), (2 * count, 4))
         logs[count:] += np.log(1.05)
-        cells = choice.weigh(logs, names)
-        slower.append(choice.slower(cells[count:], cells[:count]))
-    assert np.mean(slower) <= 1.3 * choice.PROMISE
+        cells = ties.weigh(logs, names)
+        slower.append(ties.significantly_slower(cells[count:], cells[:count]))
+    assert np.mean(slower) <= 1.3 * ties.PROMISE
 
 
 def test_families_share_nothing():
@@ -102,7 +105,7 @@ def test_families_share_nothing():
     logs = rng.normal(0, 0.005, (40, 4)) + np.array([0.0, 0.2, -0.1, 0.1])
     logs[:20] += np.log(1.12)
     cells = weighed(logs, np.repeat(["alias", "copy"], 20))
-    assert not choice.decided(cells[0], cells[-1])
+    assert not ties.differ_significantly(cells[0], cells[-1])
 
 
 @pytest.mark.parametrize(
@@ -112,9 +115,9 @@ def test_families_share_nothing():
 def test_few_processes_decide_large_differences_only(count, ratio, known):
     """Few processes of two cells say little about the spread, even if they agree to 0.1 %."""
     times = [around(1.0, count=count), around(ratio, count=count)] if count > 1 else [[1.0], [ratio]]
-    assert choice.decided(*weighed(np.log(times))) == known
+    assert ties.differ_significantly(*weighed(np.log(times))) == known
     if count == 1:  # after a first round, more cells add no information
-        assert choice.decided(*weighed(np.log(times + [[1.0]] * 20))[:2]) == known
+        assert ties.differ_significantly(*weighed(np.log(times + [[1.0]] * 20))[:2]) == known
 
 
 def test_two_processes_of_many_cells_decide_more():
@@ -122,7 +125,7 @@ def test_two_processes_of_many_cells_decide_more():
     logs = np.random.default_rng(3).normal(0, 0.01, (60, 2))
     logs[0] += np.log(1.3)
     cells = weighed(logs)
-    assert choice.decided(cells[0], cells[1]) and not choice.decided(cells[1], cells[2])
+    assert ties.differ_significantly(cells[0], cells[1]) and not ties.differ_significantly(cells[1], cells[2])
 
 
 @pytest.mark.parametrize(("ratio", "threads", "known"), [(2.5, "1", False), (3.0, "1", True), (1000, "all", False)])
@@ -138,7 +141,7 @@ def test_cells_that_were_never_quiet_decide_as_one_process_does(tmp_path, ratio,
     def decided(slow):
         benches = [own, memcpy({8: around(1e-7)})]  # something is quiet
         results = load(resultfiles.write(tmp_path, benches, slow=slow, clock=steady))
-        return choice.decided(*cells_of(results).head(2).itertuples())
+        return ties.differ_significantly(*cells_of(results).head(2).itertuples())
 
     assert decided(())
     assert decided([((route, threads, 8), process) for route in times for process in range(4)]) == known
@@ -152,8 +155,8 @@ def test_cells_that_were_never_quiet_decide_as_one_process_does(tmp_path, ratio,
     [
         (0.8, [1e-6], 0.0),
         (None, [1e-6], 0.0),
-        (0.2, [1e-6], 1.645 * choice.FEW_SD * math.sqrt(2)),
-        (0.2, [1e-6, 1.02e-6], 1.645 * choice.FEW_SD * math.sqrt(1.5)),
+        (0.2, [1e-6], 1.645 * ties.FEW_SD * math.sqrt(2)),
+        (0.2, [1e-6, 1.02e-6], 1.645 * ties.FEW_SD * math.sqrt(1.5)),
         # three degrees of freedom
         (0.8, [1e-6, 1e-6, 1.01e-6, 1.01e-6], 2.353 * math.log(1.01) / math.sqrt(3) * math.sqrt(1.25)),
     ],
@@ -164,14 +167,14 @@ def test_within_what_more_processes_would_lie(tmp_path, quiet, figures, expected
     later = resultfiles.record([bench], quiet=0.5 if quiet == 0.2 else 0.1, started="2026-01-03T03:04:05+00:00")
     place = resultfiles.write(tmp_path, [bench], records=[resultfiles.record([bench], quiet=quiet, rounds=4), later])
     (cell,) = cells_of(load(place)).itertuples()
-    assert cell.within == pytest.approx(expected, rel=0.01) and known_in(place, "box").quiet == quiet
+    assert cell.within == pytest.approx(expected, rel=0.01) and load_machine(place, "box").quiet == quiet
 
 
 @pytest.mark.parametrize("profile", ["transfers", "transfers-full"])
 def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_holds_it(tmp_path, profile):
     """Transfers from 4 KiB to 1 GiB; reading back into fresh memory takes four times as long from 32 MiB."""
     benches = accelerator.transfers(profile=profile)
-    known = known_in(resultfiles.write(tmp_path, benches, records=made_up.glibc(benches)), "box")
+    known = load_machine(resultfiles.write(tmp_path, benches, records=made_up.glibc(benches)), "box")
     rng, judged = random.Random(1), 0
     for _ in range(100):
         nbytes = 4 * round(math.exp(rng.uniform(math.log(KIB), math.log(256 * MIB))))
@@ -191,9 +194,9 @@ def test_sizes_beyond_what_was_measured_and_results_of_another_size_than_the_sou
     shared = [answer(Case("numpy", "torch", n, layout="fortran", memory="alias"), known) for n in (MIB, 512 * MIB)]
     assert shared[0].ranked[0].seconds == shared[1].ranked[0].seconds
     cast = Need(contracts.NUMPY_TO_TORCH, "copy", "bfloat16", "float32", threads="1")
-    assert known.breaks(cast) == [16 * MIB] and known.breaks(replace(cast, goal="")) == [32 * MIB]
+    assert known.jump_sizes(cast) == [16 * MIB] and known.jump_sizes(replace(cast, goal="")) == [32 * MIB]
     lists = replace(cast, dtype="float32", goal="", batch=True)
-    assert known.breaks(lists) == [64 * 501 * 4, 32 * MIB], "from 501 elements of each array on NumPy releases the GIL"
+    assert known.jump_sizes(lists) == [64 * 501 * 4, 32 * MIB], "from 501 elements of each array on NumPy releases the GIL"
 
 
 def test_a_cast_moves_other_bytes_than_memcpy(known):
@@ -215,7 +218,7 @@ def test_between_two_sizes_a_route_is_what_promises_least(tmp_path, ratios, busy
     times |= {(SECOND, n): around(ratio * 1e-6 * n / KIB, 0.02) for n, ratio in zip((KIB, MIB), ratios)}
     results = loaded(tmp_path, times, busy=busy)
     cells = cells_of(results)
-    known = known_of(results, "box", cells, choices(cells))
+    known = machine_answers(results, "box", cells, choices(cells))
     for n, kind in zip((KIB, 8 * KIB, MIB), kinds):
         best, other = answer(Case("numpy", "torch", n, memory="copy"), known).ranked
         assert (best.route, best.kind, other.kind) == (FIRST, BEST, kind)
@@ -231,7 +234,7 @@ def simulated(rng, slowdown, sd):
     needs, candidates, sizes = slowdown.shape
     effect, drift = np.log1p(slowdown).ravel(), rng.normal(0, 0.02, 4)
     logs = processes(rng, slowdown.size, sd, sd, effect=effect, drift=drift)
-    found = choice.weigh(logs, np.full(slowdown.size, "copy"))
+    found = ties.weigh(logs, np.full(slowdown.size, "copy"))
     need, route, size = np.unravel_index(np.arange(slowdown.size), slowdown.shape)
     given = {"need": need, "route": route.astype(str), "order": route, "nbytes": size}
     promised = {"quiet": True, "keeps": True, "safe": True, "non_blocking": False}

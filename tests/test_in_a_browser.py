@@ -12,7 +12,9 @@ import made_up
 import pytest
 import resultfiles
 import test_history
-from analysis.choices import BEST, Case, answer
+from analysis.answers import answer
+from analysis.needs import Case
+from analysis.ranking import BEST
 from conftest import build
 from pages import advice as words
 from pages import build as machines

@@ -8,8 +8,11 @@ import threading
 import made_up
 import pytest
 import torch
+from analysis.answers import answer
 from analysis.cells import cells_of, with_threads
-from analysis.choices import EXTRAPOLATED, INTERPOLATED, MEASURED, Case, answer, asked, choices, known_in
+from analysis.costs import load_machine
+from analysis.estimates import EXTRAPOLATED, INTERPOLATED, MEASURED
+from analysis.needs import Case, choices, rows_per_answer
 from analysis.results import load
 from cli import UserError
 from conftest import build
@@ -120,7 +123,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def known(results):
-    return known_in(results, "box")
+    return load_machine(results, "box")
 
 
 def test_the_answer_is_for_the_threads_that_somebody_has(known):
@@ -169,7 +172,7 @@ def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
 
 def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results, snapshot):
     cells = cells_of(load(results))
-    several, alone = (asked(choices(cells), threads) for threads in (contracts.ALL_THREADS, contracts.ONE_THREAD))
+    several, alone = (rows_per_answer(choices(cells), threads) for threads in (contracts.ALL_THREADS, contracts.ONE_THREAD))
     box = advice(several[0], alone[0], 4)
     assert box.heading == "NumPy array to tensor, as a copy, 4 torch threads"
     assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]

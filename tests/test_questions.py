@@ -8,7 +8,7 @@ import pytest
 import resultfiles
 from analysis import transfers
 from analysis.cells import cells_of
-from analysis.choices import asked, choices
+from analysis.needs import choices, rows_per_answer
 from analysis.results import load
 from pages import machine, show
 from resultfiles import KIB, MIB, SKIPPED, around, contract, every, memcpy, of_suite, steady
@@ -36,7 +36,7 @@ def ask(tmp_path, word, *benches, slow=(), **record):
     given = {"records": [resultfiles.record(benches, **record)], "slow": slow, "clock": steady if slow else None}
     loaded = load(resultfiles.write(tmp_path, [*benches, memcpy({8: around(1e-7)})], **given))
     cells = cells_of(loaded)
-    answered = asked(choices(cells), ONE_THREAD)
+    answered = rows_per_answer(choices(cells), ONE_THREAD)
     rows = machine.questions(loaded, cells, answered, transfers.transfers_of(loaded, cells)).rows
     return [show.to_plain(line) for question, lines in rows if word in question for line in lines]
 

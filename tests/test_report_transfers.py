@@ -13,8 +13,10 @@ import accelerator
 import pytest
 from accelerator import HARDWARE, KIB, LINK, MIB, around
 from analysis import transfers
+from analysis.answers import answer
 from analysis.cells import cells_of
-from analysis.choices import Case, answer, choices, known_of
+from analysis.costs import machine_answers
+from analysis.needs import Case, choices
 from analysis.results import load
 from conftest import build
 from pages import families, figures, machine, page, show
@@ -170,7 +172,7 @@ def test_nothing_is_carried_across_where_a_driver_begins_to_stage(measured, host
     """Above 64 KiB the time of pageable memory jumps by an unknown amount. A line drawn on from 64 KiB predicts too
     little, and results at 64 KiB and 64 MiB alone say nothing about the sizes between."""
     loaded, found = measured("transfers")
-    known = known_of(loaded, "box", found.cells, choices(found.cells))
+    known = machine_answers(loaded, "box", found.cells, choices(found.cells))
     made = answer(Case("torch", "cuda", kib * KIB, host=host, memory="into"), known)
     first = made.ranked[0]
     assert first.sizes == tuple(size * KIB for size in sizes) and first.low <= first.seconds <= first.high

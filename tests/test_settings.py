@@ -8,7 +8,8 @@ import pytest
 import resultfiles
 from analysis import findings
 from analysis.cells import cells_of
-from analysis.choices import choices, known_of
+from analysis.costs import machine_answers
+from analysis.needs import choices
 from analysis.results import load
 from conftest import build, possible, run
 from pages import advice, show
@@ -164,7 +165,7 @@ def test_the_setting_that_is_advised(what, tmp_path, snapshot):
     results = load(resultfiles.write(tmp_path, benches))
     if busy:
         results.cells["quiet"] = [text not in busy for text in results.cells["setting"]]
-    said = [advice.setting(each) for each in findings.advised(results, cells_of(results))]
+    said = [advice.setting(each) for each in findings.setting_advice(results, cells_of(results))]
     assert [show.to_plain(line) for each in said for line in (each.title, *each.said, *each.notes)] == snapshot
     assert len(OTHERS) == 1
 
@@ -173,10 +174,10 @@ def test_what_a_setting_gains_is_said_of_all_routes_that_copy_alike(tmp_path):
     """One way to copy was timed. NumPy's others use the same memmove, so between neighbours they gain as much."""
     results = load(resultfiles.write(tmp_path, [NEIGHBOURS]))
     cells = cells_of(results)
-    (gain,) = known_of(results, "box", cells, choices(cells)).effects
+    (gain,) = machine_answers(results, "box", cells, choices(cells)).effects
     assert gain.setting == COPYING and gain.factor == pytest.approx(8, rel=0.01)
     alike = ("np.copyto(b.numpy(), a)", "torch.from_numpy(a.copy())", "torch.from_numpy(a).clone()")
-    assert [gain.is_about(routes.find(each, routes.NUMPY_TO_TORCH)) for each in alike] == [True, True, False]
+    assert [gain.applies_to(routes.find(each, routes.NUMPY_TO_TORCH)) for each in alike] == [True, True, False]
 
 
 APART = {("apart", 4 * KIB): 1.6e-6, ("apart", 64 * KIB): 3e-6}
@@ -193,7 +194,7 @@ def test_a_copy_between_neighbours_is_told_of(what, tmp_path, snapshot):
     """The text names the size with the highest cost and the setting that avoids it, if the processes show a cost."""
     route, cells = "np.copyto(b.numpy(), a)", APART | NEAR[what]
     placed = of_suite("placement.NumpyToTorch.timeit_convert", {(route, *key): cells[key] for key in cells})
-    found = findings.slowed(cells_of(load(resultfiles.write(tmp_path, [placed]))))
+    found = findings.worst_neighbour_costs(cells_of(load(resultfiles.write(tmp_path, [placed]))))
     said = [advice.neighbours([each]) for each in found]
     assert [show.to_plain(line) for each in said for line in (*each.lines, *each.notes)] == snapshot
 

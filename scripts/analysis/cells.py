@@ -1,25 +1,7 @@
-"""The timed cells with their contracts, the groups they form, and the test which of two cells is faster.
+"""The timed cells with their contracts, and the groups they form."""
 
-A cell is decided to be slower than another where the hypothesis that it takes at most MARGIN more is rejected at the
-comparison's promise (see verdicts.Settings and statistics.p_different). Anything else is a tie: a difference below the
-margin does not matter, and one within the noise of the processes would not be seen in the next run. Variances of
-processes are moderated within families of similar noise. The cells of a family share an effect in each round, such as
-the machine's clock. It cancels in rounds in which both cells have a process; otherwise, or where the families differ,
-it is added as a variance of its own. Cells of two runs (``run.py --only``) are corrected to one speed of the machine by
-both baselines, and the variance between sessions is added.
-
-With fewer than MIN_PROCESSES processes, a cell uses its family's variance and degrees of freedom if the family is large
-enough to moderate. Elsewhere the noise is not known, so the SD of a process is taken as FEW_SD at least, as seen on a
-busy machine. Then a ratio of 2.8 is decided with one process, 2.1 with two, 1.9 with three.
-
-A cell without a quiet process is an upper bound. For one thread on the host, two runs of a machine that was hardly ever
-quiet differ by a factor of 2 at most (docs/accuracy.md), so the cell decides as one process does. Where other work
-takes a core that torch's threads or a device's driver wait for, the factor was 12, so the cell decides nothing.
-"""
-
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,31 +9,18 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import contracts
-from benchmarks.probes import MEMORY
 
-from . import statistics
-from .history import SESSION_SD
-from .results import Results, noise_of_cells, parameters_of
-from .statistics import MIN_PROCESSES, Bools, Levels
-from .verdicts import Settings
+from .results import Results, parameters_of
+from .ties import evidence_of
 
 LINK = (
     contracts.HOST_TO_DEVICE,
     contracts.DEVICE_TO_HOST,
 )  # directions that cross the link to a device
 DIRECTIONS = (contracts.NUMPY_TO_TORCH, contracts.TORCH_TO_NUMPY, *LINK)
-SUSTAINED, BOTH = "sustained", "both at once"
-UNSAID = "float32"  # the dtype of families that have no parameter of that name
-# Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %
-AS_GOOD = 0.1
+SUSTAINED, BOTH_WAYS = "sustained", "both at once"
+DEFAULT_DTYPE = "float32"  # the dtype of families that have no parameter of that name
 BY_BYTES = 2.0  # from this multiple of the shortest call on, the bytes decide and a bandwidth is meaningful
-MARGIN = 0.05  # relative: a route slower by up to this is as good
-PROMISE = Settings().promise  # of pairs that differ by MARGIN, at most this share is decided
-FEW_SD = 0.25  # of log seconds, between processes
-EXPECTED = 0.9  # share of further processes within a prediction interval
-# A machine that was quiet for less of a run may be at another clock in the next: nine sessions of Emerald Rapids that
-# were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/accuracy.md)
-STEADY = 0.5
 FASTEST = 1e12  # bytes per second, above any memory: a faster figure was not waited for
 USUAL = 64 * 2**20  # bytes: the usual size of answers about one size, where measured
 TAKEN_OVER = [
@@ -75,7 +44,6 @@ TEXTS = {
     "host": "memory",
 }
 FLAGS = ("keeps", "safe", "non_blocking", "quiet")
-LEVELS = tuple(Levels.__dataclass_fields__)
 Row = Any  # of the cells, as DataFrame.itertuples has it
 
 
@@ -109,7 +77,7 @@ def cells_of(results: Results) -> pd.DataFrame:
     )
     device = np.array([each.needs_device for each in declared], dtype=bool)
     waited = device & method.isin((contracts.COMPLETION, SUSTAINED))
-    elements = nbytes // [itemsize(dtype or UNSAID) for dtype in text["dtype"]]
+    elements = nbytes // [itemsize(dtype or DEFAULT_DTYPE) for dtype in text["dtype"]]
     by_element = np.array([each.per_element for each in promises], dtype=bool)
     memory = timed["contract"].astype(object)
     table = timed[TAKEN_OVER].assign(
@@ -124,7 +92,9 @@ def cells_of(results: Results) -> pd.DataFrame:
         role=[each.role for each in declared],
         down=[each.down or row_of(own) for each, own in zip(declared, given)],
         order=[each.nth("route", own.get("route")) for each, own in zip(declared, given)],
-        keeps=[each.keeps_dtype(dtype or UNSAID) for each, dtype in zip(promises, text["dtype"])],
+        keeps=[
+            each.keeps_dtype(dtype or DEFAULT_DTYPE) for each, dtype in zip(promises, text["dtype"])
+        ],
         safe=[each.safe for each in promises],
         non_blocking=[each.non_blocking for each in promises],
         spread=(memory != contracts.ALIAS) & ~by_element & (elements >= contracts.PARALLEL),
@@ -171,19 +141,21 @@ def conversions(cells: pd.DataFrame) -> pd.DataFrame:
     return plain[plain["dtype"] == usual_dtype(plain)]
 
 
-def usual_size(cells: Iterable[Row], of: str = "route", up_to: int = USUAL) -> int:
+def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUAL) -> int:
     """Return the size with the most values of a parameter; of equals the largest ``up_to``, or just above it."""
     values: dict[int, set[Any]] = {}
     for cell in cells:
-        values.setdefault(cell.nbytes, set()).add(cell.parameters.get(of))
+        values.setdefault(cell.nbytes, set()).add(cell.parameters.get(parameter))
     return max(
         values, key=lambda n: (len(values[n]), n <= up_to, n if n <= up_to else -n), default=0
     )
 
 
-def at_usual_size(cells: pd.DataFrame, of: str = "route", up_to: int = USUAL) -> pd.DataFrame:
+def at_usual_size(
+    cells: pd.DataFrame, parameter: str = "route", up_to: int = USUAL
+) -> pd.DataFrame:
     """The cells at the usual size."""
-    return cells[cells["nbytes"] == usual_size(cells.itertuples(), of, up_to)]
+    return cells[cells["nbytes"] == usual_size(cells.itertuples(), parameter, up_to)]
 
 
 def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:
@@ -231,117 +203,13 @@ def limit_of(cells: pd.DataFrame) -> Limit:
 
 
 def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
-    """Direction, or BOTH -> its link limit."""
+    """Direction, or BOTH_WAYS -> its link limit."""
     ways = cells[cells["role"] == contracts.Role.LINK].groupby("direction", sort=False)
     return {
         str(way): Limit(
             {cell.nbytes: cell for cell in own.itertuples()},
-            moved=2 if way == BOTH else 1,
+            moved=2 if way == BOTH_WAYS else 1,
             steady=True,
         )
         for way, own in ways
     }
-
-
-# --- which of two is faster ------------------------------------------------------------------------------------------
-
-
-def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """Return the evidence of the processes of ``cells``, in the rows of ``timed``. A noisy cell counts as one process
-    at best, see above. On a steady machine a prediction uses a single process without an interval: 90 % of the results
-    of two runs differ by 3 % at most there (docs/accuracy.md)."""
-    names = pd.MultiIndex.from_frame(timed[["file", "cell"]])
-    wide = [
-        results.processes.pivot(
-            index=["file", "cell"], columns=["run", "process"], values=name
-        ).reindex(names)
-        for name in ("seconds", "baseline")
-    ]
-    logs, baselines = (np.log(table.to_numpy(dtype=float)) for table in wide)
-    logs -= statistics.correction(baselines, baselines)
-    runs = wide[0].columns.get_level_values("run")
-    found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)), runs)
-    quiet, alone = (
-        cells["quiet"].to_numpy(),
-        ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy(),
-    )
-    variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
-    known = quiet & ~(found["guessed"] & is_steady(min(results.quiet, default=None)))
-    within = np.where(known, statistics.within(found, EXPECTED), 0.0)
-    return found.assign(variance=variance, df=found["df"].where(quiet, math.inf), within=within)
-
-
-def weigh(logs: statistics.Floats, noise: Any, runs: Any = "") -> pd.DataFrame:
-    """Return one row per cell: noise (the family whose noise it has); the fields of statistics.Levels; guessed (its
-    variance is known only from its own few processes); shares (of its processes, per run).
-
-    logs: log seconds of processes (cells, rounds), NaN where there is none; see statistics.levels. runs: the run of
-    each round, or of all rounds.
-    """
-    levels = vars(statistics.levels(logs, noise))
-    n, df = levels["n"], levels["df"]
-    guessed = (n < MIN_PROCESSES) & (df < np.maximum(n, 1.5))
-    levels["variance"] = np.where(
-        guessed, np.fmax(levels["variance"], FEW_SD**2), levels["variance"]
-    )
-    of_run = (np.broadcast_to(runs, logs.shape[1:]) == np.unique(runs)[:, np.newaxis]).astype(float)
-    levels["shares"] = [*(levels["present"] @ of_run.T / n[:, np.newaxis])]
-    levels |= {
-        "df": np.where(guessed, np.inf, df),
-        "present": [*levels["present"]],
-        "guessed": guessed,
-    }
-    return pd.DataFrame({"noise": noise, **levels})
-
-
-def is_steady(quiet: float | None) -> bool:
-    """Whether the machine was quiet enough for another session to find the same times; True if not known."""
-    return quiet is None or quiet >= STEADY
-
-
-def slower(cells: pd.DataFrame, others: pd.DataFrame, by: float = MARGIN) -> Bools:
-    """Test row by row whether ``cells`` take more than (1 + by) times as long as ``others``; one row of either is
-    compared with all rows of the other."""
-    if cells.empty or others.empty:
-        return np.zeros(0, dtype=bool)
-    levels, base = (
-        Levels(*(np.array([*each[name]]) for name in LEVELS)) for each in (cells, others)
-    )
-    noise, against = (each["noise"].to_numpy() for each in (cells, others))
-    apart = np.subtract(
-        *(np.array([*each["shares"]]) for each in (cells, others))
-    )  # of two runs: 1 and -1
-    through_memory = (noise == MEMORY) | (against == MEMORY)
-    variance = np.where(through_memory, 2 * SESSION_SD[MEMORY] ** 2, statistics.SESSION_SD**2)
-    estimated = statistics.between(
-        base, levels, noise == against, variance * (apart**2).sum(axis=1) / 2
-    )
-    p = statistics.p_different(estimated, math.log1p(by))
-    decided: Bools = (estimated.effect > 0) & (p <= PROMISE)
-    return decided
-
-
-def unbeaten(cells: pd.DataFrame, within: Sequence[str] = ()) -> pd.DataFrame:
-    """Select the cells without a faster one, as far as decided; at least one. within: only cells with equal values in
-    these columns are compared."""
-    places = cells[[*within]].assign(everything=0, place=range(len(cells)))
-    pairs = places.merge(places, on=[*within, "everything"])
-    beaten = pairs["place_x"][slower(cells.iloc[pairs["place_x"]], cells.iloc[pairs["place_y"]])]
-    return cells[~np.isin(range(len(cells)), beaten)]
-
-
-def decided(cell: Row, other: Row) -> bool:
-    """Whether one of the two is decided to be slower than the other."""
-    both = pd.DataFrame([cell, other])
-    return bool(slower(both, both[::-1]).any())
-
-
-def too_few(cell: Row, other: Row) -> bool:
-    """Whether two quiet cells differ by more than a tie may, with too few processes to decide."""
-    apart = abs(math.log(cell.seconds / other.seconds)) > math.log1p(AS_GOOD)
-    return (
-        apart
-        and cell.quiet
-        and other.quiet
-        and min(cell.processes, other.processes) < MIN_PROCESSES
-    )

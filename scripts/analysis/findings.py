@@ -3,7 +3,7 @@
 The semantics of routes are measured, compared with their contracts, and followed along a history.
 
 A setting of the environment in which a program starts may gain more than any choice of a route. It is chosen for each
-route at the usual size, as a route is (see choices.py). It is the first of the family's advised settings without a
+route at the usual size, as a route is (see ranking.py). It is the first of the family's advised settings without a
 decidedly faster one, if the route is decided to be more than GAIN times as fast with it. Routes that have a good
 setting in common get one.
 
@@ -19,22 +19,23 @@ import pandas as pd
 
 from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Role, Route
 
-from .cells import Row, at_usual_size, slower, unbeaten
+from .cells import Row, at_usual_size
 from .results import Results
+from .ties import select_fastest, significantly_slower
 
 # --- semantics of routes ----------------------------------------------------------------------------------------------
 
 
-MEMORY, DTYPE, TAKEN = "memory", "dtype", "grad"  # measured semantics of a route
+MEMORY, DTYPE, TAKES_GRAD = "memory", "dtype", "grad"  # measured semantics of a route
 MEASURED = {
     "track_alias": MEMORY,
     "track_dtype": DTYPE,
-    "track_taken": TAKEN,
+    "track_taken": TAKES_GRAD,
 }  # by methods of benchmarks/semantics.py
 
 
 def facts(results: Results) -> pd.DataFrame:
-    """Return the rows of Results.values with the measured semantics of routes. what: MEMORY, DTYPE or TAKEN; measured:
+    """Return the rows of Results.values with the measured semantics of routes. what: MEMORY, DTYPE or TAKES_GRAD; measured:
     whether memory is shared; the result's dtype, "?" if its benchmark does not name it; whether a tensor that requires
     grad is taken."""
 
@@ -53,32 +54,32 @@ def facts(results: Results) -> pd.DataFrame:
 
 
 class Semantics:
-    """Measured semantics of each route. seen: (direction, route, what) -> dtype of the source -> measured value."""
+    """Measured semantics of each route. measured: (direction, route, what) -> dtype of the source -> measured value."""
 
     def __init__(self, results: Results) -> None:
         of_route = facts(results).groupby(["direction", "route", "what"], sort=False, observed=True)
-        self.seen = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in of_route}
+        self.measured = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in of_route}
 
-    def of(self, contract: Route, what: str) -> dict[str, Any]:
+    def values(self, contract: Route, what: str) -> dict[str, Any]:
         """Return a route's measured values of ``what``, by the source's dtype."""
-        return self.seen.get((contract.direction, contract.expression, what), {})
+        return self.measured.get((contract.direction, contract.expression, what), {})
 
     def memory(self, contract: Route) -> dict[str, str]:
         """alias, copy or into as measured, by dtype."""
-        seen = self.of(contract, MEMORY)
+        seen = self.values(contract, MEMORY)
         fresh = INTO if contract.memory == INTO and not any(seen.values()) else COPY
         return {dtype: ALIAS if shares else fresh for dtype, shares in seen.items()}
 
-    def taken(self, contract: Route) -> bool | None:
+    def takes_grad(self, contract: Route) -> bool | None:
         """Whether the route took a tensor that requires grad; None where that was not measured."""
-        return next(iter(self.of(contract, TAKEN).values()), None)
+        return next(iter(self.values(contract, TAKES_GRAD).values()), None)
 
     def broken(self, contracts: Iterable[Route]) -> list[dict[str, Any]]:
         """Return the promises that measurements contradict: route, what and measured as in ``facts``, dtype of the
-        source ("" for TAKEN), and promised (by the contract)."""
+        source ("" for TAKES_GRAD), and promised (by the contract)."""
         contradicted = []
         for contract, what in itertools.product(contracts, MEASURED.values()):
-            for dtype, found in self.of(contract, what).items():
+            for dtype, found in self.values(contract, what).items():
                 if what == MEMORY:
                     promised, kept = (
                         contract.memory_for(dtype),
@@ -159,7 +160,7 @@ def _named(dtypes: Iterable[str]) -> tuple[str, ...]:
 # --- comparisons within a family --------------------------------------------------------------------------------------
 
 
-def beside(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
+def pair_with_reference(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
     """Pair each cell with the cell of its benchmark that its family compares it with (see Family.beside); None if the
     family names none, or it was not measured."""
 
@@ -185,11 +186,11 @@ GAIN = 1.5
 @dataclass(frozen=True)
 class Gain:
     """A route at one size, slow and fast: without and with a setting, or between neighbours and between arrays that lie
-    apart. kept: additional bytes that processes hold afterwards, a row of ``Results.values``; None: not counted."""
+    apart. retained: additional bytes that processes hold afterwards, a row of ``Results.values``; None: not counted."""
 
     slow: Row
     fast: Row
-    kept: Any = None
+    retained: Any = None
 
     @property
     def factor(self) -> float:
@@ -205,7 +206,7 @@ class Gain:
         """Side effects of the setting."""
         return str(self.fast.declared.settings.get(self.setting, ""))
 
-    def is_about(self, contract: Route) -> bool:
+    def applies_to(self, contract: Route) -> bool:
         """Whether the gain holds for this route: its own, or one with the promise that the family declares."""
         promise = self.slow.declared.speaks_for
         return bool(
@@ -214,7 +215,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Advised:
+class SettingAdvice:
     """A setting for some routes. ties: settings as good for all of them. busy: some other settings are noisy."""
 
     setting: str
@@ -223,7 +224,7 @@ class Advised:
     busy: bool
 
 
-def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
+def setting_advice(results: Results, cells: pd.DataFrame) -> list[SettingAdvice]:
     """Return the settings to take, each with the routes that gain; empty if no setting is decided to gain enough."""
     kept = {
         count.cell: count for count in results.values.itertuples()
@@ -243,7 +244,7 @@ def advised(results: Results, cells: pd.DataFrame) -> list[Advised]:
     advice = []
     for (setting, *ties), each, busy in groups:
         advice.append(
-            Advised(setting, tuple(gaining[setting] for gaining in each), tuple(ties), busy)
+            SettingAdvice(setting, tuple(gaining[setting] for gaining in each), tuple(ties), busy)
         )
     return advice
 
@@ -258,8 +259,8 @@ def _gaining(cells: pd.DataFrame, kept: Mapping[str, Any]) -> dict[str, Gain]:
         return {}
     # in the order of the entries: benchmarks.json sorts the advised settings by name
     candidates = cells.assign(place=settings.map(lambda setting: declared.nth("setting", setting)))
-    good = unbeaten(candidates[settings.isin([*declared.settings])].sort_values("place"))
-    good = good[slower(pd.DataFrame([without]), good, GAIN - 1)]
+    good = select_fastest(candidates[settings.isin([*declared.settings])].sort_values("place"))
+    good = good[significantly_slower(pd.DataFrame([without]), good, GAIN - 1)]
     counts = [
         kept.get(name.replace(without.benchmark, f"{declared.group}.track_kept"))
         for name in good["cell"]
@@ -271,20 +272,24 @@ def _gaining(cells: pd.DataFrame, kept: Mapping[str, Any]) -> dict[str, Gain]:
 # --- neighbours in memory ---------------------------------------------------------------------------------------------
 
 
-def between_neighbours(cells: pd.DataFrame) -> list[Gain]:
+def neighbour_costs(cells: pd.DataFrame) -> list[Gain]:
     """Return the routes and sizes decided to be more than GAIN times as fast apart; both cells must be quiet."""
-    each = beside(cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]].itertuples())
+    each = pair_with_reference(
+        cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]].itertuples()
+    )
     pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
     cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
     return [
-        Gain(*pair) for pair, is_slower in zip(pairs, slower(cells, apart, GAIN - 1)) if is_slower
+        Gain(*pair)
+        for pair, is_slower in zip(pairs, significantly_slower(cells, apart, GAIN - 1))
+        if is_slower
     ]
 
 
-def slowed(cells: pd.DataFrame) -> list[Gain]:
-    """Return ``between_neighbours`` at the size with the largest factor, per route."""
+def worst_neighbour_costs(cells: pd.DataFrame) -> list[Gain]:
+    """Return ``neighbour_costs`` at the size with the largest factor, per route."""
     worst: dict[tuple[str, str], Gain] = {}
-    for pair in between_neighbours(cells):
+    for pair in neighbour_costs(cells):
         key = pair.slow.benchmark, pair.slow.route
         worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.factor)
     return list(worst.values())

@@ -27,7 +27,7 @@ from benchmarks.contracts import (
 )
 
 from .cells import LINK, SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype
-from .choices import Need
+from .needs import Need
 from .results import Results
 
 HOSTS = (PAGEABLE, PINNED, contracts.REGISTERED)
@@ -37,7 +37,7 @@ CLOCKS = ["host", "device"]  # of link.Limit
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
 BEYOND = 1.02  # times the measured limit: more than noise
-APART = (
+MAX_CLOCK_DIFFERENCE = (
     0.02  # relative: allowed difference between host and device clock over the copies of the limit
 )
 QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
@@ -64,11 +64,11 @@ class Transfers:
     parts: pd.DataFrame
     garbage: Mapping[tuple[str, int], float]
 
-    def of(self, clock: str, direction: str = "", host: str = "") -> pd.DataFrame:
+    def select(self, clock: str, direction: str = "", host: str = "") -> pd.DataFrame:
         """Select main cells by clock, direction and host memory."""
         return _where(self.main, method=clock, direction=direction, host=host)
 
-    def role(self, role: str) -> pd.DataFrame:
+    def select_role(self, role: str) -> pd.DataFrame:
         return _where(self.cells, role=role)
 
     def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Row | None:
@@ -84,7 +84,7 @@ class Transfers:
             ENQUEUE, early, cell.host, cell.nbytes
         )
 
-    def by_bytes(self, cell: Row) -> bool:
+    def bytes_decide(self, cell: Row) -> bool:
         """Whether the bytes, not the call, take most of this cell's time: only then is a bandwidth meaningful."""
         like = _where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
         return len(like) < 2 or bytes_decide(
@@ -105,14 +105,14 @@ class Transfers:
         return lane * width * 1e9 if lane and width else None
 
     @property
-    def disagreeing(self) -> dict[str, float]:
-        """Direction -> ratio of host to device clock over the copies of its limit, if more than APART from 1."""
-        ways = self.role(Role.LINK).set_index("cell")["direction"].to_dict()
+    def clock_ratios(self) -> dict[str, float]:
+        """Direction -> ratio of host to device clock over the copies of its limit, if more than MAX_CLOCK_DIFFERENCE from 1."""
+        ways = self.select_role(Role.LINK).set_index("cell")["direction"].to_dict()
         both = self.parts[self.parts.index.isin(ways)].dropna(subset=CLOCKS)
         ratios = (both["host"] / both["device"]).groupby(both.index.map(ways), sort=False).median()
-        return dict(ratios[(ratios - 1).abs() > APART])
+        return dict(ratios[(ratios - 1).abs() > MAX_CLOCK_DIFFERENCE])
 
-    def why_not(self, **wanted: str) -> str:
+    def skip_reason(self, **wanted: str) -> str:
         """Return why such cells have no figure, if all have the same reason; else ""."""
         rows = _where(self.missing, status="skipped", **wanted)
         reasons = rows["reason"].unique()
@@ -160,7 +160,7 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
 # --- recommendations --------------------------------------------------------------------------------------------------
 
 
-def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
+def transfer_answers(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
     """Return the rows of ``choices`` for each need of plain transfers of the usual dtype, by completion time.
 
     Host to device comes first, then device to host; in each, pageable memory first.
@@ -192,7 +192,7 @@ def answered(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.D
 def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
     """Return the choices for each need at the usual size; copy and into for the same host memory are one group."""
     ends: dict[tuple[str, bool, str], list[pd.DataFrame]] = {}
-    for need, rows in answered(table, transfers):
+    for need, rows in transfer_answers(table, transfers):
         if not need.array or need.host == PAGEABLE:
             ends.setdefault((need.direction, need.array, need.host), []).append(rows)
     return [
@@ -201,7 +201,7 @@ def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need
     ]
 
 
-def in_short(transfers: Transfers) -> list[dict[str, Any]]:
+def summaries(transfers: Transfers) -> list[dict[str, Any]]:
     """Summarise each direction that was measured with pageable and with pinned memory, at the usual size, by a blocking
     call into existing memory.
 
@@ -215,14 +215,17 @@ def in_short(transfers: Transfers) -> list[dict[str, Any]]:
         pinned = transfers.find(COMPLETION, route, PINNED, pageable.nbytes) if pageable else None
         if pageable and pinned:
             early, held = transfers.without_waiting(pinned)
-            limit, sizes = transfers.limit(direction), transfers.of(COMPLETION, direction, PINNED)
+            limit, sizes = (
+                transfers.limit(direction),
+                transfers.select(COMPLETION, direction, PINNED),
+            )
             half = [
                 c.nbytes
                 for c in _where(sizes, route=route).itertuples()
                 if (limit.share(c) or 0) >= 0.5
             ]
             pins = (
-                _where(transfers.role(Role.PINNING), method=contracts.PIN)
+                _where(transfers.select_role(Role.PINNING), method=contracts.PIN)
                 .set_index("nbytes")["seconds"]
                 .to_dict()
             )
@@ -313,7 +316,7 @@ def hidden(transfers: Transfers) -> pd.DataFrame:
     made = rows.agg({**dict.fromkeys([*PARTS, "share"], "median"), "low": "min", "high": "max"})
     made = made.assign(sound=made["share"].between(-NOISE, 1 + NOISE))
     return (
-        transfers.role(Role.OVERLAP)
+        transfers.select_role(Role.OVERLAP)
         .drop(columns=["low", "high"])
         .merge(made, left_on="cell", right_index=True)
     )
@@ -330,7 +333,7 @@ def while_busy(transfers: Transfers) -> pd.DataFrame:
 
     Calls without a quiet process in either are left out: a large copy slowed by a neighbour seems to wait for the work.
     """
-    calls, found = transfers.role(Role.BUSY), []
+    calls, found = transfers.select_role(Role.BUSY), []
     for cell in calls.itertuples():
         clock = ENQUEUE if cell.non_blocking else COMPLETION
         alone = transfers.find(clock, cell.route, cell.host, cell.nbytes)
@@ -342,7 +345,7 @@ def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
     """Pair reading by the copy's event with reading after a wait for the device, by size, with work queued behind the
     copy."""
     pairs = []
-    for _, cells in transfers.role(Role.BEHIND).groupby("nbytes", sort=False):
+    for _, cells in transfers.select_role(Role.BEHIND).groupby("nbytes", sort=False):
         by_event, *others = sorted(
             cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"]
         )

@@ -38,7 +38,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from analysis.choices import CLOSE, NUMPY, TORCH, Case, Known, answer, known_in
+from analysis.answers import answer
+from analysis.costs import MachineAnswers, load_machine
+from analysis.estimates import SINGLE_TIME_ERROR
+from analysis.needs import NUMPY, TORCH, Case
 from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, Parser, UserError
 from measuring.processes import Progress
@@ -89,7 +92,7 @@ def drawn(threads: str, rng: random.Random) -> Case:
     return Case(*ends, nbytes, dtype, kind, rng.choice((COPY, INTO)), threads=threads)
 
 
-def questions(known: Known, threads: str, count: int, seed: int) -> pd.DataFrame:
+def questions(known: MachineAnswers, threads: str, count: int, seed: int) -> pd.DataFrame:
     """Draw ``count`` cases with an answer. Return a row per competitive route, the advised one first, with the ``ends``
     of its predicted time. Cases with a single route are left out: they have no regret. UserError without any case."""
     rng, asked = random.Random(f"{seed} {threads}"), list[pd.DataFrame]()
@@ -238,12 +241,13 @@ def judged(asked: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.Data
 
 def right(routes: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
     """Promise about predictions -> whether each of these routes keeps it."""
-    error, within = routes["error"], show.percent(CLOSE)
+    error, within = routes["error"], show.percent(SINGLE_TIME_ERROR)
     is_bound, is_time = routes["least"] == 0, routes["least"] == routes["most"]
     found = {
-        f"times: {{}} within {within}": error[is_time] <= math.log1p(CLOSE),
+        f"times: {{}} within {within}": error[is_time] <= math.log1p(SINGLE_TIME_ERROR),
         "ranges: {} hold the time": error[~is_time & ~is_bound] == 0,
-        f"upper bounds: {{}} exceeded by at most {within}": error[is_bound] <= math.log1p(CLOSE),
+        f"upper bounds: {{}} exceeded by at most {within}": error[is_bound]
+        <= math.log1p(SINGLE_TIME_ERROR),
     }
     return {promise: kept for promise, kept in found.items() if len(kept)}
 
@@ -288,7 +292,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(
             f"--machine: name one with results: {show.join(machines) or 'there is none'}"
         )
-    known = known_in(RESULTS, machines[0])
+    known = load_machine(RESULTS, machines[0])
     threads = (
         [chosen.threads]
         if chosen.threads

@@ -12,9 +12,12 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from analysis import choices
+from analysis import ranking
+from analysis.answers import Answer, effects_on
 from analysis.cells import Row, itemsize
-from analysis.findings import Advised, Gain
+from analysis.costs import MachineAnswers, add_totals
+from analysis.findings import Gain, SettingAdvice
+from analysis.needs import CUDA, DIRECTION_OF_ENDS, NEED_FIELDS, Case, Need, uses
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, Route
 
@@ -82,14 +85,14 @@ class Box:
 
 
 def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int = 1) -> Box:
-    """The box for one answer of a page, see analysis.choices.asked.
+    """The box for one answer of a page, see analysis.needs.rows_per_answer.
 
     alone: the same answer's rows with one torch thread, if ``rows`` are with several ``threads``
     """
-    best, needs = rows[rows["kind"] == choices.BEST], rows["need"].unique()
+    best, needs = rows[rows["kind"] == ranking.BEST], rows["need"].unique()
     first = rows[rows["need"] == needs[0]]
     of_one = first if len(needs) == 1 else first[:0]  # the others differ by dtype
-    faster = of_one[of_one["kind"].isin([choices.CONDITION, choices.UNSAFE])].sort_values(
+    faster = of_one[of_one["kind"].isin([ranking.CONDITION, ranking.UNSAFE])].sort_values(
         "ratio", kind="stable"
     )
     slow = quiet_of(of_one[of_one["slow"]])
@@ -97,7 +100,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
         "advice",
         "notes",
         busy=busy(rows),
-        ties=of_one[of_one["kind"] == choices.TIE],
+        ties=of_one[of_one["kind"] == ranking.TIE],
         alone=_faster_alone(of_one, alone) if alone is not None else {},
         measured=of_one["nbytes"].unique(),
         faster=faster.drop_duplicates("route").sort_index(),
@@ -122,7 +125,7 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
 def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
     """Conditions of all routes named in the answers, each stated once; None if there are no conditions."""
     best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
-    routes = list(best[best["kind"] == choices.BEST].drop_duplicates("route").itertuples())
+    routes = list(best[best["kind"] == ranking.BEST].drop_duplicates("route").itertuples())
     promised = routes_by(routes, lambda row: promises(row.contract))
     inputs = routes_by(
         routes, lambda row: show.lines("unusual_inputs", "outcomes", contract=row.contract)
@@ -133,15 +136,15 @@ def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
 
 def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Row]]:
     """Routes significantly faster with one torch thread than the recommended route, with their cells."""
-    take = rows[rows["kind"] == choices.BEST][["nbytes", "route"]]
-    beaten = alone[alone["kind"] == choices.SLOWER].merge(take)["nbytes"]
-    better = alone[(alone["kind"] == choices.BEST) & alone["nbytes"].isin(beaten)]
+    take = rows[rows["kind"] == ranking.BEST][["nbytes", "route"]]
+    beaten = alone[alone["kind"] == ranking.SLOWER].merge(take)["nbytes"]
+    better = alone[(alone["kind"] == ranking.BEST) & alone["nbytes"].isin(beaten)]
     return {
         str(route): [*cells.itertuples()] for route, cells in better.groupby("route", sort=False)
     }
 
 
-def setting(advised: Advised) -> Box:
+def setting(advised: SettingAdvice) -> Box:
     """Environment variables to set before starting a program."""
     title, cost, *notes = show.prose("settings", "setting", advised=advised)
     return Box(title, (Take("", advised.setting, cost),), notes=tuple(notes))
@@ -158,7 +161,7 @@ def title(rows: pd.DataFrame) -> str:
     return titled(rows["need"].iloc[0], list(rows["dtype"].unique()))
 
 
-def titled(need: choices.Need, dtypes: Sequence[str] = ()) -> str:
+def titled(need: Need, dtypes: Sequence[str] = ()) -> str:
     """A need in words. dtypes: of the source, where it is cast."""
     return said("advice", "title", need=need, dtypes=dtypes)
 
@@ -171,9 +174,9 @@ def capital(words: str) -> str:
 def takes(rows: pd.DataFrame) -> Iterator[Take]:
     """The routes to take for a need, one per part. Times are of quiet cells, if there are any: one time for all sizes
     if it hardly changes (see ``flat``), else up to three, each with its range if the range is WIDE."""
-    parts = [cells for _, cells in rows[rows["kind"] == choices.BEST].groupby("part")]
-    close = (rows["kind"] == choices.TIE) & (rows["ratio"] < CLEAR)
-    tied = (close | (rows["kind"] == choices.UNDECIDED)).groupby(rows["part"]).any()
+    parts = [cells for _, cells in rows[rows["kind"] == ranking.BEST].groupby("part")]
+    close = (rows["kind"] == ranking.TIE) & (rows["ratio"] < CLEAR)
+    tied = (close | (rows["kind"] == ranking.UNDECIDED)).groupby(rows["part"]).any()
     for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
         sizes, timed = [*cells["nbytes"]], [*quiet_of(cells).itertuples()]
         shown = [timed[place] for place in sorted({0, len(timed) // 2, len(timed) - 1})]
@@ -203,7 +206,7 @@ def flat(seconds: Sequence[float]) -> bool:
 def busy(rows: pd.DataFrame) -> list[str]:
     """Say at which sizes noise on the machine left comparisons undecided."""
     sizes, every = (
-        list(table["nbytes"].unique()) for table in (rows[rows["kind"] == choices.UNDECIDED], rows)
+        list(table["nbytes"].unique()) for table in (rows[rows["kind"] == ranking.UNDECIDED], rows)
     )
     return list(show.prose("advice", "busy", sizes=sizes, every=every))
 
@@ -242,9 +245,9 @@ def promises(contract: Route) -> Iterator[str]:
 # --- the answer to a case ---------------------------------------------------------------------------------------------
 
 
-def words(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
+def words(answer: Answer, differs: Sequence[str] = ()) -> str:
     """Lines for a terminal. differs: properties in which this machine differs from the measured one."""
-    case, known, ranked = answer.case, answer.known, answer.ranked
+    case, known, ranked = answer.case, answer.machine, answer.ranked
     lines = [line_of(each, case) for each in ranked]
     values = {"differs": differs, "lines": lines, "most": SHOWN, "notes": notes(answer)}
     values |= {
@@ -254,23 +257,23 @@ def words(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
     return show.to_plain(show.written("case", "answer", answer=answer, **values)).strip()
 
 
-def case_title(case: choices.Case, threads: int = 0) -> str:
+def case_title(case: Case, threads: int = 0) -> str:
     """A case in words. threads: number of torch threads; 0: not shown."""
     return said("case", "title", case=case, threads=threads)
 
 
-def threads_of(case: choices.Case, known: choices.Known) -> int:
+def threads_of(case: Case, known: MachineAnswers) -> int:
     """Number of torch threads in a case; 0 where it does not matter."""
-    threads = case.threads_in(known)
+    threads = known.torch_threads(case)
     return known.threads if threads == ALL_THREADS else int(threads or 0)
 
 
-def line_of(candidate: Any, case: choices.Case) -> str:
+def line_of(candidate: Any, case: Case) -> str:
     """A route with its time and its conditions, in one line."""
     return f"{code(candidate.route)}, {said('case', 'cost', route=candidate, count=case.count)}"
 
 
-def notes(answer: choices.Answer) -> tuple[str, ...]:
+def notes(answer: Answer) -> tuple[str, ...]:
     """The evidence for the answer, hazards, settings and missing results, a sentence each."""
     best, shown = answer.ranked[0], answer.ranked[:SHOWN]
     return show.prose(
@@ -280,20 +283,20 @@ def notes(answer: choices.Answer) -> tuple[str, ...]:
         case=answer.case,
         best=best,
         shown=shown,
-        ties=[each.route for each in answer.of(choices.BEST, choices.TIE)],
-        threads=threads_of(answer.case, answer.known),
+        ties=[each.route for each in answer.select(ranking.BEST, ranking.TIE)],
+        threads=threads_of(answer.case, answer.machine),
         rests=routes_by(shown, lambda row: show.prose("case", "rests", route=row)),
         promises=routes_by(shown, lambda row: promises(row.contract)),
         unusual=unusual(best.contract),
         why_unsafe=why_unsafe,
-        effects=choices.effects_on(best, answer.case, answer.known),
+        effects=effects_on(best, answer.case, answer.machine),
     )
 
 
-def snippet(case: choices.Case, best: Any, known: choices.Known) -> str:
+def snippet(case: Case, best: Any, known: MachineAnswers) -> str:
     """Python code that defines all names a route uses, runs it, and waits where it may return early."""
     count = case.nbytes // itemsize(case.dtype)
-    kind = known.run.settings.device.partition(":")[0] or choices.CUDA
+    kind = known.run.settings.device.partition(":")[0] or CUDA
     columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/sources.py
     if case.layout == "power of two":
         columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
@@ -304,19 +307,19 @@ def snippet(case: choices.Case, best: Any, known: choices.Known) -> str:
         "count": count,
         "columns": columns,
     }
-    return show.written("code_to_paste", uses=partial(choices.uses, best.route), **values).strip()
+    return show.written("code_to_paste", uses=partial(uses, best.route), **values).strip()
 
 
-def as_json(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
+def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
     """The answer with all its evidence, in seconds and bytes."""
     known, code = (
-        answer.known,
-        [snippet(answer.case, each, answer.known) for each in answer.routes.itertuples()],
+        answer.machine,
+        [snippet(answer.case, each, answer.machine) for each in answer.routes.itertuples()],
     )
     routes = answer.routes.drop(columns=["need", "within"]).assign(code=code)
     document = {
         "case": asdict(answer.case),
-        "machine": known.machine,
+        "machine": known.name,
         "toolchain": known.run.toolchain.tag,
         "measured": known.run.started,
         "differs": list(differs),
@@ -333,16 +336,12 @@ def as_json(answer: choices.Answer, differs: Sequence[str] = ()) -> str:
 # --- the form of a page -----------------------------------------------------------------------------------------------
 
 
-def case_of(row: Any) -> choices.Case:
-    """The case that a row of Known.rows answers."""
-    (ends,) = (ends for ends, way in choices.WAYS.items() if way == (row.direction, row.array))
+def case_of(row: Any) -> Case:
+    """The case that a row of MachineAnswers.rows answers."""
+    (ends,) = (ends for ends, way in DIRECTION_OF_ENDS.items() if way == (row.direction, row.array))
     batch = row.arrays if row.batch else 0
-    alike = {
-        name: getattr(row, name)
-        for name in choices.NEED
-        if name in choices.Case.__dataclass_fields__
-    }
-    return choices.Case(*ends, row.nbytes // max(1, batch), **alike | {"batch": batch})
+    alike = {name: getattr(row, name) for name in NEED_FIELDS if name in Case.__dataclass_fields__}
+    return Case(*ends, row.nbytes // max(1, batch), **alike | {"batch": batch})
 
 
 def about(contract: Route) -> str:
@@ -353,15 +352,15 @@ def about(contract: Route) -> str:
     )
 
 
-def embedded(known: choices.Known) -> str:
+def embedded(known: MachineAnswers) -> str:
     """JSON for a script element: the columns FORM of the rows, each as indices into a list of its distinct values.
 
     nbytes   of the source; of each source where there are several
     command  scripts/advise.py command for the same case, with NBYTES for the size
     title    of the case, and code to paste, if the row is of the route to take
     """
-    rows = choices.priced(known.rows)  # a reader who chooses pinned memory already has it
-    each = [(row, case_of(row), row.kind == choices.BEST) for row in rows.itertuples()]
+    rows = add_totals(known.rows)  # a reader who chooses pinned memory already has it
+    each = [(row, case_of(row), row.kind == ranking.BEST) for row in rows.itertuples()]
     rows = rows.assign(
         nbytes=[case.nbytes for _, case, _ in each],
         command=[said("case", "command", case=case, known=known) for _, case, _ in each],
@@ -374,7 +373,7 @@ def embedded(known: choices.Known) -> str:
     # the most common setting first
     threads = sorted({*rows["threads"]} - {""}, key=lambda each: (each != ALL_THREADS, each))
     document: dict[str, Any] = {
-        "ways": {" ".join(pair): way for pair, way in choices.WAYS.items()},
+        "ways": {" ".join(pair): way for pair, way in DIRECTION_OF_ENDS.items()},
         "shown": SHOWN,
         "threads": [
             (each, f"{known.threads}, torch's default" if each == ALL_THREADS else each)

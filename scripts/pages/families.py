@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 from analysis.cells import Row, row_of, usual_dtype, usual_size
-from analysis.findings import beside
+from analysis.findings import pair_with_reference
 from analysis.results import Declared, Results, parameters_of
 
 from benchmarks.contracts import ONE_THREAD, Role
@@ -111,7 +111,7 @@ def _timed(
     ):
         return []  # shown in "Time against size"
     called, role = declared.beside.get("called", ""), declared.beside.get("role")
-    pairs: list[tuple[Row, Any]] = beside(cells.itertuples())
+    pairs: list[tuple[Row, Any]] = pair_with_reference(cells.itertuples())
     if role:
         there = every[(every["role"] == role) & (every["threads"] == ONE_THREAD)]
         there = there[there["dtype"] == usual_dtype(there)]

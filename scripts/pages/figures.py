@@ -18,8 +18,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from analysis.cells import Limit, Row, at_usual_size, conversions, usual_dtype, usual_size
-from analysis.choices import Need
 from analysis.comparison import Comparison
+from analysis.needs import Need
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER
 from matplotlib import ticker
 from matplotlib.axes import Axes

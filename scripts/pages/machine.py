@@ -17,15 +17,17 @@ from analysis.cells import (
     at_usual_size,
     cells_of,
     conversions,
-    decided,
     limit_of,
     usual_dtype,
 )
-from analysis.choices import BEST, asked, choices, known_of, rank
 from analysis.comparison import Comparison
-from analysis.findings import Semantics, advised, slowed
+from analysis.costs import machine_answers
+from analysis.findings import Semantics, setting_advice, worst_neighbour_costs
+from analysis.needs import choices, rows_per_answer
+from analysis.ranking import BEST, rank
 from analysis.results import Results
-from analysis.transfers import Transfers, answered, transfers_of
+from analysis.ties import differ_significantly
+from analysis.transfers import Transfers, transfer_answers, transfers_of
 from store.files import MEASUREMENTS
 from store.records import UNKNOWN, Record
 
@@ -94,11 +96,11 @@ def page_of(
     timed = cells_of(results)
     cells = timed[timed["credible"]]
     table = choices(cells)
-    alone = asked(table, ONE_THREAD)
-    made = asked(table, ALL_THREADS) or alone
+    alone = rows_per_answer(table, ONE_THREAD)
+    made = rows_per_answer(table, ALL_THREADS) or alone
     threads = 1 if made is alone else results.last.settings.torch_threads or 1
     with_one = {title(rows): rows for rows in alone} if threads > 1 else {}
-    copies = slowed(cells)
+    copies = worst_neighbour_costs(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfers.advice(table, moved)
     quiet, usual = results.quiet, usual_dtype(conversions(with_one_thread(cells)))
@@ -123,7 +125,7 @@ def page_of(
         # what gains more than any choice of a route comes first, of a device the question that its card is bought for
         boxes=(
             *about_transfers[:1],
-            *map(setting, advised(results, cells)),
+            *map(setting, setting_advice(results, cells)),
             *([neighbours(copies)] if copies else []),
             *(advice(rows, with_one.get(title(rows)), threads) for rows in made),
             *about_transfers[1:],
@@ -141,19 +143,21 @@ def page_of(
         samples=f"../results/{quote(machine)}/{quote(results.cells['file'].iloc[0])}{MEASUREMENTS}",
         best=best_of(table, moved),
         quiet=min(quiet, default=None),
-        known=embedded(known_of(results, machine, cells, table)) if len(table) else "",
+        known=embedded(machine_answers(results, machine, cells, table)) if len(table) else "",
     )
 
 
 def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
     """The fastest safe route for each need and size that a page answers, as data for the page over all machines."""
-    every = [rows for threads in (ONE_THREAD, ALL_THREADS) for rows in asked(table, threads)]
+    every = [
+        rows for threads in (ONE_THREAD, ALL_THREADS) for rows in rows_per_answer(table, threads)
+    ]
     named = [
         (title(rows), rows) for frame in every for _, rows in frame.groupby("need", sort=False)
     ]
     named += [
         (f"{transfers.way(need)}, {transfers.result_of(need)}", rows)
-        for need, rows in answered(table, moved)
+        for need, rows in transfer_answers(table, moved)
     ]
     answers = [rows[rows["kind"] == BEST].assign(question=question) for question, rows in named]
     best = pd.concat(answers) if answers else table[:0].assign(question="")
@@ -192,7 +196,7 @@ def sections_of(
         (figure, tables.shares(figure.cells, missing, limit))
         for figure in figures.efficiency(one_thread, limit)
     )
-    measured = {*cells["direction"]} | {direction for direction, *_ in semantics.seen}
+    measured = {*cells["direction"]} | {direction for direction, *_ in semantics.measured}
     shown = [contract for contract in tables.catalogue(results) if contract.direction in measured]
     promised, broken = (
         tables.contracts(semantics, shown),
@@ -209,7 +213,7 @@ def sections_of(
     def said(block: str) -> tuple[str, ...]:
         return prose("machine_sections", block, **about)
 
-    asking = questions(results, one_thread, asked(table, ONE_THREAD), moved)
+    asking = questions(results, one_thread, rows_per_answer(table, ONE_THREAD), moved)
     first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
     against = []
     if before is not None and not (before.processes.empty or results.processes.empty):
@@ -263,7 +267,7 @@ def questions(
     slow = rows[lists & by_element].tail(1)
     rest = rows[lists & best & ~by_element & rows["nbytes"].isin(slow["nbytes"])]
     grad = [each for each in asked if each["need"].iloc[0].grad and each["safe"].iloc[0]]
-    arrays = moved.of(COMPLETION, DEVICE_TO_HOST, PAGEABLE)
+    arrays = moved.select(COMPLETION, DEVICE_TO_HOST, PAGEABLE)
     promised = arrays["contract"].map(lambda each: each.array and each.memory != INTO).astype(bool)
     fresh = arrays[arrays["safe"] & promised]
     graded = fresh[fresh["contract"].map(lambda each: each.takes_grad).astype(bool)]
@@ -273,13 +277,13 @@ def questions(
     orders = []
     for where, those in (
         ("CPU", conversions(cells)),
-        ("device", moved.of(COMPLETION, DEVICE_TO_HOST)),
+        ("device", moved.select(COMPLETION, DEVICE_TO_HOST)),
     ):
         both = [*at_usual_size(those[those["route"].isin(ORDERS)]).itertuples()]
         if len(both) == 2:  # the faster one first; on a tie, the catalogue's order
             tie = (
                 ""
-                if decided(*both)
+                if differ_significantly(*both)
                 else tables.compared(both[0], both[1], "", "no significant difference")
             )
             both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
@@ -288,7 +292,7 @@ def questions(
         "questions",
         moved=moved,
         cost=partial(transfers.cost_words, moved=moved),
-        decided=decided,
+        decided=differ_significantly,
         usual=at_usual_size,
         semantics=Semantics(results),
         by_dtype=tables.by_dtype,
@@ -301,7 +305,7 @@ def questions(
         takes_grad=[take for each in grad for take in takes(each)],
         from_device=from_device,
         orders=orders,
-        copies=slowed(cells),
+        copies=worst_neighbour_costs(cells),
     )
     each = (show.paragraphs(question) for question in written.split("\n# ")[1:])
     answers = tuple((question, answer) for question, *answer in each if answer)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from analysis import cells, statistics
+from analysis import cells, statistics, ties
 from analysis.cells import Row
 from cli import size
 from store import quiet
@@ -267,14 +267,17 @@ def _environment() -> jinja2.Environment:
     made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **OPTIONS)
     made.globals["show"] = sys.modules[__name__]
     made.globals |= {
-        n: value for each in (cells, statistics) for n, value in vars(each).items() if n.isupper()
+        n: value
+        for each in (cells, statistics, ties)
+        for n, value in vars(each).items()
+        if n.isupper()
     }
     return made
 
 
 def written(name: str, block: str = "", **values: Any) -> str:
     """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged. Templates see this
-    module as ``show``, and the constants of analysis.cells and analysis.statistics by name."""
+    module as ``show``, and the constants of analysis.cells, analysis.statistics and analysis.ties by name."""
     template = _environment().get_template(name)
     context = template.new_context(values)
     return "".join((template.blocks[block] if block else template.root_render_func)(context))

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from analysis.cells import DIRECTIONS, Limit, Row, decided, too_few
+from analysis.cells import DIRECTIONS, Limit, Row
 from analysis.findings import Semantics
 from analysis.results import PARAMETERS, SKIPPED, Declared, Results, parameters_of
+from analysis.ties import differ_significantly, too_few_processes
 from store.files import put
 from store.records import Record
 from toolchains import ledger
@@ -70,9 +71,9 @@ def lines_of(entry: Entry) -> list[str]:
 def compared(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
     """Return ``words`` if the difference of two cells is significant, else say that it is not."""
     quiet = cell.quiet and other.quiet
-    if decided(cell, other):
+    if differ_significantly(cell, other):
         return words if quiet else words + show.BUSY
-    if too_few(cell, other):
+    if too_few_processes(cell, other):
         return "not enough processes to decide"
     return tie if quiet else UNDECIDED
 
@@ -175,7 +176,7 @@ def _entry(lines: list[str]) -> Entry:
 
 def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
     """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share of memcpy's. asked:
-    plain conversions from analysis.choices.asked."""
+    plain conversions from analysis.needs.rows_per_answer."""
     sizes = sorted({int(nbytes) for rows in asked for nbytes in rows["nbytes"]})
     return tabled(
         "tables", "decision", False, asked=asked, sizes=sizes, limit=limit, title=advice.title

@@ -10,8 +10,10 @@ from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import AS_GOOD, LINK, SUSTAINED, Row, too_few, usual_dtype, usual_size
-from analysis.choices import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, Need, rank, uses
+from analysis.cells import LINK, SUSTAINED, Row, usual_dtype, usual_size
+from analysis.needs import Need, uses
+from analysis.ranking import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, rank
+from analysis.ties import RECOMMENDED_EXCESS, too_few_processes
 from analysis.transfers import Transfers
 
 from benchmarks.contracts import COMPLETION, ENQUEUE, Role
@@ -41,7 +43,7 @@ BY_HAND = (
 
 def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
     """Boxes at the head of a page: one per direction and host memory, by completion time, and one on scalars."""
-    short = prose("transfers", "short", short=transfers.in_short(moved), moved=moved)
+    short = prose("transfers", "short", short=transfers.summaries(moved), moved=moved)
     made = [Box("Transfers in short", lines=short)] if short else []
     for each in transfers.recommendations(table, moved):
         need, answers = next(iter(each)), [_picked(rows) for rows in each.values()]
@@ -59,7 +61,7 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
         made.append(
             Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved))
         )
-    scalars = rank(moved.role(Role.SCALAR))
+    scalars = rank(moved.select_role(Role.SCALAR))
     if len(scalars):
         cell = best(scalars)
         title = "From the device to a number: a scalar such as a loss"
@@ -80,8 +82,8 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
     return {
         "best": chosen,
         "fast": _on_condition(rows),
-        "alike": [cell.route for cell in ties if not too_few(cell, chosen)],
-        "undecided": [cell for cell in (*ties, *perhaps) if too_few(cell, chosen)],
+        "alike": [cell.route for cell in ties if not too_few_processes(cell, chosen)],
+        "undecided": [cell for cell in (*ties, *perhaps) if too_few_processes(cell, chosen)],
         "slower": slower[:1]
         + [c for c in slower[1:] if any(uses(c.route, name) for name in BY_HAND)],
         "unsafe": _of(rows, UNSAFE),
@@ -108,11 +110,11 @@ def best(rows: pd.DataFrame) -> Row:
 
 def _on_condition(rows: pd.DataFrame) -> Row | None:
     """The cell, at the largest size of a part, of the route that is faster on a condition at all sizes, or else there.
-    If several lead without a significant difference, take the catalogue's first within AS_GOOD of the fastest."""
+    If several lead without a significant difference, take the catalogue's first within RECOMMENDED_EXCESS of the fastest."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
     everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
-    last = last[last["seconds"] <= (1 + AS_GOOD) * last["seconds"].min()]
+    last = last[last["seconds"] <= (1 + RECOMMENDED_EXCESS) * last["seconds"].min()]
     common = last[last["route"].isin(everywhere.index[everywhere])]
     return next(pd.concat([common, last]).itertuples(), None)
 
@@ -135,7 +137,7 @@ def result_of(need: Need) -> str:
 def cost_words(cell: Row, moved: Transfers) -> str:
     """Time, with decimal GB/s and share of the limit where they are meaningful and known."""
     words = [show.time(cell)]
-    if moved.by_bytes(cell):
+    if moved.bytes_decide(cell):
         share = moved.limit(cell.direction).share(cell)
         words.append(show.bandwidth(cell.nbytes / cell.seconds))
         words += [f"{show.percent(share)} of the limit"] if share else []
@@ -161,8 +163,8 @@ def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
             behind=transfers.read_behind(moved),
             waits=transfers.waits,
         ),
-        "many": tuple(_in_lines(moved.role(Role.MANY), "tensors")),
-        "transfer": tuple(_in_lines(moved.role(Role.CAST_ON_THE_WAY), "nbytes")),
+        "many": tuple(_in_lines(moved.select_role(Role.MANY), "tensors")),
+        "transfer": tuple(_in_lines(moved.select_role(Role.CAST_ON_THE_WAY), "nbytes")),
     }
 
 
@@ -193,7 +195,7 @@ def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
     """One table per direction: memory state × size band, with the figures at the band's largest size."""
     bands = [
         _band(need, part, ranked["route"].nunique())
-        for need, ranked in transfers.answered(table, moved)
+        for need, ranked in transfers.transfer_answers(table, moved)
         for _, part in ranked.groupby("part")
     ]
     ways = itertools.groupby(bands, lambda band: band["need"].direction)
@@ -263,8 +265,10 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
     """Per direction: GB/s for all host memory together, then time against size for each memory and clock."""
     dtype = usual_dtype(moved.main)
     for direction in LINK:
-        usual = moved.of(COMPLETION, direction)
-        usual = [c for c in usual[usual["route"].isin(TOGETHER)].itertuples() if moved.by_bytes(c)]
+        usual = moved.select(COMPLETION, direction)
+        usual = [
+            c for c in usual[usual["route"].isin(TOGETHER)].itertuples() if moved.bytes_decide(c)
+        ]
         names = [f"{cell.host}: {cell.route}" for cell in usual]
         cells = [
             c._replace(route=n, parameters={**c.parameters, "route": n})
@@ -277,6 +281,6 @@ def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]
             yield figure, by_size(about, cells, missing, lambda cell: cost_words(cell, moved))
     for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
         about = f"{direction}, {host} host memory: {clock} time ({dtype})"
-        cells = [*moved.of(clock, direction, host).itertuples()]
+        cells = [*moved.select(clock, direction, host).itertuples()]
         for figure in figures.times_figure(slug("transfer", direction, host, clock), about, cells):
             yield figure, curves(figure.cells, missing)
