@@ -76,13 +76,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[str, str]:
     """Measure both sides in turns. Return the two checkouts with the results. compared: the comparison of ``main``."""
-    from analysis.comparison import to_measure_again
+    from analysis.comparison import cells_to_remeasure
     from measuring import engine, runner
     from toolchains import environments
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
         comparison = compared(str(base), str(new), machine=None)
-        return to_measure_again(comparison), int(comparison.cells["close"].sum())
+        return cells_to_remeasure(comparison), int(comparison.cells["close"].sum())
 
     targets = [selection.target(name) for name in (chosen.base, chosen.new)]
     if any(commit for _, commit in targets):  # a release, measured by this Python's asv
@@ -103,11 +103,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if chosen.figure:
         check_writable("--figure", chosen.figure)
-    from analysis.comparison import compare_named
+    from analysis.comparison import compare_by_name
     from analysis.verdicts import Settings
 
     settings = Settings(**{name: getattr(chosen, name) for name in Settings.__dataclass_fields__})
-    compared = partial(compare_named, results=RESULTS, settings=settings)
+    compared = partial(compare_by_name, results=RESULTS, settings=settings)
     base, new, machine = chosen.base, chosen.new, chosen.machine
     if chosen.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress; stdout is for the verdicts

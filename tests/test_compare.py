@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import test_history
 from analysis import comparison
-from analysis.comparison import compare_named
+from analysis.comparison import compare_by_name
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, environment
@@ -101,7 +101,7 @@ def in_stages(root, first, again, some=None, collections=("1", "1")):
         taken = cells(place, change, processes=rounds)
         taken = {cell: own for cell, own in taken.items() if stage == 1 or some is None or cell in some}
         write(directory, taken, record=together(("base", "new")[place % 2], stage, rounds, collections[place % 2]))
-    return compare_named(*map(str, sides[:2]), RESULTS, None, Settings()), compared(*sides[:2])
+    return compare_by_name(*map(str, sides[:2]), RESULTS, None, Settings()), compared(*sides[:2])
 
 
 def test_fresh_processes_decide_alone(tmp_path):
@@ -139,7 +139,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         held = {file: json.loads(file.read_text())["results"] for file in directory.glob("*-toolchain-*.json")}
         copy = max(held, key=lambda path: (len(held[path]), path.stat().st_size))
         file = committed / "reports" / "results" / copy.relative_to(copied)
-        found = compare_named(str(file), str(copy), RESULTS, None, Settings())
+        found = compare_by_name(str(file), str(copy), RESULTS, None, Settings())
         told = [comparison_words.text(found, True), comparison_words.markdown(found, True, "compare")]
         told.append(comparison_words.as_json(found, "compare"))
         assert all(len(text) > 1000 and text.count("torch.from_numpy(a)") > 10 for text in told), file
@@ -156,7 +156,7 @@ def history(committed, tracked):
     with pytest.MonkeyPatch.context() as patch:
         for function in (comparison.load, comparison.histories_of):
             patch.setattr(comparison, function.__name__, functools.cache(function))
-        yield lambda base, new: compare_named(base, new, committed / "reports" / "results", tracked, Settings())
+        yield lambda base, new: compare_by_name(base, new, committed / "reports" / "results", tracked, Settings())
 
 
 @pytest.mark.slow
@@ -207,8 +207,8 @@ def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     test_history.write(root, test_history.logs_of(1), releases)
     one, other, broken = (next((root / "box").glob(f"{toolchain.commit[:8]}-*.json")) for toolchain in releases)
     broken.with_suffix(".jsonl").write_text("{")
-    compared = compare_named(str(one), str(other), RESULTS, None, Settings())
-    assert len(compared.cells) == len(test_history.ROUTES) + 1 and not compared.sessions
+    compared = compare_by_name(str(one), str(other), RESULTS, None, Settings())
+    assert len(compared.cells) == len(test_history.ROUTES) + 1 and not compared.session_variance
 
 
 @pytest.mark.slow
@@ -266,7 +266,7 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
         chosen = [selection.target(str(target)) for target in targets]
         plan = Plan("tester", "tracking", only, rounds, command="test")
         base, new = runner.measure_sides(chosen, plan, lambda base, new: ([], 0))
-        return compare_named(str(base), str(new), RESULTS, None, Settings())
+        return compare_by_name(str(base), str(new), RESULTS, None, Settings())
 
     return collect
 

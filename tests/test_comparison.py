@@ -112,7 +112,7 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
         *(comparison_words.sentences("refusal", found) if found.exit_code == 2 else ()),
     ]
     assert [f"exit code {found.exit_code}", *map(show.to_plain, said)] == snapshot
-    assert not rows["close"][rows["reason"].map(lambda reason: reason.what == NEVER_QUIET)].any()
+    assert not rows["close"][rows["reason"].map(lambda reason: reason.code == NEVER_QUIET)].any()
     for told in (comparison_words.text(found, False), comparison_words.markdown(found, False, "")):
         assert ("withheld" in told) == found.withheld
 
@@ -173,12 +173,12 @@ def test_figures_that_are_all_the_same_are_compared(tmp_path, count, turns):
 
 def test_close_cells_bring_witnesses_of_their_familys_noise(pair):
     found = compared(*pair)
-    again = comparison.to_measure_again(found)
+    again = comparison.cells_to_remeasure(found)
     close = set(found.cells[found.cells["close"]]["cell"])
     assert close and close <= set(again) and len(again) == len(set(again))
     assert sum("from_numpy" in cell for cell in again) >= 10
     found.cells["close"] = False
-    assert comparison.to_measure_again(found) == []
+    assert comparison.cells_to_remeasure(found) == []
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import resultfiles
 from analysis import comparison
 from analysis.cells import cells_of, conversions
 from analysis.results import load
-from analysis.verdicts import Settings, of_calls
+from analysis.verdicts import Settings, counts_by_call
 from cli import UserError
 from pages import comparison_words, show, tables
 from resultfiles import AS_TENSOR, FROM_NUMPY, KIB, SKIPPED, TENSOR, Bench, around, conversion
@@ -120,7 +120,7 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
 
 def test_what_is_counted_once_is_not_compared(tmp_path):
     bench = Bench("footprint.NumpyToTorch.track_bytes", {"route": [VIEW], "nbytes": [8]}, {(VIEW, 8): 64}, unit="bytes")
-    assert compared(tmp_path, BASE, BASE, [[bench], [bench]]).looked_at == 1
+    assert compared(tmp_path, BASE, BASE, [[bench], [bench]]).counted_once == 1
 
 
 def test_only_means_cells_of_counts_too(tmp_path):
@@ -135,7 +135,7 @@ def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):
     counts = {(VIEW, 8): [5700, 5705, 5707], (COPY, 4 * KIB): [21000, 21500, 21800]}
     loaded = side(tmp_path, counts, conversion(times, CONTRACTS))
     cells = [*conversions(cells_of(loaded)).itertuples()]
-    made = tables.curves(cells, tables.missing_in(loaded), None, of_calls(loaded))
+    made = tables.curves(cells, tables.missing_in(loaded), None, counts_by_call(loaded))
     assert made.columns[-2:] == ("instructions, 8 B", "instructions, 4 KiB")
     assert {show.bare(row[0]): row[-2:] for row in made.rows} == {
         VIEW: ("5,705", ""),

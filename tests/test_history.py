@@ -16,7 +16,7 @@ import pytest
 import report
 import resultfiles
 from analysis import comparison, history, verdicts
-from analysis.history import AGREES, CONTRADICTS, DIFFERS, LAYOUT, NOT_KNOWN, SAME, UNCHANGED, histories_of
+from analysis.history import AGREES, CONFIRMED, CONTRADICTS, LAYOUT, REFUTED, UNCHANGED, UNDETERMINED, histories_of
 from analysis.results import load
 from analysis.verdicts import FAILED, FASTER, FEWER, INSTRUCTIONS, MORE, NEW, NO_CHANGE, SLOWER, TIME, Settings
 from pages import build as pages_of
@@ -233,7 +233,7 @@ def stepped(every, **settings):
         benchmark="count", route=table["series"], nbytes=8, what=INSTRUCTIONS, y=np.log(table["value"])
     )
     table["error"] = table["spread"] = verdicts.layout_sd(table)
-    found = table.join(history.reported(table, Settings(**settings)))
+    found = table.join(history.find_changes(table, Settings(**settings)))
     return found.loc[found["verdict"] != "", ["series", "place", "verdict", "ratio"]]
 
 
@@ -247,7 +247,7 @@ def test_of_what_is_reported_no_more_is_false_than_promised():
         changes, at = rng.random(60) < 0.2, rng.integers(1, 26, 60)
         y = rng.normal(0, 0.01, len(series)) + 0.05 * (changes[series] & (releases >= at[series]))
         known = {"series": series, "release": releases, "y": y, "error": 0.01, "spread": 0.0, "what": TIME}
-        told = history.reported(pd.DataFrame(known), Settings())["verdict"] != ""
+        told = history.find_changes(pd.DataFrame(known), Settings())["verdict"] != ""
         false.append(1 - changes[series[told]].mean())
     assert 0 < np.mean(false) <= history.FDR
 
@@ -365,7 +365,7 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, one, other):
     path.write_text(path.read_text().replace(one, other))
     made = history_in(root)
     counted = made.rows[made.rows["what"] == INSTRUCTIONS]
-    assert VERSIONS[0] not in set(counted["release"]) and made.uncounted == 1
+    assert VERSIONS[0] not in set(counted["release"]) and made.uncounted_releases == 1
     warning, *_ = prose("history", "warnings", histories=[made], records=[], changed=[])
     assert warning.startswith("Not shown: instructions that were counted on another processor")
 
@@ -377,7 +377,7 @@ def test_between_two_releases(tmp_path):
     made = history_in(write(tmp_path, logs_of(26, [(2, 5, 1.2), (2, 8, 1 / 1.5)])))
 
     def ratio(base, new):
-        table = history.between(made, VERSIONS[base], VERSIONS[new])
+        table = history.compare_releases(made, VERSIONS[base], VERSIONS[new])
         (row,) = table[table["series"].str.contains("route2")].to_dict("records")
         return row
 
@@ -396,7 +396,7 @@ def test_a_route_that_lacks_its_smallest_size_on_one_side_is_compared_by_the_oth
     logs = logs_of(10, [(slice(len(SIZES)), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
     logs[:3, 0] = np.nan
     sharing(tmp_path, logs, without=lacking)
-    found = comparison.compare_named(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings(only="route"))
+    found = comparison.compare_by_name(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings(only="route"))
     first = found.cells.loc[found.cells["route"] == ROUTES[0], "verdict"].tolist()
     assert first == [FAILED if lacking is None else NEW, SLOWER] and found.exit_code == 1
     assert found.counts[NO_CHANGE] == len(ROUTES) - 1 == len(found.cells) - 2, "their sizes are one row"
@@ -406,7 +406,7 @@ def test_few_processes_are_enough_where_a_history_decides(tmp_path):
     logs = logs_of(1, [(2, 5, 1.25)])
     logs[:, :, 3:] = np.nan
     names = [toolchain.tag for toolchain in SERIES[4:6]]
-    found = comparison.compare_named(*names, write(tmp_path, logs), "box", Settings(only="route"))
+    found = comparison.compare_by_name(*names, write(tmp_path, logs), "box", Settings(only="route"))
     assert found.counts[SLOWER] == found.exit_code == 1 and set(found.cells["base_processes"]) == {3}
     assert not any(found.cells["reason"]) and found.cells["more"].isna().all()
 
@@ -416,7 +416,7 @@ def test_a_row_of_several_sizes_shows_a_quiet_one_and_speaks_for_all_counts(tmp_
     logs = logs_of(10, [(slice(None), 6, 1.3)], cells=len(ROUTES) * len(SIZES))
     sharing(tmp_path, logs, extra=counting(lambda *_: 1), at=STEADY)
     sharing(tmp_path, logs[:3], toolchains=SERIES[:3], extra=counting(lambda *_: 1), at=STEADY, slow=slow)
-    found = comparison.compare_named(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings(only="route"))
+    found = comparison.compare_by_name(SERIES[1].tag, SERIES[8].tag, tmp_path, "box", Settings(only="route"))
     assert len(found.cells) == len(ROUTES) and set(found.cells["base_processes"]) == {4}
     assert list(found.cells["nbytes"]) == [SIZES[1], *[SIZES[0]] * (len(ROUTES) - 1)]
     assert set(found.counted["time"]) == {SLOWER} and found.counted["contradicts"].all()
@@ -429,13 +429,13 @@ TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # both together make it slower, which say
 @pytest.mark.parametrize(
     "planted, there, places, noisy, said",
     [
-        ([(2, 5, 1.25)], [(2, 5, 1.25)], range(len(SERIES)), 0, {SAME}),
-        ([(2, 5, 1.25)], [(2, 5, 1.25)], LACKING, 0, {SAME}),
-        ([(4, 5, 1.25)], [], range(len(SERIES)), 0, {DIFFERS}),
-        ([(4, 5, 1.25)], [], LACKING, 0, {DIFFERS}),
-        ([(4, 5, 1.25)], [], range(len(SERIES)), 0.2, {NOT_KNOWN}),  # the other machine is too noisy to rule it out
-        (TWO, TWO, range(len(SERIES)), 0, {SAME}),
-        (TWO, TWO, [0, 1, 2, 7, 8, 9], 0, {NOT_KNOWN}),
+        ([(2, 5, 1.25)], [(2, 5, 1.25)], range(len(SERIES)), 0, {CONFIRMED}),
+        ([(2, 5, 1.25)], [(2, 5, 1.25)], LACKING, 0, {CONFIRMED}),
+        ([(4, 5, 1.25)], [], range(len(SERIES)), 0, {REFUTED}),
+        ([(4, 5, 1.25)], [], LACKING, 0, {REFUTED}),
+        ([(4, 5, 1.25)], [], range(len(SERIES)), 0.2, {UNDETERMINED}),  # the other machine is too noisy to rule it out
+        (TWO, TWO, range(len(SERIES)), 0, {CONFIRMED}),
+        (TWO, TWO, [0, 1, 2, 7, 8, 9], 0, {UNDETERMINED}),
     ],
 )
 def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places, noisy, said):
@@ -443,16 +443,16 @@ def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places
     logs = logs_of(28, there)
     logs += np.random.default_rng(31).normal(0, noisy, logs.shape)
     root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places], machine="two")
-    table = history.over_machines({"one": [one], "two": [history_in(root, "two")]})
+    table = history.changes_over_machines({"one": [one], "two": [history_in(root, "two")]})
     own = table[table["route"] == ROUTES[planted[0][0]]]
     assert set(own["release"]) == {VERSIONS[place] for _, place, _ in planted}
     first, other = (own[own["machine"] == name] for name in ("one", "two"))
-    assert set(first["said"]) == {SAME} and set(other["said"]) == said
+    assert set(first["said"]) == {CONFIRMED} and set(other["said"]) == said
     for row in other.to_dict("records"):
         at = VERSIONS.index(row["release"])
         around = max(p for p in places if p < at), min(p for p in places if p >= at)
         assert (row["since"], row["until"]) == tuple(VERSIONS[place] for place in around)
-    assert history.over_machines({"one": [one]}).empty
+    assert history.changes_over_machines({"one": [one]}).empty
 
 
 def on_nodes(root, node_sd, *planted, parts=()):

@@ -95,7 +95,7 @@ def test_without_a_prior_it_is_students_and_welchs_t():
     assert found.effect[0] / found.error[0] == pytest.approx(welch.statistic) and found.df[0] == 3 <= welch.df
     level = statistics.levels(np.vstack([base[0], new[0]]), np.full(2, "x"))  # of two cells of one run
     one, other = (statistics.Levels(*(values[[k]] for values in vars(level).values())) for k in (0, 1))
-    found = statistics.between(one, other, np.array([True]), np.zeros(1))
+    found = statistics.compare_levels(one, other, np.array([True]), np.zeros(1))
     welch = stats.ttest_ind(new[0], base[0], equal_var=False)
     assert statistics.p_different(found, 0.0)[0] == pytest.approx(welch.pvalue, rel=1e-6)
 
@@ -117,7 +117,7 @@ def test_one_more_process_lies_within(shared, seed):
     values = noise + shared * np.repeat(rng.standard_normal((CELLS // 50, 5)), 50, axis=0)
     families = np.repeat([f"{family}" for family in range(CELLS // 50)], 50)
     level = statistics.levels(values[:, :4], families)
-    held = np.abs(values[:, 4] - level.mean) <= statistics.within(level, 0.9)
+    held = np.abs(values[:, 4] - level.mean) <= statistics.prediction_half_width(level, 0.9)
     assert 0.88 <= held.mean() <= 0.94
 
 

@@ -3,7 +3,7 @@
 A verdict rests on processes (see statistics.py). A cell is **faster** or **slower** where its false discovery rate is
 at most ``Settings.fdr`` and its own p value at most ``Settings.promise``: the first bounds the share of wrong flags
 among the flags of a large comparison, the second the chance that an unchanged cell is flagged in one of any size.
-Two releases of one history have the figures and verdicts of that history (see history.between).
+Two releases of one history have the figures and verdicts of that history (see history.compare_releases).
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cli import UserError, matcher
-from store.files import result_name, fresh_results, results_directory
+from store.files import fresh_results, result_name, results_directory
 from store.records import MACHINE
 from toolchains import selection
 
 from benchmarks.contracts import Role
 
 from . import statistics, verdicts
-from .history import History, between, histories_of, series_of
+from .history import History, compare_releases, histories_of, series_of
 from .results import (
     MEASURED,
     OF_CELL,
@@ -35,15 +35,15 @@ from .results import (
     noise_of_cells,
     parameters_of,
 )
-from .statistics import MIN_PROCESSES, NARROWER, Bools, Estimate, Floats
+from .statistics import MIN_PROCESSES, Z90_OVER_Z95, Bools, Estimate, Floats
 from .verdicts import (
+    CALL,
     DECIDED,
     DEFAULT,
     INCONCLUSIVE,
     INSTRUCTIONS,
     NO_CHANGE,
     TIME,
-    TIMED,
     Reason,
     Settings,
 )
@@ -54,7 +54,7 @@ OF_MACHINE = ("machine", *MACHINE)  # its name and its hardware
 SPEED = math.log(1.005)  # from which on a note says that the machine's speed differed
 PER_CELL = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
 ALIKE = {
-    INSTRUCTIONS: verdicts.SAME,
+    INSTRUCTIONS: verdicts.COUNT_CONDITIONS,
     TIME: (*OF_MACHINE, *PER_CELL),
 }  # fields that must be equal, on one machine
 SIDES = ("base", "new")
@@ -96,7 +96,7 @@ class Comparison:
 
     counted: one row per cell that several processes counted, or failed to count, on either side: the names, unit,
     verdict (more, fewer, as many, or one that needs no figures), reason, base_count, new_count (medians over
-    processes), the ratio and its evidence as above, time, time_ratio, contradicts (see _with_times). looked_at: number
+    processes), the ratio and its evidence as above, time, time_ratio, contradicts (see _with_times). counted_once: number
     of cells that are counted once and not compared. sessions: noise class -> variance between sessions, if learnt from
     toolchains that were measured twice. in_history: ratios, intervals and verdicts are those of the common history.
     """
@@ -109,9 +109,9 @@ class Comparison:
     interleaved: bool
     skipped: int
     counted: pd.DataFrame
-    looked_at: int
+    counted_once: int
     notes: tuple[Reason, ...]
-    sessions: Mapping[str, float]
+    session_variance: Mapping[str, float]
     in_history: bool
 
     @property
@@ -127,7 +127,7 @@ class Comparison:
     @property
     def counts_decided(self) -> dict[str, int]:
         """Instruction counts of each verdict on counts."""
-        return _count(self.counted, [*verdicts.OF_COUNTS.values()])
+        return _count(self.counted, [*verdicts.COUNT_VERDICTS.values()])
 
     @property
     def decided(self) -> int:
@@ -145,7 +145,7 @@ class Comparison:
         return self.decided / self.comparable if self.comparable else math.nan
 
     @property
-    def possible(self) -> bool:
+    def can_judge(self) -> bool:
         """Whether any cell could be judged at all."""
         undecided = self.cells[self.cells["verdict"] == INCONCLUSIVE]
         enough = undecided[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
@@ -160,7 +160,7 @@ class Comparison:
 
         A slower cell counts however few cells are decided; exit code 0 needs enough decided cells.
         """
-        if not self.possible:
+        if not self.can_judge:
             return 2
         if self.counts[verdicts.SLOWER] or self.counts_decided[verdicts.MORE]:
             return 1
@@ -256,7 +256,8 @@ def _joined(
         table = table.join(cells[ONE_SIDE].add_prefix(f"{side}_"))
         table[f"{side}_status"] = table[f"{side}_status"].fillna("absent")
     judged = [
-        verdicts.without_figures(row, differences[row["what"]]) for row in table.to_dict("records")
+        verdicts.judge_without_figures(row, differences[row["what"]])
+        for row in table.to_dict("records")
     ]
     table["verdict"], table["reason"] = ([each[place] for each in judged] for place in (0, 1))
     return table
@@ -267,7 +268,7 @@ def _differences(
 ) -> list[Reason]:
     """Return the fields known on both sides with different values."""
     return [
-        Reason(verdicts.DIFFERS, about=name, values=(base[name], new[name]))
+        Reason(verdicts.FIELD_DIFFERS, detail=name, values=(base[name], new[name]))
         for name in names
         if base[name] and new[name] and base[name] != new[name]
     ]
@@ -279,7 +280,7 @@ def _notes(
     notes = _differences(base, new, ("python", "system"))
     if settings.across_machines:
         notes += [
-            replace(each, what=verdicts.ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]
+            replace(each, code=verdicts.ACROSS) for each in _differences(base, new, OF_MACHINE)[:1]
         ]
     if not (base["asv_runner"] and new["asv_runner"]):
         notes.append(Reason(verdicts.NO_RECORD))
@@ -302,14 +303,14 @@ def compare(
     new: Results,
     settings: Settings = DEFAULT,
     fresh: Sequence[Results] = (),
-    sessions: Mapping[str, float] | None = None,
+    session_variance: Mapping[str, float] | None = None,
     history: tuple[History, str, str] | None = None,
 ) -> Comparison:
     """Judge every cell that was timed, or counted by several processes. UserError if the two sides have no such cell,
     or ``only`` matches none.
 
     fresh     second collection (base, new) of the close cells of the first; these are judged by it alone
-    sessions  noise class -> variance of the difference between two sessions on this machine, if known
+    session_variance  noise class -> variance of the difference between two sessions on this machine, if known
     history   the common history of both sides, and their two releases
     """
     sides, contracts = (describe(base), describe(new)), {**base.benchmarks, **new.benchmarks}
@@ -328,7 +329,7 @@ def compare(
     noise = np.array(noise_of_cells(table, contracts), dtype=str)
     controls = np.array([contracts[name].control for name in table["benchmark"]], dtype=bool)
     interleaved = bool(collection_of(base, new))
-    session = not interleaved and (sessions or True)
+    session = not interleaved and (session_variance or True)
     decided = _decide(logs, paired, noise, is_open, is_open, settings, session, controls).set_axis(
         table.index
     )
@@ -339,7 +340,7 @@ def compare(
     table = _with(table, decided.assign(noise=noise))
     counted = _with(counted, _judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
     if history:
-        said = between(*history).set_index(["series", "what"])
+        said = compare_releases(*history).set_index(["series", "what"])
         table, counted = (_as_in(said, rows, settings) for rows in (table, counted))
         table.loc[table["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
     if check.lower > settings.promise:
@@ -347,7 +348,7 @@ def compare(
             INCONCLUSIVE,
             Reason(verdicts.WITHHELD),
         ]
-    counted["verdict"] = counted["verdict"].replace(verdicts.OF_COUNTS)
+    counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
     return Comparison(
         settings=settings,
         cells=_merged(table).drop(columns=["what", "unit"]).reset_index(),
@@ -357,9 +358,9 @@ def compare(
         interleaved=interleaved,
         skipped=int((skipped & timed).sum()),
         counted=_with_times(counted, table, contracts).drop(columns=["what"]).reset_index(),
-        looked_at=len({*base.values["cell"], *new.values["cell"]} - {*every.index[~timed]}),
+        counted_once=len({*base.values["cell"], *new.values["cell"]} - {*every.index[~timed]}),
         notes=tuple(_notes(*sides, settings, slower)),
-        sessions={} if interleaved else dict(sessions or {}),
+        session_variance={} if interleaved else dict(session_variance or {}),
         in_history=history is not None,
     )
 
@@ -413,7 +414,9 @@ def _logs(base: Results, new: Results, names: pd.Index) -> tuple[Logs, Bools, fl
             for own, each in zip(baselines, logs)
         ]
         moved = [
-            np.where(np.all(known, axis=0)[:, None], statistics.correction(own, usual), 0.0)
+            np.where(
+                np.all(known, axis=0)[:, None], statistics.speed_correction_log(own, usual), 0.0
+            )
             for own in baselines
         ]
         first, second = (each - own for each, own in zip(logs, moved))
@@ -514,7 +517,7 @@ def _decide_fresh(
     return pd.concat([first[~close], again[close]]).loc[decided.index]
 
 
-def to_measure_again(comparison: Comparison) -> list[str]:
+def cells_to_remeasure(comparison: Comparison) -> list[str]:
     """Return the cells of a first stage that need fresh processes: the close ones, and enough others of their noise
     class, spread over the suite, to moderate variances (see statistics.estimate)."""
     again: list[str] = []
@@ -558,10 +561,10 @@ def _with_times(
     (whether the two disagree)."""
     conversions = [name for name, each in benchmarks.items() if each.role == Role.CONVERSION]
     timed = timed[timed["verdict"].isin(DECIDED) & timed["benchmark"].isin(conversions)]
-    times = timed[[*TIMED, "verdict", "ratio"]].drop_duplicates(TIMED, keep="last")
-    found = counted[TIMED].merge(times, on=TIMED, how="left").set_axis(counted.index)
+    times = timed[[*CALL, "verdict", "ratio"]].drop_duplicates(CALL, keep="last")
+    found = counted[CALL].merge(times, on=CALL, how="left").set_axis(counted.index)
     time = found["verdict"].fillna("").astype(str)
-    expected = counted["verdict"].map(verdicts.OF_TIMES)
+    expected = counted["verdict"].map(verdicts.TIME_VERDICTS)
     contradicts = time.ne("") & expected.notna() & time.ne(expected)
     return counted.assign(
         time=time, time_ratio=found["ratio"].astype(float), contradicts=contradicts
@@ -624,7 +627,7 @@ def _check(history: History) -> SelfCheck:
 # --- sides by their names --------------------------------------------------------------------------------------------
 
 
-def compare_named(
+def compare_by_name(
     base: str, new: str, results: Path, machine: str | None, settings: Settings
 ) -> Comparison:
     """Compare the result files of two names, with the fresh processes of ``compare.py --run`` if there are any.
@@ -666,18 +669,18 @@ def compare_named(
 
 
 def _as_in(said: pd.DataFrame, rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """Replace the figures and verdicts of times, or of counts, by those of their history (see history.between). Cells
+    """Replace the figures and verdicts of times, or of counts, by those of their history (see history.compare_releases). Cells
     of a series over several sizes get the parameter ``sizes`` (its ends, in bytes) instead of nbytes."""
     series, same = series_of(rows), 1 + settings.equivalence
     own = said.reindex(pd.MultiIndex.from_arrays([series, rows["what"]])).set_axis(rows.index)
     judged = rows["verdict"].isin((*DECIDED, INCONCLUSIVE)) & own["ratio"].notna()
-    narrower = (own["high"] / own["low"]) ** (NARROWER / 2)
+    narrower = (own["high"] / own["low"]) ** (Z90_OVER_Z95 / 2)
     taken = {"ratio": own["ratio"], "low95": own["low"], "high95": own["high"], "q": own["q"]}
     taken |= {"low90": own["ratio"] / narrower, "high90": own["ratio"] * narrower}
     small = np.where(
         taken["high90"].lt(same) & taken["low90"].gt(1 / same), NO_CHANGE, INCONCLUSIVE
     )
-    of_time = own["verdict"].map(lambda word: verdicts.OF_TIMES.get(word, word))
+    of_time = own["verdict"].map(lambda word: verdicts.TIME_VERDICTS.get(word, word))
     taken["verdict"] = of_time.where(own["verdict"].ne(""), small)
     for name, values in taken.items():
         rows[name] = rows[name].mask(judged, values)

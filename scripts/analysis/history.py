@@ -32,24 +32,24 @@ from benchmarks.probes import MEMORY, PROCESSOR
 
 from . import statistics
 from .results import MEASURED, Results, noise_of_cells, parameters_of
-from .statistics import HALF, NARROWER, PLAUSIBLE, Floats
+from .statistics import MAX_BASELINE_RANGE_LOG, Z90_OVER_Z95, Z95, Floats
 from .verdicts import (
     CHANGED,
     DEFAULT,
     INSTRUCTIONS,
-    OF_TIMES,
     TIME,
+    TIME_VERDICTS,
     Settings,
     largest_first,
     layout_sd,
-    of_change,
+    verdict_of_change,
 )
 
 CONTROL = "control"  # noise class of work that a release should not change
-LEAST_PROCESSES = 2  # quiet processes per point: two suffice, with a wider interval
-# SD of log seconds between sessions of one toolchain, beyond that of processes, by noise class: from STUDIED pairs
+MIN_POINT_PROCESSES = 2  # quiet processes per point: two suffice, with a wider interval
+# SD of log seconds between sessions of one toolchain, beyond that of processes, by noise class: from STUDIED_PAIRS
 SESSION_SD = {ALIAS: 0.007, COPY: 0.005, INTO: 0.004, MEMORY: 0.05, CONTROL: 0.01}
-STUDIED = 26
+STUDIED_PAIRS = 26
 OTHER_SD = 0.006  # of noise classes that families declare themselves
 OF_CELL = ["parameters", "family", "through_memory"]  # properties of a cell besides its series
 PROBES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # their columns, in ns
@@ -71,11 +71,15 @@ AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
 LAYOUT = (
     "layout"  # same instructions and a change below ``Settings.equivalence``: placement of the code
 )
-SAME, DIFFERS, NOT_KNOWN = "same", "differs", "not known"  # whether another machine shows a change
+CONFIRMED, REFUTED, UNDETERMINED = (
+    "same",
+    "differs",
+    "not known",
+)  # whether another machine shows a change
 FDR = 0.02  # with 0.05, a tenth of the changes of 16 MiB copies were not reproduced
 # Largest q of a reported change. The same data choose its place and test it: in simulated series of 17 and 26 releases,
 # 3 to 4 % of reported changes are false with q at FDR, and 0.4 to 1.5 % with half of that
-MOST = FDR / 2
+MAX_Q = FDR / 2
 PENALTY = 6.0  # per change point, in squared standard errors; the test decides what is reported
 ROUTE = ["group", "direction", "route"]  # the columns that identify a route in a history
 OF_MACHINE = ["machine", "package", "series", "what"]
@@ -84,7 +88,7 @@ SERIES = OF_MACHINE[1:]
 
 @dataclass(frozen=True)
 class History:
-    """History of one package's releases on one machine. ``held`` is the other package and its version.
+    """History of one package's releases on one machine. ``fixed_package`` is the other package and its version.
 
     releases    a named tuple per release, in order: name ("torch 2.6.0"), version, date, tag, torch and numpy (as
                 imported, the build variant included), files (results of all sessions) and started (the first session)
@@ -100,23 +104,23 @@ class History:
                 median (ratio), half (of the ratios lie within this factor), flagged (at ``FDR``: false alarms)
     session_sd  noise class -> SD of log seconds between sessions
     nodes       one row per node: node, sessions, releases, ratio (its time over that of the mean node); empty for one
-    failed      version -> why its measurement failed
-    others      another Python -> number of releases measured with it
-    uncounted   number of releases without counts, as they were counted on another processor, C library or Python
+    failures    version -> why its measurement failed
+    other_pythons another Python -> number of releases measured with it
+    uncounted_releases   number of releases without counts, as they were counted on another processor, C library or Python
     """
 
     package: str
     machine: str
     python: str
-    held: str
+    fixed_package: str
     releases: tuple[Any, ...]
     rows: pd.DataFrame
     replicates: pd.DataFrame
     session_sd: Mapping[str, float]
     nodes: pd.DataFrame
-    failed: Mapping[str, str]
-    others: Mapping[str, int]
-    uncounted: int
+    failures: Mapping[str, str]
+    other_pythons: Mapping[str, int]
+    uncounted_releases: int
     settings: Settings
 
     @cached_property
@@ -162,7 +166,9 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
                     nodes=nodes[nodes["package"] == package],
                     failed=_failed(results, package),
                     others=dict(zip(others["python"], others["release"])),
-                    uncounted=mine.loc[~mine["alike"], "release"].nunique() if counted else 0,
+                    uncounted_releases=mine.loc[~mine["alike"], "release"].nunique()
+                    if counted
+                    else 0,
                     settings=settings,
                 )
     return {package: histories[package] for package in ledger.PACKAGES if package in histories}
@@ -327,7 +333,7 @@ def _points(
     points = of_rounds.groupby(same, sort=False, dropna=False, as_index=False).agg(
         y=("y", "median"), processes=("y", "size"), within=("y", "var")
     )
-    points = points[points["processes"] >= LEAST_PROCESSES]
+    points = points[points["processes"] >= MIN_POINT_PROCESSES]
     points["variance"] = _moderated(points)
     nodes = _take_out_nodes(points)
 
@@ -388,12 +394,14 @@ def _correction(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
         baselines, usual = (
             np.log(each.to_numpy(dtype=float)) for each in (processes[own], runs[PROBES[probe]])
         )
-        return statistics.correction(baselines, usual, plausible)
+        return statistics.speed_correction_log(baselines, usual, plausible)
 
     if runs.loc[runs["interpreter"] != "", "interpreter"].nunique() > 1:
         return np.zeros(len(processes))
     through = slower(PROBES[MEMORY], MEMORY, math.log(2))
-    return np.where(processes["through_memory"], through, slower("baseline", PROCESSOR, PLAUSIBLE))
+    return np.where(
+        processes["through_memory"], through, slower("baseline", PROCESSOR, MAX_BASELINE_RANGE_LOG)
+    )
 
 
 def _moderated(points: pd.DataFrame) -> Floats:
@@ -411,7 +419,7 @@ def _moderated(points: pd.DataFrame) -> Floats:
         variance[members] = (
             posterior * usual.to_numpy()[members] / points["processes"].to_numpy()[members]
         )
-    floor: Floats = np.maximum(variance, statistics.LEAST_VARIANCE)
+    floor: Floats = np.maximum(variance, statistics.MIN_VARIANCE)
     return floor
 
 
@@ -477,7 +485,7 @@ def _pairs(pooled: pd.DataFrame) -> pd.DataFrame:
 
 def _session_sd(pairs: pd.DataFrame, pooled: pd.DataFrame) -> dict[str, float]:
     """Return noise class -> SD of log seconds between sessions, from the pairs on this machine and from SESSION_SD,
-    which counts as its STUDIED pairs. Cells of one pair move together, so a few pairs alone say little."""
+    which counts as its STUDIED_PAIRS. Cells of one pair move together, so a few pairs alone say little."""
     learnt = {}
     for noise in pooled["noise"].unique():
         own, usual = pairs[pairs["noise"] == noise], SESSION_SD.get(noise, OTHER_SD) ** 2
@@ -485,7 +493,7 @@ def _session_sd(pairs: pd.DataFrame, pooled: pd.DataFrame) -> dict[str, float]:
             [own["torch"], own["numpy"], own["hours"]]
         ).mean() / 2
         learnt[str(noise)] = math.sqrt(
-            (STUDIED * usual + seen.clip(lower=0).sum()) / (STUDIED + len(seen))
+            (STUDIED_PAIRS * usual + seen.clip(lower=0).sum()) / (STUDIED_PAIRS + len(seen))
         )
     return learnt
 
@@ -525,20 +533,20 @@ def _rows(points: pd.DataFrame, mine: pd.DataFrame, settings: Settings) -> pd.Da
     table["place"] = pd.factorize(table["series"])[0]
     table = table.sort_values(["place", "at"]).reset_index(drop=True)
     table = table.join(
-        pd.concat([reported(own, settings) for _, own in table.groupby("noise", sort=False)])
+        pd.concat([find_changes(own, settings) for _, own in table.groupby("noise", sort=False)])
     )
-    half = HALF * table["error"]
+    half = Z95 * table["error"]
     ends = {
         "value": table["y"],
         "low": table["y"] - half,
         "high": table["y"] + half,
         "level": table["level"],
     }
-    table = with_evidence(
+    table = add_evidence(
         table.assign(**{name: np.exp(log) for name, log in ends.items()}), order, settings
     )
     if points["node"].nunique() > 1:
-        table = with_nodes(table, points)
+        table = add_nodes(table, points)
     known = ["y", "variance", "within", "error", "spread", "place", "at", *OF_SESSION]
     return table.drop(
         columns=[name for name in known if name in table and name not in ("package", "release")]
@@ -548,13 +556,13 @@ def _rows(points: pd.DataFrame, mine: pd.DataFrame, settings: Settings) -> pd.Da
 # --- one series ------------------------------------------------------------------------------------------------------
 
 
-def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+def find_changes(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Return level (log) and before for the series of one noise class, and where a level begins, ratio, its ends, q,
     verdict, earliest and latest. Each series is in order of release, with y (log), error and spread (see layout_sd; 0
     for times).
 
     Change points are dropped, the weakest first, and levels are found again without them, until all remaining have a q
-    of at most MOST. Those smaller than ``min_effect``, or than the range over processes by layout, are also dropped.
+    of at most MAX_Q. Those smaller than ``min_effect``, or than the range over processes by layout, are also dropped.
     """
     series = [each for _, each in own.groupby("series", sort=False)]
     known = [(each["y"].to_numpy(), each["error"].to_numpy()) for each in series]
@@ -569,20 +577,20 @@ def reported(own: pd.DataFrame, settings: Settings) -> pd.DataFrame:
         level, effect, error, support = map(np.concatenate, zip(*levels))
         p = np.concatenate([2 * special.ndtr(-support), np.ones(places - len(support))])
         q = statistics.q_values(p)[: len(support)]
-        if (q <= MOST).all():
+        if (q <= MAX_Q).all():
             break
-        least = support[q <= MOST].min() if (q <= MOST).any() else math.inf
+        least = support[q <= MAX_Q].min() if (q <= MAX_Q).any() else math.inf
     index = np.concatenate([each.index for each in series])
     changed = [each.index[start] for each, begins in zip(series, starts) for start in begins[1:]]
     ends = {
         "ratio": effect,
-        "ratio_low": effect - HALF * error,
-        "ratio_high": effect + HALF * error,
+        "ratio_low": effect - Z95 * error,
+        "ratio_high": effect + Z95 * error,
     }
     found = pd.DataFrame(
         {name: np.exp(log) for name, log in ends.items()} | {"q": q}, index=changed
     )
-    found["verdict"] = of_change(effect, own.loc[changed, "what"] == INSTRUCTIONS)
+    found["verdict"] = verdict_of_change(effect, own.loc[changed, "what"] == INSTRUCTIONS)
     ranges = [
         each["release"].iloc[[*statistics.break_range(*values, begins, number)]].to_numpy()
         for each, values, begins in zip(series, known, starts)
@@ -616,11 +624,11 @@ def _levels(
 # --- evidence --------------------------------------------------------------------------------------------------------
 
 
-def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
+def add_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.DataFrame:
     """Add ``evidence``: the other figure (count or time) of the same route, at the releases of the change."""
     route, way = (
         rows.groupby([*ROUTE, "dtype"], dropna=False).ngroup(),
-        rows["verdict"].replace(OF_TIMES),
+        rows["verdict"].replace(TIME_VERDICTS),
     )
     table = rows[
         ["series", "what", "sizes", "release", "before", "y", "error", "at", "earliest", "latest"]
@@ -640,7 +648,7 @@ def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settin
     old, new = (counts[counts["release_other"] == counts[end]] for end in ("before", "release"))
     both = old.merge(new, on=["row", "series_other"], suffixes=("_old", "_new"))
     effect = np.abs(both["y_other_new"] - both["y_other_old"])
-    most = effect + HALF * NARROWER * np.hypot(both["error_other_new"], both["error_other_old"])
+    most = effect + Z95 * Z90_OVER_Z95 * np.hypot(both["error_other_new"], both["error_other_old"])
     alike = (most < math.log1p(settings.equivalence)).groupby(both["row"]).all()
     same = alike.index[alike]
     evidence = pd.Series("", index=rows.index)
@@ -650,7 +658,7 @@ def with_evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settin
     return rows.assign(evidence=evidence)
 
 
-def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+def add_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
     """Add the nodes that show each change of time and those that do not (see ``_said``), in order of release."""
     times = rows[rows["what"] == TIME]
     level = (times["verdict"] != "").groupby(times["series"]).cumsum()
@@ -664,9 +672,9 @@ def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
         times.loc[times["verdict"] != "", ["series", "ratio"]].assign(level=level).reset_index()
     )
     both = both.merge(changed, on=["series", "level"])
-    seen, error = both["y"] - both["y_old"], HALF * np.sqrt(both["variance"] + both["variance_old"])
+    seen, error = both["y"] - both["y_old"], Z95 * np.sqrt(both["variance"] + both["variance_old"])
     said = _said(np.log(both["ratio"].astype(float)), seen, seen - error, seen + error)
-    for name, which in (("nodes_with", SAME), ("nodes_without", DIFFERS)):
+    for name, which in (("nodes_with", CONFIRMED), ("nodes_without", REFUTED)):
         rows[name] = (
             both[said == which]
             .groupby("index")["node"]
@@ -677,18 +685,18 @@ def with_nodes(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _said(effect: "pd.Series[float] | Floats", *seen: "pd.Series[float] | Floats") -> np.ndarray:
-    """Return whether a machine, or a node, shows a change: SAME if it shows at least half of it and its interval
-    excludes the opposite sign, DIFFERS if the interval excludes half of it. All are logs of ratios; seen: the ratio and
+    """Return whether a machine, or a node, shows a change: CONFIRMED if it shows at least half of it and its interval
+    excludes the opposite sign, REFUTED if the interval excludes half of it. All are logs of ratios; seen: the ratio and
     its interval."""
     share, *ends = (log / effect for log in seen)
     same = (share >= 0.5) & (np.minimum(*ends) > 0)
-    return np.select([np.maximum(*ends) < 0.5, same], [DIFFERS, SAME], NOT_KNOWN)
+    return np.select([np.maximum(*ends) < 0.5, same], [REFUTED, CONFIRMED], UNDETERMINED)
 
 
 # --- two releases ----------------------------------------------------------------------------------------------------
 
 
-def between(history: History, base: str, new: str) -> pd.DataFrame:
+def compare_releases(history: History, base: str, new: str) -> pd.DataFrame:
     """Return the cost of each route at release ``new`` over ``base``. One row per series of both releases: series,
     what, sizes, ratio, low and high (95 %), q, verdict ("" without a reported change).
 
@@ -708,7 +716,7 @@ def _placed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return ``between`` for pairs of releases of a series (NaN if one is missing), with the number of reported
+    """Return ``compare_releases`` for pairs of releases of a series (NaN if one is missing), with the number of reported
     ``changes`` between them. Indexed as ``pairs`` (OF_MACHINE, base and new)."""
     logs = np.log(rows[["value", "low", "high", "level"]].astype(float))
     points = (
@@ -740,7 +748,9 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     low = (effect - half).mask(single, -found["high"]).mask(forth, found["low"])
     high = (effect + half).mask(single, -found["low"]).mask(forth, found["high"])
     verdict = np.where(
-        changed & ((low > 0) | (high < 0)), of_change(low, pairs["what"] == INSTRUCTIONS), ""
+        changed & ((low > 0) | (high < 0)),
+        verdict_of_change(low, pairs["what"] == INSTRUCTIONS),
+        "",
     )
     ratios = {"ratio": np.exp(effect), "low": np.exp(low), "high": np.exp(high)}
     return found[["changes", "q"]].assign(sizes=old["sizes"], **ratios, verdict=verdict)
@@ -749,7 +759,7 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
 # --- by release, over machines ---------------------------------------------------------------------------------------
 
 
-def by_route(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
+def largest_by_route(found: pd.DataFrame, *apart: str) -> pd.DataFrame:
     """Return the largest change of each route at each release, from ``History.changes`` (largest first): one row per
     ``what``, and per value of the columns ``apart``."""
     return found.groupby(
@@ -761,7 +771,7 @@ def headlines(history: History) -> pd.DataFrame:
     """Return one row per release except the oldest, newest first, indexed by release: the number of routes with each
     verdict, and the median ratio (slower_ratio, faster_ratio). A route counts once for time and once for instructions,
     by its largest change; changes with the evidence LAYOUT are left out."""
-    routes = by_route(history.changes[history.changes["evidence"] != LAYOUT])
+    routes = largest_by_route(history.changes[history.changes["evidence"] != LAYOUT])
     table = pd.DataFrame(index=[release.version for release in history.releases[:0:-1]])
     for verdict in CHANGED:
         own = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
@@ -770,14 +780,14 @@ def headlines(history: History) -> pd.DataFrame:
     return table
 
 
-def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
+def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
     """Return one row per change and machine, for reported changes of series that other machines measured around that
     release: the columns of ``History.changes`` with machine, verdict, ratio and its ends of that machine, change (a
-    number, the largest change 0), since and until (the releases of that machine that its ratio compares) and said: SAME
-    (at least half of the change, and no change is excluded), DIFFERS (half of it is excluded) or NOT_KNOWN.
+    number, the largest change 0), since and until (the releases of that machine that its ratio compares) and said: CONFIRMED
+    (at least half of the change, and no change is excluded), REFUTED (half of it is excluded) or UNDETERMINED.
 
     A change reported by several machines is one change, of the machine with the most releases. If a machine lacks the
-    releases, both machines are compared over its nearest releases around them. The result is NOT_KNOWN if the first
+    releases, both machines are compared over its nearest releases around them. The result is UNDETERMINED if the first
     machine has another change between these releases, or has not measured them.
     """
     every = sorted(
@@ -821,10 +831,12 @@ def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
     there = there.rename(
         columns={"low": "ratio_low", "high": "ratio_high", "base": "since", "new": "until"}
     )
-    there["said"] = np.where(here["changes"] == 1, said, NOT_KNOWN)
+    there["said"] = np.where(here["changes"] == 1, said, UNDETERMINED)
 
     first = largest_first(kept[kept["change"].isin(there["change"])])
-    first = first.assign(since=first["before"], until=first["release"], said=SAME, rank=-math.inf)
+    first = first.assign(
+        since=first["before"], until=first["release"], said=CONFIRMED, rank=-math.inf
+    )
     there["rank"] = there["machine"].map(
         {history.machine: -place for place, history in enumerate(every[::-1])}
     )
@@ -834,7 +846,7 @@ def over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
     )
     table["change"] = pd.Index(first["change"]).get_indexer(table["change"])
     table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
-    table["verdict"] = of_change(
+    table["verdict"] = verdict_of_change(
         np.log(table["ratio"].astype(float)), table["what"] == INSTRUCTIONS
     )
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]

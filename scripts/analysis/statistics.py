@@ -29,17 +29,19 @@ MIN_FAMILY = (
 )
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 CONFIDENCE = 0.95  # of each bound of a rate, and of the range of a break
-HALF = 1.96  # standard deviations on either side of a 95 % interval
-NARROWER = 1.645 / HALF  # a 90 % interval in units of one of 95 %
-SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
-PLAUSIBLE = float(
+Z95 = 1.96  # standard deviations on either side of a 95 % interval
+Z90_OVER_Z95 = 1.645 / Z95  # a 90 % interval in units of one of 95 %
+MIN_SESSION_SD = 0.02  # of the effect, see ``session_variance``; two quiet runs of one toolchain half an hour apart: 0.015
+MAX_BASELINE_RANGE_LOG = float(
     np.log(1.25)
 )  # of baselines on one machine: six sessions in two hours were within 1.06
-LEAST_VARIANCE = 1e-10  # of log seconds: identical figures would otherwise have no error at all
+MIN_VARIANCE = 1e-10  # of log seconds: identical figures would otherwise have no error at all
 MAD_TO_SD = 1.482602218505602  # of a normal distribution: 1 / scipy.special.ndtri(0.75)
 
 
-def correction(baselines: Floats, usual: Floats, plausible: float = PLAUSIBLE) -> Floats:
+def speed_correction_log(
+    baselines: Floats, usual: Floats, plausible: float = MAX_BASELINE_RANGE_LOG
+) -> Floats:
     """Return the log by which something ran slower than usual on the machine, from logs of baselines. 0 without a
     baseline. All are 0 if baselines differ by more than ``plausible``: then probes are other work."""
     known = usual[np.isfinite(usual)]
@@ -214,7 +216,7 @@ def _moderated(parts: Sequence[Levels]) -> tuple[Floats, Floats, Floats]:
             own_df = np.where(
                 n0 == n1, n0 + n1 - 2, np.minimum(np.maximum(n0, 1), np.maximum(n1, 1)) - 1
             )
-        variance, own_df = np.maximum(variance, LEAST_VARIANCE), np.maximum(own_df, 0.0)
+        variance, own_df = np.maximum(variance, MIN_VARIANCE), np.maximum(own_df, 0.0)
         prior = fit_prior(variance, own_df) if np.sum(own_df > 0) >= MIN_FAMILY else NO_PRIOR
         posterior, known = squeeze(variance, own_df, prior)
         terms = [(posterior * weight, known)]
@@ -247,7 +249,7 @@ def levels(values: Floats, families: NDArray[np.str_]) -> Levels:
     return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values))
 
 
-def between(base: Levels, other: Levels, together: Bools, sessions: Floats) -> Estimate:
+def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Floats) -> Estimate:
     """Estimate the effect ``other`` - ``base`` of cells, for arrays over cells of shapes that broadcast.
 
     together  both cells are of one family: its shared effect cancels in rounds in which both have a process
@@ -299,12 +301,12 @@ def session_variance(
 ) -> Floats:
     """Estimate the variance of an effect between sessions, (cells,), which the processes of two sessions do not show.
 
-    In each family it is the variance of the effects around their median beyond their errors, and at least SESSION_SD
+    In each family it is the variance of the effects around their median beyond their errors, and at least MIN_SESSION_SD
     squared. It is robust: up to about a third of the cells may really have changed. The square of the median effect of
     the controls is added to it. These are cells such as memcpy that no toolchain can change: if they differ, the
     machine itself was faster or slower.
     """
-    extra = np.full(len(effect), SESSION_SD**2)
+    extra = np.full(len(effect), MIN_SESSION_SD**2)
     everything = _excess(effect, squared_error, 0.0)
     for family in np.unique(families):
         mask = families == family
@@ -354,7 +356,7 @@ def interval(estimated: Estimate, confidence: float) -> tuple[Floats, Floats]:
     return estimated.effect - half, estimated.effect + half
 
 
-def within(level: Any, confidence: float) -> Floats:
+def prediction_half_width(level: Any, confidence: float) -> Floats:
     """Return half the prediction interval of one more process around the mean of each of ``Levels``, in log units (Hahn
     1970, Journal of the American Statistical Association 65)."""
     error = np.sqrt((level.variance + level.shared) * (1 + 1 / level.n))

@@ -58,7 +58,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
         for name in ("seconds", "baseline")
     ]
     logs, baselines = (np.log(table.to_numpy(dtype=float)) for table in wide)
-    logs -= statistics.correction(baselines, baselines)
+    logs -= statistics.speed_correction_log(baselines, baselines)
     runs = wide[0].columns.get_level_values("run")
     found = weigh(logs, np.array(noise_of_cells(timed, results.benchmarks)), runs)
     quiet, alone = (
@@ -67,7 +67,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     )
     variance = found["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf))
     known = quiet & ~(found["guessed"] & is_steady(min(results.quiet, default=None)))
-    within = np.where(known, statistics.within(found, EXPECTED), 0.0)
+    within = np.where(known, statistics.prediction_half_width(found, EXPECTED), 0.0)
     return found.assign(variance=variance, df=found["df"].where(quiet, math.inf), within=within)
 
 
@@ -114,8 +114,8 @@ def significantly_slower(
         *(np.array([*each["shares"]]) for each in (cells, references))
     )  # of two runs: 1 and -1
     through_memory = (noise == MEMORY) | (against == MEMORY)
-    variance = np.where(through_memory, 2 * SESSION_SD[MEMORY] ** 2, statistics.SESSION_SD**2)
-    estimated = statistics.between(
+    variance = np.where(through_memory, 2 * SESSION_SD[MEMORY] ** 2, statistics.MIN_SESSION_SD**2)
+    estimated = statistics.compare_levels(
         base, levels, noise == against, variance * (apart**2).sum(axis=1) / 2
     )
     p = statistics.p_different(estimated, math.log1p(margin))

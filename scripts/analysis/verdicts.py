@@ -20,11 +20,15 @@ NOT_COMPARABLE, FAILED, NEW, GONE = "not comparable", "failed", "new", "gone"
 VERDICTS = (SLOWER, FASTER, NO_CHANGE, INCONCLUSIVE, NOT_COMPARABLE, FAILED, NEW, GONE)
 DECIDED = (SLOWER, FASTER, NO_CHANGE)
 MORE, FEWER, AS_MANY = ("more", "fewer", "as many")
-OF_COUNTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}  # the verdicts on instruction counts
-OF_TIMES = {count: time for time, count in OF_COUNTS.items()}
+COUNT_VERDICTS = {
+    SLOWER: MORE,
+    FASTER: FEWER,
+    NO_CHANGE: AS_MANY,
+}  # the verdicts on instruction counts
+TIME_VERDICTS = {count: time for time, count in COUNT_VERDICTS.items()}
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
-# Values of Reason.what, besides FAILED
-DIFFERS, ACROSS, NO_RECORD, SUITE = (
+# Values of Reason.code, besides FAILED
+FIELD_DIFFERS, ACROSS, NO_RECORD, SUITE = (
     "differs",
     "differs and was asked for",
     "no run record",
@@ -40,17 +44,17 @@ class Reason:
     """The reason of a cell's verdict, or a note on a comparison; false if empty.
 
     side    base, new or both
-    about   that side's reason; the field that differs
+    detail  that side's reason; the field that differs
     values  values of that field in base and new
     """
 
-    what: str = ""
+    code: str = ""
     side: str = ""
-    about: str = ""
+    detail: str = ""
     values: tuple[Any, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.what)
+        return bool(self.code)
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,9 @@ class Settings:
 DEFAULT = Settings()
 
 
-def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tuple[str, Reason]:
+def judge_without_figures(
+    row: Mapping[str, Any], differences: Sequence[Reason]
+) -> tuple[str, Reason]:
     """Return the verdict and reason of a cell that can be judged without figures, else "". SKIPPED: on both sides.
 
     row          base_status (measured, failed, skipped or absent), base_reason, base_version, base_samples; the same of
@@ -100,11 +106,13 @@ def without_figures(row: Mapping[str, Any], differences: Sequence[Reason]) -> tu
         return NOT_COMPARABLE, Reason(SUITE)
     samples = row["base_samples"], row["new_samples"]
     if samples[0] == samples[0] != samples[1]:
-        return NOT_COMPARABLE, Reason(DIFFERS, about="samples", values=tuple(map(int, samples)))
+        return NOT_COMPARABLE, Reason(
+            FIELD_DIFFERS, detail="samples", values=tuple(map(int, samples))
+        )
     return "", Reason()
 
 
-def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
+def rows_with_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
     """Return the rows of a verdict, largest change first; rows without a ratio keep their order."""
     rows: list[dict[str, Any]] = largest_first(table[table["verdict"] == verdict]).to_dict(
         "records"
@@ -112,7 +120,9 @@ def of_verdict(table: "pd.DataFrame", verdict: str) -> list[dict[str, Any]]:
     return rows
 
 
-def of_change(effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]") -> np.ndarray:
+def verdict_of_change(
+    effect: "pd.Series[float] | Floats", counted: "pd.Series[bool]"
+) -> np.ndarray:
     """Return the verdict of a larger or smaller time or count; effect: log of a ratio."""
     return np.where(
         counted, np.where(effect > 0, MORE, FEWER), np.where(effect > 0, SLOWER, FASTER)
@@ -127,15 +137,20 @@ def largest_first(rows: pd.DataFrame) -> pd.DataFrame:
 # --- instruction counts ----------------------------------------------------------------------------------------------
 
 
-SAME = ("machine", "cpu", "python", "libc")  # what counts depend on besides the toolchain
-TIMED = ["direction", "route", "dtype", "nbytes"]  # columns shared by the time and count of a cell
-KNOWN = 0.0005  # smallest SD of log counts, if all processes happen to agree: loops and caches differ by that
+COUNT_CONDITIONS = (
+    "machine",
+    "cpu",
+    "python",
+    "libc",
+)  # what counts depend on besides the toolchain
+CALL = ["direction", "route", "dtype", "nbytes"]  # columns shared by the time and count of a cell
+MIN_LAYOUT_SD = 0.0005  # smallest SD of log counts, if all processes happen to agree: loops and caches differ by that
 
 
-def of_calls(results: Results) -> dict[Hashable, Any]:
-    """Return TIMED -> its count with value (median), low and high, if several processes counted it, for the results of
+def counts_by_call(results: Results) -> dict[Hashable, Any]:
+    """Return CALL -> its count with value (median), low and high, if several processes counted it, for the results of
     one toolchain."""
-    rows = results.values[results.values["low"].notna()].set_index(TIMED)
+    rows = results.values[results.values["low"].notna()].set_index(CALL)
     return dict(zip(rows.index, rows[["value", "low", "high"]].itertuples(index=False)))
 
 
@@ -148,5 +163,5 @@ def layout_sd(counts: pd.DataFrame) -> Floats:
     square = (np.log((counts["high"] / counts["low"]).astype(float)) / 2) ** 2
     alike = [counts[name] for name in ("benchmark", "route", "nbytes")]
     pooled = square.groupby(alike, dropna=False, observed=True).transform("mean")
-    spread: Floats = np.sqrt(pooled.to_numpy()).clip(KNOWN)
+    spread: Floats = np.sqrt(pooled.to_numpy()).clip(MIN_LAYOUT_SD)
     return spread

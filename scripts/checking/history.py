@@ -29,9 +29,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from analysis.history import CONTROL, FDR, History, histories_of, reported
+from analysis.history import CONTROL, FDR, History, find_changes, histories_of
 from analysis.results import load
-from analysis.statistics import HALF, q_values, rate_bounds
+from analysis.statistics import Z95, q_values, rate_bounds
 from analysis.verdicts import CHANGED, DEFAULT, INSTRUCTIONS, TIME
 from cli import RESULTS, ROOT, Parser, UserError
 from pages import show
@@ -111,7 +111,7 @@ def known(every: Sequence[History]) -> Iterator[Line]:
 def points_of(every: Sequence[History]) -> pd.DataFrame:
     """The points of histories, each with its standard error in log units. Times also have their place in the series."""
     rows = pd.concat([history.rows for history in every])
-    rows["error"] = np.log(rows["high"] / rows["low"]) / 2 / HALF
+    rows["error"] = np.log(rows["high"] / rows["low"]) / 2 / Z95
     timed = (rows["what"] == TIME) & ~rows["control"]
     rows.loc[timed, "place"] = rows[timed].groupby(SERIES).cumcount()
     return rows
@@ -137,7 +137,7 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
         True,
     )
     for noise, own in times.groupby("noise", sort=False):
-        covered = int((own["y"].abs() <= HALF * own["error"]).sum())
+        covered = int((own["y"].abs() <= Z95 * own["error"]).sum())
         low, high = rate_bounds(
             covered, len(own)
         )  # the share of a few points may miss COVERED by chance
@@ -166,7 +166,7 @@ def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line
 
     settings = now[0].settings
     alarms = sum(
-        (reported(own, settings)["verdict"] != "").sum()
+        (find_changes(own, settings)["verdict"] != "").sum()
         for _, own in plain.groupby(["package", "noise"])
     )
     yield (

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from analysis.comparison import compare_named
+from analysis.comparison import compare_by_name
 from analysis.results import load
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
 from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex, size
@@ -181,7 +181,7 @@ def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
             value = cells.quantile(share)
             line = f"two runs differ by {show.percent(value, 1)} in {what} of {len(cells)}{which}"
             yield f"{line} (promised: {show.percent(promise)})", value <= promise
-    compared = compare_named(str(results[0]), str(results[1]), RESULTS, None, Settings())
+    compared = compare_by_name(str(results[0]), str(results[1]), RESULTS, None, Settings())
     flags = int(compared.cells["verdict"].isin((SLOWER, FASTER)).sum())
     yield f"their comparison flags {flags} cells (promised: 0)", flags == 0
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import cli
 from cli import RESULTS, ROOT, UserError
-from store.files import MACHINE, put, failed_cells
+from store.files import MACHINE, failed_cells, put
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 from cli import ONLY, RESULTS, Parser, UserError, bytes_of, matcher
-from store.files import BENCHMARKS, read_json, cell_names
+from store.files import BENCHMARKS, cell_names, read_json
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS

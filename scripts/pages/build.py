@@ -78,7 +78,7 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write the output over all machines: their page, the page over their histories, and the feed."""
     histories = {each.machine: each.histories for each in built if each.histories}
     history_page.write_feed(output, [*chain(*histories.values())])
-    changes, links = history.over_machines(histories), []
+    changes, links = history.changes_over_machines(histories), []
     if changes.empty:  # no two machines have a route in common
         name_histories(output, list(histories))
     else:

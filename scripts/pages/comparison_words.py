@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import pandas as pd
 from analysis import verdicts
 from analysis.comparison import Comparison
-from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, of_verdict
+from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, rows_with_verdict
 from store.records import MACHINE
 
 from pages import show
@@ -41,7 +41,7 @@ MANY = 1000  # processes: a larger number is not advised
 
 def reason_text(reason: Reason) -> str:
     """A reason in words; "" where there is none."""
-    block = reason.what.replace(" ", "_")
+    block = reason.code.replace(" ", "_")
     about = {"reason": reason, "machine": MACHINE, "words": sys.modules[__name__]}
     return show.said("comparison_reasons", block, **about) if reason else ""
 
@@ -170,7 +170,7 @@ def _told(
             verdict,
             [
                 (sentence("of_time", comparison, row=row), row)
-                for row in of_verdict(comparison.cells, verdict)
+                for row in rows_with_verdict(comparison.cells, verdict)
             ],
         )
     for verdict in (
@@ -182,7 +182,7 @@ def _told(
             verdict,
             [
                 (sentence("of_count", comparison, row=row), row)
-                for row in of_verdict(comparison.counted, verdict)
+                for row in rows_with_verdict(comparison.counted, verdict)
             ],
         )
 
@@ -239,7 +239,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "exit_code": comparison.exit_code,
         "headline": sentence("headline", comparison),
         "withheld": sentence("why_not", comparison) if comparison.withheld else "",
-        "session_variance": dict(comparison.sessions),
+        "session_variance": dict(comparison.session_variance),
         "counts": comparison.counts,
         "decided": {
             "cells": comparison.decided,
@@ -249,7 +249,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         },
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,
-        "counted_once": comparison.looked_at,
+        "counted_once": comparison.counted_once,
         "notes": [reason_text(note) for note in comparison.notes],
         "cells": cells,
         "counted": counted,

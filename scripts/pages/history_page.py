@@ -26,15 +26,15 @@ import numpy as np
 import pandas as pd
 from analysis import findings
 from analysis.history import (
-    DIFFERS,
+    CONFIRMED,
     LAYOUT,
-    NOT_KNOWN,
+    REFUTED,
     ROUTE,
-    SAME,
+    UNDETERMINED,
     History,
-    by_route,
     headlines,
     histories_of,
+    largest_by_route,
 )
 from analysis.results import Results, load
 from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
@@ -201,7 +201,7 @@ def _box(history: History) -> Box:
             )
         )
     columns = ("release", "routes that changed, once each", "largest change of time")
-    return Box(f"{_span(history)}, {history.held}", columns=columns, rows=tuple(rows))
+    return Box(f"{_span(history)}, {history.fixed_package}", columns=columns, rows=tuple(rows))
 
 
 # --- a section per release -------------------------------------------------------------------------------------------
@@ -476,10 +476,12 @@ def sheet(results: Results, histories: Sequence[History]) -> dict[str, Any]:
 
 
 def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
-    """The content of the page over all histories. changes: see ``history.over_machines``."""
-    found: dict[str, list[Any]] = {sort: [] for sort in (SAME, DIFFERS, NOT_KNOWN)}
+    """The content of the page over all histories. changes: see ``history.changes_over_machines``."""
+    found: dict[str, list[Any]] = {sort: [] for sort in (CONFIRMED, REFUTED, UNDETERMINED)}
     for _, rows in changes[changes["evidence"] != LAYOUT].groupby("change"):
-        said = next(sort for sort in (DIFFERS, NOT_KNOWN, SAME) if sort in set(rows["said"]))
+        said = next(
+            sort for sort in (REFUTED, UNDETERMINED, CONFIRMED) if sort in set(rows["said"])
+        )
         found[said].append(rows.to_dict("records"))
     made = {
         sort: _tabled("shared", False, sort=sort, changes=each, machines=machines, most=MOST_SHARED)
@@ -554,7 +556,7 @@ class News:
 
 def news_in(history: History) -> list[News]:
     """News of every release but the oldest, the newest first."""
-    found = by_route(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
+    found = largest_by_route(history.changes[history.changes["evidence"] != LAYOUT], "verdict")
     found = found.sort_values("what", key=lambda what: what != "time", kind="stable")
     told = zip(
         history.releases[::-1], history.releases[-2::-1], headlines(history).to_dict("records")

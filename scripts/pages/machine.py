@@ -187,7 +187,7 @@ def sections_of(
         with_one_thread(cells),
         Semantics(results),
     )
-    limit, counted = limit_of(one_thread), verdicts.of_calls(results)
+    limit, counted = limit_of(one_thread), verdicts.counts_by_call(results)
     times = tuple(
         (figure, tables.curves(figure.cells, missing, limit, counted))
         for figure in figures.times(one_thread, limit)

@@ -191,7 +191,7 @@ def curves(
 ) -> Table:
     """The figures of a panel of time against size: median, and range below it. If the routes move bytes, memcpy's, too.
 
-    counts: instructions of calls, see verdicts.of_calls; a column for each size at which any of the cells has a count
+    counts: instructions of calls, see verdicts.counts_by_call; a column for each size at which any of the cells has a count
     """
 
     def both(cell: Row) -> list[str]:
