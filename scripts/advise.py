@@ -22,7 +22,7 @@ import cli
 from analysis.answers import answer
 from analysis.costs import closest_machine, last_run, load_machine
 from analysis.needs import ENDS, Case
-from cli import RESULTS, Parser, UserError, bytes_of, whole
+from cli import RESULTS, Parser, UserError, parse_size, whole_number
 from measuring.machine import conditions
 from pages.advice import as_json, words
 from store import files
@@ -35,7 +35,7 @@ LARGEST = 2**50  # bytes
 
 def size(text: str) -> int:
     """Bytes of "3MiB", "3 MB" or "4096"."""
-    nbytes = bytes_of(text)
+    nbytes = parse_size(text)
     if nbytes is None or not 0 < nbytes <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r}: write bytes such as 4096, 3MiB or 3MB")
     return nbytes
@@ -89,14 +89,16 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         default="",
     )
     parser.option("--grad", "the source requires grad")
-    parser.option("--batch N", "combine N arrays into one", type=partial(whole, least=2), default=0)
+    parser.option(
+        "--batch N", "combine N arrays into one", type=partial(whole_number, least=2), default=0
+    )
     parser.option("--enqueue", "with cuda: rank by the time until the call returns")
     parser.option(
         "--count N", "with cuda: transfers over which one-time costs are amortised", default=1
     )
     parser.option("--json", "print the whole answer as JSON")
     about = "machine whose results to use (default: this machine, or the most similar one)"
-    parser.option("--machine NAME", about, type=selection.check_machine)
+    parser.option("--machine NAME", about, type=selection.check_machine_name)
     parser.option("--results DIR", "directory of results", default=RESULTS)
     return parser.parse_args(argv)
 

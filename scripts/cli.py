@@ -16,17 +16,17 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
-GONE = 128 + getattr(
+READER_GONE_STATUS = 128 + getattr(
     signal, "SIGPIPE", 13
 )  # exit code if the reader is gone: not 0, as nobody has read a verdict
-LONGEST = 1000  # characters in an error, and in any text of a file
+MAX_TEXT_LENGTH = 1000  # characters in an error, and in any text of a file
 
 
 class UserError(Exception):
     """An error that the user can fix. Its text says how."""
 
 
-def _ended(number: int, frame: Any) -> NoReturn:
+def _interrupt(number: int, frame: Any) -> NoReturn:
     """Handle a signal like Ctrl-C: the user or the system wants the program to end."""
     raise KeyboardInterrupt(number)
 
@@ -94,13 +94,13 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
 
 
-def regex(only: str) -> str:
+def check_regex(only: str) -> str:
     """Check and return the value of --only. UserError as in ``matcher``."""
     matcher(only)
     return only
 
 
-def whole(text: str, least: int = 1) -> int:
+def whole_number(text: str, least: int = 1) -> int:
     """Parse a whole number of at least ``least``."""
     if not re.fullmatch(r"\d{1,15}", text) or int(text) < least:
         raise argparse.ArgumentTypeError(f"takes a whole number from {least}")
@@ -118,14 +118,14 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.4g} B"
 
 
-def bytes_of(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
     """Parse a size such as "3MiB", "3 MB" or "4096". None if it is no whole number of bytes."""
     matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
     nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(1, 2)
     return int(nbytes) if nbytes.denominator == 1 else None
 
 
-def share(text: str, ends: bool = False) -> float:
+def parse_share(text: str, ends: bool = False) -> float:
     """Parse a share such as "1%", "1 %" or "0.01", above 0 and below 1; with ``ends`` also 0 or 1."""
     number = text.strip()
     try:
@@ -137,7 +137,12 @@ def share(text: str, ends: bool = False) -> float:
     return value
 
 
-TAKES: dict[str, Callable[[str], Any]] = {"N": whole, "DIR": Path, "REGEX": regex, "SHARE": share}
+TAKES: dict[str, Callable[[str], Any]] = {
+    "N": whole_number,
+    "DIR": Path,
+    "REGEX": check_regex,
+    "SHARE": parse_share,
+}
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -157,21 +162,21 @@ def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
     for signal_name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, signal_name, None)
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one
-            signal.signal(number, _ended)
+            signal.signal(number, _interrupt)
     try:
         code = main(None)
     except BaseException as error:
-        code = ended(error)
-    sys.exit(flushed(code))
+        code = report_end(error)
+    sys.exit(flush_output(code))
 
 
-def ended(error: BaseException) -> int:
+def report_end(error: BaseException) -> int:
     """Print in one line why a verb ends without a verdict, and return the exit code."""
     code = 2
     if isinstance(error, SystemExit):  # of --help
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     if isinstance(error, BrokenPipeError):
-        return GONE
+        return READER_GONE_STATUS
     if isinstance(error, KeyboardInterrupt):
         print(file=sys.stderr)  # below ^C
         said, code = "interrupted", 128 + (error.args[0] if error.args else signal.SIGINT)
@@ -182,38 +187,38 @@ def ended(error: BaseException) -> int:
     elif isinstance(error, ModuleNotFoundError):
         said = f"needs {error.name}: use .venv/bin/python, which make bench makes, or pip install -r requirements.txt"
     else:
-        said = unexpected(error)
+        said = describe_unexpected(error)
     with contextlib.suppress(BrokenPipeError):
-        print(f"{os.path.basename(sys.argv[0])}: {line(said)}", file=sys.stderr)
+        print(f"{os.path.basename(sys.argv[0])}: {one_line(said)}", file=sys.stderr)
     return code
 
 
-def flushed(code: int) -> int:
+def flush_output(code: int) -> int:
     """Flush the output and return the exit code. If the reader is gone, as with ``| head``, it states no verdict."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            code = code if code == 2 else GONE
+            code = code if code == 2 else READER_GONE_STATUS
     return code
 
 
 if os.path.dirname(os.path.abspath(sys.argv[0])) == os.path.dirname(os.path.abspath(__file__)):
     # A verb imports this module first. Then Ctrl-C and missing packages during its other imports give one line, too
     sys.path.insert(0, str(ROOT))  # has benchmarks/
-    sys.excepthook = lambda kind, error, trace: os._exit(flushed(ended(error)))
+    sys.excepthook = lambda kind, error, trace: os._exit(flush_output(report_end(error)))
 
 
-def line(text: str) -> str:
+def one_line(text: str) -> str:
     """Make a text one line that a terminal can show: without control characters, and of limited length."""
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else " " for letter in text)
-    half = LONGEST // 2 - 2  # short enough that line(line(text)) == line(text)
-    return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
+    half = MAX_TEXT_LENGTH // 2 - 2  # short enough that line(line(text)) == line(text)
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[:half]} … {text[-half:]}"
 
 
-def unexpected(error: BaseException) -> str:
+def describe_unexpected(error: BaseException) -> str:
     """The message for an unforeseen error. Its traceback goes to a file."""
     import tempfile
     import traceback
@@ -224,4 +229,4 @@ def unexpected(error: BaseException) -> str:
             file.writelines(traceback.format_exception(error))
     except OSError:
         details = "none, for no directory of temporary files can be written: set TMPDIR"
-    return f"unexpected {type(error).__name__}: {line(str(error))} (a defect of this suite; details: {details})"
+    return f"unexpected {type(error).__name__}: {one_line(str(error))} (a defect of this suite; details: {details})"

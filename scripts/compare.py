@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, share
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, parse_share
 from measuring.profiles import PROFILES
 from store.files import put
 from toolchains import selection
@@ -39,7 +39,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("base", metavar="BASE")
     parser.add_argument("new", metavar="NEW")
     about = "machine whose results to compare; with --run, name of this machine"
-    parser.option("--machine NAME", about, type=selection.check_machine)
+    parser.option("--machine NAME", about, type=selection.check_machine_name)
     parser.option("--only REGEX", ONLY, default="")
     parser.option("--min-effect SHARE", "ignore changes smaller than this", default="1%")
     parser.option(
@@ -51,7 +51,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--fdr SHARE", "false discovery rate: share of false among reported changes", default="0.05"
     )
     about = "exit with status 2 if less than this share of the results has a verdict; 0: never"
-    parser.option("--min-decided SHARE", about, default="50%", type=partial(share, ends=True))
+    parser.option("--min-decided SHARE", about, default="50%", type=partial(parse_share, ends=True))
     parser.option("--across-machines", "compare results of different machines")
     parser.option("--all", "show every result, not only changes")
     parser.option(
@@ -84,7 +84,7 @@ def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[s
         comparison = compared(str(base), str(new), machine=None)
         return cells_to_remeasure(comparison), int(comparison.cells["close"].sum())
 
-    targets = [selection.target(name) for name in (chosen.base, chosen.new)]
+    targets = [selection.find_target(name) for name in (chosen.base, chosen.new)]
     if any(commit for _, commit in targets):  # a release, measured by this Python's asv
         engine.check_asv()
         engine.set_environment_limit(None)

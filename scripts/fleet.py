@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import ROOT, Parser, UserError, whole
+from cli import ROOT, Parser, UserError, whole_number
 from measuring import fleet
 from measuring.engine import check_asv, new_id, set_environment_limit
 from measuring.fleet import DEBUG, SLURM, Campaign
@@ -63,7 +63,7 @@ DECIDING = (
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
-    selection.add_releases(parser)
+    selection.add_release_options(parser)
     add_options(parser, DEFAULT)
     parser.option("--reference 2.13.0", "release that every node measures (default: the newest)")
     parser.option("--nodes N", "nodes per machine type (default: 4; 1 with --engine debug)")
@@ -75,7 +75,7 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option(
         "--time MINUTES",
         "limit of a job (default: estimated)",
-        type=partial(whole, least=LEAST_MINUTES),
+        type=partial(whole_number, least=LEAST_MINUTES),
     )
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
@@ -93,20 +93,20 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
         raise UserError(
             f"--copies {chosen.copies} needs at least as many nodes, but --nodes is {chosen.nodes}"
         )
-    chosen.toolchains = selection.chosen_releases(chosen)
+    chosen.toolchains = selection.select_releases(chosen)
     first = [
         toolchain
         for toolchain in chosen.toolchains
         if toolchain.history == chosen.toolchains[0].history
     ]
     reference = (
-        selection.release(chosen.reference, selection.packages(chosen))
+        selection.find_release(chosen.reference, selection.selected_packages(chosen))
         if chosen.reference
         else first[-1]
     )
     if reference is None:
         raise UserError(
-            f"--reference {chosen.reference}: no release of {' or '.join(selection.packages(chosen))}"
+            f"--reference {chosen.reference}: no release of {' or '.join(selection.selected_packages(chosen))}"
         )
     chosen.reference = reference.tag
     return chosen
@@ -123,7 +123,7 @@ def machine_of(chosen: Namespace) -> str:
             raise UserError(which if begun else "nothing to resume: no campaign is incomplete")
         (named,) = begun
     named = named or ("slurm" if chosen.engine == SLURM else f"{environments.machine_name()}-fleet")
-    return selection.check_machine(named)
+    return selection.check_machine_name(named)
 
 
 def campaign_of(chosen: Namespace, machine: str) -> Campaign:

@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import RESULTS, Parser, UserError, line
+from cli import RESULTS, Parser, UserError, one_line
 from store.files import machines, put
 from toolchains import selection
 
@@ -61,7 +61,7 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     from pages import build, show
 
     said = build.submission(directory.absolute().name, findings(directory, suite))
-    print(*(line(show.to_plain(sentence)) for sentence in said), sep="\n")
+    print(*(one_line(show.to_plain(sentence)) for sentence in said), sep="\n")
     if markdown:
         put(markdown, build.comment(said))
     return int(len(said) > 1)
@@ -70,7 +70,7 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.option(
-        "--machine NAME", "build only the page of this machine", type=selection.check_machine
+        "--machine NAME", "build only the page of this machine", type=selection.check_machine_name
     )
     parser.option("--results DIR", "directory of results", default=RESULTS)
     parser.option("--output DIR", "directory to write the pages to", default=REPORTS)

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import psutil
 import report
-from cli import RESULTS, ROOT, Parser, UserError, line
+from cli import RESULTS, ROOT, Parser, UserError, one_line
 from measuring.engine import Suite, check_asv, this_command
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
@@ -49,7 +49,7 @@ NOT_YET = " (not significant yet)"  # follows an answer
 
 def interpreter(name: str) -> Path:
     """Check and return the Python of --report-with. UserError if it is no Python."""
-    found = selection.python(name)
+    found = selection.find_python(name)
     if found is None:
         raise UserError(f"--report-with {name}: there is no such program")
     return found
@@ -88,7 +88,7 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     cells, rounds = runner.open(Job("", 0)).cells, plan.rounds
     for why, names in cells.unavailable.items():
         families = dict.fromkeys(name.partition(".")[0] for name in names)
-        print(line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {why}"))
+        print(one_line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {why}"))
     timed, total = len(cells.timed), cells.total(rounds)
     each = (
         f"x {rounds} processes"
@@ -129,7 +129,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         except ImportError:
             return
         except (UserError, OSError) as error:  # no reason to stop the run
-            print(line(f"no answers so far: {error}"))
+            print(one_line(f"no answers so far: {error}"))
             return
         seconds = time.time() - psutil.Process().create_time()
         print(
@@ -160,7 +160,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
     try:
-        toolchain = environments.toolchain()
+        toolchain = environments.read_toolchain()
     except ModuleNotFoundError as missing:
         raise UserError(f"{missing}: `make bench` installs everything") from None
     check_asv()

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import RESULTS, ROOT, Parser, UserError, line
+from cli import RESULTS, ROOT, Parser, UserError, one_line
 from measuring.engine import check_asv, set_environment_limit, this_command
 from measuring.fleet import ENVIRONMENT_GB
 from measuring.machine import check_machine
@@ -53,7 +53,7 @@ RELEASES = ("history", "releases", "since")  # options that choose releases
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = Parser(__doc__)
-    selection.add_releases(parser)
+    selection.add_release_options(parser)
     add_options(parser, DEFAULT)
     parser.option("--again", "time the releases once more, beside the sessions that are there")
     parser.option("--new", "measure new releases and compare each with the one before")
@@ -70,13 +70,13 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
         raise UserError(f"--new and --update take no --{barred[0].replace('_', '-')}")
     if chosen.verdicts and not chosen.new:
         raise UserError("--verdicts goes with --new")
-    chosen.toolchains = selection.chosen_releases(chosen)
+    chosen.toolchains = selection.select_releases(chosen)
     return chosen
 
 
 def update() -> list[ledger.Toolchain]:
     """Add new releases to releases.json and print them."""
-    added = selection.update()
+    added = selection.update_releases()
     for toolchain in added:
         print(f"{toolchain.tag} is new: {toolchain.date}")
     if not added:
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pages import history_page
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
-    releases = [ledger.tagged()[tag] for tag in plan.tags if tag not in plan.beside]
+    releases = [ledger.toolchains_by_tag()[tag] for tag in plan.tags if tag not in plan.beside]
     codes = [code, *history_page.print_changes(RESULTS, machine, releases, chosen.verdicts)]
     return (
         1 if 1 in codes else max(codes)
@@ -155,7 +155,7 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         )
         raise
     for tag, reason in failed.items():
-        print(line(f"{tag} has no results: {reason}"))
+        print(one_line(f"{tag} has no results: {reason}"))
     # A new release without a wheel for this Python is final, or it would be tried again every week. It is not final if
     # the reason ends with an error of the index, in brackets
     known = (

@@ -258,11 +258,11 @@ def ledger_of(tmp_path, monkeypatch):
     def read(text):
         monkeypatch.setattr(ledger, "RELEASES", tmp_path / "releases.json")
         ledger.RELEASES.write_text(text, encoding="utf-8")
-        ledger.forget()
+        ledger.clear_caches()
 
     yield read
     monkeypatch.undo()
-    ledger.forget()
+    ledger.clear_caches()
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ def test_what_is_not_installed_is_not_measured(checkout):
 def test_files_without_samples_give_what_those_with_samples_do(checkout, tracked, monkeypatch):
     """asv show, compare and publish read the committed files as if asv had filed their samples, too."""
     results, tags = ROOT / "reports" / "results", ("torch-2.9.1", "torch-2.10.0")
-    originals = [selection.result_file(tag, results, tracked) for tag in tags]
+    originals = [selection.find_result_file(tag, results, tracked) for tag in tags]
     for path in (results / "benchmarks.json", results / tracked / "machine.json", *originals):
         put(checkout.results / path.relative_to(results), path.read_bytes())
 

@@ -285,7 +285,9 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     results = load_files(place, last_run(place, machine)[1])
     cells = cells_of(results)
     taken = {cell for chosen in select(PROFILES["quick"], SUITE).values() for cell in chosen}
-    every, known = (machine_answers(results, machine, own, choices(own)) for own in (cells, cells[cells["cell"].isin(taken)]))
+    every, known = (
+        machine_answers(results, machine, own, choices(own)) for own in (cells, cells[cells["cell"].isin(taken)])
+    )
     moved = every.rows[(every.rows["memory"] != ALIAS) & every.rows["kind"].isin(GOOD) & every.rows["quiet"]]
     asked = []
     for row in moved[moved["nbytes"].between(2**12, 2**28)].itertuples():

@@ -38,9 +38,9 @@ def test_shares(text, ends):
     value = (SHARES | ENDS if ends else SHARES).get(text)
     if value is None:
         with pytest.raises(UserError, match="share"):
-            cli.share(text, ends=ends)
+            cli.parse_share(text, ends=ends)
     else:
-        assert cli.share(text, ends=ends) == pytest.approx(value)
+        assert cli.parse_share(text, ends=ends) == pytest.approx(value)
 
 
 def test_exit_codes_and_formats(pair, tmp_path, called):
@@ -183,7 +183,7 @@ def test_one_ratio_for_one_pair_of_releases(committed, tracked, history):
 @pytest.mark.slow
 def test_a_release_is_no_slower_than_itself(history):
     """Where the histories cross, one toolchain was measured for each, an hour apart: a real A/A across sessions."""
-    same = ledger.tagged()["torch-2.13.0"]
+    same = ledger.toolchains_by_tag()["torch-2.13.0"]
     compared = history(same.tag, f"numpy-{same.numpy}")
     assert len(compared.cells) > 100 and not compared.counts[SLOWER] + compared.counts[FASTER]
 
@@ -263,7 +263,7 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(engine, "new_id", lambda: str(tmp_path / "run"))
         engine.register("tester")
-        chosen = [selection.target(str(target)) for target in targets]
+        chosen = [selection.find_target(str(target)) for target in targets]
         plan = Plan("tester", "tracking", only, rounds, command="test")
         base, new = runner.measure_sides(chosen, plan, lambda base, new: ([], 0))
         return compare_by_name(str(base), str(new), RESULTS, None, Settings())
@@ -276,7 +276,7 @@ def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
     machine that is being measured."""
 
     def measure_sides(*arguments):
-        raise UserError(f"keeps {environments.keep()}")
+        raise UserError(f"keeps {environments.environment_limit()}")
 
     monkeypatch.setattr(compare, "ROOT", tmp_path)
     monkeypatch.setattr(runner, "NAMED", 0.1)

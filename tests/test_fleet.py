@@ -139,7 +139,7 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     put(tmp_path / ".config" / "pip" / "pip.conf", "[global]\nretries = 7\n")
     variables = campaign.variables_of(planned("--wheelhouse", "/wheels", "--keep", "2"), tmp_path / "node-a")
-    own = {"HOME": str(tmp_path / "node-a" / campaign.HOME), environments.KEEP_VARIABLE: "2"}
+    own = {"HOME": str(tmp_path / "node-a" / campaign.HOME), environments.LIMIT_VARIABLE: "2"}
     assert {**own, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}.items() <= variables.items()
     asked = [sys.executable, "-m", "pip", "config", "get", "global.retries"]
     done = subprocess.run(asked, env=variables, capture_output=True, text=True)
@@ -189,7 +189,7 @@ def filed(made, node, tag, *failed):
     about = {"toolchain": {"tag": tag}, "fleet": {"id": made.id, "engine": "slurm", "node": node}}
     records = [record([], failed=why, **about) for why in failed]
     results = made.place / node / campaign.SUITE / "reports" / "results"
-    write(results, [], made.machine, records, ledger.tagged()[tag].commit)
+    write(results, [], made.machine, records, ledger.toolchains_by_tag()[tag].commit)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import sides
 import track
 from analysis import results, submission
 from checking import advice, history, planted
-from cli import LONGEST, UserError, line
+from cli import MAX_TEXT_LENGTH, UserError, one_line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from measuring import fleet as campaign
@@ -168,7 +168,7 @@ def test_a_submission_is_refused_or_stops_nobody(offered, data):
             assert all(map(shown, map(show.to_plain, sentences))) and len(build.comment(sentences)) < 65_536
             if len(sentences) == 1:  # the last step of the findings has loaded it
                 with unittest.mock.patch.object(plugin.log, "warning") as warned:
-                    plugin.recorded(offered.parent)
+                    plugin.read_other_toolchains(offered.parent)
                 assert not warned.called
         except UserError as error:
             assert "figures" in str(error) or "asv's format" in str(error)
@@ -184,11 +184,11 @@ def test_a_name_of_a_machine_is_one_everywhere(name):
     """A machine name is a directory, a Markdown word and not reserved; else --machine and the loader refuse it."""
     if files.machine_name_problem(name):
         with pytest.raises(UserError):
-            selection.check_machine(name)
+            selection.check_machine_name(name)
     else:
-        selection.check_machine(name)
+        selection.check_machine_name(name)
         assert Path("reports", name).name == name and name.isascii() and name.casefold() not in files.RESERVED_NAMES
-        assert show.to_markdown(show.code(name)) == f"`{name}`" and name == line(name)
+        assert show.to_markdown(show.code(name)) == f"`{name}`" and name == one_line(name)
 
 
 # Text ---------------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def read(markdown):
 def test_texts_stay_what_they_are(one, other):
     """Text made harmless keeps its content as text and as code, in a Markdown table cell and at the start of a line."""
     word, code = harmless([one, other])
-    assert shown(word + code) and len(word) <= LONGEST and harmless([word, code]) == [word, code]
+    assert shown(word + code) and len(word) <= MAX_TEXT_LENGTH and harmless([word, code]) == [word, code]
     sentence = show.to_markdown(f"a {word} b{show.code(code)}c")
     kinds, said = read(f"| x |\n| --- |\n| {sentence} |\n")
     assert (kinds.count("td_open"), kinds.count("tr_open")) == (1, 2)
@@ -225,7 +225,7 @@ def test_texts_stay_what_they_are(one, other):
     assert fence == end and "\n".join(inside) == one and all(fence not in each for each in inside)
     raw = one.replace(show.BEGIN, "").replace(show.END, "")
     assert list(show.spans(f"a {show.code(one)} b")) == [("a ", False), (raw, True), (" b", False)]
-    for parser in (cli.share, cli.matcher):
+    for parser in (cli.parse_share, cli.matcher):
         with contextlib.suppress(UserError):
             parser(one)
 
@@ -283,4 +283,4 @@ def test_command_lines(nothing_begins, called, data, verb):
     assert "defect" not in said, said
     assert shown(printed) and shown(said)
     if code == 2:
-        assert re.fullmatch(r".+\n", said) and len(said) < LONGEST + 100
+        assert re.fullmatch(r".+\n", said) and len(said) < MAX_TEXT_LENGTH + 100

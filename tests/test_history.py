@@ -193,8 +193,8 @@ def test_a_toolchain_measured_twice_shows_what_sessions_differ_by(tmp_path):
 
 
 def test_where_the_histories_cross_a_toolchain_is_measured_twice(tmp_path):
-    cross = ledger.tagged()["torch-2.13.0"]
-    same = ledger.tagged()[f"numpy-{cross.numpy}"]
+    cross = ledger.toolchains_by_tag()["torch-2.13.0"]
+    same = ledger.toolchains_by_tag()[f"numpy-{cross.numpy}"]
     root = write(tmp_path, logs_of(14), [ledger.history("torch")[0], cross])
     write(root, logs_of(15), [same, ledger.history("numpy")[-1]])
     made = histories_of(load(root, "box"))
@@ -507,7 +507,7 @@ def results(tmp_path_factory):
     root = tmp_path_factory.mktemp("history") / "results"
     logs, again = logs_of(50, [(2, 5, 1.4)]), logs_of(51)[0]
     logs[0, 1] = logs[9:, 3] = again[1] = np.nan
-    failed = ledger.tagged()["torch-2.15.0"]
+    failed = ledger.toolchains_by_tag()["torch-2.15.0"]
     benches = [conversion({(ROUTES[0], 4 * KIB): None}, COPIES)]
     record = record_of(failed, benches, 0, failed="No matching <distribution>")
     resultfiles.write(root, benches, records=[record], commit=failed.commit)

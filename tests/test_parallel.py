@@ -172,7 +172,9 @@ def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
 
 def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results, snapshot):
     cells = cells_of(load(results))
-    several, alone = (rows_per_answer(choices(cells), threads) for threads in (contracts.ALL_THREADS, contracts.ONE_THREAD))
+    several, alone = (
+        rows_per_answer(choices(cells), threads) for threads in (contracts.ALL_THREADS, contracts.ONE_THREAD)
+    )
     box = advice(several[0], alone[0], 4)
     assert box.heading == "NumPy array to tensor, as a copy, 4 torch threads"
     assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]

@@ -69,16 +69,16 @@ def test_mistakes_are_one_line(verb, arguments, says, refusal):
 @pytest.mark.parametrize(("package", "found"), [("asv", "0.5.1"), ("asv_runner", None)])
 def test_timing_rests_on_exact_versions(package, found, monkeypatch, refusal):
     pytest.importorskip("torch")
-    real, made = environments.distribution, SimpleNamespace(version=found) if found else None
+    real, made = environments.find_distribution, SimpleNamespace(version=found) if found else None
     known = lambda name, *path: made if name == package else real(name, *path)  # noqa: E731
-    monkeypatch.setattr(environments, "distribution", known)
+    monkeypatch.setattr(environments, "find_distribution", known)
     assert re.search(rf", found {found or 'none'}: .* asv==\S+ asv_runner==\S+", refusal(verb))
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
 def test_what_is_missing_is_named(package, monkeypatch, refusal):
     pytest.importorskip("torch")
-    monkeypatch.setattr(environments, "distribution", lambda name, path: None)
+    monkeypatch.setattr(environments, "find_distribution", lambda name, path: None)
     if package == "torch":
         monkeypatch.setitem(sys.modules, "torch", None)
     assert re.match(f"{package} is not installed.*make bench", refusal(verb))

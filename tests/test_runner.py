@@ -67,7 +67,7 @@ class Toy:
         monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(*arguments, **more))
         monkeypatch.setattr(Suite, "discover", lambda suite, machine: self.benchmarks)
         monkeypatch.setattr(Suite, "installed", lambda suite: HERE)
-        monkeypatch.setattr(environments, "here", lambda: HERE)
+        monkeypatch.setattr(environments, "running_toolchain", lambda: HERE)
         monkeypatch.setattr(environments, "prepare", lambda *arguments: place)
         monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
         monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
@@ -428,9 +428,9 @@ def test_toolchains_of_a_history_are_staggered():
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
     """With two environments allowed, both are needed: one for the measured toolchain, one for the reference."""
     monkeypatch.setattr(measuring, "os_session", None)
-    coming = ledger.tagged()[MIDDLE]
+    coming = ledger.toolchains_by_tag()[MIDDLE]
     for keep, arguments in (("3", (None, None)), ("2", (coming, None)), ("3", (coming, coming))):
-        monkeypatch.setenv(environments.KEEP_VARIABLE, keep)
+        monkeypatch.setenv(environments.LIMIT_VARIABLE, keep)
         with measuring.installing(*arguments):
             pass
 

@@ -40,8 +40,8 @@ def known(monkeypatch):
     """A function that returns asv's repository: the histories, and the given toolchains outside them."""
 
     def made(outside=(), here=None):
-        monkeypatch.setattr(plugin, "recorded", lambda: list(outside))
-        monkeypatch.setattr(environments, "here", lambda: here)
+        monkeypatch.setattr(plugin, "read_other_toolchains", lambda: list(outside))
+        monkeypatch.setattr(environments, "running_toolchain", lambda: here)
         return plugin.Ledger()
 
     return made
@@ -55,13 +55,18 @@ def test_commits_are_those_that_git_makes_dated_and_for_ever(tmp_path, known):
     every = [*LINE, *ODD, Toolchain("2.13.0+cpu", "2.4.6 (mine)")]
     made = known(every)
     assert made.get_hash_from_name(LINE[-1].tag) == RECORDED
-    assert made.get_branch_commits(ledger.OUTSIDE) == [each.commit for each in every][::-1], "asv walks it from its end"
+    assert made.get_branch_commits(ledger.OTHER_BRANCH) == [each.commit for each in every][::-1], (
+        "asv walks it from its end"
+    )
     dates = ["2022-12-15", "2026-07-08", "2026-08-01", ledger.UNKNOWN_DATE]  # a nightly's own day
     assert [each.date for each in (LINE[0], LINE[-1], *ODD[:2])] == dates
     stream = ""
     for each in every:
-        assert re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", each.tag) and each.commit not in ledger.commits()
-        stream += f"commit refs/heads/{each.tag}\ncommitter ledger <ledger@localhost> {each.made} +0000\n"
+        assert (
+            re.fullmatch(r"torch-[\w.+-]+-numpy-[\w.+-]+", each.tag)
+            and each.commit not in ledger.toolchains_by_commit()
+        )
+        stream += f"commit refs/heads/{each.tag}\ncommitter ledger <ledger@localhost> {each.commit_time} +0000\n"
         message, held = str(each), json.dumps({"numpy": each.numpy, "torch": each.torch}) + "\n"
         stream += f"data {len(message)}\n{message}\nM 100644 inline toolchain.json\ndata {len(held)}\n{held}"
     git = {"check": True, "cwd": tmp_path, "env": environment(tmp_path, GIT_CONFIG_GLOBAL=os.devnull), "text": True}
@@ -121,7 +126,7 @@ def test_installed_pair_of_a_history_is_filed_there(torch, numpy, from_index, ta
     """An installed pair is of a history if it has its releases, in the package index's build for the platform."""
     found = ledger.identify(torch, numpy, from_index)
     assert found.tag == tag
-    assert (found.commit in ledger.commits()) == bool(found.history)
+    assert (found.commit in ledger.toolchains_by_commit()) == bool(found.history)
     assert str(found) == f"torch {torch} with numpy {numpy}", "the record keeps the variant"
 
 
@@ -130,7 +135,7 @@ def test_what_is_here_is_a_name_of_its_own(known):
     for here in (Toolchain("2.6.0+cu124", "1.26.4", "torch"), LINE[0]):
         made = known([LINE[1]], here)
         assert made.get_hash_from_name("here") == made.get_hash_from_name("HEAD") == here.commit
-        assert LINE[1].commit in made.get_branch_commits(ledger.OUTSIDE)
+        assert LINE[1].commit in made.get_branch_commits(ledger.OTHER_BRANCH)
     with pytest.raises(RuntimeError, match="installed"):
         known().get_hash_from_name("here")
 
@@ -161,7 +166,7 @@ def test_build_variant(build, version, tmp_path, monkeypatch):
     put(tmp_path / "torch" / "version.py", build)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert environments.toolchain().torch == version and "torch" not in sys.modules
+    assert environments.read_toolchain().torch == version and "torch" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -180,10 +185,10 @@ def test_machine_name_is_of_the_hardware(model, name, monkeypatch):
 
 
 def test_recorded_toolchains_are_in_order_of_release(tmp_path):
-    assert plugin.recorded(tmp_path) == []
+    assert plugin.read_other_toolchains(tmp_path) == []
     for toolchain in (LINE[3], LINE[0], LINE[2], LINE[0]):
-        plugin.remember(toolchain, tmp_path)
-    assert plugin.recorded(tmp_path) == [LINE[0], LINE[2], LINE[3]]
+        plugin.record_toolchain(toolchain, tmp_path)
+    assert plugin.read_other_toolchains(tmp_path) == [LINE[0], LINE[2], LINE[3]]
 
 
 POISON = ["2..0", "", "\ud800", "2.0\n", "2" * 5000, "2." * 100, [], None, "ａ", "2.0.lock", "../2.0", "2.0 ", "\x00"]
@@ -200,7 +205,7 @@ def test_one_poisoned_record_stops_nobody(name, versions, tmp_path, caplog):
     put(tmp_path / "box" / "poison.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "box" / "binary.jsonl").write_bytes(bytes(range(256)) + b"\n{broken\n{}\n")
     (tmp_path / "box" / "loop.jsonl").symlink_to("loop.jsonl")
-    assert plugin.recorded(tmp_path) == [LINE[0]]
+    assert plugin.read_other_toolchains(tmp_path) == [LINE[0]]
     assert caplog.text.count("box/poison.jsonl: ") == len(versions) and "\x1b[31" not in caplog.text
 
 
@@ -236,16 +241,16 @@ def test_nobody_removes_what_another_process_installs_or_uses(tmp_path, monkeypa
     other = multiprocessing.get_context("spawn").Process(target=use, args=(tmp_path, theirs), daemon=True)
 
     def install(environment, toolchain, seconds):
-        environments.python(environment).parent.mkdir(parents=True)
+        environments.interpreter_of(environment).parent.mkdir(parents=True)
         other.start()
         theirs.close()  # so that recv() fails if the other process does
         assert ours.recv() == "waits"
-        environments.python(environment).touch()
+        environments.interpreter_of(environment).touch()
 
     monkeypatch.setattr(environments, "_install", install)
     environment = environments.prepare(tmp_path, LINE[1], 1)
     assert ours.recv() == "uses it", "it waited, and did not install once more"
-    os.close(environments._occupied.pop())  # as if this process had ended
+    os.close(environments._held_locks.pop())  # as if this process had ended
     environments.clean_up(tmp_path, 0)
     assert environments.is_ready(environment)
     other.kill()
@@ -292,7 +297,7 @@ ERROR: ResolutionImpossible: for help visit x
     ],
 )
 def test_pip_s_reason_is_one_line(output, reason):
-    assert environments.reason(output) == reason
+    assert environments.failure_reason(output) == reason
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
@@ -339,9 +344,9 @@ def results(tmp_path):
 @pytest.mark.parametrize("toolchain", [TORCH[0], TORCH[-1], NUMPY[0]], ids=lambda toolchain: toolchain.tag)
 def test_a_release_has_several_names(toolchain):
     for name in (toolchain.tag, toolchain.version, toolchain.commit, toolchain.commit[:12]):
-        assert selection.release(name) == toolchain
+        assert selection.find_release(name) == toolchain
     for name in (toolchain.commit[:3], toolchain.commit.upper(), f"{toolchain.tag} ", ""):
-        assert selection.release(name) is None
+        assert selection.find_release(name) is None
 
 
 # --- targets of a measurement ----------------------------------------------------------------------------------------
@@ -355,13 +360,13 @@ def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path, monkeypat
     monkeypatch.setenv("PATH", str(own.parent))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (str(own), str(tmp_path / "env"), "python", "~/env"):
-        assert selection.target(name) == (own, ""), "a link stays one"
-    assert selection.target("installed") == (Path(sys.executable), "")
-    assert selection.target("torch-2.6.0") == (Path(sys.executable), selection.release("torch-2.6.0").commit)
+        assert selection.find_target(name) == (own, ""), "a link stays one"
+    assert selection.find_target("installed") == (Path(sys.executable), "")
+    assert selection.find_target("torch-2.6.0") == (Path(sys.executable), selection.find_release("torch-2.6.0").commit)
     (tmp_path / "text").touch()
     for name in (str(tmp_path / "text"), str(tmp_path), "nosuch", "~nobody/python", ""):
         with pytest.raises(UserError, match=f"^--run takes .*'installed'.* {re.escape(name)} is none of them$"):
-            selection.target(name)
+            selection.find_target(name)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -369,22 +374,22 @@ def test_a_target_is_what_is_installed_a_python_or_a_release(tmp_path, monkeypat
 
 def test_toolchains_by_tag_and_hash(results):
     for name in ("torch-2.0-numpy-1.26", "c0ffee00", "c0ff", "c0ffee00" * 5):
-        assert selection.result_file(name, results) == results / RESULT
+        assert selection.find_result_file(name, results) == results / RESULT
     line = r"^\S+ is no file, no directory and no toolchain with results: there are results of torch-2\.0-numpy-1\.26$"
     for name in ("c0f", "torch-9", "c0ffee01"):
         with pytest.raises(UserError, match=line):
-            selection.result_file(name, results)
+            selection.find_result_file(name, results)
 
 
 def test_files_and_directories(results, tmp_path):
     """Results are found in a checkout, a results directory, a machine's directory and a file."""
     for path in (results.parents[1], results, results / "box", results / RESULT):
         for machine in (None, "box"):
-            assert selection.result_file(str(path), tmp_path / "none", machine) == results / RESULT
+            assert selection.find_result_file(str(path), tmp_path / "none", machine) == results / RESULT
     line = r"^\S+ is not a result file: those lie in reports/results/MACHINE/ and end with \.json$"
     for name in ("benchmarks.json", "box/machine.json"):
         with pytest.raises(UserError, match=line):
-            selection.result_file(str(results / name), tmp_path)
+            selection.find_result_file(str(results / name), tmp_path)
 
 
 def test_a_release_that_asv_was_run_for_by_hand(tmp_path):
@@ -392,14 +397,14 @@ def test_a_release_that_asv_was_run_for_by_hand(tmp_path):
     for toolchain in TORCH[-2:]:
         resultfiles.write(tmp_path, [BENCH], commit=toolchain.commit, records=[])
     for name in (TORCH[-1].tag, TORCH[-1].version, TORCH[-1].commit[:6], TORCH[-1].commit):
-        assert selection.result_file(name, tmp_path).name.startswith(TORCH[-1].commit[:8])
+        assert selection.find_result_file(name, tmp_path).name.startswith(TORCH[-1].commit[:8])
 
 
 def test_what_cannot_be_read_is_named(results):
     (results / RESULT).with_suffix(".jsonl").write_text("{")
     line = r"^\S+ is no file, no .*: none of the results can be read; could not read c0ffee00-toolchain-py3\.11\.json$"
     with pytest.raises(UserError, match=line):
-        selection.result_file("torch-2.0-numpy-1.26", results)
+        selection.find_result_file("torch-2.0-numpy-1.26", results)
 
 
 def test_fresh_processes_lie_beside_a_checkout(tmp_path):

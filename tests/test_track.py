@@ -92,7 +92,7 @@ def test_next_release_is_installed_ahead(project, ledger_of, monkeypatch, capsys
     nice, asked = psutil.Process.nice, []
     monkeypatch.setattr(psutil.Process, "nice", lambda process, value: asked.append(value) or nice(process, value))
     for tag in ("torch-2.1.0", f"torch-{WITHOUT_WHEEL}"):
-        with runner.installing(ledger.tagged()[tag], None):
+        with runner.installing(ledger.toolchains_by_tag()[tag], None):
             pass
     assert asked == [runner.BEHIND] * 2 and capsys.readouterr().out.startswith("torch-2.1.0: ")
     assert [name for name in project.environments if "torch-2.1.0" in name], "and who needs the other one says why"

@@ -72,7 +72,7 @@ def test_a_release_comes(tmp_path, ledger_of, capsys):
     assert project.sessions() == both, "with the release before, measured again at the end"
 
     ledger_of(json.dumps(releases(project)))
-    assert history_page.print_changes(project.filed, "box", [ledger.tagged()["torch-2.4.0"]], None) == [1]
+    assert history_page.print_changes(project.filed, "box", [ledger.toolchains_by_tag()["torch-2.4.0"]], None) == [1]
     told = capsys.readouterr().out
     assert f"first seen {today}" in told and "`torch.from_numpy(a)`: 2.00× " in told
 
@@ -155,7 +155,7 @@ TODAY = "2026-12-01"
 def test_days_are_those_of_the_index(index, days, yanked, added, seen):
     index["/torch/"] = listing("torch", days, yanked)
     index["/numpy/"] = listing("numpy", {"2.0.0": "2024-06-16"})
-    assert [(one.version, one.date) for one in selection.update(TODAY)] == added
+    assert [(one.version, one.date) for one in selection.update_releases(TODAY)] == added
     assert json.loads(ledger.RELEASES.read_text()).get("seen", {}) == seen
     assert ledger.first_seen("torch", "2.4.0") == bool(seen)
 
@@ -163,7 +163,7 @@ def test_days_are_those_of_the_index(index, days, yanked, added, seen):
 def test_no_release_is_noted_where_one_package_cannot_be_asked_for(index):
     index["/torch/"] = listing("torch", CAME)
     with pytest.raises(UserError, match="^pip cannot say which releases of numpy there are"):
-        selection.update()
+        selection.update_releases()
     assert json.loads(ledger.RELEASES.read_text()) == RELEASES
 
 
@@ -183,7 +183,7 @@ def test_what_is_wrong_with_an_index_is_said(index, monkeypatch, answer, setting
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=f"pip cannot say which releases of torch there are: .*{re.escape(says)}"):
-        selection.offered("torch")
+        selection.available_versions("torch")
 
 
 def test_a_wheel_whose_name_is_none_is_passed_over():
@@ -203,7 +203,7 @@ def test_a_wheel_whose_name_is_none_is_passed_over():
 )
 def test_what_came_since(offered, new):
     """Releases left out on purpose stay out, and so do those older than all known releases."""
-    assert selection.since(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
+    assert selection.newer_versions(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
 
 
 def test_the_plan_holds_what_a_machine_lacks(ledger_of, monkeypatch, tmp_path):

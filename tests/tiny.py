@@ -230,7 +230,9 @@ class Project:
     @property
     def toolchains(self):
         """Commit -> tag and torch release, from the ledger."""
-        code = "import sys; sys.path[0] = 'scripts'; from toolchains import plugin; known = plugin.Ledger()._known\n"
+        code = (
+            "import sys; sys.path[0] = 'scripts'; from toolchains import plugin; known = plugin.Ledger()._toolchains\n"
+        )
         code += "print({commit: (toolchain.tag, toolchain.torch) for commit, toolchain in known.items()})"
         return ast.literal_eval(self.run(sys.executable, "-c", code).stdout)
 

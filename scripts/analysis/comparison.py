@@ -635,7 +635,7 @@ def compare_by_name(
     Two releases of one history, on one machine, have the ratios, intervals and verdicts of that history. UserError if a
     name matches no file or several, or both names match the same file.
     """
-    files = [selection.result_file(name, results, machine) for name in (base, new)]
+    files = [selection.find_result_file(name, results, machine) for name in (base, new)]
     if files[0].resolve() == files[1].resolve():
         raise UserError(f"BASE and NEW are the same file, {files[0]}: name two, or use --run")
     places = [results_directory(file) for file in files]
@@ -648,7 +648,9 @@ def compare_by_name(
         [stage for place in places if (stage := fresh_results(place))],
     )
     if collection and len(stages) == len(places):
-        again = [load_files(stage, [selection.result_file(str(stage), stage)]) for stage in stages]
+        again = [
+            load_files(stage, [selection.find_result_file(str(stage), stage)]) for stage in stages
+        ]
         if collection_of(*again) == collection:
             return compare(first, second, settings, again)
     histories: Mapping[str, History] = {}

@@ -185,7 +185,7 @@ def sessions(results: Results) -> pd.DataFrame:
     names = ["file", "machine", "commit", "torch", "numpy", "python"]
     measured = results.cells.loc[results.cells["status"] == MEASURED, names].drop_duplicates("file")
     for of_file in measured.astype(object).to_dict("records"):
-        toolchain = ledger.commits().get(of_file["commit"])
+        toolchain = ledger.toolchains_by_commit().get(of_file["commit"])
         if not toolchain:
             continue
         for record in results.sessions_of(of_file["file"]) or [UNKNOWN]:

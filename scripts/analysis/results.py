@@ -278,7 +278,7 @@ def select_results(results: Path, machine: str) -> tuple[list[Path], list[str]]:
     """Return the results on a machine's pages, and the toolchains of the others. Pages show the releases along a
     history, the two most recent runs made for their own sake (see ``newest``), and results without a run record."""
     runs = {path: files.read_records(path) for path in _paths(results, machine)}
-    two, along = newest(runs)[:2], ledger.tagged()
+    two, along = newest(runs)[:2], ledger.toolchains_by_tag()
     others = {
         path: records[-1].toolchain.tag
         for path, records in runs.items()
@@ -441,7 +441,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
 
 def _of_history(commit: str) -> Toolchain:
     """Return the toolchain of a commit measured by running asv by hand; only its hash outside the histories."""
-    toolchain = ledger.commits().get(commit)
+    toolchain = ledger.toolchains_by_commit().get(commit)
     return (
         Toolchain(toolchain.tag, toolchain.torch, toolchain.numpy)
         if toolchain

@@ -199,7 +199,10 @@ def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iter
     yield "cell", [name_of(loaded)] if "benchmark" in loaded else loaded.get("noisy_cells", ())
     yield "foreign", (each["machine"] for each in inner if "machine" in each)
     yield "runner", [loaded.get("asv_runner", "")]
-    yield "toolchain", [ledger.recorded(**made).commit if made else loaded.get("commit_hash", "")]
+    yield (
+        "toolchain",
+        [ledger.parse_toolchain(**made).commit if made else loaded.get("commit_hash", "")],
+    )
     yield from (
         ("cell", listed) for reason in BY_REASON for listed in loaded.get(reason, {}).values()
     )

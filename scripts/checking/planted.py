@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.comparison import compare_by_name
 from analysis.results import load
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
-from cli import ONLY, RESULTS, ROOT, Parser, UserError, regex, size
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_regex, size
 from measuring.engine import copy_code, new_id
 from measuring.processes import os_session
 from pages import show
@@ -323,7 +323,7 @@ def timing(argv: Sequence[str]) -> int:
     the cells, or one of 2 % in the median cell. Otherwise 0.
     """
     parser = Parser(inspect.getdoc(timing))
-    parser.add_argument("--only", metavar="REGEX", type=regex, default=CELLS, help=ONLY)
+    parser.add_argument("--only", metavar="REGEX", type=check_regex, default=CELLS, help=ONLY)
     chosen = parser.parse_args(argv)
     place = ROOT / ".asv" / "timing" / new_id()
     # "no change" means a deviation below EACH. A comparison requires --equivalence to exceed --min-effect

@@ -39,7 +39,7 @@ sys.path.insert(0, sys.argv[1])
 found = {each.metadata["Name"].replace("-", "_"): each.version for each in metadata.distributions()}
 print(found.get("asv", "none"), found.get("asv_runner", "none"), flush=True)
 from toolchains import environments
-has = environments.toolchain()
+has = environments.read_toolchain()
 print(has.torch, has.numpy, has.history)
 """
 
@@ -169,14 +169,16 @@ class Suite:
         )
         said = logged(place)[earlier:]
         if gone := [line["skipped"] for line in said if line.get("skipped", "").startswith(GONE)]:
-            print(cli.line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True)
+            print(
+                cli.one_line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True
+            )
         if done.returncode == 2:  # asv's code for: results saved, some failed
             ran = [
                 path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE
             ]
             which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed_cells(ran)))
             reasons = "; ".join(dict.fromkeys(line["failed"] for line in said if "failed" in line))
-            print(cli.line(f"failed: {which}: {reasons[:500] or SILENT}"))
+            print(cli.one_line(f"failed: {which}: {reasons[:500] or SILENT}"))
         elif done.returncode:
             raise UserError(
                 f"asv stopped: {last_line(done.stdout + done.stderr, str(done.returncode))}"
@@ -205,7 +207,7 @@ def check_asv(found: Mapping[str, str] | None = None) -> None:
         found = {
             package: there.version
             for package in pins
-            if (there := environments.distribution(package))
+            if (there := environments.find_distribution(package))
         }
     for package, version in pins.items():
         if found.get(package) != version:
@@ -220,10 +222,10 @@ def set_environment_limit(requested: int | None) -> int:
     environment variable or asv.conf.json."""
     from asv.config import Config  # check_asv has verified that asv is installed
 
-    number = requested or environments.keep(
+    number = requested or environments.environment_limit(
         Config.load(str(ROOT / "asv.conf.json")).keep_environments
     )
-    os.environ[environments.KEEP_VARIABLE] = str(number)
+    os.environ[environments.LIMIT_VARIABLE] = str(number)
     return number
 
 
@@ -233,6 +235,6 @@ def register(machine: str) -> None:
     from toolchains import plugin
 
     try:
-        plugin.register(machine)
+        plugin.register_machine(machine)
     except Refused as why:
         raise UserError(str(why)) from None

@@ -257,7 +257,7 @@ def name_of(directory: Path, host: str) -> str:
 def variables_of(campaign: Campaign, place: Path) -> dict[str, str]:
     """Return environment variables of a node's suite. asv gets its own home directory. pip uses the user's settings and
     cache."""
-    own = {"HOME": str(place / HOME), environments.KEEP_VARIABLE: str(campaign.keep)}
+    own = {"HOME": str(place / HOME), environments.LIMIT_VARIABLE: str(campaign.keep)}
     if campaign.wheelhouse:
         own |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": campaign.wheelhouse}
     users = {
@@ -371,7 +371,7 @@ def submit(campaign: Campaign, tags: Sequence[str], without: Collection[str]) ->
     except submitit.core.utils.FailedJobError as why:
         if campaign.submitted > 1:  # no other node is left, perhaps
             print(
-                cli.line(f"{campaign.machine}: Slurm rejected the job: {last_line(str(why))}"),
+                cli.one_line(f"{campaign.machine}: Slurm rejected the job: {last_line(str(why))}"),
                 flush=True,
             )
             return False
@@ -421,7 +421,7 @@ def ask(command: Sequence[str], silence: float = 0.0) -> str:
         why = f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}"
         if time.monotonic() >= until:
             raise UserError(why)
-        print(cli.line(f"{why}; asking again"), flush=True)
+        print(cli.one_line(f"{why}; asking again"), flush=True)
         time.sleep(POLL)
 
 
@@ -486,7 +486,7 @@ def step(campaign: Campaign) -> str | None:
         return ""
     broken = broken_hosts(campaign)
     for why in broken.values():
-        print(cli.line(f"{campaign.machine}: leaving out a node: {why}"), flush=True)
+        print(cli.one_line(f"{campaign.machine}: leaving out a node: {why}"), flush=True)
     if broken:
         time.sleep(BACK_OFF * 2 ** (campaign.submitted - 2))
     had = {
@@ -517,7 +517,7 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
     try:
         while (far := step(campaign)) is not None:
             if far and far != shown:
-                print(cli.line(f"{campaign.machine}: {(shown := far)}"), flush=True)
+                print(cli.one_line(f"{campaign.machine}: {(shown := far)}"), flush=True)
             time.sleep(POLL if campaign.slurm else 0)
     except (KeyboardInterrupt, UserError):
         print(
@@ -541,7 +541,7 @@ def ended(campaign: Campaign, build: Callable[[str], object]) -> int:
     )
     said = [f"{tag}: no results from {node}: {reason}" for (tag, node), reason in failed.items()]
     for words in (*said, *(f"a node failed: {why}" for why in broken_hosts(campaign).values())):
-        print(cli.line(words))
+        print(cli.one_line(words))
     if there:
         build(campaign.machine)
     if short:
@@ -574,9 +574,11 @@ def wheels(directory: Path, tags: Collection[str]) -> None:
     ]
     for tag in tags:
         try:
-            environments.run([*command, *environments.requirements(ledger.tagged()[tag])])
+            environments.run_program(
+                [*command, *environments.requirements(ledger.toolchains_by_tag()[tag])]
+            )
         except environments.InstallError as error:
-            print(cli.line(f"{tag}: no wheels: {error}"), flush=True)
+            print(cli.one_line(f"{tag}: no wheels: {error}"), flush=True)
         else:
             print(f"{tag}: wheels are in the wheelhouse", flush=True)
 

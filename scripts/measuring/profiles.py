@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cli import ONLY, RESULTS, Parser, UserError, bytes_of, matcher
+from cli import ONLY, RESULTS, Parser, UserError, matcher, parse_size
 from store.files import BENCHMARKS, cell_names, read_json
 from toolchains import selection
 
@@ -225,7 +225,7 @@ def plain(value: Any) -> Any:
             for each in map(plain, value)
             for one in (each if isinstance(each, list) else [each])
         ]
-    return bytes_of(value) if isinstance(value, str) and value.endswith("iB") else value
+    return parse_size(value) if isinstance(value, str) and value.endswith("iB") else value
 
 
 LOADER = getattr(
@@ -251,7 +251,7 @@ def add_options(parser: Parser, default: str) -> None:
     parser.option("--only REGEX", ONLY)
     parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
     about = "name in reports/results (default: made from the hardware; with Slurm, the partition)"
-    parser.option("--machine NAME", about, type=selection.check_machine)
+    parser.option("--machine NAME", about, type=selection.check_machine_name)
     parser.option("--resume", "continue an interrupted run from its finished rounds")
     parser.option("--no-report", "measure only; scripts/report.py builds the page later")
 

@@ -215,7 +215,7 @@ def lock_directory(directory: Path, seconds: float | None = None) -> Iterator[No
             who = f"by {read(holder) or 'another process'}: wait for it, or use --machine"
             raise UserError(f"{directory.name} is being measured already, {who}") from None
         stack.callback(holder.unlink, missing_ok=True)
-        command = cli.line(
+        command = cli.one_line(
             " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
         )  # only UTF-8 can be written
         put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
@@ -264,7 +264,11 @@ class Runner:
     sessions: dict[str, Session] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.here, self.progress, self.device = environments.here(), Progress("measuring"), Awake()
+        self.here, self.progress, self.device = (
+            environments.running_toolchain(),
+            Progress("measuring"),
+            Awake(),
+        )
 
     @property
     def reference(self) -> str:
@@ -295,9 +299,12 @@ class Runner:
         first = [Job(tag, 0) for tag in tags]
         if len(self.plan.tags) > 1:
             first.append(Job(self.reference or tags[0], 0, AGAIN))
-        order = staggered(len(first), self.plan.rounds, environments.keep() - SPARE)
+        order = staggered(len(first), self.plan.rounds, environments.environment_limit() - SPARE)
         self.planned = [replace(first[place], round=number) for place, number in order]
-        coming = {tag: ledger.tagged()[following] for tag, following in itertools.pairwise(tags)}
+        coming = {
+            tag: ledger.toolchains_by_tag()[following]
+            for tag, following in itertools.pairwise(tags)
+        }
         with self.device:
             for job in self.planned:
                 if (
@@ -322,12 +329,14 @@ class Runner:
                 except LOST as error:
                     if not job.tag or isinstance(error, Changed):
                         raise
-                    print(cli.line(f"{job.tag} failed: {error}"), flush=True)
+                    print(cli.one_line(f"{job.tag} failed: {error}"), flush=True)
                     failed[job.tag] = str(error)
                     ended.add(job.session)
                 if self.reference:  # needed again: its environment must be removed last
-                    environments.used(
-                        environments.directory(ROOT / ENVIRONMENTS, ledger.tagged()[self.reference])
+                    environments.note_use(
+                        environments.directory(
+                            ROOT / ENVIRONMENTS, ledger.toolchains_by_tag()[self.reference]
+                        )
                     )
         for tag, reason in failed.items():
             self.file_failure(tag, reason)
@@ -358,21 +367,21 @@ class Runner:
 
     def prepare(self, suite: Suite) -> tuple[Path, ledger.Toolchain]:
         """Return a Python with the suite's toolchain, and the toolchain really installed, with its build variant."""
-        toolchain = ledger.commits().get(suite.commit)
+        toolchain = ledger.toolchains_by_commit().get(suite.commit)
         if toolchain is None:
             return suite.python, suite.installed()
-        if self.here and environments.same(toolchain, self.here):
+        if self.here and environments.is_installed(toolchain, self.here):
             return Path(sys.executable), self.here
         root, started = suite.root / ENVIRONMENTS, time.monotonic()
         ready = environments.is_ready(environments.directory(root, toolchain))
-        environment = environments.prepare(root, toolchain, environments.keep())
+        environment = environments.prepare(root, toolchain, environments.environment_limit())
         build = environments.installed_in(environment, toolchain)
         if not ready:
             print(
                 f"{toolchain.tag}: {build} installed in {time.monotonic() - started:.0f} s",
                 flush=True,
             )
-        return environments.python(environment), build
+        return environments.interpreter_of(environment), build
 
     def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job) -> Record:
         """Return the record of a new session."""
@@ -567,7 +576,10 @@ class Runner:
 
     def file_whole(self) -> None:
         """File the finished sessions of an interrupted run, before another run replaces it."""
-        known = {"": self.here and self.here.tag, **{tag: tag for tag in ledger.tagged()}}
+        known = {
+            "": self.here and self.here.tag,
+            **{tag: tag for tag in ledger.toolchains_by_tag()},
+        }
         for tag in self.remaining:
             job = Job(tag, 0)
             record = self.journal.record(job.session)
@@ -590,7 +602,7 @@ class Runner:
         variables = {**os.environ, environments.RESULTS_VARIABLE: str(place / FILES)}
         apart(suite.asv(plan.machine, exactly(cells)), suite.root, variables)
         if (place / FILES / plan.machine / path.name).is_file():
-            record = self.new_record(ledger.tagged()[tag], Settings(), Job(tag, 0))
+            record = self.new_record(ledger.toolchains_by_tag()[tag], Settings(), Job(tag, 0))
             record = replace(record, failed=reason, failures={reason: tuple(cells)})
             file_measured(record, path, [], [place])
 
@@ -609,14 +621,14 @@ def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int
 
 def suite_of(tag: str) -> Suite:
     """Return this checkout's suite for a toolchain ("": this Python's own)."""
-    return Suite(commit=ledger.tagged()[tag].commit if tag else "")
+    return Suite(commit=ledger.toolchains_by_tag()[tag].commit if tag else "")
 
 
 INSTALL = """
 import sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from toolchains import environments, ledger
-environments.prepare(Path(sys.argv[2]), ledger.tagged()[sys.argv[3]], environments.keep())
+environments.prepare(Path(sys.argv[2]), ledger.toolchains_by_tag()[sys.argv[3]], environments.environment_limit())
 """
 
 
@@ -631,7 +643,9 @@ def installing(coming: ledger.Toolchain | None, here: ledger.Toolchain | None) -
     """
     root = ROOT / ENVIRONMENTS
     needless = (
-        coming is None or environments.keep() < 3 or (here and environments.same(coming, here))
+        coming is None
+        or environments.environment_limit() < 3
+        or (here and environments.is_installed(coming, here))
     )
     if coming is None or needless or environments.is_ready(environments.directory(root, coming)):
         yield
@@ -807,7 +821,7 @@ def choose_plan(
 def start_runner(journal: Journal, plan: Plan) -> Runner:
     """Save a plan and return its runner. Raise UserError if results of that name come from another machine, or if a
     toolchain is no longer in releases.json."""
-    if gone := sorted({*plan.tags} - {"", *ledger.tagged()}):
+    if gone := sorted({*plan.tags} - {"", *ledger.toolchains_by_tag()}):
         begin = f"restore it there, begin anew without --resume, or remove {journal.directory}"
         raise UserError(
             f"{gone[0]} of the interrupted run is not in {ledger.RELEASES.name}: {begin}"

@@ -23,7 +23,7 @@ from analysis import history
 from analysis.history import History, histories_of
 from analysis.results import Results, load, load_files, select_results
 from analysis.submission import Finding
-from cli import ROOT, UserError, line
+from cli import ROOT, UserError, one_line
 from store import files
 from store.files import put
 from store.records import recent
@@ -63,7 +63,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
     paths, unread = select_results(results, machine)
     everything = load_files(results, paths)
     histories = [*histories_of(everything).values()]
-    loaded, before, others = latest(everything, ledger.tagged() if histories else ())
+    loaded, before, others = latest(everything, ledger.toolchains_by_tag() if histories else ())
     others = [*unread, *others]
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     page = page_of(loaded, before, machine, others, links)
@@ -127,7 +127,7 @@ def print_summary(page: Page, path: Path) -> None:
     for box in page.boxes:
         lines += ["", box.heading, *(f"  {show.bare(words)}" for words in box.said)]
         lines += [f"  - {show.bare(words)}" for words in box.notes]
-    print(*lines, "", line(str(path)), sep="\n")
+    print(*lines, "", one_line(str(path)), sep="\n")
 
 
 # --- the page over all machines ---------------------------------------------------------------------------------------
@@ -204,11 +204,11 @@ def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise UserError(
-                f"asv publish: {line((done.stdout + done.stderr).strip().splitlines()[-1])}"
+                f"asv publish: {one_line((done.stdout + done.stderr).strip().splitlines()[-1])}"
             )
     if url:
         address(folder, url)
-    return line(os.path.relpath(folder / "index.html"))
+    return one_line(os.path.relpath(folder / "index.html"))
 
 
 def _copy(reports: Path, folder: Path, machines: Sequence[str]) -> None:
@@ -268,7 +268,7 @@ def submission(name: str, findings: Sequence[Finding]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    return show.code(line(text)[:LONGEST])
+    return show.code(one_line(text)[:LONGEST])
 
 
 def _found(finding: Finding) -> str:

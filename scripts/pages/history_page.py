@@ -38,7 +38,7 @@ from analysis.history import (
 )
 from analysis.results import Results, load
 from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
-from cli import line
+from cli import one_line
 from matplotlib.axes import Axes
 from store.files import put
 from store.records import Record
@@ -584,7 +584,7 @@ def print_changes(
     for tag in (toolchain.tag for toolchain in releases):
         if tag not in known:
             why = f": {failed[tag]}" if tag in failed else " or is the oldest there"
-            print(line(f"{tag} cannot be judged: it has no quiet figures on {machine}{why}"))
+            print(one_line(f"{tag} cannot be judged: it has no quiet figures on {machine}{why}"))
             continue
         print(show.to_plain(known[tag].paragraph))
         if into:

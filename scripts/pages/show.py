@@ -1,7 +1,7 @@
 """Formatting of quantities, code and sentences. Only this module scales SI seconds and bytes.
 
 A sentence is a string that becomes HTML, Markdown or plain text at the very end. ``code`` sets Python code between two
-control characters. Text from a file may hold backticks, but never those characters (cli.line). So it cannot begin or
+control characters. Text from a file may hold backticks, but never those characters (cli.one_line). So it cannot begin or
 end a code span, and may be put into any sentence unchanged.
 """
 

@@ -316,7 +316,7 @@ def columns_of(results: Results) -> dict[tuple[str, ...], str]:
 
 def csv_of(results: Results) -> str:
     """All cells as CSV: timed cells, counted ones, and cells without a figure."""
-    of_row = [ledger.commits().get(commit) for commit in results.cells["commit"]]
+    of_row = [ledger.toolchains_by_commit().get(commit) for commit in results.cells["commit"]]
     releases = {
         name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()
     }

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import cli
-from cli import LONGEST, UserError
+from cli import MAX_TEXT_LENGTH, UserError
 
 from benchmarks.probes import NEAR
 
@@ -238,13 +238,13 @@ def harmless(value: Any) -> Any:
     ValueError if two names become equal.
     """
     if isinstance(value, str):
-        return cli.line(value)
+        return cli.one_line(value)
     if isinstance(value, list):
         return [
             item if type(item) in NUMBERS else harmless(item) for item in value
         ]  # samples, by the million
     if isinstance(value, dict):
-        members = {cli.line(name): harmless(item) for name, item in value.items()}
+        members = {cli.one_line(name): harmless(item) for name, item in value.items()}
         if len(members) < len(value):
             raise ValueError("names in it are alike but for what cannot be shown")
         return members
@@ -290,7 +290,7 @@ def _loaded(text: bytes) -> Any:
         line = json.loads(text)  # accepts more than orjson, such as half of a surrogate pair
     names = "".join([line["benchmark"], line["version"], *line["params"]])
     if (
-        not names.isprintable() or len(names) > LONGEST
+        not names.isprintable() or len(names) > MAX_TEXT_LENGTH
     ):  # all at once: a file holds thousands of lines
         line |= {name: harmless(line[name]) for name in ("benchmark", "version", "params")}
     return line

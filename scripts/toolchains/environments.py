@@ -29,11 +29,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-KEEP_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
+LIMIT_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
 RESULTS_VARIABLE = (
     "CONVERSION_RESULTS"  # for the plugin: the results directory of a run that is not complete yet
 )
-KEEP = 3  # if asv.conf.json gives no number; two let `asv continuous` alternate without installing again
+DEFAULT_LIMIT = 3  # if asv.conf.json gives no number; two let `asv continuous` alternate without installing again
 READY = "ready"  # a file in every complete environment; its modification time is the last use
 NO_WHEEL = "No matching distribution found"  # beginning of pip's reason if a release has no wheel for this Python
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
@@ -44,9 +44,9 @@ class InstallError(Exception):
     """A toolchain cannot be installed. The text says why in one line."""
 
 
-def keep(default: int = KEEP) -> int:
+def environment_limit(default: int = DEFAULT_LIMIT) -> int:
     """Return the maximum number of environments on disk: the environment variable, else ``default``."""
-    text = os.environ.get(KEEP_VARIABLE, "")
+    text = os.environ.get(LIMIT_VARIABLE, "")
     return max(1, int(text)) if text.isdigit() else default
 
 
@@ -58,7 +58,7 @@ def directory(root: Path, toolchain: Toolchain) -> Path:
     )
 
 
-def python(environment: Path) -> Path:
+def interpreter_of(environment: Path) -> Path:
     """The interpreter of an environment."""
     return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
@@ -70,7 +70,7 @@ def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
         "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
     )  # Python 3.10 has no "venv"
     path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
-    return dataclasses.replace(toolchain(path), history=wanted.history)
+    return dataclasses.replace(read_toolchain(path), history=wanted.history)
 
 
 def requirements(toolchain: Toolchain) -> list[str]:
@@ -97,14 +97,14 @@ def pins() -> dict[str, str]:
     return {package: found[package] for package in PINNED}
 
 
-def same(toolchain: Toolchain, here: Toolchain) -> bool:
+def is_installed(toolchain: Toolchain, here: Toolchain) -> bool:
     """Whether ``here``, the installed toolchain, is this release of a history. Both histories share one toolchain."""
     return bool(here.history) and (here.release, here.numpy) == (toolchain.release, toolchain.numpy)
 
 
 def is_ready(environment: Path) -> bool:
     """Is this environment complete?"""
-    return (environment / READY).is_file() and python(environment).exists()
+    return (environment / READY).is_file() and interpreter_of(environment).exists()
 
 
 def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600) -> Path:
@@ -114,13 +114,13 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
     """
     environment, until = directory(root, toolchain), time.monotonic() + seconds
     root.mkdir(parents=True, exist_ok=True)
-    while _occupied:
-        os.close(_occupied.pop())
-    while (lock := _locked(environment, alone=not is_ready(environment))) is None:
+    while _held_locks:
+        os.close(_held_locks.pop())
+    while (lock := _lock(environment, alone=not is_ready(environment))) is None:
         if time.monotonic() > until:
             raise InstallError(f"another process has been installing it for {seconds:.0f} s")
         time.sleep(0.1)
-    _occupied.append(lock)
+    _held_locks.append(lock)
     if not is_ready(environment):
         clean_up(root, limit - 1)
         shutil.rmtree(environment, ignore_errors=True)
@@ -136,10 +136,10 @@ def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600)
     return environment
 
 
-_occupied: list[int] = []  # the lock of the environment that this process uses, if any
+_held_locks: list[int] = []  # the lock of the environment that this process uses, if any
 
 
-def _locked(environment: Path, alone: bool) -> int | None:
+def _lock(environment: Path, alone: bool) -> int | None:
     """Lock an environment: shared by its users, or exclusive (``alone``) to install or remove it. Return None if
     another process holds the lock, or if there is no environment to share. The lock ends with the process, however the
     process ends. Unlike a process number, it also works across containers and across machines with the same disk.
@@ -161,7 +161,7 @@ def _locked(environment: Path, alone: bool) -> int | None:
     return None
 
 
-def used(environment: Path) -> None:
+def note_use(environment: Path) -> None:
     """Note that an environment has been used, if it is there."""
     if is_ready(environment):
         (environment / READY).touch()
@@ -177,17 +177,13 @@ def clean_up(root: Path, limit: int) -> None:
     )
     staying = {ready.parent for ready in whole[: max(0, limit)]}
     for path in list(root.glob("py*-torch-*")):
-        if (
-            path.is_dir()
-            and path not in staying
-            and (lock := _locked(path, alone=True)) is not None
-        ):
+        if path.is_dir() and path not in staying and (lock := _lock(path, alone=True)) is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
-    run(
+    run_program(
         [
             sys.executable,
             "-m",
@@ -201,14 +197,14 @@ def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
     )
     # A release without a wheel for this Python has to fail, not to compile for an hour
     pip = [
-        str(python(environment)),
+        str(interpreter_of(environment)),
         "-m",
         "pip",
         "install",
         "--progress-bar=off",
         "--only-binary=torch,numpy",
     ]
-    run([*pip, *requirements(toolchain)], seconds)
+    run_program([*pip, *requirements(toolchain)], seconds)
     try:
         really = installed_in(environment, toolchain)
     except ModuleNotFoundError as missing:
@@ -217,7 +213,7 @@ def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
         raise InstallError(f"pip installed {really} instead")
 
 
-def run(command: Sequence[str], seconds: float | None = None) -> str:
+def run_program(command: Sequence[str], seconds: float | None = None) -> str:
     """Run a program such as pip and return its output. Raise InstallError if it fails or takes too long."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # Otherwise pip asks the index for its own newest version, and prints lines that are no reason for a failure
@@ -230,10 +226,10 @@ def run(command: Sequence[str], seconds: float | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise InstallError(f"{command[2]} took longer than {seconds:.0f} s") from None
     except subprocess.CalledProcessError as failed:
-        raise InstallError(reason(failed.output)) from None
+        raise InstallError(failure_reason(failed.output)) from None
 
 
-def reason(output: str) -> str:
+def failure_reason(output: str) -> str:
     """pip's reason for a failure, in one line."""
     errors = re.findall(r"^\s*(?:ERROR|error): *(.+)$", output, re.MULTILINE)
     reasons = [
@@ -268,7 +264,7 @@ def reason(output: str) -> str:
 # --- an interpreter's packages, and its machine -----------------------------------------------------------------------
 
 
-def toolchain(path: list[str] | None = None) -> Toolchain:
+def read_toolchain(path: list[str] | None = None) -> Toolchain:
     """Return the toolchain of the running interpreter, or of the directories ``path``, with torch's build variant.
 
     Raise ModuleNotFoundError if torch or numpy is missing.
@@ -285,23 +281,25 @@ def toolchain(path: list[str] | None = None) -> Toolchain:
         variants = {"cu": build.get("cuda"), "rocm": build.get("hip"), "xpu": build.get("xpu")}
         named = [name + str(number).replace(".", "") for name, number in variants.items() if number]
         version += "+" + (named or ["cpu"])[0]
-    numpy = distribution("numpy", path)
+    numpy = find_distribution("numpy", path)
     if numpy is None:
         raise ModuleNotFoundError("numpy is not installed in this Python")
     return identify(
-        version, numpy.version, _from_index(distribution("torch", path), Path(spec.origin).parent)
+        version,
+        numpy.version,
+        _from_index(find_distribution("torch", path), Path(spec.origin).parent),
     )
 
 
-def here() -> Toolchain | None:
+def running_toolchain() -> Toolchain | None:
     """The toolchain of the running interpreter, or None."""
     try:
-        return toolchain()
+        return read_toolchain()
     except ModuleNotFoundError:
         return None
 
 
-def distribution(name: str, path: list[str] | None = None) -> Distribution | None:
+def find_distribution(name: str, path: list[str] | None = None) -> Distribution | None:
     """Find an installed package in the running interpreter or in the directories ``path``; None if there is none."""
     return next(
         iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None

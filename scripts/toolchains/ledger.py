@@ -22,7 +22,7 @@ from packaging.version import Version
 
 RELEASES = Path(__file__).with_name("releases.json")
 PACKAGES = ("torch", "numpy")  # each has a history, and a branch of that name
-OUTSIDE = "installed"  # the branch of toolchains that are in neither history
+OTHER_BRANCH = "installed"  # the branch of toolchains that are in neither history
 LONGEST_VERSION = 64  # characters, because a tag may become a file name
 UNKNOWN_DATE = "2022-01-01"  # for a build that is no release and has no date in its version
 
@@ -82,7 +82,7 @@ class Toolchain:
         return _releases()[self.history or "torch"].get(self.version, UNKNOWN_DATE)
 
     @property
-    def made(self) -> int:
+    def commit_time(self) -> int:
         """Time of the commit, in seconds since 1970: noon of its day. It is part of the hash."""
         return int(
             datetime.strptime(self.date, "%Y-%m-%d")
@@ -99,7 +99,7 @@ class Toolchain:
         )
         blob = _git_hash("blob", json.dumps(held, sort_keys=True).encode() + b"\n")
         tree = _git_hash("tree", b"100644 toolchain.json\0" + bytes.fromhex(blob))
-        author = f"ledger <ledger@localhost> {self.made} +0000"
+        author = f"ledger <ledger@localhost> {self.commit_time} +0000"
         text = f"tree {tree}\nauthor {author}\ncommitter {author}\n\ntorch {torch} with numpy {self.numpy}"
         return _git_hash("commit", text.encode())
 
@@ -124,10 +124,10 @@ def series(package: str) -> list[Toolchain]:
     return list(last.values())
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Clear the caches, so that releases.json is read again."""
     _releases.cache_clear()
-    commits.cache_clear()
+    toolchains_by_commit.cache_clear()
 
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
@@ -135,23 +135,23 @@ def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
     here = torch.split("+")[0], numpy
     histories = (
         each.history
-        for each in commits().values()
+        for each in toolchains_by_commit().values()
         if from_index and (each.torch, each.numpy) == here
     )
     return Toolchain(torch, numpy, next(histories, ""))
 
 
 @cache
-def commits() -> dict[str, Toolchain]:
+def toolchains_by_commit() -> dict[str, Toolchain]:
     """Commit -> toolchain, for the histories."""
     return {toolchain.commit: toolchain for package in PACKAGES for toolchain in history(package)}
 
 
-def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
+def parse_toolchain(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
     """Return the toolchain that a run record names. Raise ValueError or TypeError if it cannot be a commit of asv. Such
     a toolchain in the ledger would make all others unusable."""
-    if tag in tagged():
-        return tagged()[tag]
+    if tag in toolchains_by_tag():
+        return toolchains_by_tag()[tag]
     for version in (torch, numpy):
         if not version.isascii() or len(version) > LONGEST_VERSION:
             raise ValueError(f"{version[:LONGEST_VERSION]!a} is no version")
@@ -165,6 +165,6 @@ def recorded(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
     return toolchain
 
 
-def tagged() -> dict[str, Toolchain]:
+def toolchains_by_tag() -> dict[str, Toolchain]:
     """Tag -> toolchain, for the histories."""
-    return {toolchain.tag: toolchain for toolchain in commits().values()}
+    return {toolchain.tag: toolchain for toolchain in toolchains_by_commit().values()}

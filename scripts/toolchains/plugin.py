@@ -21,15 +21,17 @@ from asv.repo import NoSuchNameError
 from . import environments, ledger
 
 # asv loads plugins with the directory of asv.conf.json as the current one
-HERE = "here"  # name of the running interpreter's toolchain, whatever its branch
+RUNNING = "here"  # name of the running interpreter's toolchain, whatever its branch
 RESULTS = Path("reports/results")
-OUTSIDE = "toolchains.jsonl"  # in the results directory: measured toolchains outside the histories
+OTHER_TOOLCHAINS = (
+    "toolchains.jsonl"  # in the results directory: measured toolchains outside the histories
+)
 
 
-def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
+def read_other_toolchains(results: Path = RESULTS) -> list[ledger.Toolchain]:
     """The toolchains outside the histories that have results, in order of release."""
     toolchains = set()
-    for path in [results / OUTSIDE, *results.glob("*/*.jsonl")]:
+    for path in [results / OTHER_TOOLCHAINS, *results.glob("*/*.jsonl")]:
         for line in (
             path.read_text(encoding="utf-8", errors="replace").splitlines()
             if path.is_file()
@@ -38,7 +40,9 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
             try:
                 record = json.loads(line)
                 made = record.get("toolchain", record)
-                toolchains.add(ledger.recorded(made["torch"], made["numpy"], made.get("tag")))
+                toolchains.add(
+                    ledger.parse_toolchain(made["torch"], made["numpy"], made.get("tag"))
+                )
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 log.warning(
                     f"{path}: left out a toolchain that asv cannot have: {str(error)[:200]!a}"
@@ -47,17 +51,17 @@ def recorded(results: Path = RESULTS) -> list[ledger.Toolchain]:
     return sorted(outside, key=lambda toolchain: (toolchain.date, toolchain.tag))
 
 
-def remember(toolchain: ledger.Toolchain, results: Path) -> None:
+def record_toolchain(toolchain: ledger.Toolchain, results: Path) -> None:
     """Add a toolchain outside the histories to the ledger. asv cannot publish a commit that is missing there."""
-    if toolchain.history or toolchain in recorded(results):
+    if toolchain.history or toolchain in read_other_toolchains(results):
         return
     results.mkdir(parents=True, exist_ok=True)
-    with (results / OUTSIDE).open("a", encoding="utf-8") as file:
+    with (results / OTHER_TOOLCHAINS).open("a", encoding="utf-8") as file:
         made = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
         file.write(json.dumps(made, sort_keys=True) + "\n")
 
 
-def register(name: str) -> None:
+def register_machine(name: str) -> None:
     """Register ``name`` as this machine's name in asv's own file in the home directory.
 
     Raise asv's UserError if that file is broken. The file is replaced as a whole. asv 0.6.6 writes it in place: a
@@ -91,7 +95,7 @@ def register(name: str) -> None:
 def setup() -> None:
     """Prepare asv, which calls this function after it has loaded the plugin."""
     try:
-        ledger.commits()
+        ledger.toolchains_by_commit()
     except OSError as error:
         raise util.UserError(f"{error.filename} {error.strerror}") from None
     if environments.RESULTS_VARIABLE in os.environ:
@@ -101,7 +105,7 @@ def setup() -> None:
             machine, os.environ[environments.RESULTS_VARIABLE]
         )
     Machine.hardcoded_machine_name = environments.machine_name()
-    register(Machine.hardcoded_machine_name)
+    register_machine(Machine.hardcoded_machine_name)
 
 
 class Ledger(Git):
@@ -113,15 +117,17 @@ class Ledger(Git):
 
     def __init__(self, url=None, path=None):
         here = (
-            environments.here()
+            environments.running_toolchain()
         )  # asv show, compare and publish, and runs of other releases, need no torch
-        outside = [toolchain for toolchain in recorded() if toolchain != here]
+        outside = [toolchain for toolchain in read_other_toolchains() if toolchain != here]
         outside += [here] if here and not here.history else []
         lines = {
             **{package: ledger.history(package) for package in ledger.PACKAGES},
-            ledger.OUTSIDE: outside,
+            ledger.OTHER_BRANCH: outside,
         }
-        self._known = {toolchain.commit: toolchain for line in lines.values() for toolchain in line}
+        self._toolchains = {
+            toolchain.commit: toolchain for line in lines.values() for toolchain in line
+        }
         self._lines = {
             branch: [toolchain.commit for toolchain in line] for branch, line in lines.items()
         }
@@ -133,11 +139,11 @@ class Ledger(Git):
         }
         self._names = self.get_tags()
         self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
-        self._names |= dict.fromkeys((HERE, "HEAD"), here.commit) if here else {}
+        self._names |= dict.fromkeys((RUNNING, "HEAD"), here.commit) if here else {}
 
     def get_hash_from_name(self, name):
         base = name.rstrip("^")
-        if base in (HERE, "HEAD") and base not in self._names:
+        if base in (RUNNING, "HEAD") and base not in self._names:
             # asv says: Unknown branch ... in configuration
             raise NoSuchNameError(
                 "here, since torch and numpy are not installed in this Python (a release is installed apart: "
@@ -172,13 +178,13 @@ class Ledger(Git):
             ) from None
 
     def get_name_from_hash(self, commit):
-        return self._known[commit].tag if commit in self._known else None
+        return self._toolchains[commit].tag if commit in self._toolchains else None
 
     def get_tags(self):
-        return {toolchain.tag: commit for commit, toolchain in self._known.items()}
+        return {toolchain.tag: commit for commit, toolchain in self._toolchains.items()}
 
     def get_date(self, commit):
-        return 1000 * self._known[commit].made  # in milliseconds, as in asv
+        return 1000 * self._toolchains[commit].commit_time  # in milliseconds, as in asv
 
     get_date_from_name = get_date  # asv names commits alone
 
@@ -218,11 +224,11 @@ class ToolchainEnvironment(environment.Environment):
             raise environment.EnvironmentUnavailable(f"Python {python}: start asv with that Python")
         self._requirements = requirements  # asv's constructor uses them before it sets them
         super().__init__(conf, python, requirements, tagged_env_vars)
-        conf.branches = [HERE]
+        conf.branches = [RUNNING]
         conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
-        self._here = environments.here()
+        self._here = environments.running_toolchain()
         self._executable = sys.executable
-        self._keep = environments.keep(conf.keep_environments)
+        self._keep = environments.environment_limit(conf.keep_environments)
         self._failed: dict[str, str] = {}  # tag -> why it cannot be installed
 
     @property
@@ -238,9 +244,9 @@ class ToolchainEnvironment(environment.Environment):
         self._executable = sys.executable
         here = self._here
         if here and commit_hash == here.commit:
-            remember(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
+            record_toolchain(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
         elif commit_hash is not None:  # asv check asks for no commit
-            toolchain = ledger.commits().get(commit_hash)
+            toolchain = ledger.toolchains_by_commit().get(commit_hash)
             if len(commit_hash) != 40:  # asv run TAGS
                 raise util.UserError(
                     "asv files the results of all of TAGS under one wrong name: name a range, or ALL"
@@ -250,7 +256,7 @@ class ToolchainEnvironment(environment.Environment):
                 raise util.UserError(
                     f"{what}{here or 'a Python without torch'}, and it is in no history"
                 )
-            if not (here and environments.same(toolchain, here)):
+            if not (here and environments.is_installed(toolchain, here)):
                 self._executable = str(self._install(conf, toolchain))
         self._set_commit_hash(commit_hash)
 
@@ -261,7 +267,7 @@ class ToolchainEnvironment(environment.Environment):
             if not environments.is_ready(environments.directory(root, toolchain)):
                 log.info(f"Installing {toolchain}")
             try:
-                return environments.python(
+                return environments.interpreter_of(
                     environments.prepare(root, toolchain, self._keep, conf.install_timeout)
                 )
             except environments.InstallError as error:

@@ -37,7 +37,7 @@ SECONDS = 300  # limit for an answer of pip or of an address
 # --- releases --------------------------------------------------------------------------------------------------------
 
 
-def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain | None:
+def find_release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain | None:
     """Find the release in these packages' histories whose tag or version is ``name``, or whose commit begins with it.
     Return None if there is no match. Raise UserError if there are several."""
     known = [toolchain for package in packages for toolchain in ledger.history(package)]
@@ -52,7 +52,7 @@ def release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain |
     return found[0] if found else None
 
 
-def add_releases(parser: Parser) -> None:
+def add_release_options(parser: Parser) -> None:
     """Add options that choose releases (see ``chosen_releases``), limit environments, or only print the plan."""
     parser.option(
         "--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES
@@ -63,21 +63,23 @@ def add_releases(parser: Parser) -> None:
     parser.option("--dry-run", "print the plan and exit")
 
 
-def packages(chosen: argparse.Namespace) -> Sequence[str]:
+def selected_packages(chosen: argparse.Namespace) -> Sequence[str]:
     """The packages whose histories these options choose from."""
     return [chosen.history] if chosen.history else ledger.PACKAGES
 
 
-def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
+def select_releases(chosen: argparse.Namespace) -> list[Toolchain]:
     """Return the chosen releases, history by history, in order of release. Raise UserError if a name is unknown or no
     release is left."""
     if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
         raise UserError(f"--since {chosen.since!r} is no version")
-    among = packages(chosen)
+    among = selected_packages(chosen)
     if chosen.releases is None:
         toolchains = [toolchain for package in among for toolchain in ledger.series(package)]
     else:
-        named = {name: release(name, among) for name in chosen.releases.replace(",", " ").split()}
+        named = {
+            name: find_release(name, among) for name in chosen.releases.replace(",", " ").split()
+        }
         unknown = [name for name, toolchain in named.items() if toolchain is None]
         if unknown:
             raise UserError(
@@ -96,7 +98,7 @@ def chosen_releases(chosen: argparse.Namespace) -> list[Toolchain]:
 # --- the package index -----------------------------------------------------------------------------------------------
 
 
-def offered(package: str) -> tuple[list[str], list[str]]:
+def available_versions(package: str) -> tuple[list[str], list[str]]:
     """Return a package's versions in the index, for any Python, and the addresses where pip looked. Raise UserError if
     pip fails."""
     command = [
@@ -110,9 +112,9 @@ def offered(package: str) -> tuple[list[str], list[str]]:
         "--ignore-requires-python",
     ]
     try:
-        said = environments.run(command, SECONDS)
+        said = environments.run_program(command, SECONDS)
         why, matched = (
-            environments.reason(said),
+            environments.failure_reason(said),
             re.search(r"^Available versions: (.+)$", said, re.MULTILINE),
         )
     except environments.InstallError as error:
@@ -122,7 +124,7 @@ def offered(package: str) -> tuple[list[str], list[str]]:
     return matched[1].split(", "), re.findall(r"^\s*\* (https?://\S+)$", said, re.MULTILINE)
 
 
-def files_at(place: str) -> list[Mapping[str, Any]]:
+def list_files(place: str) -> list[Mapping[str, Any]]:
     """Return the files of a package that an address lists. The list is empty without JSON or without an answer."""
     try:
         request = urllib.request.Request(place, headers={"Accept": JSON})
@@ -143,7 +145,7 @@ def first_days(listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return found
 
 
-def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
+def newer_versions(known: Iterable[str], versions: Iterable[str]) -> list[str]:
     """Return the new final releases in order: later patches of a known minor release, and releases later than all known
     ones.
 
@@ -159,15 +161,15 @@ def since(known: Iterable[str], versions: Iterable[str]) -> list[str]:
     return list(map(str, sorted(final)))
 
 
-def update(today: str = "") -> list[Toolchain]:
+def update_releases(today: str = "") -> list[Toolchain]:
     """Add newer releases to releases.json. Return them, history by history, in order of release."""
     today = today or datetime.now(timezone.utc).date().isoformat()
-    before, text = ledger.commits(), ledger.RELEASES.read_text(encoding="utf-8")
+    before, text = ledger.toolchains_by_commit(), ledger.RELEASES.read_text(encoding="utf-8")
     releases = json.loads(text)
     for package in ledger.PACKAGES:
-        versions, places = offered(package)
-        fresh = since(releases[package], versions)
-        days = first_days(file for place in places for file in files_at(place)) if fresh else {}
+        versions, places = available_versions(package)
+        fresh = newer_versions(releases[package], versions)
+        days = first_days(file for place in places for file in list_files(place)) if fresh else {}
         if (
             len(days) > 1 == len(set(days.values()))
         ):  # one day for all: the index does not know them
@@ -183,8 +185,12 @@ def update(today: str = "") -> list[Toolchain]:
         text
     ):  # only after both packages were asked about: a release is new only once
         put(ledger.RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
-        ledger.forget()
-    return [toolchain for commit, toolchain in ledger.commits().items() if commit not in before]
+        ledger.clear_caches()
+    return [
+        toolchain
+        for commit, toolchain in ledger.toolchains_by_commit().items()
+        if commit not in before
+    ]
 
 
 # --- the Python to measure with --------------------------------------------------------------------------------------
@@ -195,25 +201,25 @@ Target = tuple[
 ]  # the Python that runs asv; commit of the release to install, "" = its own toolchain
 
 
-def python(name: str) -> Path | None:
+def find_python(name: str) -> Path | None:
     """Find the Python ``name``: an executable, a command on the PATH, or a virtual environment. Return None if missing.
 
     A symbolic link is not resolved. A virtual environment's Python is a link, and finds its packages by its location.
     """
     path = Path(os.path.expanduser(name)).absolute()
-    place = environments.python(path) if path.is_dir() else path
+    place = environments.interpreter_of(path) if path.is_dir() else path
     program = shutil.which(str(place)) or shutil.which(name)
     return Path(program) if program else None
 
 
-def target(name: str) -> Target:
+def find_target(name: str) -> Target:
     """Resolve an argument of --run: "installed" (this Python's toolchain), a Python (see ``python``) or a release (see
     ``release``). Raise UserError for any other name.
     """
-    interpreter = Path(sys.executable) if name == INSTALLED else python(name)
+    interpreter = Path(sys.executable) if name == INSTALLED else find_python(name)
     if interpreter:
         return interpreter, ""
-    toolchain = release(name)
+    toolchain = find_release(name)
     if toolchain:
         return Path(sys.executable), toolchain.commit
     raise UserError(
@@ -225,14 +231,14 @@ def target(name: str) -> Target:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def check_machine(name: str) -> str:
+def check_machine_name(name: str) -> str:
     """Return the name of a machine. Raise UserError if its results directory cannot have that name."""
     if why := files.machine_name_problem(name):
         raise UserError(f"--machine {name!r}: {why}")
     return name
 
 
-def result_file(name: str, results: Path, machine: str | None = None) -> Path:
+def find_result_file(name: str, results: Path, machine: str | None = None) -> Path:
     """Return the only result file that ``name`` stands for. Raise UserError if there is no such file, or several.
 
     name     a file; a directory (a checkout, asv's results directory or a machine's directory in it); or a toolchain
@@ -262,7 +268,7 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
     found = files.result_files(results, machine)
     if not found:
         raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
-    found = found if path.is_dir() else _of_toolchain(name, found)
+    found = found if path.is_dir() else _files_of_toolchain(name, found)
     if len(found) > 1:
         named = ", ".join(f"{file.parent.name}/{file.name}" for file in found)
         raise UserError(
@@ -271,9 +277,9 @@ def result_file(name: str, results: Path, machine: str | None = None) -> Path:
     return found[0]
 
 
-def _of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
+def _files_of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
     """Select the ``paths`` of the toolchain ``name``. Raise UserError if there are none."""
-    known = release(name)
+    known = find_release(name)
     begins = known.commit if known else name if HASH.fullmatch(name) else ""
     tags, broken = dict[Path, str](), []
     for path in paths:
