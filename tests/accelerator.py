@@ -10,7 +10,7 @@ from collections import Counter
 import resultfiles
 from measuring.profiles import PROFILES, select
 from resultfiles import SKIPPED, SUITE, around, of_suite
-from store.files import cell_names
+from store.schema import cell_names
 
 from benchmarks import link, many, overlap, routes, staging, transfer
 

@@ -1,6 +1,7 @@
 """Small results directories, written as the suite writes them, for tests of the code that reads them."""
 
 import contextlib
+import gzip
 import itertools
 import json
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from store import files
+from store.schema import TimedProcess, decode_log, from_json
 
 from benchmarks.contracts import DECLARED, Route
 
@@ -159,10 +161,27 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
     rounds = _taken_by(lines)
     measured = [line | rounds[line["round"]] for bench in benches for line in bench.lines(slow, clock)]
     if measured:
-        (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(files.measurements_text(measured))
+        (directory / f"{stem}{files.MEASUREMENTS}").write_bytes(compressed(measured))
     if lines:
         (directory / f"{stem}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return root
+
+
+def process(seconds=(1e-6,), **more):
+    """Return a timed process without probes, as the store reads it; more: other values of its fields."""
+    about = {"run": "one", "round": 0, "benchmark": "toy.Toy.timeit_call", "params": [], "version": "", "at": 0.0}
+    return from_json(TimedProcess, {**about, **TAKEN, "wanted": len(seconds), "seconds": seconds, "probes": {}, **more})
+
+
+def decoded(lines):
+    """Return lines of JSON as the store reads them."""
+    return decode_log("\n".join(map(json.dumps, lines)))
+
+
+def compressed(lines):
+    """Return the bytes of a file of measurements with these lines, as store/files.py writes them."""
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    return gzip.compress(text.encode(), files.COMPRESSION_LEVEL, mtime=0)
 
 
 @contextlib.contextmanager
@@ -171,7 +190,7 @@ def edited(path):
     held = [json.loads(text) for text in files.read_texts(path)]
     yield held
     lines = "".join(json.dumps(value) + "\n" for value in held).encode()
-    path.write_bytes(files.measurements_text(held) if path.suffix == ".gz" else lines)
+    path.write_bytes(compressed(held) if path.suffix == ".gz" else lines)
 
 
 def mend(root, change, commit=""):

@@ -20,7 +20,7 @@ from made_up import FAST, LATENCY, copied, glibc, host
 from pages import advice as page
 from pages import show
 from resultfiles import FROM_NUMPY, KIB, MIB, SKIPPED, TENSOR, around, contract, conversion, every, record, write
-from store.records import Conditions, Record, Settings, Toolchain
+from store.schema import Conditions, RunRecord, Settings, Toolchain
 
 CLONED = "torch.from_numpy(a).clone()"
 STACKED, ARRAYED = "torch.stack([torch.from_numpy(x) for x in arrays])", "torch.from_numpy(np.array(arrays))"
@@ -374,7 +374,7 @@ def test_what_is_embedded_cannot_end_its_element(known):
 
 def test_the_machine_it_speaks_of():
     def like(device="", **conditions):
-        return Record(Toolchain(""), {}, conditions=Conditions(**conditions), settings=Settings(device=device))
+        return RunRecord(Toolchain(""), {}, conditions=Conditions(**conditions), settings=Settings(device=device))
 
     here = Conditions(cpu="A CPU", cores=4, caches={"L2": "1024K"})
     mine = like(cpu="A CPU", cores=4, caches={"L2": "1024K"})

@@ -16,7 +16,7 @@ from itertools import product
 import pytest
 from asv.results import Results
 from conftest import ROOT, Checkout, export, run
-from store import files
+from store import asv_files, files
 from store.files import put
 from tiny import Project
 from toolchains import selection
@@ -196,7 +196,7 @@ def test_files_without_samples_give_what_those_with_samples_do(checkout, tracked
     monkeypatch.setattr(Results, "add_result", partialmethod(Results.add_result, record_samples=True))
     for original in originals:
         path = checkout.results / tracked / original.name
-        files.export([path], path, files.read_measurements(original), files.read_records(original), ())
+        asv_files.export([path], path, files.read_measurements(original), files.read_records(original), ())
         assert "samples" in json.loads(path.read_text())["result_columns"]
     compared_by_samples, others_by_samples = said()
     assert others_by_samples == others

@@ -5,11 +5,11 @@ exclusive or full, or MIG may have no instance. Such a machine looks like any ot
 """
 
 import re
-from dataclasses import fields
 
 import pytest
 from measuring import machine, runner
-from store.records import Record, Toolchain, from_json
+from resultfiles import decoded
+from store.schema import RunRecord, Toolchain, from_json
 from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
 from benchmarks import devices, sampling_log
@@ -58,7 +58,7 @@ def settings(monkeypatch, tmp_path):
     """
 
     def whole(kind, found):
-        assert set(found) <= {each.name for each in fields(kind)}, "what Settings does not name is lost"
+        assert set(found) <= {*kind.__struct_fields__}, "what Settings does not name is lost"
         return from_json(kind, found)
 
     def asked(context, first=""):
@@ -138,7 +138,7 @@ def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F
     lines = log()
     why = f"{sampling_log.GONE}cuda:0 cannot be used: {FAULT}"
     assert [line["skipped"] for line in lines] == [f"cuda:0 cannot be used: {FAULT}", why, why]
-    assert runner.summed_up(Record(Toolchain(""), {}), lines, {}).device_lost == why
+    assert runner.summed_up(RunRecord(Toolchain(""), {}), decoded(lines), {}).device_lost == why
     assert len(tried) == 1
 
 

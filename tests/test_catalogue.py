@@ -10,7 +10,7 @@ import grimp  # comes with import-linter
 import pytest
 from conftest import ROOT, run
 from resultfiles import SUITE
-from store.records import from_json
+from store.schema import from_json
 
 from benchmarks import contracts, nvml, routes, sources
 

@@ -295,7 +295,7 @@ def test_both_sides_are_measured_in_turns(collected, tmp_path):
     assert result.interleaved and len(result.cells) == 1
     for side in ("base", "new"):
         (taken,) = (tmp_path / "run" / side).rglob(f"*{files.MEASUREMENTS}")
-        assert {line["round"] for line in files.read_measurements(taken)} == {0, 1}
+        assert {line.round for line in files.read_measurements(taken)} == {0, 1}
         assert set(result.cells[f"{side}_processes"]) == {2}
     assert result.base["toolchain"] == result.new["toolchain"]
     assert result.exit_code == 2 and set(result.cells["verdict"]) == {INCONCLUSIVE}

@@ -84,7 +84,7 @@ def check_complete(project):
         assert {(record.rounds, record.machine) for record in own} == {(2, "both")}
     for path in project.filed.glob(f"both/node-*/*{MEASUREMENTS}"):
         lines = read_measurements(path)
-        places = [(line["run"], line["benchmark"], *line["params"], line["round"], line["at"]) for line in lines]
+        places = [(line.run, line.benchmark, *line.params, line.round, line.at) for line in lines]
         assert len(set(places)) == len(places), "the same process twice"
 
 

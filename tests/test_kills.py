@@ -25,8 +25,9 @@ import pytest
 from analysis.results import load
 from conftest import until
 from measuring.runner import Journal
+from msgspec import structs
 from store import files
-from store.records import name_of, with_samples
+from store.schema import with_samples
 from tiny import Project
 
 KILLS = int(os.environ.get("CONVERSION_KILLS", "2"))
@@ -110,10 +111,10 @@ def check_whole(root, rounds=ROUNDS, whole=()):
     (record,) = files.read_records(record_file)
     assert record.rounds == rounds
     lines = with_samples(files.read_measurements(record_file))
-    taken = [{name: line[name] for name in line if name != "run"} for line in lines]
+    taken = [structs.replace(line, run="") for line in lines]
     assert all(line in taken for line in whole), "a finished round was measured again"
-    cells = {name_of(line) for line in lines}
-    found = {(line["run"], name_of(line), line["round"]) for line in lines}
+    cells = {line.cell for line in lines}
+    found = {(line.run, line.cell, line.round) for line in lines}
     assert found == set(product([record.started], cells, range(rounds)))
     assert set(load(record_file.parents[1]).processes["cell"]) == cells, "asv's file has other cells than the samples"
     assert not [*root.rglob("*.new"), *root.rglob("installed/[0-9]*")], "something half done is left"
@@ -143,7 +144,7 @@ def test_runs_that_are_ended(tmp_path):
         said = f"{how.name}: ended with {code}: {complaint[-300:]}"
         assert code in (0, -signal.SIGKILL, 130, 128 + signal.SIGTERM, 128 + signal.SIGHUP, *early), said
         assert complaint.count("\n") < 2 or code in early, said
-        whole = [line for line in with_samples(journal_of(suite).lines("installed")) if "round" in line]
+        whole = with_samples(journal_of(suite).lines("installed"))
         if code or not list(suite.filed.glob(f"{MACHINE}/*.jsonl")):
             go_on(suite)
         check_whole(suite.root, whole=whole)

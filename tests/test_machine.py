@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -20,9 +19,10 @@ from measuring.machine import Awake
 from measuring.processes import members
 from measuring.profiles import Cells, Profile, Rule
 from measuring.runner import around_samples
-from resultfiles import SUITE
+from msgspec.structs import replace
+from resultfiles import SUITE, process
 from store.files import put
-from store.records import Conditions, Record, Toolchain
+from store.schema import Conditions, RunRecord, Toolchain
 
 HOLDS = f"import sys; print({machine.AWAKE!r}, flush=True); sys.stdin.read()"
 MADE_NONE = "the process that was to hold a context made none"
@@ -64,7 +64,7 @@ def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatc
         return ""
 
     monkeypatch.setattr(Awake, "hold", hold)
-    begun, known = Record(Toolchain(""), {}, cores=(0, 1)), Cells([], [], {}, on_device=True, asleep=[first])
+    begun, known = RunRecord(Toolchain(""), {}, cores=(0, 1)), Cells([], [], {}, on_device=True, asleep=[first])
     runs = [(Cells([], [], {}), [other]), *((known, cells) for cells in ([other], [other], [other, first]))]
     with Awake() as device:
         records = [device.measure(begun, *run, lambda cells, cores: order.append((*cells, cores))) for run in runs]
@@ -116,7 +116,7 @@ def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, t
 
 def around(cell, *told):
     keys = ("link generation", "clock", "slowed by")
-    return {"benchmark": cell, "params": [], "device": [dict(zip(keys, each)) for each in told]}
+    return process(benchmark=cell, device=[dict(zip(keys, each)) for each in told])
 
 
 def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_most():
@@ -124,7 +124,7 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
         around("a", (5, 1980, []), (5, 1950, [])),
         around("b", (5, 1200, ["power"]), (5, 1980, [])),
         around("c", (1, 1980, []), (5, 1980, [])),
-        {"benchmark": "host", "params": []},
+        process(benchmark="host"),
     ]
     spans, changed = around_samples(lines).values()
     assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}

@@ -11,7 +11,7 @@ from measuring import profiles
 from measuring.profiles import PROFILES, Profile, Rule, select
 from resultfiles import KIB, MIB, SUITE, Bench, contract
 from store import files
-from store.files import cell_names
+from store.schema import cell_names
 
 from benchmarks import busy, routes, transfer
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from analysis import results
-from resultfiles import TAKEN
+from resultfiles import process
 from store import quiet
-from store.records import name_of
+from store.schema import TimedProcess, from_json
 from test_statement import benchmark
 
 from benchmarks import probes, sampling_log, statement, timing
@@ -93,20 +93,21 @@ def simulated(monkeypatch):
     """
 
     def run(machine, call=CALL, count=240):
-        lines, timer = [], SimpleNamespace(timeit=lambda number: machine.work(number * call))
+        logged, timer = [], SimpleNamespace(timeit=lambda number: machine.work(number * call))
         made = benchmark(timed_by=timer)
         for module in (probes, timing, statement):
             monkeypatch.setattr(module, "time", machine)
         monkeypatch.setattr(probes, "probe", lambda: machine.work(PROBE))
         monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
-        monkeypatch.setattr(sampling_log, "log", lambda **line: lines.append(line))
+        monkeypatch.setattr(sampling_log, "log", lambda **line: logged.append(line))
         for number in range(ROUNDS):
             machine.now += REST
             for cell in range(count // ROUNDS):
                 machine.work(PAUSE)
                 made.do_setup()
                 made.run()
-                lines[-1] |= {"run": "one", "round": number, "params": [repr(cell)]}
+                logged[-1] |= {"run": "one", "round": number, "params": [repr(cell)]}
+        lines = [from_json(TimedProcess, line) for line in logged]
         by_cell = processes(lines).groupby("place")
         found = by_cell.agg(seconds=("seconds", "median"), quiet=("quiet", "all"), count=("quiet", "size"))
         return quiet.Run(lines), found
@@ -116,14 +117,12 @@ def simulated(monkeypatch):
 
 def processes(lines):
     """Return one row per process behind a figure. ``place`` is the name of its cell."""
-    return results._timed(lines, {name_of(line): name_of(line) for line in lines}, [])
+    return results._timed(lines, {line.cell: line.cell for line in lines}, [])
 
 
 def line(seconds, processor=(), **more):
     """Return a process with these samples. ``processor``: ns of the probes before the first and after each sample."""
-    about = {"benchmark": "toy.Toy.timeit_call", "params": [], "run": "one", "round": 0, "at": 0.0}
-    probes = {"processor": processor} if processor else {}
-    return {**about, **TAKEN, "wanted": len(seconds), "seconds": seconds, "probes": probes, **more}
+    return process(seconds, **{"probes": {"processor": processor} if processor else {}, **more})
 
 
 def alone(line):
@@ -179,6 +178,7 @@ def test_a_probe_behind_bytes_in_memory_finds_its_code_driven_out():
     assert run.baselines == pytest.approx({"processor": 25_000, "memory": 200_000}), "found behind samples, too"
 
 
+DEVICE = {"link generation": 5, "clock": 1980, "slowed by": []}
 LONGER = [1.06, 1.07], [26_500] * 3
 
 
@@ -190,7 +190,7 @@ LONGER = [1.06, 1.07], [26_500] * 3
         ([1.0] * 4, [25_000, 25_000, 25_000, 27_000, 25_000], {}, 1.0),  # one longer probe is not the clock's doing
         # no correction for work that does not follow the processor's clock, such as memory or a device
         (*LONGER, {"probes": {"processor": [26_500] * 3, "memory": [200_000] * 3}}, 1.061),
-        (*LONGER, {"device": [{}, {}]}, 1.061),
+        (*LONGER, {"device": [DEVICE, DEVICE]}, 1.061),
         (*LONGER, {"on_device": True}, 1.061),
         ([1.06, 1.07], [], {}, 1.061),
         ([1.06, 1.07], [60_000] * 3, {}, 1.06),  # never quiet
@@ -285,9 +285,9 @@ def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
     assert found["quiet"].mean() >= share
     errors = np.log(found["seconds"] / CALL).abs()[found["quiet"] | (share == 0)]
     assert errors.max() < off and errors.median() < 0.01
-    assert sum(line["waited"] for line in run.lines) <= waited * sum(line["took"] for line in run.lines)
+    assert sum(line.waited for line in run.lines) <= waited * sum(line.took for line in run.lines)
     if name == "quiet throughout":  # and nothing is taken again
-        assert set(found["count"]) == {ROUNDS} and len(run.taken) <= 1.01 * sum(line["wanted"] for line in run.lines)
+        assert set(found["count"]) == {ROUNDS} and len(run.taken) <= 1.01 * sum(line.wanted for line in run.lines)
 
 
 def test_quota_and_calls_longer_than_it(simulated):
@@ -299,6 +299,6 @@ def test_quota_and_calls_longer_than_it(simulated):
 def test_run_that_begins_in_a_slow_phase(simulated):
     """Samples of the slow phase look quiet at first. The baseline of the whole run then marks them as noisy."""
     run, found = simulated(Machine(lambda t: 1.4 if t < REST + 4 else 1.0))
-    early = np.array([line["at"] < REST + 3.5 for line in run.lines])
+    early = np.array([line.at < REST + 3.5 for line in run.lines])
     assert early.any() and not run.quiet[early].any()
     assert found["seconds"][found["quiet"]].to_numpy() == pytest.approx(CALL, rel=0.02)

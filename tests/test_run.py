@@ -18,8 +18,8 @@ from analysis.results import load
 from measuring import machine
 from measuring.machine import check_machine
 from measuring.runner import SILENT, Job, Journal, Plan, lock_directory
-from store import files
-from store.records import Record, Toolchain, with_samples
+from store import files, quiet, schema
+from store.schema import RunRecord, Toolchain
 from tiny import FAMILIES, Project
 from toolchains import environments
 
@@ -163,9 +163,9 @@ def test_what_is_installed_is_measured_without_git(tmp_path):
     assert (record.rounds, record.profile) == (2, "tracking") and record.samples >= 2 * 4 * 20
     assert record.machine == MACHINE and record.settings.torch_threads == 1
     ((path,), (filed,)) = files.result_files(project.filed), project.results().values()
-    used = files.used_samples(with_samples(files.read_measurements(path))).items()
+    used = quiet.used_samples(files.read_measurements(path)).items()
     row = filed["results"][name]
-    figures = dict(zip(files.cell_names(name, row["params"]), row["result"]))
+    figures = dict(zip(schema.cell_names(name, row["params"]), row["result"]))
     assert len(used) == 4 and figures == pytest.approx({cell: statistics.median(taken) for cell, (taken, _) in used})
     project.verb("run", "--no-report", "--machine", MACHINE, "--resume")
     assert len(files.read_records(path.with_suffix(".jsonl"))) == 1, "measured no more"
@@ -178,7 +178,7 @@ def test_resume_is_of_the_same_run(project):
         assert refused(project, name, "--resume", "--machine", MACHINE) == line
     kept = Journal(project.root / ".asv" / "runs" / MACHINE / "run")
     kept.begin()
-    kept.keep(Job("", 0), Record(Toolchain("torch-1-numpy-1"), {}))
+    kept.keep(Job("", 0), RunRecord(Toolchain("torch-1-numpy-1"), {}))
     kept.save(Plan(MACHINE, "quick", FAST[1], 2))
     said = [refused(project, "run", *FAST, "--resume", *more) for more in ((), ("--profile", "standard"))]
     assert "the interrupted run was on torch-1-numpy-1: --resume there, or run anew" in said[0]

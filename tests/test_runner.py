@@ -30,7 +30,7 @@ from measuring.profiles import PROFILES, Profile, Rule
 from measuring.runner import AGAIN, PASSES, Job, Journal, Plan, budget, drift, lock_directory, staggered
 from resultfiles import Bench, memcpy, steady
 from store import files, quiet
-from store.records import Record, Settings, Toolchain
+from store.schema import RunRecord, Settings, Toolchain
 from toolchains import environments, ledger
 
 # A suite of sixty cells with an asv that logs what a test wants; journal, files and filing are real ------------------
@@ -301,7 +301,7 @@ def test_a_quick_look_adds_to_a_whole_run(toy):
         (path,) = toy.place.rglob("box/*.jsonl")
         records = files.read_records(path)
         assert [record.rounds for record in records] == filed
-        taken = {(line["run"], line["round"]) for line in files.read_measurements(path)}
+        taken = {(line.run, line.round) for line in files.read_measurements(path)}
         assert taken == {(record.started, number) for record in records for number in range(record.rounds)}
 
 
@@ -387,7 +387,7 @@ def test_a_release_that_is_no_more_is_named(toy):
     """A release was removed from releases.json after the run was interrupted. A new run ignores it."""
     made = toy.runner(tags=("torch-0.1", NEW))
     made.journal.begin()
-    made.journal.keep(Job("torch-0.1", 0), Record(Toolchain("torch-0.1"), {}))
+    made.journal.keep(Job("torch-0.1", 0), RunRecord(Toolchain("torch-0.1"), {}))
     with pytest.raises(UserError, match=r"^torch-0\.1 of the interrupted run is not in releases\.json: restore "):
         measuring.start_runner(made.journal, made.plan)
     made.file_whole()
@@ -409,7 +409,7 @@ def test_sessions_stand_beside_those_that_are_there_if_asked_for(toy):
     shutil.rmtree(toy.place / "run")
     assert toy.history(NEW, beside=(NEW,)) == ([], [NEW])
     (path,) = toy.place.rglob(f"*{files.MEASUREMENTS}")
-    assert len({line["run"] for line in files.read_measurements(path)}) == 2
+    assert len({line.run for line in files.read_measurements(path)}) == 2
 
 
 def test_toolchains_of_a_history_are_staggered():
@@ -436,8 +436,8 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
 
 
 def test_drift_is_later_over_sooner():
-    before = memcpy({8: [1.0], 16: [2.0], 32: [2.0]}).lines([], None)
-    after = memcpy({8: [2.0], 16: [2.0], 64: [1.0]}).lines([], None)
+    times = {8: [1.0], 16: [2.0], 32: [2.0]}, {8: [2.0], 16: [2.0], 64: [1.0]}
+    before, after = (resultfiles.decoded(memcpy(each).lines([], None)) for each in times)
     assert drift(before, after) == {"cells": 2, "median": 1.5} and drift([], []) == {"cells": 0}
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from store import quiet
+from store.schema import decode_log
 
 from benchmarks import probes, sampling_log, timing
 from benchmarks.statement import CountBenchmark, StatementBenchmark
@@ -189,7 +190,7 @@ def test_sample_between_slow_probes_is_taken_again(logged, probe):
     _, line = logged(repeat=50)
     assert len(line["seconds"]) == 51 and line["waits"] == [40]
     assert line["probes"]["processor"] == [25_000] * 40 + [40_000] + [25_000] * 12
-    run = quiet.Run([line])
+    run = quiet.Run(decode_log(json.dumps(line)))
     run.baselines = {"processor": 25_000}
     assert run.quiet_samples.sum() == 50
 

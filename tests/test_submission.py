@@ -15,7 +15,7 @@ from analysis import submission
 from conftest import ROOT, run
 from pages import build, show
 from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, SUITE, every, memcpy
-from store import files
+from store import files, schema
 from toolchains.ledger import Toolchain
 
 from benchmarks import probes
@@ -239,12 +239,12 @@ def some(lines, share):
 
 
 def rows_of(value):
-    count = {name: len(files.cell_names(name, one["params"])) for name, one in SUITE.items()}
+    count = {name: len(schema.cell_names(name, one["params"])) for name, one in SUITE.items()}
     return {name: [[value] * count[name], one["params"], one["version"]] for name, one in SUITE.items()}
 
 
 RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
-NAMES = files.cell_names("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
+NAMES = schema.cell_names("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
 # Number of results, and for each: more fields of its record, its lines, and the rows of asv's file
 HEAVY = {
     "every cell": lambda: (8, {}, some((line_of(*one, n) for n in range(4) for one in TIMED), 0.12), {}),

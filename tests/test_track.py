@@ -14,7 +14,7 @@ from analysis.results import load
 from measuring import engine, runner
 from measuring.runner import Journal, coarse_to_fine
 from store import files
-from store.records import Toolchain, with_samples
+from store.schema import Toolchain, with_samples
 from tiny import RELEASES, WITHOUT_WHEEL, torch_wheel, wheel
 from toolchains import ledger
 
@@ -54,8 +54,8 @@ def test_history(project, tmp_path, all_quiet):
     first, last = (record for record in found if record.toolchain == reference)
     assert not first.drift and last.drift["cells"] == 2 and 0.5 < last.drift["median"] < 2
     paths = files.result_files(project.filed, suffix=files.MEASUREMENTS)
-    taken = [line["seconds"] for path in paths for line in with_samples(files.read_measurements(path))]
-    assert first_round and all(line["seconds"] in taken for line in first_round), "it was measured again"
+    taken = [line.seconds for path in paths for line in with_samples(files.read_measurements(path))]
+    assert first_round and all(line.seconds in taken for line in first_round), "it was measured again"
     assert first.settings.torch == "1.13.1+cu126" and list(first.skipped) == ["not in torch 1"]
     assert [record.failed for record in found if record.failed] == [reason]
     assert len(project.environments) <= 2

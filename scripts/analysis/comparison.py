@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from cli import UserError, matcher
 from store.files import fresh_results, result_name, results_directory
-from store.records import MACHINE
+from store.schema import MACHINE
 from toolchains import selection
 
 from benchmarks.contracts import Role

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 from store import files
-from store.records import MACHINE, UNKNOWN, Conditions, Record
+from store.schema import MACHINE, UNKNOWN, Conditions, RunRecord
 
 from benchmarks import contracts
 from benchmarks.contracts import (
@@ -60,7 +60,7 @@ class MachineAnswers:
     """
 
     name: str
-    run: Record
+    run: RunRecord
     quiet: float | None
     rows: pd.DataFrame
     limit: "pd.Series[float]"
@@ -103,7 +103,7 @@ class MachineAnswers:
         return sorted(nbytes for nbytes, there in leaps.items() if there)
 
 
-def last_run(results: Path, machine: str) -> tuple[Record, list[Path]]:
+def last_run(results: Path, machine: str) -> tuple[RunRecord, list[Path]]:
     """Return the last run of a machine and its result file; all result files if there is no record."""
     runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
     last = newest(runs)[:1]
@@ -224,7 +224,7 @@ def _dtypes(results: Results) -> dict[str, dict[str, str]]:
 
 
 def closest_machine(
-    records: Mapping[str, Record], conditions: Conditions, device: bool
+    records: Mapping[str, RunRecord], conditions: Conditions, device: bool
 ) -> tuple[str, tuple[str, ...]]:
     """Return the machine most like one with these conditions, and the fields that differ. device: prefer machines with an
     accelerator."""

@@ -24,7 +24,7 @@ import pandas as pd
 from packaging.version import Version
 from scipy import special
 from store.files import node_name
-from store.records import UNKNOWN
+from store.schema import UNKNOWN
 from toolchains import ledger
 
 from benchmarks.contracts import ALIAS, COPY, INTO, NONE
@@ -158,14 +158,14 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
                     package=package,
                     machine=mine["machine"].iloc[0],
                     python=python,
-                    fixed_package=f"{held} {' and '.join(mine[held].str.partition('+')[0].unique())}",
+                    held=f"{held} {' and '.join(mine[held].str.partition('+')[0].unique())}",
                     releases=_releases(mine),
                     rows=_rows(of_package, mine, settings),
                     replicates=replicates,
                     session_sd=session_sd,
                     nodes=nodes[nodes["package"] == package],
-                    failures=_failed(results, package),
-                    other_pythons=dict(zip(others["python"], others["release"])),
+                    failed=_failed(results, package),
+                    others=dict(zip(others["python"], others["release"])),
                     uncounted_releases=mine.loc[~mine["alike"], "release"].nunique()
                     if counted
                     else 0,

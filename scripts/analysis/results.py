@@ -17,16 +17,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cli import UserError
-from store import files, quiet
+from store import asv_files, files, quiet
+from store.asv_files import AsvFigures
 from store.files import PARSE_ERRORS, BrokenFile, harmless
-from store.records import UNKNOWN, Line, Record, Toolchain, from_json, name_of, recent
+from store.schema import (
+    UNKNOWN,
+    Counts,
+    Measurement,
+    RunRecord,
+    TimedProcess,
+    Toolchain,
+    cell_name,
+    cell_names,
+    from_json,
+    latest_files,
+)
 from toolchains import ledger
 
 from benchmarks.contracts import COPY, INTO, NONE, Family, Role, Route
 from benchmarks.probes import MEMORY, PROCESSOR
 from benchmarks.timing import LARGE
 
-ASV_RESULT_VERSION = 2
 # Parameters with a column in every table, empty if a benchmark lacks one; other parameters have one if measured
 PARAMETERS = ("route", "dtype", "nbytes", "layout", "threads", "memory", "statement")
 # The other columns: of a file, of a cell, of a process, and of a cell's figure
@@ -50,8 +61,6 @@ TYPES = {
     "low": float,
     "high": float,
 }  # of tables
-# The line of measurements of a figure from asv's file, of which nothing else is known
-BY_HAND = {"run": "", "round": 0, "wanted": 1, "waits": [], "probes": {}, "disturbed": []}
 TOGETHER = (
     8  # files: from here on two processes read them; starting one takes as long as four files
 )
@@ -172,7 +181,7 @@ class Results:
 
     cells: pd.DataFrame
     processes: pd.DataFrame
-    runs: list[Record]
+    runs: list[RunRecord]
     benchmarks: Benchmarks
     parameters: Sequence[str]
     cell_parameters: Mapping[str, Mapping[str, Any]]
@@ -221,7 +230,7 @@ class Results:
             unknown={key: figures for key, figures in self.unknown.items() if key[0] == file},
         )
 
-    def sessions_of(self, file: str) -> list[Record]:
+    def sessions_of(self, file: str) -> list[RunRecord]:
         """Return the runs with timed processes in a result, and later runs that only counted, oldest first."""
         own = self.of_file(file)
         timed = set(own.processes["run"])
@@ -247,7 +256,7 @@ class Results:
         return [run.quiet for run in self.runs if run.started in timed and run.quiet is not None]
 
     @property
-    def last(self) -> Record:
+    def last(self) -> RunRecord:
         """The record of the last run; UNKNOWN where there is none."""
         return self.runs[-1] if self.runs else UNKNOWN
 
@@ -267,11 +276,11 @@ def _paths(results: Path, machine: str | None) -> list[Path]:
     return files.result_files(results, machine)
 
 
-def newest(runs: Mapping[Path, Sequence[Record]]) -> list[Path]:
+def newest(runs: Mapping[Path, Sequence[RunRecord]]) -> list[Path]:
     """Return the results whose runs measured something, first the one that a page is about (see ``recent``)."""
     paths = {files.result_name(path): path for path in runs}
     dated = sorted(itertools.chain.from_iterable(runs.values()), key=lambda record: record.started)
-    return [paths[file] for file in recent(dated)]
+    return [paths[file] for file in latest_files(dated)]
 
 
 def select_results(results: Path, machine: str) -> tuple[list[Path], list[str]]:
@@ -352,9 +361,7 @@ def _suite(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, An
         family, group, method = [*name.split("."), "", ""][:3]
         known = {"benchmark": name, "family": family, "group": group, "method": method}
         known["unit"] = declared.unit if declared.type != "time" else ""
-        for cell, combination in zip(
-            files.cell_names(name, declared.params), itertools.product(*values)
-        ):
+        for cell, combination in zip(cell_names(name, declared.params), itertools.product(*values)):
             named = cell_parameters[cell] = dict(zip(declared.param_names, combination))
             contract = declared.contracts.get(named.get("route", ""), NONE)
             direction = contract.direction or declared.direction or str(named.get("direction", ""))
@@ -376,7 +383,7 @@ class _Part:
     processes, counts and missing cells, with the ``place`` of each row's cell in the suite."""
 
     labels: Mapping[str, str]
-    records: Sequence[Record]
+    records: Sequence[RunRecord]
     versions: Mapping[str, str]
     tables: Sequence[pd.DataFrame]
     unknown: Counter[str]
@@ -384,48 +391,25 @@ class _Part:
 
 def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Part:
     """Read a result; UserError if a file of it is broken. places: of the suite's cells; timing: timed benchmarks."""
-    records, lines, asv = (
-        files.read_records(path),
-        files.read_measurements(path),
-        files.read_json(path),
-    )
-    figures = {name_of(line): line["benchmark"] for line in lines}
+    records = files.read_records(path)
+    lines = files.read_measurements(path)
+    asv = asv_files.read_asv(path)
+    figures = {line.cell: line.benchmark for line in lines}
     try:
-        if asv["version"] != ASV_RESULT_VERSION:
-            raise UserError(
-                f"{path} is of asv's format {asv['version']}, this reads {ASV_RESULT_VERSION}: asv update"
-            )
-        commit, python, machine = asv["commit_hash"], asv["python"], asv["params"]["machine"]
-        rows = {
-            name: dict(zip(asv["result_columns"], entries))
-            for name, entries in asv["results"].items()
-        }
-        versions = {name: row["version"] for name, row in rows.items()}
-        for text in (commit, python, machine, *versions.values()):
-            if not isinstance(text, str):
-                raise TypeError(f"it holds {text!r}")
-        made = records[-1].toolchain if records else _of_history(commit)
-        labels = [
-            machine,
-            files.result_name(path),
-            commit,
-            made.tag,
-            made.torch,
-            made.numpy,
-            python,
-        ]
+        rows = asv.figures()
         by_hand, absent = _by_hand(rows, figures, timing)
-        for record in records:  # the last record that names a cell has the reason
-            for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
-                absent |= {
-                    cell: (status, reason) for reason, cells in reasons.items() for cell in cells
-                }
-        versions |= {line["benchmark"]: line["version"] for line in lines}
     except PARSE_ERRORS as error:
-        raise BrokenFile(
-            path, f"is not a result of this suite ({type(error).__name__}: {error})"
-        ) from None
-    figures |= {name_of(line): line["benchmark"] for line in by_hand}
+        raise BrokenFile(path, f"is not a result of this suite ({error})") from None
+    versions = {name: row.version for name, row in rows.items()}
+    versions |= {line.benchmark: line.version for line in lines}
+    toolchain = records[-1].toolchain if records else _of_history(asv.commit_hash)
+    names = (toolchain.tag, toolchain.torch, toolchain.numpy)
+    labels = [asv.params.machine, files.result_name(path), asv.commit_hash, *names, asv.python]
+    for record in records:  # the last record that names a cell has the reason
+        for status, reasons in ((SKIPPED, record.skipped), (FAILED, record.failures)):
+            for reason, cells in reasons.items():
+                absent |= dict.fromkeys(cells, (status, reason))
+    figures |= {line.cell: line.benchmark for line in by_hand}
     without = [
         (places[cell], *why)
         for cell, why in absent.items()
@@ -450,7 +434,7 @@ def _of_history(commit: str) -> Toolchain:
 
 
 def _timed(
-    lines: Sequence[Line], places: Mapping[str, int], records: Sequence[Record]
+    lines: Sequence[Measurement], places: Mapping[str, int], records: Sequence[RunRecord]
 ) -> pd.DataFrame:
     """Return one row per process that figures rest on."""
     rows = []
@@ -458,25 +442,25 @@ def _timed(
         for number, (run, place) in processes.items() if cell in places else ():
             line, corrected = run.lines[place], not math.isnan(run.slowdown[place])
             beside = {
-                part: float(np.quantile(taken, quiet.QUANTILE))
-                for part, taken in line.get("parts", {}).items()
+                part: float(np.quantile(seconds, quiet.QUANTILE))
+                for part, seconds in line.parts.items()
             }
             baseline = run.baselines[PROCESSOR] if corrected else math.nan
             of_process = (
                 number,
-                line["round"],
+                line.round,
                 run.figures[place],
-                line["wanted"],
+                line.wanted,
                 run.quiet[place],
-                line["run"],
+                line.run,
             )
             rows.append((places[cell], *of_process, beside, baseline))
     return pd.DataFrame(rows, columns=["place", *OF_PROCESS])
 
 
-def _counted(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
+def _counted(lines: Sequence[Measurement], places: Mapping[str, int]) -> pd.DataFrame:
     """Return one row per counted cell: the median of its counts, and their range if there are several."""
-    last = {places.get(name_of(line), -1): line["values"] for line in lines if "values" in line}
+    last = {places.get(line.cell, -1): line.values for line in lines if isinstance(line, Counts)}
     ends = {
         cell: (min(values), max(values)) if len(values) > 1 else (math.nan,) * 2
         for cell, values in last.items()
@@ -488,32 +472,41 @@ def _counted(lines: Sequence[Line], places: Mapping[str, int]) -> pd.DataFrame:
 
 
 def _by_hand(
-    rows: Mapping[str, Any], known: Collection[str], timing: Collection[str]
-) -> tuple[list[Line], dict[str, tuple[str, str]]]:
-    """Return figures in asv's file that no run measured (asv was run by hand), each as a line of measurements with one
-    sample or count; and the status and reason of cells that failed there."""
-    lines, failed = list[Line](), dict[str, tuple[str, str]]()
+    rows: Mapping[str, AsvFigures], measured: Collection[str], timing: Collection[str]
+) -> tuple[list[TimedProcess | Counts], dict[str, tuple[str, str]]]:
+    """Return figures in asv's file that no run measured (asv was run by hand), each as a line of
+    measurements with one sample or count; and the status and reason of cells that failed there."""
+    lines: list[TimedProcess | Counts] = []
+    failed: dict[str, tuple[str, str]] = {}
     for name, row in rows.items():
-        params, results, timed = row["params"] or [], row["result"] or [], name in timing
-        count = math.prod(map(len, params))  # checked first, because a short file can name billions
-        if count > MOST_CELLS or len(results) not in (0, count):
-            raise ValueError(f"{name} has {len(results)} results, and {count} cells")
-        for words, value in zip(itertools.product(*params), results or [None] * count):
-            line = {"benchmark": name, "params": words, **BY_HAND}
-            cell = name_of(line)
-            if cell in known:
+        count = math.prod(map(len, row.params))  # checked first: a short file can name billions
+        if count > MOST_CELLS or len(row.result) not in (0, count):
+            raise ValueError(f"{name} has {len(row.result)} results, and {count} cells")
+        for params, value in zip(itertools.product(*row.params), row.result or [None] * count):
+            cell = cell_name(name, params)
+            if cell in measured:
                 continue
             if value is None:
                 failed[cell] = FAILED, ""
-            elif (
-                not isinstance(value, (int, float))
-                or abs(value) > sys.float_info.max
-                or (timed and value <= 0)
-            ):
+            elif abs(value) > sys.float_info.max or (name in timing and value <= 0):
                 raise TypeError(f"{cell} is {value!r}")
-            elif value == value:  # NaN: it was skipped, or not asked for
-                lines.append(line | {"seconds" if timed else "values": [value]})
+            elif not math.isnan(value):  # NaN: it was skipped, or not asked for
+                lines.append(_line_by_hand(name, params, value, name in timing))
     return lines, failed
+
+
+def _line_by_hand(
+    name: str, params: tuple[str, ...], value: float, is_time: bool
+) -> TimedProcess | Counts:
+    """The line of measurements of a figure from asv's file, of which nothing else is known."""
+    cell: dict[str, Any] = {"run": "", "round": 0, "benchmark": name, "params": params}
+    cell |= {"version": "", "at": 0.0, "took": 0.0}
+    if not is_time:
+        return Counts(**cell, values=(value,))
+    nothing: dict[str, Any] = dict.fromkeys(("disturbed", "waits", "waiting"), ())
+    return TimedProcess(
+        **cell, **nothing, wanted=1, number=1, seconds=(value,), probes={}, waited=0.0
+    )
 
 
 # --- frames ----------------------------------------------------------------------------------------------------------

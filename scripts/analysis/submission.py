@@ -9,14 +9,22 @@ import os
 import platform
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields
 from itertools import chain, filterfalse, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cli import UserError
-from store import files
-from store.records import Conditions, Record, Settings, Toolchain, name_of
+from store import asv_files, files
+from store.schema import (
+    Conditions,
+    Counts,
+    RunRecord,
+    Settings,
+    TimedProcess,
+    Toolchain,
+    cell_name,
+    cell_names,
+)
 from toolchains import environments, ledger
 
 from benchmarks.contracts import COPY, INTO, ONE_THREAD, Role
@@ -57,15 +65,9 @@ OBJECTS = (
     "params",
 )  # their fields are listed, too; other objects hold data
 BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
-OTHERS = (  # fields besides those of run records: asv's, and those of a line of measurements
-    "arch num_cpu os ram version commit_hash env_name date params requirements env_vars result_columns results result "
-    "durations started_at duration stats_ci_99_a stats_ci_99_b stats_q_25 stats_q_75 stats_number stats_repeat samples "
-    "run benchmark at round values wanted number disturbed probes waits waiting parts on_device took "
-    "warmed first last steady unseen"
-)
-FIELDS = {
-    one.name for part in (Record, Toolchain, Settings, Conditions) for one in fields(part)
-} | {*OTHERS.split()}
+# Fields of run records, of measurements and of asv's files
+ROWS = (RunRecord, Toolchain, Settings, Conditions, TimedProcess, Counts)
+FIELDS = asv_files.FIELDS | {name for row in ROWS for name in row.__struct_fields__} - {"file"}
 
 
 class Finding(NamedTuple):
@@ -142,7 +144,7 @@ def _of_directory(here: Path) -> Iterator[Finding]:
 def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
     """Find fields, texts and cells that this suite (``described``) does not write, and those of other machines."""
     suite = {name: one["params"] for name, one in described.items() if isinstance(one, dict)}
-    cells = {cell for name, params in suite.items() for cell in files.cell_names(name, params)}
+    cells = {cell for name, params in suite.items() for cell in cell_names(name, params)}
     own = [
         name
         for name in (platform.node(), os.environ.get("USER", ""))
@@ -196,7 +198,12 @@ def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iter
     inner = [loaded, *(loaded[name] for name in OBJECTS if isinstance(loaded.get(name), dict))]
     columns, made = loaded.get("result_columns", ()), loaded.get("toolchain")
     yield "field", chain(columns, *inner)
-    yield "cell", [name_of(loaded)] if "benchmark" in loaded else loaded.get("noisy_cells", ())
+    yield (
+        "cell",
+        [cell_name(loaded["benchmark"], loaded["params"])]
+        if "benchmark" in loaded
+        else loaded.get("noisy_cells", ()),
+    )
     yield "foreign", (each["machine"] for each in inner if "machine" in each)
     yield "runner", [loaded.get("asv_runner", "")]
     yield (
@@ -210,11 +217,7 @@ def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iter
         (name, dict(zip(columns, row))) for name, row in loaded.get("results", {}).items()
     ):
         known = row["params"] == suite.get(name)
-        cells = (
-            zip(files.cell_names(name, row["params"]), row["result"] or repeat(None))
-            if known
-            else ()
-        )
+        cells = zip(cell_names(name, row["params"]), row["result"] or repeat(None)) if known else ()
         yield "cell", () if known else [name]
         yield (
             "figure",

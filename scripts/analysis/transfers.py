@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pandas as pd
-from store.records import Record
+from store.schema import RunRecord
 
 from benchmarks import contracts
 from benchmarks.contracts import (
@@ -60,7 +60,7 @@ class Transfers:
     limits: Mapping[str, Limit]
     hardware: Mapping[str, float]
     missing: pd.DataFrame
-    run: Record
+    run: RunRecord
     parts: pd.DataFrame
     garbage: Mapping[tuple[str, int], float]
 

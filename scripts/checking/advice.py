@@ -23,7 +23,6 @@ by at most 15 %. 2 if the machine was too noisy to judge half of the cases.
 import contextlib
 import functools
 import io
-import json
 import math
 import multiprocessing
 import os
@@ -48,7 +47,7 @@ from measuring.processes import Progress
 from pages import show
 from pages.advice import case_title
 from store import files, quiet
-from store.records import Line
+from store.schema import TimedProcess, decode_log, with_samples
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
 from benchmarks.probes import PATIENCE_VARIABLE, PROCESSOR
@@ -146,7 +145,7 @@ def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
     timed = [
         (row.case, row.route, *benchmark_for(row.case)) for row in asked.itertuples()
     ] * processes
-    progress, lines = Progress("check", len(timed)), dict[int, Line]()
+    progress, lines = Progress("check", len(timed)), dict[int, TimedProcess]()
     lacking, until = list(range(len(timed))), math.inf
     with contextlib.redirect_stdout(sys.stderr):
         while lacking and time.monotonic() < until:
@@ -164,7 +163,7 @@ def measure(asked: pd.DataFrame, processes: int) -> quiet.Run:
     return run
 
 
-def _process(case: Case, route: str, name: str, params: tuple[Any, ...]) -> Line:
+def _process(case: Case, route: str, name: str, params: tuple[Any, ...]) -> TimedProcess:
     """Measure a route in a process of its own. UserError if this fails."""
     benchmark_of(name)  # loaded once, so that each process starts from the same state, as in asv
     try:
@@ -184,7 +183,7 @@ def benchmark_of(name: str) -> Any:
     return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
 
 
-def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
+def _line(case: Case, name: str, params: tuple[Any, ...]) -> TimedProcess:
     """Set up and measure a cell as the suite always does, and return its log line. UserError if the suite skips it.
     The benchmark's parameters do not include this size, so they are replaced by those of this cell."""
     benchmark = benchmark_of(name)
@@ -198,7 +197,7 @@ def _line(case: Case, name: str, params: tuple[Any, ...]) -> Any:
         with contextlib.suppress(NotImplementedError):
             if not benchmark.do_setup():
                 benchmark.run(*params)
-                return json.loads(file.readlines()[-1])
+                return with_samples(decode_log(file.read()))[-1]
     raise UserError(f"{params[0]} is skipped for {case}, and the results have it")
 
 

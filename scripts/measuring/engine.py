@@ -14,7 +14,9 @@ from typing import Any
 
 import cli
 from cli import RESULTS, ROOT, UserError
-from store.files import MACHINE, failed_cells, put
+from store.asv_files import failed_cells
+from store.files import MACHINE, put
+from store.schema import LogLine, NoFigure, decode_log
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE
@@ -168,7 +170,8 @@ class Suite:
             command, self.root, environment_of(self.python, **variables), meanwhile=advance
         )
         said = logged(place)[earlier:]
-        if gone := [line["skipped"] for line in said if line.get("skipped", "").startswith(GONE)]:
+        without = [line for line in said if isinstance(line, NoFigure)]
+        if gone := [line.skipped for line in without if (line.skipped or "").startswith(GONE)]:
             print(
                 cli.one_line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True
             )
@@ -177,7 +180,9 @@ class Suite:
                 path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE
             ]
             which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed_cells(ran)))
-            reasons = "; ".join(dict.fromkeys(line["failed"] for line in said if "failed" in line))
+            reasons = "; ".join(
+                dict.fromkeys(line.failed for line in without if line.failed is not None)
+            )
             print(cli.one_line(f"failed: {which}: {reasons[:500] or SILENT}"))
         elif done.returncode:
             raise UserError(
@@ -192,9 +197,12 @@ LOG, FILES = (
 )  # of a run of asv: the log of its processes, asv's own files
 
 
-def logged(place: Path) -> list[dict[str, Any]]:
-    """Return the lines that processes have logged in a directory."""
-    return [json.loads(line) for line in (place / LOG).read_text(encoding="utf-8").splitlines()]
+def logged(
+    place: Path, default_round: int = 0, rounds: Mapping[str, int] | None = None
+) -> list[LogLine]:
+    """Return the lines that processes have logged in a directory; see ``decode_log``."""
+    text = (place / LOG).read_text(encoding="utf-8")
+    return decode_log(text, default_round, rounds)
 
 
 def check_asv(found: Mapping[str, str] | None = None) -> None:

@@ -17,13 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 from cli import UserError
+from msgspec import structs
 from store import files
-from store.records import MACHINE, Conditions, Record, Settings, from_json
+from store.schema import MACHINE, Conditions, RunRecord, Settings, from_json
 from toolchains import environments
 
 from benchmarks.probes import probe
@@ -66,14 +66,14 @@ DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 s on a sl
 
 def check_machine(directory: Path) -> None:
     """Raise UserError if the results in ``directory`` come from other hardware. A page covers one machine."""
-    here = asdict(conditions())
+    here = structs.asdict(conditions())
     for path in files.result_files(directory.parent, directory.name, files.RECORDS):
         before = {}
         with contextlib.suppress(UserError):
             for record in files.read_records(path)[-1:]:
                 before = {
                     name: value
-                    for name, value in asdict(record.conditions).items()
+                    for name, value in structs.asdict(record.conditions).items()
                     if name in MACHINE and value
                 }
         # a virtual machine may move to another host, whose CPU has the same name but other caches
@@ -182,8 +182,8 @@ class Awake(contextlib.ExitStack):
         return why
 
     def measure(
-        self, record: Record, known: Cells, cells: Sequence[str], asv: Callable[..., None]
-    ) -> Record:
+        self, record: RunRecord, known: Cells, cells: Sequence[str], asv: Callable[..., None]
+    ) -> RunRecord:
         """Run asv on the record's cores. Keep the device awake if cells use it. Benchmarks of its waking run first,
         without that. The returned record says whether the device was awake.
         """
@@ -196,7 +196,7 @@ class Awake(contextlib.ExitStack):
         if others and known.on_device:
             if self.why_not is None:
                 self.why_not = self.hold()
-            record = replace(record, awake=not self.why_not, not_awake=self.why_not)
+            record = structs.replace(record, awake=not self.why_not, not_awake=self.why_not)
         if others:
             asv(others, cores=record.cores)
         return record

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 from cli import ONLY, RESULTS, Parser, UserError, matcher, parse_size
-from store.files import BENCHMARKS, cell_names, read_json
+from store.files import BENCHMARKS, read_json
+from store.schema import cell_names
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS

@@ -42,9 +42,23 @@ from typing import Any
 import cli
 import psutil
 from cli import UserError
-from store import files, quiet
+from msgspec import structs
+from store import asv_files, files, quiet
 from store.files import put
-from store.records import Line, Made, Record, Settings, Toolchain, from_json, name_of, with_samples
+from store.schema import (
+    LogLine,
+    Measurement,
+    NoFigure,
+    RunRecord,
+    Settings,
+    T,
+    TimedProcess,
+    Toolchain,
+    encode_lines,
+    from_json,
+    to_json,
+    with_samples,
+)
 from toolchains import environments, ledger
 from toolchains.selection import Target
 
@@ -157,19 +171,19 @@ class Journal:
         (self.work / FILES).mkdir(parents=True)
         (self.work / LOG).touch()
 
-    def keep(self, job: Job, record: Record) -> None:
+    def keep(self, job: Job, record: RunRecord) -> None:
         """Move a finished job into the journal, with the record of its session so far."""
-        (self.work / RECORD).write_text(json.dumps(asdict(record)), encoding="utf-8")
+        (self.work / RECORD).write_text(json.dumps(to_json(record)), encoding="utf-8")
         place = self.directory / job.session
         place.mkdir(exist_ok=True)
         self.work.rename(place / str(job.round))
 
-    def record(self, session: str) -> Record | None:
+    def record(self, session: str) -> RunRecord | None:
         """Return a session's record after its last complete job, or None. Raise UserError if the file is broken."""
         places = list(self.rounds(session).values())
-        return restored(Record, places[-1] / RECORD, self.directory) if places else None
+        return restored(RunRecord, places[-1] / RECORD, self.directory) if places else None
 
-    def lines(self, session: str) -> list[Line]:
+    def lines(self, session: str) -> list[LogLine]:
         """Return the lines that a session's processes logged in its complete jobs."""
         return [line for place in self.rounds(session).values() for line in logged(place)]
 
@@ -187,13 +201,13 @@ class Journal:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def restored(of: type[Made], path: Path, directory: Path) -> Made | None:
+def restored(cls: type[T], path: Path, directory: Path) -> T | None:
     """Read a dataclass from a file below ``directory``. Return None if the file does not exist.
 
     Raise UserError if the file cannot be read. A run that ignored it would measure everything again.
     """
     try:
-        return from_json(of, json.loads(path.read_text(encoding="utf-8")))
+        return from_json(cls, json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (OSError, *files.PARSE_ERRORS):
@@ -242,7 +256,7 @@ class Session:
     suite: Suite
     python: Path
     under: str
-    record: Record
+    record: RunRecord
     cells: Cells
 
 
@@ -359,7 +373,9 @@ class Runner:
                 PROFILES[plan.profile], self.benchmarks, plan.only, plan.profile, no_device
             )
             # memory of the far NUMA node is another population
-            record = replace(record, cores=near if cells.on_device and len(near) > 1 else ())
+            record = structs.replace(
+                record, cores=near if cells.on_device and len(near) > 1 else ()
+            )
             self.sessions[job.session] = Session(
                 suite, python, suite.commit or toolchain.commit, record, cells
             )
@@ -383,10 +399,10 @@ class Runner:
             )
         return environments.interpreter_of(environment), build
 
-    def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job) -> Record:
+    def new_record(self, toolchain: ledger.Toolchain, known: Settings, job: Job) -> RunRecord:
         """Return the record of a new session."""
         plan = self.plan
-        return Record(
+        return RunRecord(
             toolchain=Toolchain(job.tag or toolchain.tag, toolchain.torch, toolchain.numpy),
             skipped={},
             planned=plan.rounds,
@@ -409,7 +425,7 @@ class Runner:
             return job.side == AGAIN
         suite = suite_of(job.tag)
         lines = files.read_measurements(result_file(self.plan.machine, suite.commit, suite.results))
-        before = {line["benchmark"]: line["version"] for line in lines}
+        before = {line.benchmark: line.version for line in lines}
         same = {
             before[name] == now["version"]
             for name, now in self.benchmarks.items()
@@ -453,8 +469,8 @@ class Runner:
             return False
         session, plan = self.open(job), self.plan
         now = {name: benchmark["version"] for name, benchmark in self.benchmarks.items()}
-        before = (line for line in self.journal.lines(job.session) if "version" in line)
-        if any(line["version"] != now.get(line["benchmark"]) for line in before):
+        before = (line for line in self.journal.lines(job.session) if isinstance(line, Measurement))
+        if any(line.version != now.get(line.benchmark) for line in before):
             begin = f"begin anew without --resume, or remove {self.journal.directory}"
             raise Changed(f"benchmarks/ changed since the interrupted run: {begin}")
         if not self.progress.total:  # an estimate: other sessions may have fewer cells
@@ -501,10 +517,7 @@ class Runner:
             session.record = self.device.measure(session.record, session.cells, chosen, run)
             advance()
             # new lines belong to the first round that their cell lacks, or to this one; others already have a round
-            lines = [
-                {"round": lacking.get(name_of(line), job.round), **line} for line in logged(work)
-            ]
-            log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            log.write_text(encode_lines(logged(work, job.round, lacking)), encoding="utf-8")
 
         counted = {*session.cells.counted}
         allowance = (left if job.cells else WITHIN * left, len(timed))
@@ -516,11 +529,11 @@ class Runner:
         if timing := [cell for cell in cells if cell not in counted]:
             read_libraries(session.python)
             asv(timing, allowance)
-        left -= sum(line["waited"] for line in with_samples(logged(work)))
+        left -= sum(line.waited for line in with_samples(logged(work)))
         for _ in range(0 if job.cells else PASSES if job.round + 1 >= plan.rounds else 1):
             run = quiet.Run(with_samples([*self.journal.lines(job.session), *logged(work)]))
             lacking = run.lacking()
-            took = {name_of(line): line["took"] for line in run.lines}
+            took = {line.cell: line.took for line in run.lines}
             spent = itertools.accumulate(took[cell] for cell in lacking)
             retaken = [cell for cell, so_far in zip(lacking, spent) if so_far <= left - START]
             if not retaken:
@@ -529,7 +542,7 @@ class Runner:
             self.progress.total += len(retaken)
             asv(retaken, (left, len(retaken)))
             left -= time.monotonic() - begun
-        session.record = replace(
+        session.record = structs.replace(
             session.record,
             patience=round(patience, 1),
             waited=round(patience - left, 1),
@@ -539,7 +552,7 @@ class Runner:
         self.journal.keep(job, session.record)
         return True
 
-    def file(self, job: Job, complete: bool = True) -> Record:
+    def file(self, job: Job, complete: bool = True) -> RunRecord:
         """File a session's finished jobs: measurements, their export to asv's file, and the record. Return the record.
 
         They are merged with the present files, so that results which asv filed meanwhile are kept. Filing twice changes
@@ -552,18 +565,18 @@ class Runner:
         rounds = (
             self.plan.rounds if session.cells.timed else 0
         )  # counting is complete after one round
-        record = replace(record, planned=max(record.rounds, rounds))
+        record = structs.replace(record, planned=max(record.rounds, rounds))
         path = result_file(
             record.machine, session.under, session.suite.results, record.settings.python
         )
-        before = [line for line in files.read_measurements(path) if line["run"] != record.started]
+        before = [line for line in files.read_measurements(path) if line.run != record.started]
         fresh = [
-            {"run": record.started, **line}
+            structs.replace(line, run=record.started)
             for line in lines
-            if "seconds" in line or "values" in line
+            if isinstance(line, Measurement)
         ]
         if job.side == AGAIN:
-            record = replace(record, drift=drift(before, fresh))
+            record = structs.replace(record, drift=drift(before, fresh))
             if record.drift["cells"]:
                 moved = f"{record.drift['median']:.3f} times what {record.drift['cells']} cells took at first"
                 print(f"{job.tag} again: {moved}", flush=True)
@@ -572,7 +585,7 @@ class Runner:
         if complete:
             self.journal.mark_filed(job.session)
             del self.sessions[job.session]
-        return replace(record, file=files.result_name(path))
+        return structs.replace(record, file=files.result_name(path))
 
     def file_whole(self) -> None:
         """File the finished sessions of an interrupted run, before another run replaces it."""
@@ -603,7 +616,7 @@ class Runner:
         apart(suite.asv(plan.machine, exactly(cells)), suite.root, variables)
         if (place / FILES / plan.machine / path.name).is_file():
             record = self.new_record(ledger.toolchains_by_tag()[tag], Settings(), Job(tag, 0))
-            record = replace(record, failed=reason, failures={reason: tuple(cells)})
+            record = structs.replace(record, failed=reason, failures={reason: tuple(cells)})
             file_measured(record, path, [], [place])
 
 
@@ -675,7 +688,7 @@ def result_file(machine: str, commit: str, results: Path, python: str = "") -> P
 
 
 def file_measured(
-    record: Record, path: Path, lines: Sequence[Line], places: Sequence[Path]
+    record: RunRecord, path: Path, lines: Sequence[Measurement], places: Sequence[Path]
 ) -> None:
     """File measurements, their export to asv's file, and their record, in this order. So a concurrent reader finds the
     measurements of every figure and of every record.
@@ -690,7 +703,7 @@ def file_measured(
             put(path.parents[1] / described, (places[-1] / FILES / described).read_bytes())
     if lines:
         put(files.sibling(path, files.MEASUREMENTS), files.measurements_text(lines))
-    runs = {line["run"] for line in lines} - {record.started}
+    runs = {line.run for line in lines} - {record.started}
     known = [
         each for each in files.read_records(path) if each.failed or each.started in runs
     ]  # the others' is gone
@@ -699,13 +712,13 @@ def file_measured(
     ]
     if ran:
         known_why = {*itertools.chain(*record.skipped.values(), *record.failures.values())}
-        if silent := tuple(cell for cell in files.failed_cells(ran) if cell not in known_why):
-            record = replace(record, failures={**record.failures, SILENT: silent})
-        files.export(ran, path, lines, [*known, record], {name_of(line) for line in said})
+        if silent := tuple(cell for cell in asv_files.failed_cells(ran) if cell not in known_why):
+            record = structs.replace(record, failures={**record.failures, SILENT: silent})
+        asv_files.export(ran, path, lines, [*known, record], {line.cell for line in said})
     put(files.sibling(path, files.RECORDS), "".join(map(files.record_text, [*known, record])))
 
 
-def summary_of(record: Record) -> str:
+def summary_of(record: RunRecord) -> str:
     """Return a line about a session: samples, duration, and how quiet the machine was."""
     words = f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
     words += f"{record.waited:.0f} of them waiting for quiet"
@@ -717,54 +730,57 @@ def summary_of(record: Record) -> str:
 
 
 def summed_up(
-    record: Record, lines: Sequence[Line], unavailable: Mapping[str, tuple[str, ...]]
-) -> Record:
+    record: RunRecord, lines: Sequence[LogLine], unavailable: Mapping[str, tuple[str, ...]]
+) -> RunRecord:
     """Return the record, completed from the sampling log: how quiet the run was, skipped cells and reasons.
 
     unavailable  reason -> benchmarks left out
     """
     run = quiet.Run(with_samples(lines))
-    skipped = by_reason((line["skipped"], name_of(line)) for line in lines if "skipped" in line)
+    without = [line for line in lines if isinstance(line, NoFigure)]
+    skipped = by_reason((line.skipped, line.cell) for line in without if line.skipped is not None)
     share = run.quiet_share()
-    return replace(
+    return structs.replace(
         record,
         quiet=round(share, 4) if share == share else None,
         baselines={probe: round(baseline, 1) for probe, baseline in run.baselines.items()},
-        samples=sum(line["wanted"] for line in run.lines),
-        retaken=sum(max(0, len(line["seconds"]) - line["wanted"]) for line in run.lines),
+        samples=sum(line.wanted for line in run.lines),
+        retaken=sum(max(0, len(line.seconds) - line.wanted) for line in run.lines),
         noisy_cells=run.never_quiet(),
         skipped={**skipped, **unavailable},
-        failures=by_reason((line["failed"], name_of(line)) for line in lines if "failed" in line),
+        failures=by_reason((line.failed, line.cell) for line in without if line.failed is not None),
         **around_samples(run.lines),
         device_lost=next((why for why in skipped if why.startswith(GONE)), ""),
     )
 
 
-def around_samples(timed: Sequence[Line]) -> dict[str, Any]:
+def around_samples(timed: Sequence[TimedProcess]) -> dict[str, Any]:
     """Return device_probe and device_changed of a run's record: the driver's readings around the samples."""
-    around = [(each, name_of(line)) for line in timed for each in line.get("device", ())]
+    around = [(each, line.cell) for line in timed for each in line.device]
     seen = {
-        what: [each[what] for each, _ in around] for what in ("link generation", "clock") if around
+        what: [getattr(each, what.replace(" ", "_")) for each, _ in around]
+        for what in ("link generation", "clock")
+        if around
     }
     spans = {what: (min(taken), max(taken)) for what, taken in seen.items()}
-    unsteady = [line for line in timed if not line.get("warmed", {"steady": True})["steady"]]
+    unsteady = [line for line in timed if line.warmed and not line.warmed.steady]
     changed = [
-        *((f"slowed by {reason}", cell) for each, cell in around for reason in each["slowed by"]),
-        *(("clock not steady after warming up", name_of(line)) for line in unsteady),
-        *(("waiting not verified", name_of(line)) for line in timed if "unseen" in line),
+        *((f"slowed by {reason}", cell) for each, cell in around for reason in each.slowed_by),
+        *(("clock not steady after warming up", line.cell) for line in unsteady),
+        *(("waiting not verified", line.cell) for line in timed if line.unseen),
         *(
             (what, cell)
             for what, (_, most) in spans.items()
             for each, cell in around
-            if each[what] < STEADY * most
+            if getattr(each, what.replace(" ", "_")) < STEADY * most
         ),
     ]
     return {"device_probe": spans, "device_changed": by_reason(changed)}
 
 
-def drift(before: Sequence[Line], after: Sequence[Line]) -> dict[str, float]:
+def drift(before: Sequence[Measurement], after: Sequence[Measurement]) -> dict[str, float]:
     """Return the number of cells in both sessions, and the median ratio of asv's figures, later over earlier."""
-    sooner, later = (files.used_samples(with_samples(lines)) for lines in (before, after))
+    sooner, later = (quiet.used_samples(with_samples(lines)) for lines in (before, after))
     ratios = [
         statistics.median(later[cell][0]) / statistics.median(sooner[cell][0])
         for cell in sooner.keys() & later

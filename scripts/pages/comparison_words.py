@@ -17,7 +17,7 @@ import pandas as pd
 from analysis import verdicts
 from analysis.comparison import Comparison
 from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, rows_with_verdict
-from store.records import MACHINE
+from store.schema import MACHINE
 
 from pages import show
 from pages.show import code

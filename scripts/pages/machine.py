@@ -29,7 +29,7 @@ from analysis.results import Results
 from analysis.ties import differ_significantly
 from analysis.transfers import Transfers, transfer_answers, transfers_of
 from store.files import MEASUREMENTS
-from store.records import UNKNOWN, Record
+from store.schema import UNKNOWN, RunRecord
 
 from benchmarks.contracts import (
     ALIAS,
@@ -56,7 +56,7 @@ from .tables import Table, columns_of, csv_of, tabled
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 
 
-def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
+def runs_shown(results: Results) -> list[tuple[RunRecord, int, int]]:
     """The runs of the timed cells, the latest first: record (UNKNOWN if the run is not known), number of cells, and
     maximum number of processes per cell. A cell with processes of several runs counts for the latest run."""
     records = {record.started: record for record in results.runs}
@@ -69,7 +69,7 @@ def runs_shown(results: Results) -> list[tuple[Record, int, int]]:
     return runs[::-1]
 
 
-def pasted(record: Record) -> str:
+def pasted(record: RunRecord) -> str:
     """The command of a run, quoted for a shell: earlier records hold their pattern without quotes."""
     return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
 

@@ -22,7 +22,7 @@ from analysis.findings import Semantics
 from analysis.results import PARAMETERS, SKIPPED, Declared, Results, parameters_of
 from analysis.ties import differ_significantly, too_few_processes
 from store.files import put
-from store.records import Record
+from store.schema import RunRecord
 from toolchains import ledger
 
 from benchmarks.contracts import ALIAS, Route
@@ -284,7 +284,7 @@ def catalogue(results: Results) -> list[Route]:
     ]
 
 
-def environment(record: Record) -> Table:
+def environment(record: RunRecord) -> Table:
     """The machine and toolchain of a run, from its record. Fields that were not recorded are left out."""
     made = tabled("tables", "environment", False, record=record)
     return replace(made, rows=tuple(row for row in made.rows if row[1]))

@@ -14,31 +14,23 @@ files of the result lie in the same directory.
 
 import contextlib
 import gzip
-import itertools
 import json
-import math
 import os
 import re
-import statistics
-import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cli
+import msgspec
 from cli import MAX_TEXT_LENGTH, UserError
 
-from benchmarks.probes import NEAR
+from . import schema
+from .schema import Counts, Measurement, RunRecord, TimedProcess
 
-from .records import Line, Record, name_of, plain, record_of
-
-try:  # reads twice as fast; a user's own Python may lack it
-    import orjson
-except ImportError:
-    orjson = None  # type: ignore[assignment]
+T = TypeVar("T")
 
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
@@ -62,7 +54,6 @@ RESULT_FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz
 # Limits of a file: decompressed bytes (four times those of the profile full), lines, bytes of one JSON text, and lists
 # and objects in a line of measurements (an empty one takes twenty times as much memory as its text)
 MAX_FILE_BYTES, MAX_LINES, MAX_LINE_BYTES, MAX_BRACKETS = 128 * 2**20, 2**18, 4 * 2**20, 64
-MAX_ROUNDS, MAX_CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
 FRESH_SUFFIX = "-fresh"  # suffix of the checkout that holds a side's fresh processes, next to the checkout of the side
 # Errors that Python raises for a malformed file: no JSON, other types, missing names, numbers of four hundred digits,
 # deeply nested brackets
@@ -76,16 +67,7 @@ PARSE_ERRORS = (
     RecursionError,
     MemoryError,
 )
-# Fields of a line with samples that are not checked otherwise, with their types
-TIMED_FIELD_TYPES: Mapping[str, Any] = {
-    "run": str,
-    "at": float,
-    "round": int,
-    "wanted": int,
-    "number": int,
-    "waiting": list,
-}
-LEVEL = 9  # of compression: a tenth smaller than the usual 6, and reading takes no longer
+COMPRESSION_LEVEL = 9  # a tenth smaller than the usual 6, and reading takes no longer
 
 
 class BrokenFile(UserError):
@@ -239,10 +221,9 @@ def harmless(value: Any) -> Any:
     """
     if isinstance(value, str):
         return cli.one_line(value)
-    if isinstance(value, list):
-        return [
-            item if type(item) in NUMBERS else harmless(item) for item in value
-        ]  # samples, by the million
+    if isinstance(value, list | tuple):  # of samples, by the million
+        items = (item if type(item) in NUMBERS else harmless(item) for item in value)
+        return type(value)(items)
     if isinstance(value, dict):
         members = {cli.one_line(name): harmless(item) for name, item in value.items()}
         if len(members) < len(value):
@@ -257,87 +238,59 @@ def read_json(path: Path) -> Any:
         return harmless(json.loads(read_texts(path)[0].decode()))
 
 
-def read_records(path: Path) -> list[Record]:
-    """Read the run records of a result, oldest first. ``asv run`` by hand leaves none. UserError if they are broken."""
+def _decode_lines(path: Path, decode: Callable[[bytes], T]) -> list[T]:
+    """Decode each line of a file; an error names the line."""
+    rows = []
+    for number, text in enumerate(read_texts(path), 1):
+        try:
+            rows.append(decode(text))
+        except PARSE_ERRORS as error:
+            raise ValueError(f"line {number}: {error}") from None
+    return rows
+
+
+def read_records(path: Path) -> list[RunRecord]:
+    """Read the run records of a result, oldest first. ``asv run`` by hand leaves none.
+
+    UserError, which names line and field, if they are broken.
+    """
     path = sibling(path, RECORDS)
     if not os.path.lexists(path):
         return []
+
+    def decode(text: bytes) -> RunRecord:
+        loaded = harmless(json.loads(text.decode()))
+        return schema.from_json(RunRecord, {**loaded, "file": result_name(path)})
+
     with reading(path):
-        return [
-            record_of(harmless(json.loads(line.decode())), result_name(path))
-            for line in read_texts(path)
-        ]
+        return _decode_lines(path, decode)
 
 
-def read_measurements(path: Path) -> list[Line]:
-    """Read the measurements of a result, a line per process. ``asv run`` by hand leaves none. UserError if the file is
-    broken, truncated, or no gzip."""
+def read_measurements(path: Path) -> list[TimedProcess | Counts]:
+    """Read the measurements of a result. ``asv run`` by hand leaves none.
+
+    UserError, which names line and field, if the file is broken, truncated, or no gzip.
+    """
     path = sibling(path, MEASUREMENTS)
     if not os.path.lexists(path):
         return []
     with reading(path):
-        lines = [_checked(_loaded(text)) for text in read_texts(path)]
+        lines = _decode_lines(path, _measurement)
         if not lines:
             raise ValueError("it is empty")
         return lines
 
 
-def _loaded(text: bytes) -> Any:
-    """Parse a line of measurements and make its names ``harmless``."""
-    try:
-        line = orjson.loads(text) if orjson else json.loads(text)
-    except ValueError:
-        line = json.loads(text)  # accepts more than orjson, such as half of a surrogate pair
-    names = "".join([line["benchmark"], line["version"], *line["params"]])
+def _measurement(text: bytes) -> TimedProcess | Counts:
+    """Decode a line of measurements and make its names ``harmless``."""
+    line = schema.decode_measurement(text)
+    names = "".join([line.benchmark, line.version, *line.params])
     if (
-        not names.isprintable() or len(names) > MAX_TEXT_LENGTH
+        names.isprintable() and len(names) <= MAX_TEXT_LENGTH
     ):  # all at once: a file holds thousands of lines
-        line |= {name: harmless(line[name]) for name in ("benchmark", "version", "params")}
-    return line
-
-
-def _checked(line: Line) -> Line:
-    """Return the line. ValueError, TypeError or KeyError if it is no line of measurements. quiet.Run checks the values
-    of samples and probes, once they are arrays."""
-    if not line["run"].isprintable():
-        raise ValueError(f"run is {line['run']!a}")
-    if "values" in line:
-        if not line["values"] or not all(math.isfinite(value) for value in line["values"]):
-            raise ValueError(f"{name_of(line)} counted {line['values']}")
         return line
-    lists = (
-        line["seconds"],
-        line["disturbed"],
-        line["waits"],
-        line["waiting"],
-        *line["probes"].values(),
-    )
-    if not set(map(type, itertools.chain(*lists))) <= {int, float}:
-        raise TypeError(f"{name_of(line)} has other samples or probes than numbers")
-    count = len(line["seconds"])
-    if not count:
-        raise ValueError(f"{name_of(line)} took no sample")
-    for taken in line.get("parts", {}).values():
-        # the sum, because min and max may miss a NaN
-        if len(taken) != count or not min(taken) > 0 or not math.isfinite(sum(taken)):
-            raise ValueError(f"{name_of(line)} took {taken}")
-    for probes in line["probes"].values():
-        if len(probes) != count + 1 + len(line["waits"]):
-            raise ValueError(f"{name_of(line)} has {len(probes)} probes around {count} samples")
-    if not all(0 <= index < count for index in line["disturbed"]):
-        raise ValueError(f"{name_of(line)} has no sample {line['disturbed']}")
-    if not set(line["probes"]) <= NEAR.keys():
-        raise ValueError(f"{name_of(line)} has probes of {', '.join(line['probes'])}")
-    if [type(line[name]) for name in TIMED_FIELD_TYPES] != list(TIMED_FIELD_TYPES.values()):
-        raise TypeError(
-            f"it holds {', '.join(f'{name} {line[name]!r}' for name in TIMED_FIELD_TYPES)}"
-        )
-    if not (
-        0 <= line["round"] < MAX_ROUNDS and 1 <= line["number"] < MAX_CALLS and line["wanted"] >= 1
-    ):
-        said = f"{line['number']} calls in {line['wanted']} samples of round {line['round']}"
-        raise ValueError(f"{name_of(line)} made {said}")
-    return line
+    shown = {name: harmless(getattr(line, name)) for name in ("benchmark", "version", "params")}
+    return msgspec.structs.replace(line, **shown)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -362,13 +315,14 @@ def put(path: Path, content: str | bytes) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def measurements_text(lines: Iterable[Line]) -> bytes:
+def measurements_text(lines: Iterable[Measurement]) -> bytes:
     """Return the content of a measurements file. The same lines give the same bytes."""
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    return gzip.compress(text.encode(), LEVEL, mtime=0)
+    return gzip.compress(schema.encode_lines(lines).encode(), COMPRESSION_LEVEL, mtime=0)
 
 
-def merge(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) -> list[Line]:
+def merge(
+    earlier: Sequence[Measurement], fresh: Sequence[Measurement], keep: bool = False
+) -> list[Measurement]:
     """Merge the measurements of a run into those of a file.
 
     A run replaces the earlier lines of its cells. If one earlier run had more processes of a cell, the cell's earlier
@@ -378,27 +332,27 @@ def merge(earlier: Sequence[Line], fresh: Sequence[Line], keep: bool = False) ->
 
     keep  keep all earlier lines: the processes join those of other days
     """
-    versions = {line["benchmark"]: line["version"] for line in fresh}
-    earlier = [
-        line
-        for line in earlier
-        if versions.get(line["benchmark"], line["version"]) == line["version"]
+    versions = {line.benchmark: line.version for line in fresh}
+    current = [
+        line for line in earlier if versions.get(line.benchmark, line.version) == line.version
     ]
-    before, now = _processes(earlier), _processes(fresh)
-    replaced = {cell for cell in now if now[cell] >= before[cell]}
-    return [*(line for line in earlier if keep or name_of(line) not in replaced), *fresh]
+    if keep:
+        return [*current, *fresh]
+    fresh_counts, earlier_counts = _process_counts(fresh), _process_counts(current)
+    kept_lines = (line for line in current if fresh_counts[line.cell] < earlier_counts[line.cell])
+    return [*kept_lines, *fresh]
 
 
-def _processes(lines: Iterable[Line]) -> Counter[str]:
+def _process_counts(lines: Iterable[Measurement]) -> Counter[str]:
     """Cell -> its number of rounds in the run that had the most."""
-    rounds = {(name_of(line), line["run"], line.get("round", 0)) for line in lines}
+    rounds = {(line.cell, line.run, line.round) for line in lines}
     of_run = Counter((cell, run) for cell, run, _ in rounds)
     return Counter({cell: count for (cell, _), count in reversed(of_run.most_common())})
 
 
-def record_text(record: Record) -> str:
+def record_text(record: RunRecord) -> str:
     """A run record as a line of its file."""
-    return json.dumps(plain(record), sort_keys=True) + "\n"
+    return json.dumps(schema.to_json(record), sort_keys=True) + "\n"
 
 
 def put_all(staging: Path, results: Path) -> None:
@@ -409,118 +363,3 @@ def put_all(staging: Path, results: Path) -> None:
     for suffix in (MEASUREMENTS, ".json", RECORDS):
         for path in sorted(staging.rglob(f"*{suffix}")):
             put(results / path.relative_to(staging), path.read_bytes())
-
-
-# --- asv's own files -------------------------------------------------------------------------------------------------
-
-
-def export(
-    ran: Sequence[Path],
-    filed: Path,
-    lines: Sequence[Line],
-    records: Sequence[Record],
-    tried: Collection[str],
-) -> None:
-    """Write the figures of a session to asv's file of a result, without samples. They come from the measurements.
-
-    ran      asv's own files of the session's runs, in order
-    filed    asv's present file in reports/results, if there is one. Cells that the session has not tried stay,
-             including those of ``asv run`` by hand
-    lines    all measurements of the result
-    records  of all runs in ``lines``, as they will be filed; the last is the session's
-    tried    all cells for which the session started a process
-
-    The figures use the same samples as ours, without speed correction, as those of a plain ``asv run`` do.
-    """
-    from asv.results import Results
-    from asv.runner import BenchmarkResult
-
-    both = Results.load(str(filed if filed.is_file() else ran[0]))
-    known, skipped = used_samples(lines, records), {*itertools.chain(*records[-1].skipped.values())}
-    for run in [Results.load(str(path)) for path in ran]:
-        for name, params, figures in _figures_in(run):
-            for cell in figures:
-                if cell in known:
-                    figures[cell] = statistics.median(known[cell][0])
-                elif cell in skipped:
-                    figures[cell] = math.nan
-            # None: asv leaves their statistics as they are
-            samples, numbers = zip(*(known.get(cell, (None, None)) for cell in figures))
-            # asv takes a cell without a place in the filed file (such as one of a new route) for a failed one
-            filed_cells = (
-                cell_names(name, both.get_result_params(name))
-                if name in both.get_all_result_keys()
-                else []
-            )
-            stay = set(filed_cells).difference(known, tried)
-            of_run = {
-                place
-                for place, cell in enumerate(figures)
-                if cell not in stay or figures[cell] is None
-            }
-            both.add_result(
-                {"name": name, "version": run.benchmark_version[name], "params": params},
-                BenchmarkResult([*figures.values()], samples, numbers, 0, "", None),
-                started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
-                duration=run.duration.get(name),
-                selected_idx=of_run,
-            )
-    with tempfile.TemporaryDirectory() as whole:  # asv writes in place
-        both.save(whole)
-        put(filed, Path(whole, filed.parent.name, filed.name).read_bytes())
-
-
-def failed_cells(ran: Sequence[Path]) -> list[str]:
-    """Return the cells that failed in their latest run of asv, by asv's files."""
-    from asv.results import Results
-
-    failed: dict[str, bool] = {}
-    for path in ran:
-        for _, _, figures in _figures_in(Results.load(str(path))):
-            failed |= {
-                cell: value is None
-                for cell, value in figures.items()
-                if value is None or value == value
-            }
-    return [cell for cell, lost in failed.items() if lost]
-
-
-def _figures_in(
-    results: Any,
-) -> Iterator[tuple[str, Sequence[Sequence[str]], dict[str, float | None]]]:
-    """Yield the benchmarks in asv's results, with their parameters and the figure of each cell (None if it failed)."""
-    for name in results.get_all_result_keys():
-        params = results.get_result_params(name)
-        yield (
-            name,
-            params,
-            dict(zip(cell_names(name, params), results.get_result_value(name, params))),
-        )
-
-
-def cell_names(name: str, params: Sequence[Sequence[str]]) -> list[str]:
-    """asv's names of the cells of a benchmark with these parameters."""
-    return (
-        [name_of({"benchmark": name, "params": words}) for words in itertools.product(*params)]
-        if params
-        else [name]
-    )
-
-
-def used_samples(
-    lines: Iterable[Line], records: Iterable[Record] = ()
-) -> dict[str, tuple[list[float], int | None]]:
-    """Cell -> the samples behind its figure, uncorrected, and the number of calls per sample. A cell of instruction
-    counts has its counts, and None. A cell without quiet processes has its fastest sample alone."""
-    from . import quiet  # it imports numpy, which a search for files does not need
-
-    lines = list(lines)
-    used = dict[str, tuple[list[float], int | None]]()
-    used |= {name_of(line): (list(line["values"]), None) for line in lines if "values" in line}
-    for cell, processes in quiet.select_processes(lines, records).items():
-        for run, place in processes.values():
-            used[cell] = (
-                [*used.get(cell, ([], None))[0], *run.used_of(place)],
-                run.lines[place]["number"],
-            )
-    return used

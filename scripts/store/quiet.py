@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
 from benchmarks.timing import DIGITS
 
-from .records import Line, Record, name_of, with_samples
+from .schema import Counts, Measurement, RunRecord, TimedProcess, with_samples
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -105,16 +105,18 @@ class Run:
     baselines  kind of probe -> its baseline in ns
     """
 
-    def __init__(self, lines: Sequence[Line], whole: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, lines: Sequence[TimedProcess], whole: Mapping[str, float] | None = None
+    ) -> None:
         self.lines = lines
-        self.taken, sizes, self._first = _joined([line["seconds"] for line in lines])
+        self.taken, sizes, self._first = _joined([line.seconds for line in lines])
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
         # Place of the probe before each sample in its process's list of probes; the probe after the sample is the next
         place = np.arange(len(self.taken)) - self._first[self.of]
         for first, size, line in zip(self._first, sizes, lines):
-            for sample in line["waits"]:  # here is one more probe, from before the wait
+            for sample in line.waits:  # here is one more probe, from before the wait
                 place[first + sample : first + size] += 1
-        kinds = dict.fromkeys(kind for line in lines for kind in line["probes"])
+        kinds = dict.fromkeys(kind for line in lines for kind in line.probes)
         self._probes = {kind: _Probes(lines, kind, self.of, place) for kind in kinds}
         self.baselines = self._baselines(whole or {})
 
@@ -157,12 +159,10 @@ class Run:
         for kind, probes in self._probes.items():
             near, before = self._near(kind, self.baselines[kind]), probes.before[probes.there]
             quiet[probes.there] &= near[before] & near[before + 1]
-        alone = np.array(
-            [not line["probes"] and "on_device" in line for line in self.lines], dtype=bool
-        )
+        alone = np.array([not line.probes and line.on_device for line in self.lines], dtype=bool)
         if alone.any():
             lasted = (
-                self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
+                self.taken * np.array([line.number for line in self.lines], dtype=float)[self.of]
             )
             usual = _quantile(self.taken, self.of, len(self.lines))[self.of]
             quiet &= ~(
@@ -173,7 +173,7 @@ class Run:
         disturbed = [
             first + sample
             for first, line in zip(self._first, self.lines)
-            for sample in line["disturbed"]
+            for sample in line.disturbed
         ]
         quiet[disturbed] = False
         return quiet
@@ -181,13 +181,13 @@ class Run:
     @cached_property
     def quiet(self) -> Bools:
         """Whether enough samples of each process are quiet."""
-        wanted = np.array([line["wanted"] for line in self.lines], dtype=float)
+        wanted = np.array([line.wanted for line in self.lines], dtype=float)
         counts = np.bincount(self.of, weights=self.quiet_samples, minlength=len(self.lines))
         return counts >= np.maximum(1, np.ceil(MIN_QUIET_SHARE * wanted))
 
     def used_of(self, place: int) -> list[float]:
         """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest one."""
-        samples = slice(self._first[place], self._first[place] + len(self.lines[place]["seconds"]))
+        samples = slice(self._first[place], self._first[place] + len(self.lines[place].seconds))
         taken = self.taken[samples]
         used: list[float] = (
             taken[self.quiet_samples[samples]].tolist()
@@ -237,8 +237,8 @@ class Run:
         """Cell -> round -> whether one of its processes was quiet."""
         by_cell: dict[str, dict[int, bool]] = {}
         for line, quiet in zip(self.lines, self.quiet.tolist()):
-            rounds = by_cell.setdefault(name_of(line), {})
-            rounds[line["round"]] = rounds.get(line["round"], False) or quiet
+            rounds = by_cell.setdefault(line.cell, {})
+            rounds[line.round] = rounds.get(line.round, False) or quiet
         return by_cell
 
     def never_quiet(self) -> tuple[str, ...]:
@@ -267,13 +267,11 @@ class Run:
             return math.nan
         probes, known = self._probes[PROCESSOR], self.baselines[PROCESSOR]
         near, before = self._near(PROCESSOR, known), probes.before[probes.there]
-        lasted = (
-            self.taken * np.array([line["number"] for line in self.lines], dtype=float)[self.of]
-        )
+        lasted = self.taken * np.array([line.number for line in self.lines], dtype=float)[self.of]
         beside = lasted[probes.there]
-        waiting, waits, _ = _joined([line["waiting"] for line in self.lines])
+        waiting, waits, _ = _joined([line.waiting for line in self.lines])
         waited_quiet = np.abs(np.log(waiting / known)) <= NEAR[PROCESSOR]
-        took = np.array([line["took"] for line in self.lines]) - POLL * waits
+        took = np.array([line.took for line in self.lines]) - POLL * waits
         starts = (
             np.maximum(0.0, took - np.bincount(self.of, lasted, len(self.lines)))[probes.has]
             + START_SECONDS
@@ -283,17 +281,17 @@ class Run:
         return float(quiet / (np.sum(beside) + POLL * len(waiting) + np.sum(starts)))
 
 
-def runs_of(lines: Iterable[Line], records: Iterable[Record] = ()) -> dict[str, Run]:
+def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> dict[str, Run]:
     """Group the lines with samples by their run. ``records`` give the baselines of whole runs."""
-    by_run: dict[str, list[Line]] = {}
+    by_run: dict[str, list[TimedProcess]] = {}
     for line in with_samples(lines):
-        by_run.setdefault(line["run"], []).append(line)
+        by_run.setdefault(line.run, []).append(line)
     whole = {record.started: record.baselines for record in records}
     return {started: Run(of_run, whole.get(started)) for started, of_run in by_run.items()}
 
 
 def select_processes(
-    lines: Iterable[Line], records: Iterable[Record] = ()
+    lines: Iterable[Measurement], records: Iterable[RunRecord] = ()
 ) -> dict[str, dict[int, tuple[Run, int]]]:
     """Cell -> round number -> the process that counts for the cell's figure, as its run and its place there.
 
@@ -303,17 +301,38 @@ def select_processes(
     """
     found, noisy, ends = dict[str, dict[int, tuple[Run, int]]](), [], Counter[str]()
     for run in runs_of(lines, records).values():
-        cells = [name_of(line) for line in run.lines]
+        cells = [line.cell for line in run.lines]
         for place, (cell, line) in enumerate(zip(cells, run.lines)):
-            number = ends[cell] + line["round"]
+            number = ends[cell] + line.round
             if run.quiet[place]:
                 found.setdefault(cell, {}).setdefault(number, (run, place))
             else:
                 noisy.append((run.figures[place], cell, {number: (run, place)}))
-        ends.update(dict.fromkeys(cells, 1 + max(line["round"] for line in run.lines)))
+        ends.update(dict.fromkeys(cells, 1 + max(line.round for line in run.lines)))
     for _, cell, process in sorted(noisy, key=lambda each: each[0]):
         found.setdefault(cell, process)
     return found
+
+
+def used_samples(
+    lines: Iterable[Measurement], records: Iterable[RunRecord] = ()
+) -> dict[str, tuple[list[float], int | None]]:
+    """Cell -> the samples behind its figure, uncorrected, and the number of calls per sample.
+
+    A cell of instruction counts has its counts, and None. A cell without quiet processes has its
+    fastest sample alone.
+    """
+    lines = list(lines)
+    used: dict[str, tuple[list[float], int | None]] = {}
+    for line in lines:
+        if isinstance(line, Counts):
+            used[line.cell] = list(line.values), None
+    for cell, processes in select_processes(lines, records).items():
+        samples: list[float] = []
+        for run, place in processes.values():
+            samples += run.used_of(place)
+            used[cell] = samples, run.lines[place].number
+    return used
 
 
 class _Probes:
@@ -323,13 +342,11 @@ class _Probes:
     there, before  per sample: whether its process took probes; the place in ``taken`` of the probe before the sample
     """
 
-    def __init__(self, lines: Sequence[Line], kind: str, of: Ints, place: Ints) -> None:
-        self.taken, self._sizes, self.first = _joined(
-            [line["probes"].get(kind, ()) for line in lines]
-        )
+    def __init__(self, lines: Sequence[TimedProcess], kind: str, of: Ints, place: Ints) -> None:
+        self.taken, self._sizes, self.first = _joined([line.probes.get(kind, ()) for line in lines])
         self.has: Bools = self._sizes > 0
         self.there, self.before = self.has[of], self.first[of] + place
-        self._at = np.array([line["at"] for line in lines])
+        self._at = np.array([line.at for line in lines])
 
     def in_order(self, processes: Bools) -> Ints:
         """The places in ``taken`` of the probes of these processes, in order of time."""
@@ -337,11 +354,9 @@ class _Probes:
         return places[np.argsort(np.repeat(self._at, self._sizes)[places], kind="stable")]
 
 
-def _by_processor(line: Line) -> bool:
+def _by_processor(line: TimedProcess) -> bool:
     """Whether the processor's clock sets the speed of a process, rather than memory or a device."""
-    return PROCESSOR in line["probes"] and not (
-        MEMORY in line["probes"] or "device" in line or "on_device" in line
-    )
+    return PROCESSOR in line.probes and not (MEMORY in line.probes or line.device or line.on_device)
 
 
 def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:

@@ -1,0 +1,401 @@
+"""The rows of result files and of tables: for each field its name, type, unit and one line of meaning, once.
+
+Result files are decoded and validated by these classes, tables are checked by them (``check_frame``), and the columns of
+results.csv and the tables of fields in docs/ are printed from them. To add a field: write it where it is measured, and
+declare it here.
+"""
+
+import itertools
+import json
+import math
+import sys
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from benchmarks.probes import NEAR
+
+T = TypeVar("T")
+Numbers = tuple[int | float, ...]
+Cells = tuple[str, ...]  # names of cells, as asv writes them
+Reasons = dict[str, Cells]
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+MAX_ROUNDS, MAX_CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
+
+
+def about(meaning: str, unit: str = "", *, rare: bool = False, **limits: Any) -> Meta:
+    """Describe a field.
+
+    rare    a run record leaves the field out where it is empty
+    limits  of msgspec.Meta, such as ``ge``
+    """
+    return Meta(description=meaning, extra={"unit": unit, "rare": rare}, **limits)
+
+
+class Column(NamedTuple):
+    """A declared field."""
+
+    name: str
+    type: Any
+    unit: str
+    meaning: str
+    rare: bool
+
+
+def columns_of(row: type) -> dict[str, Column]:
+    """Return the declared fields of a class of rows by name, in order."""
+    columns = {}
+    for name, hint in typing.get_type_hints(row, include_extras=True).items():
+        meta = hint.__metadata__[-1]
+        columns[name] = Column(
+            name, hint.__origin__, meta.extra["unit"], meta.description, meta.extra["rare"]
+        )
+    return columns
+
+
+# --- lines of the sampling log and of measurements --------------------------------------------------------------------
+
+
+def cell_name(benchmark: str, params: Sequence[str]) -> str:
+    """asv's name of the cell of a benchmark with these values of its parameters."""
+    return f"{benchmark}({', '.join(params)})" if params else benchmark
+
+
+def cell_names(benchmark: str, params: Sequence[Sequence[str]]) -> list[str]:
+    """asv's names of the cells of a benchmark with these values of each parameter."""
+    return [cell_name(benchmark, values) for values in itertools.product(*params)]
+
+
+class LogLine(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    gc=False,
+):
+    """A line that a process logs about its cell."""
+
+    run: Annotated[
+        str, about("when its run began (ISO 8601); empty in a log, whose run is being taken")
+    ]
+    round: Annotated[int, about("round of the run, from 0", ge=0, lt=MAX_ROUNDS)]
+    benchmark: Annotated[str, about("asv's name of the benchmark: module.Class.method")]
+    params: Annotated[
+        tuple[str, ...], about("values of the benchmark's parameters, in asv's spelling")
+    ]
+
+    @property
+    def cell(self) -> str:
+        """asv's name of the cell."""
+        return cell_name(self.benchmark, self.params)
+
+    def __post_init__(self) -> None:
+        if not self.run.isprintable():
+            raise ValueError(f"run is {self.run!a}")
+
+
+class NoFigure(LogLine, frozen=True, kw_only=True):
+    """A line of the log that says why a cell has no figure: it was skipped, or it failed."""
+
+    skipped: Annotated[str | None, about("why the cell was skipped")] = None
+    failed: Annotated[str | None, about("how the cell failed")] = None
+
+
+class Measurement(LogLine, frozen=True, kw_only=True):
+    """A line of a measurements file: a timed process, or the counts of a cell."""
+
+    version: Annotated[str, about("of the benchmark: figures of different versions do not compare")]
+    at: Annotated[float, about("when the process ended (Unix time)", "s")]
+
+
+class DeviceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a device's driver reports."""
+
+    link_generation: Annotated[int, about("PCIe generation of the link")] = msgspec.field(
+        name="link generation"
+    )
+    clock: Annotated[int, about("clock of the multiprocessors", "MHz")]
+    slowed_by: Annotated[tuple[str, ...], about("reasons of a slower clock")] = msgspec.field(
+        name="slowed by"
+    )
+
+
+class WarmUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """How long a device was warmed up before the samples."""
+
+    seconds: Annotated[float, about("duration", "s")]
+    first: Annotated[float, about("first sample of the work that warms it up", "s")]
+    last: Annotated[float, about("last sample of that work", "s")]
+    steady: Annotated[bool, about("whether the last samples were alike")]
+
+
+class TimedProcess(Measurement, frozen=True, kw_only=True):
+    """A process that took samples. ValueError, which names the field, where lists do not fit together.
+
+    quiet.Run checks that samples and probes are positive, once they are arrays.
+    """
+
+    wanted: Annotated[int, about("samples to take; more are taken where some are noisy", ge=1)]
+    number: Annotated[int, about("calls per sample", ge=1, lt=MAX_CALLS)]
+    seconds: Annotated[Numbers, about("samples, per call", "s", min_length=1)]
+    disturbed: Annotated[
+        tuple[int, ...], about("samples in which the process lacked a processor: their places")
+    ]
+    probes: Annotated[
+        dict[str, Numbers],
+        about(
+            "kind of speed probe -> times: one before each sample, one after the last, one more per wait",
+            "ns",
+        ),
+    ]
+    waits: Annotated[
+        tuple[int, ...], about("samples before which the process waited for quiet: their places")
+    ]
+    waiting: Annotated[Numbers, about("probes during these waits", "ns")]
+    waited: Annotated[float, about("time spent in these waits", "s")]
+    parts: Annotated[
+        dict[str, Numbers], about("other part -> its samples, taken in turns with these", "s")
+    ] = {}
+    device: Annotated[
+        tuple[DeviceState, ...], about("state of the device before and after the samples")
+    ] = ()
+    warmed: Annotated[WarmUp | None, about("how the device was warmed up")] = None
+    unseen: Annotated[str, about("why it was not verified that the call waits for the device")] = ""
+    on_device: Annotated[
+        bool, about("whether the device's clock, not the processor's, sets the time")
+    ] = False
+    took: Annotated[float, about("duration of set-up, warm-up and samples", "s")]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count = len(self.seconds)
+        for part, seconds in self.parts.items():
+            # the sum, because min and max may miss a NaN
+            if len(seconds) != count or not min(seconds) > 0 or not math.isfinite(sum(seconds)):
+                raise ValueError(f"{self.cell} took {seconds}: parts of {part!a}")
+        for kind, probes in self.probes.items():
+            if kind not in NEAR:
+                raise ValueError(f"{self.cell} has probes of {kind!a}")
+            if len(probes) != count + 1 + len(self.waits):
+                raise ValueError(f"{self.cell} has {len(probes)} probes around {count} samples")
+        if not all(0 <= place < count for place in self.disturbed):
+            raise ValueError(f"{self.cell} has no sample {self.disturbed}: disturbed")
+
+
+class Counts(Measurement, frozen=True, kw_only=True):
+    """The counts of a cell, such as instructions of a call."""
+
+    values: Annotated[
+        Numbers, about("counts, one per repeat", "unit of the benchmark", min_length=1)
+    ]
+    took: Annotated[float, about("duration of set-up and counting", "s")] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(math.isfinite(value) for value in self.values):
+            raise ValueError(f"{self.cell} counted {self.values}: values")
+
+
+def with_samples(lines: Iterable[LogLine]) -> list[TimedProcess]:
+    """The lines of processes that took samples."""
+    return [line for line in lines if isinstance(line, TimedProcess)]
+
+
+_TIMED, _COUNTS = msgspec.json.Decoder(TimedProcess), msgspec.json.Decoder(Counts)
+
+
+def decode_measurement(text: bytes) -> TimedProcess | Counts:
+    """Decode a line of a measurements file. ValueError or TypeError, which names the field, if it is
+    none."""
+    decoder: Any = _COUNTS if b'"values":' in text else _TIMED
+    line: TimedProcess | Counts
+    try:
+        line = decoder.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # json accepts more, such as half of a surrogate pair
+        line = from_json(decoder.type, json.loads(text))
+    return line
+
+
+def decode_log(
+    text: str, default_round: int = 0, rounds: Mapping[str, int] | None = None
+) -> list[LogLine]:
+    """Decode the sampling log of a run that is being taken. A line without a round gets the one that ``rounds`` has for
+    its cell, else the default. ValueError if a line is none."""
+    lines = []
+    for loaded in map(json.loads, text.splitlines()):
+        line = TimedProcess if "seconds" in loaded else Counts if "values" in loaded else NoFigure
+        cell = cell_name(loaded["benchmark"], loaded["params"])
+        round_of_new = (rounds or {}).get(cell, default_round)
+        lines.append(from_json(line, {"run": "", "round": round_of_new, **loaded}))
+    return lines
+
+
+def encode_lines(lines: Iterable[LogLine]) -> str:
+    """Return lines as JSON. The same lines give the same text."""
+    return "".join(json.dumps(msgspec.to_builtins(line)) + "\n" for line in lines)
+
+
+# --- run records ------------------------------------------------------------------------------------------------------
+
+
+class Toolchain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The toolchain to measure."""
+
+    tag: Annotated[str, about("its tag in the ledger")]
+    torch: Annotated[str, about("release of torch")] = ""
+    numpy: Annotated[str, about("release of numpy")] = ""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The packages really imported; the device, or why there is none."""
+
+    torch: Annotated[str, about("version of torch")] = ""
+    numpy: Annotated[str, about("version of numpy")] = ""
+    python: Annotated[str, about("version of Python")] = ""
+    cuda: Annotated[str, about("version of CUDA for which torch was built")] = ""
+    hip: Annotated[str, about("version of HIP for which torch was built")] = ""
+    git: Annotated[str, about("torch's commit")] = ""
+    torch_threads: Annotated[int | None, about("torch's threads")] = None
+    device: Annotated[str, about("torch's name of the accelerator")] = ""
+    device_name: Annotated[str, about("model of the accelerator")] = ""
+    driver: Annotated[str, about("version of its driver")] = ""
+    environment: Annotated[dict[str, str], about("its variables that are set")] = {}
+    no_device: Annotated[str, about("why there is no accelerator")] = ""
+    near_cores: Annotated[tuple[int, ...], about("cores near the accelerator, by its driver")] = ()
+
+
+# Conditions that distinguish two machines. A virtual machine may report any CPU as "AMD EPYC"
+MACHINE = ("cpu", "cores", "caches")
+
+
+class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Properties of the machine that affect timing, at the start of the run."""
+
+    cpu: Annotated[str, about("model of the processor")] = ""
+    cores: Annotated[int | None, about("its cores")] = None
+    cores_allowed: Annotated[int | None, about("cores that the run may use")] = None
+    caches: Annotated[dict[str, str], about("level -> size, as the system reports it")] = {}
+    memory_bytes: Annotated[int, about("size of the memory", "bytes")] = 0
+    system: Annotated[str, about("operating system and its release")] = ""
+    libc: Annotated[str, about("C library and its version")] = ""
+    governor: Annotated[str, about("governor of the processor's clock")] = ""
+    transparent_hugepages: Annotated[str, about("use of transparent huge pages")] = ""
+    load_average: Annotated[Finite | None, about("processes that ran, a mean of one minute")] = None
+
+
+class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run: what was measured, with which toolchain, where, by which command, how quiet the machine was. A missing
+    field, as in a record of another version, has its default, which means "unknown"."""
+
+    toolchain: Annotated[Toolchain, about("the toolchain to measure")]
+    skipped: Annotated[Reasons, about("reason -> the cells skipped for it")]
+    failures: Annotated[Reasons, about("reason -> the cells that failed for it")] = {}
+    profile: Annotated[str, about("name of the profile")] = ""
+    only: Annotated[str, about("pattern that chose the cells; empty: all of the profile")] = ""
+    planned: Annotated[int, about("processes planned per cell")] = 0
+    command: Annotated[str, about("command that began the run")] = ""
+    machine: Annotated[str, about("name under which the results are filed")] = ""
+    settings: Annotated[Settings, about("the packages really imported, and the device")] = (
+        Settings()
+    )
+    conditions: Annotated[Conditions, about("the machine at the start of the run")] = Conditions()
+    asv: Annotated[str, about("version of asv")] = ""
+    asv_runner: Annotated[str, about("version of asv_runner")] = ""
+    launch: Annotated[str, about("asv's launch method")] = ""
+    started: Annotated[str, about("when the run began (ISO 8601): its name in measurements")] = ""
+    rounds: Annotated[int, about("processes taken per cell")] = 0
+    seconds: Annotated[Finite, about("duration of the run", "s")] = 0.0
+    patience: Annotated[Finite, about("longest wait for quiet allowed", "s")] = 0.0
+    waited: Annotated[Finite, about("part of the duration spent waiting for quiet", "s")] = 0.0
+    quiet: Annotated[
+        Finite | None,
+        about("share of the probed time in which the machine was undisturbed; null without probes"),
+    ] = None
+    baselines: Annotated[dict[str, Finite], about("kind of speed probe -> its baseline", "ns")] = {}
+    samples: Annotated[int, about("samples wanted")] = 0
+    retaken: Annotated[int, about("samples taken in addition")] = 0
+    noisy_cells: Annotated[
+        Cells, about("cells without a quiet process: their figures are upper bounds")
+    ] = ()
+    failed: Annotated[str, about("why the toolchain could not be measured at all", rare=True)] = ""
+    drift: Annotated[
+        dict[str, int | Finite],
+        about("of a toolchain that a history measured again: how its cells moved", rare=True),
+    ] = {}
+    interleaved: Annotated[
+        dict[str, str | int],
+        about("of a side of a comparison: id of the collection, stage, side", rare=True),
+    ] = {}
+    fleet: Annotated[
+        dict[str, str],
+        about("of a fleet's node: id of the campaign, engine, node (an anonymous name)", rare=True),
+    ] = {}
+    cores: Annotated[
+        tuple[int, ...],
+        about("cores to which the processes were bound; empty: all allowed", rare=True),
+    ] = ()
+    awake: Annotated[bool, about("whether a context was kept open on the device", rare=True)] = (
+        False
+    )
+    not_awake: Annotated[str, about("why none was kept open", rare=True)] = ""
+    device_probe: Annotated[
+        dict[str, Numbers],
+        about("quantity reported around samples -> its minimum and maximum", rare=True),
+    ] = {}
+    device_changed: Annotated[
+        Reasons,
+        about(
+            "quantity below its maximum, unsteady or unseen, or reason of a slower device -> cells",
+            rare=True,
+        ),
+    ] = {}
+    device_lost: Annotated[
+        str, about("why the device stopped working, if the run went on without it", rare=True)
+    ] = ""
+    file: Annotated[str, about("name of the result with this record; not in the file itself")] = ""
+
+
+UNKNOWN = RunRecord(Toolchain(""), {})  # for results of ``asv run`` by hand
+RARE = {column.name for column in columns_of(RunRecord).values() if column.rare}
+
+
+def to_json(record: RunRecord) -> dict[str, Any]:
+    """A record as JSON stores it: without its file, and without rare fields that are empty."""
+    entries: dict[str, Any] = msgspec.to_builtins(record)
+    del entries["file"]
+    return {name: value for name, value in entries.items() if value or name not in RARE}
+
+
+def from_json(cls: type[T], loaded: Any) -> T:
+    """Make a declared row, or a dataclass, from loaded JSON. A null field has its default.
+
+    TypeError, which names the field, if a value has another type or a field is missing; of a declared row also if a
+    field is unknown. A dataclass ignores unknown fields.
+    """
+    try:
+        return msgspec.convert(_without_nulls(loaded), cls)
+    except msgspec.ValidationError as error:
+        raise TypeError(str(error)) from None
+
+
+def _without_nulls(loaded: Any) -> Any:
+    if not isinstance(loaded, dict):
+        return loaded
+    return {name: _without_nulls(value) for name, value in loaded.items() if value is not None}
+
+
+def latest_files(runs: Iterable[RunRecord]) -> list[str]:
+    """The files of runs that measured something, latest first. A page is about the first. ``runs``: oldest first.
+
+    Runs of a history count only if there are no others. The last run of a history repeats its first toolchain, and a
+    page is about a toolchain that was measured for its own sake.
+    """
+    measured = [record for record in runs if not record.failed]
+    own_sake = [record for record in measured if record.profile != "tracking"]
+    return list(dict.fromkeys(record.file for record in reversed(own_sake or measured)))
