@@ -117,11 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         journal.save(plan)
         code = track(chosen, journal, plan)
     try:
-        from pages import history_page
+        from pages import release_news
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     releases = [ledger.toolchains_by_tag()[tag] for tag in plan.tags if tag not in plan.beside]
-    codes = [code, *history_page.print_changes(RESULTS, machine, releases, chosen.verdicts)]
+    codes = [code, *release_news.print_changes(RESULTS, machine, releases, chosen.verdicts)]
     return (
         1 if 1 in codes else max(codes)
     )  # a slower release matters more than one that could not be measured

@@ -20,7 +20,7 @@ from analysis.history import AGREES, CONFIRMED, CONTRADICTS, LAYOUT, REFUTED, UN
 from analysis.results import load
 from analysis.verdicts import FAILED, FASTER, FEWER, INSTRUCTIONS, MORE, NEW, NO_CHANGE, SLOWER, TIME, Settings
 from pages import build as pages_of
-from pages.history_page import FEED, write_feed
+from pages.feed import FEED, write_feed
 from pages.show import prose
 from resultfiles import ABSENT, SKIPPED, contract, conversion, every, memcpy
 from toolchains import ledger

@@ -14,7 +14,7 @@ from cli import UserError
 from filelock import FileLock
 from measuring import runner
 from measuring.runner import Plan
-from pages import history_page
+from pages import feed, release_news
 from store.files import put
 from test_history import ATOM, SERIES, check, history_in, logs_of, write
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
@@ -72,7 +72,7 @@ def test_a_release_comes(tmp_path, ledger_of, capsys):
     assert project.sessions() == both, "with the release before, measured again at the end"
 
     ledger_of(json.dumps(releases(project)))
-    assert history_page.print_changes(project.filed, "box", [ledger.toolchains_by_tag()["torch-2.4.0"]], None) == [1]
+    assert release_news.print_changes(project.filed, "box", [ledger.toolchains_by_tag()["torch-2.4.0"]], None) == [1]
     told = capsys.readouterr().out
     assert f"first seen {today}" in told and "`torch.from_numpy(a)`: 2.00× " in told
 
@@ -87,12 +87,12 @@ def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot
     """The verdict has the title of the feed's entry. A release without figures cannot be judged."""
     results = write(tmp_path / "results", logs_of(3, [(2, 5, 1.49)]), SERIES[:8])
     said = tmp_path / "said"
-    assert history_page.print_changes(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
+    assert release_news.print_changes(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
     assert capsys.readouterr().out == snapshot
     written = {path.name: path.read_text(encoding="utf-8") for path in sorted(said.iterdir())}
     assert written == snapshot
-    history_page.write_feed(tmp_path, [history_in(results)])
-    (entry,) = check((tmp_path / history_page.FEED).read_text(encoding="utf-8"))
+    feed.write_feed(tmp_path, [history_in(results)])
+    (entry,) = check((tmp_path / feed.FEED).read_text(encoding="utf-8"))
     assert entry.findtext(f"{ATOM}title") == json.loads(written["torch-2.4.1.json"])["title"]
 
 

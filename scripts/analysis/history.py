@@ -158,14 +158,14 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
                     package=package,
                     machine=mine["machine"].iloc[0],
                     python=python,
-                    held=f"{held} {' and '.join(mine[held].str.partition('+')[0].unique())}",
+                    fixed_package=f"{held} {' and '.join(mine[held].str.partition('+')[0].unique())}",
                     releases=_releases(mine),
                     rows=_rows(of_package, mine, settings),
                     replicates=replicates,
                     session_sd=session_sd,
                     nodes=nodes[nodes["package"] == package],
-                    failed=_failed(results, package),
-                    others=dict(zip(others["python"], others["release"])),
+                    failures=_failed(results, package),
+                    other_pythons=dict(zip(others["python"], others["release"])),
                     uncounted_releases=mine.loc[~mine["alike"], "release"].nunique()
                     if counted
                     else 0,

@@ -32,7 +32,9 @@ from toolchains import ledger
 from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, show, tables
+from .feed import write_feed
 from .machine import page_of
+from .machines_page import page_over_machines
 from .page import Page, Section, web, write, write_into
 from .tables import Table, tabled, text_of
 
@@ -77,12 +79,12 @@ def build(results: Path, machine: str, output: Path) -> Built:
 def over_machines(built: Sequence[Built], output: Path) -> None:
     """Write the output over all machines: their page, the page over their histories, and the feed."""
     histories = {each.machine: each.histories for each in built if each.histories}
-    history_page.write_feed(output, [*chain(*histories.values())])
+    write_feed(output, [*chain(*histories.values())])
     changes, links = history.changes_over_machines(histories), []
     if changes.empty:  # no two machines have a route in common
         name_histories(output, list(histories))
     else:
-        write_into(output / HISTORY, history_page.page_over_machines(list(histories), changes))
+        write_into(output / HISTORY, page_over_machines(list(histories), changes))
         links = [("Changes by release, all machines", f"{HISTORY}/")]
     write_into(output, index_of([each.pages[0][0] for each in built], links))
 

@@ -20,6 +20,7 @@ from store.files import put
 from . import show
 from .advice import Box
 from .figures import Figure, slug
+from .heat_map import HeatMap
 from .tables import Entry, Table, lines_of
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
@@ -63,9 +64,7 @@ class Page:
     toolchain: str = ""  # if the page has one
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
-    heats: tuple[
-        Mapping[str, Any], ...
-    ] = ()  # routes × releases, after the boxes; see history_page.heats_of
+    heats: tuple[HeatMap, ...] = ()  # after the boxes
     feed: str = ""  # address of the feed for this page
     known: str = ""  # data of the form, see advice.py; "" for a page without a form
     measured: Mapping[str, Sequence[str]] = field(

@@ -1,0 +1,238 @@
+"""What a release changed on a machine: a title and a paragraph, its table, and files for programs.
+
+The news of all releases and machines become reports/feed.xml (feed.py).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+from analysis.cells import Row
+from analysis.history import LAYOUT, ROUTE, History, headlines, histories_of, largest_by_route
+from analysis.results import load
+from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
+from cli import one_line
+from store.files import put
+from toolchains import ledger
+
+from . import show
+from .change_words import effect_text, number_range, route_lines, summary
+from .comparison_words import number
+from .history_data import USUAL_DTYPE, counted_changes, times_first
+from .tables import Table, tabled
+
+MAX_SUMMARIES = 3  # routes in a paragraph
+MAX_ROUTES = 10  # of each kind in a release's table; results.csv has all
+
+
+@dataclass(frozen=True)
+class ReleaseNews:
+    """The changes of one release on a machine.
+
+    previous   the release before it
+    counts     a row of ``history.headlines``: verdict -> number of routes
+    headline   "38 routes faster (median 1.12×), 8 slower (median 1.04×)"
+    summaries  the routes with the largest changes, a line each; changes of time come first
+    timed      whether any time changed
+    """
+
+    machine: str
+    package: str
+    release: Any
+    previous: Any
+    counts: Mapping[str, Any]
+    headline: str
+    summaries: tuple[str, ...]
+    timed: bool
+
+    @property
+    def title(self) -> str:
+        """torch 2.10.0: 38 routes faster (median 1.12×), 8 slower"""
+        return f"{self.release.name}: {self.headline}"
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Verdict -> number of routes, without zeros."""
+        return {verdict: self.counts[verdict] for verdict in CHANGED if self.counts[verdict]}
+
+    @property
+    def first_seen(self) -> bool:
+        """Whether the release is dated by the day it was first seen."""
+        return ledger.first_seen(self.package, self.release.version)
+
+    @property
+    def paragraph(self) -> str:
+        return show.said("history", "news", news=self)
+
+    @property
+    def address(self) -> str:
+        return f"history/{quote(self.machine)}/index.html#{quote(self.release.tag)}"
+
+    @property
+    def exit_code(self) -> int:
+        """0: no route is slower; 1: a route is slower or takes more instructions."""
+        return 1 if self.counts[SLOWER] or self.counts[MORE] else 0
+
+
+def release_news(history: History) -> list[ReleaseNews]:
+    """News of every release but the oldest, the newest first."""
+    routes = times_first(largest_by_route(counted_changes(history), "verdict"))
+    counts = headlines(history).to_dict("index")
+    news = []
+    for previous, release in pairwise(history.releases):
+        changes = [*routes[routes["release"] == release.version].head(MAX_SUMMARIES).itertuples()]
+        row = counts[release.version]
+        news.append(
+            ReleaseNews(
+                machine=history.machine,
+                package=history.package,
+                release=release,
+                previous=previous,
+                counts=row,
+                headline=show.said("history", "headline", row=row, number=number),
+                summaries=tuple(map(summary, changes)),
+                timed=any(change.what == TIME for change in changes),
+            )
+        )
+    return news[::-1]
+
+
+# --- the table of a release ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RouteChange:
+    """A row of a release's table: what it changed of one route.
+
+    largest  row of the largest change, of time if any
+    times    effect, old and new time, sizes
+    counts   effect, old and new count, its dtype unless usual, number of cells, range of their ratios
+    """
+
+    route: Sequence[str]
+    largest: Row
+    times: Sequence[tuple[str, str, str]]
+    counts: Sequence[tuple[str, str, str, int, str]]
+
+
+def changes_table(history: History, release: Any) -> Table:
+    """A row per route: slower routes, then faster ones, then routes of which only the instructions
+    changed."""
+    changes = history.changes[history.changes["release"] == release.version]
+    by_layout = changes["evidence"] == LAYOUT
+    routes: dict[str, list[RouteChange]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
+    for _, rows in times_first(changes[~by_layout]).groupby(ROUTE, sort=False, dropna=False):
+        change = _route_change(rows)
+        largest = change.largest
+        routes[largest.verdict if largest.what == TIME else INSTRUCTIONS].append(change)
+    return tabled(
+        "history",
+        "changes",
+        False,
+        release=release.name,
+        routes=routes,
+        most=MAX_ROUTES,
+        small=int((by_layout & changes["what"].eq(TIME)).sum()),
+        nodes=len(history.nodes),
+    )
+
+
+def _route_change(rows: pd.DataFrame) -> RouteChange:
+    largest = next(rows.itertuples())
+    timed = rows["what"] == TIME
+    times = [
+        (effect_text(time), _levels(time, show.seconds), show.span(time.sizes))
+        for time in rows[timed].itertuples()
+    ]
+    counts = [_count_change(cells) for _, cells in rows[~timed].groupby("verdict", sort=False)]
+    return RouteChange(route_lines(largest), largest, times, counts)
+
+
+def _count_change(cells: pd.DataFrame) -> tuple[str, str, str, int, str]:
+    """Counts of one route that changed the same way, by the one of the usual dtype if any."""
+    usual = cells[cells["dtype"] == USUAL_DTYPE]
+    cell = next((cells if usual.empty else usual).itertuples())
+    low, high = cells["ratio"].min(), cells["ratio"].max()
+    if cell.verdict == FEWER:
+        low, high = 1 / high, 1 / low
+    other_dtype = cell.dtype if usual.empty and isinstance(cell.dtype, str) else ""
+    return (
+        effect_text(cell),
+        _levels(cell, _count),
+        other_dtype,
+        len(cells),
+        number_range(low, high),
+    )
+
+
+def _levels(change: Row, text: Callable[[float], str]) -> str:
+    return f"{text(change.level / change.ratio)} → {text(change.level)}"
+
+
+def _count(value: float) -> str:
+    return f"{show.steady(value):,.0f}"
+
+
+# --- the verdict of a release, after it was measured -------------------------------------------
+
+
+def print_changes(
+    results: Path, machine: str, releases: Sequence[ledger.Toolchain], directory: Path | None
+) -> list[int]:
+    """Print the changes of each release on a machine, and write them to ``directory`` if given.
+    Return an exit code each (2: the release, or the one before it, was not measured there)."""
+    if not releases:
+        return []
+    loaded = load(results, machine)
+    histories = histories_of(loaded).values()
+    news_of = {news.release.tag: news for history in histories for news in release_news(history)}
+    failures = {record.toolchain.tag: record.failed for record in loaded.runs if record.failed}
+    codes = []
+    for tag in (toolchain.tag for toolchain in releases):
+        news = news_of.get(tag)
+        codes.append(news.exit_code if news else 2)
+        if news:
+            print(show.to_plain(news.paragraph))
+            _write(news, directory)
+        else:
+            reason = f": {failures[tag]}" if tag in failures else " or is the oldest there"
+            print(one_line(f"{tag} cannot be judged: it has no quiet figures on {machine}{reason}"))
+    return codes
+
+
+def _write(news: ReleaseNews, directory: Path | None) -> None:
+    if directory:
+        directory.mkdir(parents=True, exist_ok=True)
+        put(directory / f"{news.release.tag}.md", markdown(news))
+        put(directory / f"{news.release.tag}.json", as_json(news))
+
+
+def markdown(news: ReleaseNews) -> str:
+    """A heading and the paragraph, with a link to the page of the history."""
+    heading = show.to_markdown(news.title)
+    text = show.to_markdown(news.paragraph)
+    return f"### {heading}\n\n{text} [The history](reports/history/{news.machine}/README.md).\n"
+
+
+def as_json(news: ReleaseNews) -> str:
+    """The news for programs. changed: verdict -> number of routes."""
+    document = {
+        "format": 2,
+        "tag": news.release.tag,
+        "release": news.release.name,
+        "released": news.release.date,
+        "first_seen": news.first_seen,
+        "before": news.previous.tag,
+        "machine": news.machine,
+        "measured": news.release.started,
+        "title": news.title,
+        "paragraph": show.bare(news.paragraph),
+        "exit_code": news.exit_code,
+        "changed": news.changed,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
