@@ -24,7 +24,7 @@ from analysis.costs import closest_machine, last_run, load_machine
 from analysis.needs import ENDS, Case
 from cli import RESULTS, Parser, UserError, parse_size, whole_number
 from measuring.machine import conditions
-from pages.advice import as_json, words
+from pages.advice import answer_text, as_json
 from store import files
 from toolchains import selection
 
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.json:
         sys.stdout.write(as_json(found, differs))
     else:
-        print(words(found, () if chosen.machine else differs))
+        print(answer_text(found, () if chosen.machine else differs))
     return 0
 
 

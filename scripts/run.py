@@ -125,7 +125,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             from pages import machine, show
 
             loaded = load_files(RESULTS, [RESULTS / runner.plan.machine / f"{filed}.json"])
-            page = machine.page_of(loaded, None, runner.plan.machine, [], [])
+            page = machine.machine_page(loaded, None, runner.plan.machine, [], [])
         except ImportError:
             return
         except (UserError, OSError) as error:  # no reason to stop the run
@@ -137,7 +137,9 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             flush=True,
         )
         takes = {
-            (box.heading, take.when, take.route): take for box in page.boxes for take in box.takes
+            (box.heading, take.condition, take.route): take
+            for box in page.boxes
+            for take in box.recommendations
         }
         for key, take in takes.items():
             if known.get(key) != take.tied:
@@ -148,7 +150,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         every = len(loaded.timed)
         if noisy := every - int(loaded.timed["quiet"].sum()):
             print(
-                f" {show.BUSY} upper bound: {noisy} of {every} results have no quiet process yet",
+                f" {show.UPPER_BOUND_MARK} upper bound: {noisy} of {every} results have no quiet process yet",
                 flush=True,
             )
         known.clear()

@@ -118,7 +118,7 @@ def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
         (low, seconds, high), noisy = found.routes[["low", "seconds", "high"]].iloc[0], session == UNSTEADY_SESSION
         assert low <= seconds / (1 + session) and high >= seconds * (1 + session)
         assert {*found.routes["is_range"]} == {noisy}
-        assert ("Ranges are given, because the machine was quiet only 16 % of the time." in page.notes(found)) == noisy
+        assert ("Ranges are given, because the machine was quiet only 16 % of the time." in page.answer_notes(found)) == noisy
 
 
 # --- ranking ----------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured,
     benches += [every("batches.UnevenArraysToTensor.timeit_convert", seconds, promises, **uneven)] * measured
     known = load_machine(write(tmp_path / "results", benches, records=glibc(benches)), "box")
     found = answer(copy_of(each, batch=64), known)
-    assert routes(found)[0] == first and any("64 bytes" in note for note in page.notes(found)) == noted
+    assert routes(found)[0] == first and any("64 bytes" in note for note in page.answer_notes(found)) == noted
 
 
 def test_an_upper_bound_is_marked(known):
@@ -165,9 +165,9 @@ def test_an_upper_bound_is_marked(known):
     rows = known.rows.assign(quiet=known.rows["route"] != CLONED)
     found = answer(copy_of(MIB, layout="fortran"), replace(known, rows=rows))
     assert routes(found) == ["torch.tensor(a)", CLONED]
-    assert any(note.startswith("~") for note in page.notes(found))
+    assert any(note.startswith("~") for note in page.answer_notes(found))
     between = answer(copy_of(3 * MIB), replace(known, rows=rows, quiet=0.16))
-    lines = {each.route: (page.line_of(each, between.case), show.seconds(each.high)) for each in between.ranked}
+    lines = {each.route: (page.route_line(each, between.case), show.seconds(each.high)) for each in between.ranked}
     for route, (line, high) in lines.items():
         assert (f", up to {high} ~, " in line) == (route == CLONED) and high in line
 
@@ -191,7 +191,7 @@ def test_pinning_that_nobody_measured(known):
     rows = known.rows.assign(once=known.rows["once"].mask(known.rows["host"] == "pinned"))
     found = answer(Case("torch", "cuda", 64 * MIB, count=1000), replace(known, rows=rows))
     assert found.ranked[0].host == "pageable" and found.ranked[-1].host == "pinned"
-    assert any("pinned" in note for note in page.notes(found))
+    assert any("pinned" in note for note in page.answer_notes(found))
 
 
 # --- what changes a time ----------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_a_setting_that_helps(known):
     slow = SimpleNamespace(route=CLONED, nbytes=64 * MIB, seconds=4.5, declared=family)
     fast = SimpleNamespace(seconds=1.0, declared=family, parameters={"setting": "MALLOC_X=1"})
     helped = replace(known, effects=[Gain(slow, fast)])
-    said = {n: " ".join(page.notes(answer(copy_of(n), helped))) for n in (MIB, 128 * MIB)}
+    said = {n: " ".join(page.answer_notes(answer(copy_of(n), helped))) for n in (MIB, 128 * MIB)}
     assert "MALLOC_X" not in said[MIB] and "4.50× " in said[128 * MIB]
 
 
@@ -367,9 +367,9 @@ def test_json(ask, known):
 def test_what_is_embedded_cannot_end_its_element(known):
     hostile = "</script><!--"
     rows = known.rows.assign(contract=[replace(contract, caution=hostile) for contract in known.rows["contract"]])
-    found = page.embedded(replace(known, rows=rows))
+    found = page.form_data(replace(known, rows=rows))
     assert any(f"{hostile}." in notes for notes in json.loads(found)["rows"]["notes"][1]), "it is there as text"
-    assert "<" not in found and "<" not in page.embedded(known)
+    assert "<" not in found and "<" not in page.form_data(known)
 
 
 def test_the_machine_it_speaks_of():

@@ -11,7 +11,7 @@ from analysis.findings import Semantics
 from analysis.needs import choices, rows_per_answer
 from analysis.results import load, noise_of_cells
 from pages import show, tables
-from pages.advice import advice, conditions, title, unusual
+from pages.advice import answer_box, answer_title, conditions_box, unusual_inputs
 from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy, steady
 
 from benchmarks import contracts, timing
@@ -97,15 +97,15 @@ def loaded(tmp_path, times, promises=None, busy=()):
 
 
 def text(answer):
-    boxes = filter(None, (advice(answer), conditions([answer])))
-    return [show.to_plain(line) for box in boxes for line in (*box.said, *box.notes)]
+    boxes = filter(None, (answer_box(answer), conditions_box([answer])))
+    return [show.to_plain(line) for box in boxes for line in (*box.sentences, *box.notes)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_recommended(tmp_path, snapshot, name):
     (found,) = rows_per_answer(choices(cells_of(loaded(tmp_path, *CASES[name]))), contracts.ONE_THREAD)
     kinds = [" ".join(map(str, row)) for row in found[["nbytes", "route", "kind"]].itertuples(index=False)]
-    assert [*kinds, *text(found), *(f"tied: {take.route}" for take in advice(found).takes if take.tied)] == snapshot
+    assert [*kinds, *text(found), *(f"tied: {take.route}" for take in answer_box(found).recommendations if take.tied)] == snapshot
 
 
 def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
@@ -117,7 +117,7 @@ def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
 
 
 def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
-    found = {title(rows): rows for rows in rows_per_answer(choices(cells_of(load(rich_results))), contracts.ONE_THREAD)}
+    found = {answer_title(rows): rows for rows in rows_per_answer(choices(cells_of(load(rich_results))), contracts.ONE_THREAD)}
     cast = found["float64 and uint8 NumPy array to float32 tensor"]
     assert any(re.search(r"10\.0 µs \w+ float64, 10\.0 µs \w+ uint8 ", line) for line in text(cast))
 
@@ -130,7 +130,7 @@ def memory_said(loaded, *names):
     first = loaded.processes.drop_duplicates("cell")
     yield {tuple(getattr(cell, name) for name in names): cell.memory for cell in cells_of(loaded).itertuples()}
     yield dict(zip(zip(*(first[name] for name in names)), noise_of_cells(first, loaded.benchmarks)))
-    rows = csv.DictReader(io.StringIO(tables.csv_of(loaded)))
+    rows = csv.DictReader(io.StringIO(tables.results_csv(loaded)))
     yield {tuple(row[name] for name in names): row["contract"] for row in rows if row["seconds"]}
 
 
@@ -184,7 +184,7 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
     loaded = load(rich_results)
     values = loaded.values
     values.loc[(values["method"] == "track_alias") & (values["route"] == "torch.tensor(a)"), "value"] = 1
-    broken = tables.broken(Semantics(loaded), loaded.contracts.values())
+    broken = tables.broken_promises(Semantics(loaded), loaded.contracts.values())
     assert [show.to_plain(line) for line in broken] == [
         "`torch.tensor(a)` shares memory for float32; its contract says copy."
     ]
@@ -193,7 +193,7 @@ def test_a_measured_break_of_a_contract_is_said(tmp_path, rich_results):
 @pytest.mark.parametrize("does", [does for does, kind in contracts.Does.KINDS.items() if kind not in contracts.FINE])
 def test_every_outcome_has_words(does):
     """Each outcome needs its own words: a template prints nothing for a name that it does not find."""
-    (said,) = unusual(contracts.Route("f(a)", contracts.COPY, contracts.NUMPY_TO_TORCH, inputs={"masked": does}))
+    (said,) = unusual_inputs(contracts.Route("f(a)", contracts.COPY, contracts.NUMPY_TO_TORCH, inputs={"masked": does}))
     assert re.fullmatch(r"masked \w.+\.", said)
 
 
@@ -205,4 +205,4 @@ def test_some_of_every_size_in_words():
         (8, 4 * KIB, 64 * KIB, MIB): "8 B and 4 KiB to 1 MiB",
         every: "8 B to 4 MiB",
     }
-    assert all(show.among(sizes, every) == words for sizes, words in said.items())
+    assert all(show.size_ranges(sizes, every) == words for sizes, words in said.items())

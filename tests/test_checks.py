@@ -31,7 +31,7 @@ from conftest import ROOT, run
 from measuring.engine import copy_code
 from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
-from pages.advice import case_of
+from pages.advice import row_case
 from resultfiles import SUITE
 from test_history import SERIES, counting, logs_of, write
 from test_readme import ACCURACY
@@ -292,9 +292,9 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     asked = []
     for row in moved[moved["nbytes"].between(2**12, 2**28)].itertuples():
         with contextlib.suppress(cli.UserError):  # the quick profile lacks this need
-            found = [each for each in answer(case_of(row), known).ranked if each.route == row.route]
+            found = [each for each in answer(row_case(row), known).ranked if each.route == row.route]
             predicted = (each for each in found if each.how != MEASURED)
-            asked += [(case_of(row), row.route, *advice.ends(each), row.seconds) for each in predicted]
+            asked += [(row_case(row), row.route, *advice.ends(each), row.seconds) for each in predicted]
     asked = pd.DataFrame(asked, columns=["case", "route", "least", "most", "seconds"])
     _, routes = advice.judged(asked, np.log(asked[["seconds", "seconds"]].to_numpy()))
     times, ranges, *bounds = advice.right(routes).values()

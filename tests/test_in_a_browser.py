@@ -134,14 +134,14 @@ SHOWN = "#choose .chosen :is(h3, ol li)"
 def texts_of(case, known):
     """Return the answer of scripts/advise.py as a page shows it: a list of title and routes; the first route's code."""
     ranked = answer(case, known).ranked
-    lines = [show.bare(words.line_of(each, case)) for each in ranked[: words.SHOWN]]
-    return [words.case_title(case, words.threads_of(case, known)), *lines], words.snippet(case, ranked[0], known)
+    lines = [show.bare(words.route_line(each, case)) for each in ranked[: words.MAX_ROUTES]]
+    return [words.case_title(case, words.case_threads(case, known)), *lines], words.snippet(case, ranked[0], known)
 
 
 def test_it_shows_the_rows_that_advise_has(pages, known, browser):
     """For a hundred random cases the form shows the routes of scripts/advise.py, in the same order and words. It also
     shows the command that gives this answer."""
-    asked = [words.case_of(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
+    asked = [words.row_case(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     asked = random.Random(1).sample(asked, min(100, len(asked)))
     assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
     for case in asked:

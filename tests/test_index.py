@@ -39,13 +39,13 @@ def test_machines_stand_at_the_sizes_that_all_have():
 
     def page(name, *rows, quiet=0.95):
         best = pandas.DataFrame(rows, columns=["question", "nbytes", "route", "seconds", "quiet"])
-        return SimpleNamespace(machine=name, best=best.assign(threads=ONE_THREAD), quiet=quiet)
+        return SimpleNamespace(machine=name, best_routes=best.assign(threads=ONE_THREAD), quiet=quiet)
 
     machines = [
         page("one", ("all", 8, "f", 1e-6, True), ("all", MIB, "f", 2e-6, True), ("own", 64, "g", 1e-6, True)),
         page("other", ("all", 8, "h", 1e-6, False), ("all", 4096, "f", 3e-6, True), quiet=0.5),
     ]
-    best = pandas.concat([each.best.assign(machine=each.machine) for each in machines])
+    best = pandas.concat([each.best_routes.assign(machine=each.machine) for each in machines])
     table = build.side_by_side(best, machines)
     assert [show.bare(head) for head in table.columns[1:]] == ["one", "other (noisy: quiet 50 % of the time)"]
     shown = {row[0]: [[show.bare(line) for line in entry] for entry in row[1:]] for row in table.rows}

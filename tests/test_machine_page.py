@@ -105,7 +105,7 @@ def test_page_and_terminal_say_how_quiet_the_machine_was(tmp_path, capsys, snaps
     assert warnings == snapshot and all(line in printed for line in warnings)
     assert bool(warnings) == (share < 0.9 or bool(slow)) and f"quiet {share:.0%}".replace("%", " %") in page
     assert set(re.findall(r"\d+ ns ~", page)) == {"800 ns ~"} if slow else "~" not in page
-    assert (show.to_plain(tables.BUSY_NOTE) in page) == bool(slow)
+    assert (show.to_plain(tables.UPPER_BOUND_NOTE) in page) == bool(slow)
     rows = pd.read_csv(made / "results.csv")
     assert list(rows["nbytes"][~rows["quiet"]]) == [8] * slow
 
@@ -125,7 +125,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
     root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
     mend(root, lambda line: {**line, "run": new if line["params"][0] == repr("f(a)") else old})
     made = load(root)
-    said = show.prose("machine_warnings", "runs", runs=machine.runs_shown(made))
+    said = show.render_paragraphs("machine_warnings", "runs", runs=machine.list_runs(made))
     assert [show.to_plain(line) for line in said] == snapshot
     assert sorted(made.quiet) == [0.72, 0.94], "not the last run's alone"
     html = (build(root, tmp_path / "out") / "index.html").read_text()
@@ -178,9 +178,9 @@ def declared(**params):
 def test_two_cells_in_one_place_are_an_error():
     """Of two cells in one place of a table, one would be lost silently. So a ValueError is raised."""
     toy = declared(route=["f(a)"], nbytes=[8], depth=[1, 2])
-    marks = [tables.Mark({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
+    marks = [tables.GridEntry({"route": "f(a)", "nbytes": 8, "depth": depth}, ["1 µs"]) for depth in (1, 2)]
     with pytest.raises(ValueError, match="title"):
-        tables.laid("title", toy, marks, "nbytes", None, str, "route")
+        tables.lay_out("title", toy, marks, "nbytes", None, str, "route")
 
 
 def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
@@ -188,13 +188,13 @@ def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
     sizes = {"A": MIB, "B": MIB, "X": 64 * MIB}
     toy = declared(workers=[0, 2], dtype=[*sizes], nbytes=[MIB, 64 * MIB])
     marks = [
-        tables.Mark({"workers": n, "dtype": dtype, "nbytes": size}, ["1 µs"])
+        tables.GridEntry({"workers": n, "dtype": dtype, "nbytes": size}, ["1 µs"])
         for n in (0, 2)
         for dtype, size in sizes.items()
     ]
     (lacks,) = [mark for mark in marks if mark.parameters == {"workers": 0, "dtype": "B", "nbytes": MIB}]
     missing = {("toy", *lacks.parameters.values()): "n/a: no B here"}
-    made = tables.laid("title", toy, [mark for mark in marks if mark is not lacks], "dtype", missing, str, "workers")
+    made = tables.lay_out("title", toy, [mark for mark in marks if mark is not lacks], "dtype", missing, str, "workers")
     assert made.rows == (("0", "1 µs", "n/a", "1 µs"), ("2", "1 µs", "1 µs", "1 µs")) and "no B here" in made.notes[0]
 
 

@@ -18,7 +18,7 @@ from cli import UserError
 from conftest import build
 from pages import advice as words
 from pages import show
-from pages.advice import advice
+from pages.advice import answer_box
 from resultfiles import ABSENT, CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write
 from test_in_a_browser import SHOWN, address, texts_of
 from test_statement import log, logged, probe  # noqa: F401  fixtures
@@ -131,7 +131,7 @@ def test_the_answer_is_for_the_threads_that_somebody_has(known):
     all_threads, one = "4 torch threads", "1 torch thread"
     asked = [("", MIB, all_threads, CLONE), ("4", MIB, all_threads, CLONE), ("1", MIB, one, COPIED)]
     for threads, nbytes, heading, fastest in [*asked, ("", 64 * KIB, all_threads, COPIED)]:
-        said = words.words(answer(Case("numpy", "torch", nbytes, memory="copy", threads=threads), known))
+        said = words.answer_text(answer(Case("numpy", "torch", nbytes, memory="copy", threads=threads), known))
         assert f"; {heading}\n  1. `{fastest['expression']}`" in said
 
 
@@ -175,9 +175,9 @@ def test_a_page_answers_for_all_threads_and_names_what_one_prefers(results, snap
     several, alone = (
         rows_per_answer(choices(cells), threads) for threads in (contracts.ALL_THREADS, contracts.ONE_THREAD)
     )
-    box = advice(several[0], alone[0], 4)
+    box = answer_box(several[0], alone[0], 4)
     assert box.heading == "NumPy array to tensor, as a copy, 4 torch threads"
-    assert [take.route for take in box.takes] == [COPIED["expression"], CLONE["expression"]]
+    assert [take.route for take in box.recommendations] == [COPIED["expression"], CLONE["expression"]]
     assert [show.to_plain(note) for note in box.notes] == snapshot
 
 

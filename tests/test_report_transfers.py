@@ -36,7 +36,7 @@ def read(tmp_path, benches, **changes):
 
 def told(loaded):
     """Return the lines of the results' page, without figures and the section Data."""
-    made = page.rendered(machine.page_of(loaded, None, "box", [], []))
+    made = page.page_files(machine.machine_page(loaded, None, "box", [], []))
     return made["README.md"].partition("## Data")[0].splitlines()
 
 
@@ -204,7 +204,7 @@ def in_turns(tmp_path, *processes):
     ],
 )
 def test_the_share_that_hides(tmp_path, other, moved, both, words):
-    assert show.said("transfers", "share", **in_turns(tmp_path, *[(other, moved, both)] * 2)) == words
+    assert show.render_line("transfers", "share", **in_turns(tmp_path, *[(other, moved, both)] * 2)) == words
 
 
 def test_a_share_is_made_of_one_process_alone(tmp_path):

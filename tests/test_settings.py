@@ -165,8 +165,8 @@ def test_the_setting_that_is_advised(what, tmp_path, snapshot):
     results = load(resultfiles.write(tmp_path, benches))
     if busy:
         results.cells["quiet"] = [text not in busy for text in results.cells["setting"]]
-    said = [advice.setting(each) for each in findings.setting_advice(results, cells_of(results))]
-    assert [show.to_plain(line) for each in said for line in (each.title, *each.said, *each.notes)] == snapshot
+    said = [advice.setting_box(each) for each in findings.setting_advice(results, cells_of(results))]
+    assert [show.to_plain(line) for each in said for line in (each.title, *each.sentences, *each.notes)] == snapshot
     assert len(OTHERS) == 1
 
 
@@ -195,7 +195,7 @@ def test_a_copy_between_neighbours_is_told_of(what, tmp_path, snapshot):
     route, cells = "np.copyto(b.numpy(), a)", APART | NEAR[what]
     placed = of_suite("placement.NumpyToTorch.timeit_convert", {(route, *key): cells[key] for key in cells})
     found = findings.worst_neighbour_costs(cells_of(load(resultfiles.write(tmp_path, [placed]))))
-    said = [advice.neighbours([each]) for each in found]
+    said = [advice.neighbours_box([each]) for each in found]
     assert [show.to_plain(line) for each in said for line in (*each.lines, *each.notes)] == snapshot
 
 

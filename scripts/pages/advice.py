@@ -22,14 +22,14 @@ from analysis.needs import CUDA, DIRECTION_OF_ENDS, NEED_FIELDS, Case, Need, use
 from benchmarks.contracts import ALIAS, ALL_THREADS, Route
 
 from . import show
-from .show import code, said
+from .show import code, render_line
 
-FLAT = 1.25  # largest median / smallest median up to which a time is the same "at any size"
-WIDE = 1.5  # from this ratio of highest to lowest process, a time is shown with its range
-CLEAR = 1.25  # one process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/accuracy.md)
-ALIKE = 1.1  # routes whose times differ by less are equally slow to a reader
-SHOWN = 5  # routes listed in an answer
-FORM = (
+FLAT_RATIO = 1.25  # largest median / smallest median up to which a time is the same "at any size"
+WIDE_RATIO = 1.5  # from this ratio of highest to lowest process, a time is shown with its range
+CLEAR_RATIO = 1.25  # one process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/accuracy.md)
+SIMILAR_RATIO = 1.1  # routes whose times differ by less are equally slow to a reader
+MAX_ROUTES = 5  # routes listed in an answer
+FORM_COLUMNS = (
     "need",
     "nbytes",
     "route",
@@ -43,17 +43,17 @@ FORM = (
 
 
 @dataclass(frozen=True)
-class Take:
+class Recommendation:
     """A route to take. tied: another route may be as fast at one of its sizes."""
 
-    when: str  # "" if always
+    condition: str  # and sizes; "" if always
     route: str
     cost: str
     tied: bool = False
 
     @property
     def sentence(self) -> str:
-        return f"{self.when}{': ' if self.when else ''}{code(self.route)}, {self.cost}"
+        return f"{self.condition}{': ' if self.condition else ''}{code(self.route)}, {self.cost}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Box:
     """A box at the head of a page, also printed in the terminal: routes to take or findings, and notes on them."""
 
     title: str
-    takes: tuple[Take, ...] = ()
+    recommendations: tuple[Recommendation, ...] = ()
     lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     threads: str = ""  # number of torch threads in words; "" where it does not matter
@@ -76,15 +76,15 @@ class Box:
         return f"{self.title}, {self.threads}" if self.threads else self.title
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         rows = (f"{first}: {'. '.join(filter(None, rest))}" for _, (first, *rest) in self.rows)
-        return (*(take.sentence for take in self.takes), *self.lines, *rows)
+        return (*(take.sentence for take in self.recommendations), *self.lines, *rows)
 
 
 # --- boxes of a page --------------------------------------------------------------------------------------------------
 
 
-def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int = 1) -> Box:
+def answer_box(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int = 1) -> Box:
     """The box for one answer of a page, see analysis.needs.rows_per_answer.
 
     alone: the same answer's rows with one torch thread, if ``rows`` are with several ``threads``
@@ -95,42 +95,45 @@ def advice(rows: pd.DataFrame, alone: pd.DataFrame | None = None, threads: int =
     faster = of_one[of_one["kind"].isin([ranking.CONDITION, ranking.UNSAFE])].sort_values(
         "ratio", kind="stable"
     )
-    slow = quiet_of(of_one[of_one["slow"]])
-    notes = show.prose(
+    slow = quiet_or_all(of_one[of_one["slow"]])
+    notes = show.render_paragraphs(
         "advice",
         "notes",
-        busy=busy(rows),
+        busy=no_verdict_notes(rows),
         ties=of_one[of_one["kind"] == ranking.TIE],
         alone=_faster_alone(of_one, alone) if alone is not None else {},
         measured=of_one["nbytes"].unique(),
         faster=faster.drop_duplicates("route").sort_index(),
         # of routes about as slow as the slowest, name the first in the catalogue, at its largest size
-        slowest=slow[slow["ratio"] * ALIKE >= slow["ratio"].max()].sort_values(
+        slowest=slow[slow["ratio"] * SIMILAR_RATIO >= slow["ratio"].max()].sort_values(
             ["order", "nbytes"], ascending=[True, False]
         ),
-        why_unsafe=why_unsafe,
+        unsafe_reason=unsafe_reason,
     )
-    taken = list(takes(first))
+    taken = list(recommendations(first))
     if len(needs) > 1:
         alike = best[
             best["nbytes"] == best["nbytes"].mode().max()
         ]  # the largest of the most common sizes
-        taken[-1] = replace(taken[-1], cost=said("advice", "casts", cells=alike))
+        taken[-1] = replace(taken[-1], cost=render_line("advice", "casts", cells=alike))
     moves = best["memory"].iloc[0] != ALIAS
     return Box(
-        title(rows), tuple(taken), notes=notes, threads=show.threads(threads) if moves else ""
+        answer_title(rows),
+        tuple(taken),
+        notes=notes,
+        threads=show.threads(threads) if moves else "",
     )
 
 
-def conditions(made: Sequence[pd.DataFrame]) -> Box | None:
+def conditions_box(made: Sequence[pd.DataFrame]) -> Box | None:
     """Conditions of all routes named in the answers, each stated once; None if there are no conditions."""
     best = pd.concat(made) if made else pd.DataFrame(columns=["kind", "route", "contract"])
     routes = list(best[best["kind"] == ranking.BEST].drop_duplicates("route").itertuples())
-    promised = routes_by(routes, lambda row: promises(row.contract))
-    inputs = routes_by(
-        routes, lambda row: show.lines("unusual_inputs", "outcomes", contract=row.contract)
+    promised = group_routes(routes, lambda row: promises(row.contract))
+    inputs = group_routes(
+        routes, lambda row: show.render_lines("unusual_inputs", "outcomes", contract=row.contract)
     )
-    lines = show.prose("advice", "conditions", promised=promised, inputs=inputs)
+    lines = show.render_paragraphs("advice", "conditions", promised=promised, inputs=inputs)
     return Box("Conditions and unusual inputs", lines=lines, folded=True) if lines else None
 
 
@@ -144,41 +147,41 @@ def _faster_alone(rows: pd.DataFrame, alone: pd.DataFrame) -> dict[str, list[Row
     }
 
 
-def setting(advised: SettingAdvice) -> Box:
+def setting_box(advised: SettingAdvice) -> Box:
     """Environment variables to set before starting a program."""
-    title, cost, *notes = show.prose("settings", "setting", advised=advised)
-    return Box(title, (Take("", advised.setting, cost),), notes=tuple(notes))
+    title, cost, *notes = show.render_paragraphs("settings", "setting", advised=advised)
+    return Box(title, (Recommendation("", advised.setting, cost),), notes=tuple(notes))
 
 
-def neighbours(copies: Sequence[Gain]) -> Box:
+def neighbours_box(copies: Sequence[Gain]) -> Box:
     """Say that a copy is slower if its arrays are neighbours in memory, and how to avoid it."""
-    title, avoided, *lines = show.prose("settings", "neighbours", copies=copies)
+    title, avoided, *lines = show.render_paragraphs("settings", "neighbours", copies=copies)
     return Box(title, lines=tuple(lines), notes=(avoided,))
 
 
-def title(rows: pd.DataFrame) -> str:
+def answer_title(rows: pd.DataFrame) -> str:
     """Title of an answer whose rows have one need, or several that differ only in the source's dtype."""
-    return titled(rows["need"].iloc[0], list(rows["dtype"].unique()))
+    return need_title(rows["need"].iloc[0], list(rows["dtype"].unique()))
 
 
-def titled(need: Need, dtypes: Sequence[str] = ()) -> str:
+def need_title(need: Need, dtypes: Sequence[str] = ()) -> str:
     """A need in words. dtypes: of the source, where it is cast."""
-    return said("advice", "title", need=need, dtypes=dtypes)
+    return render_line("advice", "title", need=need, dtypes=dtypes)
 
 
-def capital(words: str) -> str:
+def capitalize_first(words: str) -> str:
     """Capitalise the first letter and leave the rest unchanged."""
     return words[:1].upper() + words[1:]
 
 
-def takes(rows: pd.DataFrame) -> Iterator[Take]:
+def recommendations(rows: pd.DataFrame) -> Iterator[Recommendation]:
     """The routes to take for a need, one per part. Times are of quiet cells, if there are any: one time for all sizes
     if it hardly changes (see ``flat``), else up to three, each with its range if the range is WIDE."""
     parts = [cells for _, cells in rows[rows["kind"] == ranking.BEST].groupby("part")]
-    close = (rows["kind"] == ranking.TIE) & (rows["ratio"] < CLEAR)
+    close = (rows["kind"] == ranking.TIE) & (rows["ratio"] < CLEAR_RATIO)
     tied = (close | (rows["kind"] == ranking.UNDECIDED)).groupby(rows["part"]).any()
     for index, (cells, is_tied) in enumerate(zip(parts, tied), 1):
-        sizes, timed = [*cells["nbytes"]], [*quiet_of(cells).itertuples()]
+        sizes, timed = [*cells["nbytes"]], [*quiet_or_all(cells).itertuples()]
         shown = [timed[place] for place in sorted({0, len(timed) // 2, len(timed) - 1})]
         values = {
             "sizes": sizes,
@@ -186,35 +189,37 @@ def takes(rows: pd.DataFrame) -> Iterator[Take]:
             "parts": len(parts),
             "timed": timed,
             "shown": shown,
-            "wide": WIDE,
+            "wide": WIDE_RATIO,
         }
-        values["flat"] = flat([cell.seconds for cell in timed])
-        when, cost = (said("advice", block, **values) for block in ("when", "time"))
-        yield Take(when, timed[0].route, cost, bool(is_tied))
+        values["flat"] = is_flat([cell.seconds for cell in timed])
+        when, cost = (render_line("advice", block, **values) for block in ("when", "time"))
+        yield Recommendation(when, timed[0].route, cost, bool(is_tied))
 
 
-def quiet_of(cells: pd.DataFrame) -> pd.DataFrame:
+def quiet_or_all(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the quiet cells, or all cells if no cell is quiet."""
     return cells[cells["quiet"]] if cells["quiet"].any() else cells
 
 
-def flat(seconds: Sequence[float]) -> bool:
+def is_flat(seconds: Sequence[float]) -> bool:
     """Whether a route's time is practically the same at all sizes."""
-    return max(seconds) <= FLAT * min(seconds)
+    return max(seconds) <= FLAT_RATIO * min(seconds)
 
 
-def busy(rows: pd.DataFrame) -> list[str]:
+def no_verdict_notes(rows: pd.DataFrame) -> list[str]:
     """Say at which sizes noise on the machine left comparisons undecided."""
     sizes, every = (
         list(table["nbytes"].unique()) for table in (rows[rows["kind"] == ranking.UNDECIDED], rows)
     )
-    return list(show.prose("advice", "busy", sizes=sizes, every=every))
+    return list(show.render_paragraphs("advice", "busy", sizes=sizes, every=every))
 
 
 # --- what to know of a route ------------------------------------------------------------------------------------------
 
 
-def routes_by(rows: Iterable[Any], texts: Callable[[Any], Iterable[str]]) -> dict[str, list[str]]:
+def group_routes(
+    rows: Iterable[Any], texts: Callable[[Any], Iterable[str]]
+) -> dict[str, list[str]]:
     """Map each text to the routes of the rows that it applies to."""
     routes: dict[str, list[str]] = {}
     for row in rows:
@@ -223,12 +228,12 @@ def routes_by(rows: Iterable[Any], texts: Callable[[Any], Iterable[str]]) -> dic
     return routes
 
 
-def unusual(contract: Route) -> tuple[str, ...]:
+def unusual_inputs(contract: Route) -> tuple[str, ...]:
     """How a route handles unusual inputs, in a sentence; empty if it simply accepts or refuses them all."""
-    return show.prose("unusual_inputs", "sentence", contract=contract)
+    return show.render_paragraphs("unusual_inputs", "sentence", contract=contract)
 
 
-def why_unsafe(contract: Route) -> str:
+def unsafe_reason(contract: Route) -> str:
     """Why a route is not recommended."""
     return contract.hazard or "it gets some inputs wrong without an exception"
 
@@ -245,38 +250,40 @@ def promises(contract: Route) -> Iterator[str]:
 # --- the answer to a case ---------------------------------------------------------------------------------------------
 
 
-def words(answer: Answer, differs: Sequence[str] = ()) -> str:
+def answer_text(answer: Answer, differs: Sequence[str] = ()) -> str:
     """Lines for a terminal. differs: properties in which this machine differs from the measured one."""
     case, known, ranked = answer.case, answer.machine, answer.ranked
-    lines = [line_of(each, case) for each in ranked]
-    values = {"differs": differs, "lines": lines, "most": SHOWN, "notes": notes(answer)}
+    lines = [route_line(each, case) for each in ranked]
+    values = {"differs": differs, "lines": lines, "most": MAX_ROUTES, "notes": answer_notes(answer)}
     values |= {
-        "title": case_title(case, threads_of(case, known)),
+        "title": case_title(case, case_threads(case, known)),
         "code": snippet(case, ranked[0], known),
     }
-    return show.to_plain(show.written("case", "answer", answer=answer, **values)).strip()
+    return show.to_plain(show.render("case", "answer", answer=answer, **values)).strip()
 
 
 def case_title(case: Case, threads: int = 0) -> str:
     """A case in words. threads: number of torch threads; 0: not shown."""
-    return said("case", "title", case=case, threads=threads)
+    return render_line("case", "title", case=case, threads=threads)
 
 
-def threads_of(case: Case, known: MachineAnswers) -> int:
+def case_threads(case: Case, known: MachineAnswers) -> int:
     """Number of torch threads in a case; 0 where it does not matter."""
     threads = known.torch_threads(case)
     return known.threads if threads == ALL_THREADS else int(threads or 0)
 
 
-def line_of(candidate: Any, case: Case) -> str:
+def route_line(candidate: Any, case: Case) -> str:
     """A route with its time and its conditions, in one line."""
-    return f"{code(candidate.route)}, {said('case', 'cost', route=candidate, count=case.count)}"
+    return (
+        f"{code(candidate.route)}, {render_line('case', 'cost', route=candidate, count=case.count)}"
+    )
 
 
-def notes(answer: Answer) -> tuple[str, ...]:
+def answer_notes(answer: Answer) -> tuple[str, ...]:
     """The evidence for the answer, hazards, settings and missing results, a sentence each."""
-    best, shown = answer.ranked[0], answer.ranked[:SHOWN]
-    return show.prose(
+    best, shown = answer.ranked[0], answer.ranked[:MAX_ROUTES]
+    return show.render_paragraphs(
         "case",
         "notes",
         answer=answer,
@@ -284,11 +291,11 @@ def notes(answer: Answer) -> tuple[str, ...]:
         best=best,
         shown=shown,
         ties=[each.route for each in answer.select(ranking.BEST, ranking.TIE)],
-        threads=threads_of(answer.case, answer.machine),
-        rests=routes_by(shown, lambda row: show.prose("case", "rests", route=row)),
-        promises=routes_by(shown, lambda row: promises(row.contract)),
-        unusual=unusual(best.contract),
-        why_unsafe=why_unsafe,
+        threads=case_threads(answer.case, answer.machine),
+        rests=group_routes(shown, lambda row: show.render_paragraphs("case", "rests", route=row)),
+        promises=group_routes(shown, lambda row: promises(row.contract)),
+        unusual=unusual_inputs(best.contract),
+        unsafe_reason=unsafe_reason,
         effects=effects_on(best, answer.case, answer.machine),
     )
 
@@ -307,7 +314,7 @@ def snippet(case: Case, best: Any, known: MachineAnswers) -> str:
         "count": count,
         "columns": columns,
     }
-    return show.written("code_to_paste", uses=partial(uses, best.route), **values).strip()
+    return show.render("code_to_paste", uses=partial(uses, best.route), **values).strip()
 
 
 def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
@@ -328,7 +335,7 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
         ),
         "unmeasured": list(answer.unmeasured),
         "instead": answer.instead,
-        "notes": [show.to_plain(note) for note in notes(answer)],
+        "notes": [show.to_plain(note) for note in answer_notes(answer)],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
@@ -336,7 +343,7 @@ def as_json(answer: Answer, differs: Sequence[str] = ()) -> str:
 # --- the form of a page -----------------------------------------------------------------------------------------------
 
 
-def case_of(row: Any) -> Case:
+def row_case(row: Any) -> Case:
     """The case that a row of MachineAnswers.rows answers."""
     (ends,) = (ends for ends, way in DIRECTION_OF_ENDS.items() if way == (row.direction, row.array))
     batch = row.arrays if row.batch else 0
@@ -344,15 +351,15 @@ def case_of(row: Any) -> Case:
     return Case(*ends, row.nbytes // max(1, batch), **alike | {"batch": batch})
 
 
-def about(contract: Route) -> str:
+def route_notes(contract: Route) -> str:
     """Conditions of a route and its behaviour on unusual inputs, a line each."""
     return "\n".join(
-        [f"{said}." for said in promises(contract)]
-        + [f"unusual inputs: {w}" for w in unusual(contract)]
+        [f"{promise}." for promise in promises(contract)]
+        + [f"unusual inputs: {w}" for w in unusual_inputs(contract)]
     )
 
 
-def embedded(known: MachineAnswers) -> str:
+def form_data(known: MachineAnswers) -> str:
     """JSON for a script element: the columns FORM of the rows, each as indices into a list of its distinct values.
 
     nbytes   of the source; of each source where there are several
@@ -360,21 +367,23 @@ def embedded(known: MachineAnswers) -> str:
     title    of the case, and code to paste, if the row is of the route to take
     """
     rows = add_totals(known.rows)  # a reader who chooses pinned memory already has it
-    each = [(row, case_of(row), row.kind == ranking.BEST) for row in rows.itertuples()]
+    each = [(row, row_case(row), row.kind == ranking.BEST) for row in rows.itertuples()]
     rows = rows.assign(
         nbytes=[case.nbytes for _, case, _ in each],
-        command=[said("case", "command", case=case, known=known) for _, case, _ in each],
-        title=[case_title(case, threads_of(case, known)) if best else "" for _, case, best in each],
-        cost=[said("case", "cost", route=row, count=1) for row, _, _ in each],
+        command=[render_line("case", "command", case=case, known=known) for _, case, _ in each],
+        title=[
+            case_title(case, case_threads(case, known)) if best else "" for _, case, best in each
+        ],
+        cost=[render_line("case", "cost", route=row, count=1) for row, _, _ in each],
         code=[snippet(case, row, known) if best else "" for row, case, best in each],
-        notes=[about(row.contract) for row, _, _ in each],
+        notes=[route_notes(row.contract) for row, _, _ in each],
     )
-    packed = {name: pd.factorize(rows[name]) for name in FORM}
+    packed = {name: pd.factorize(rows[name]) for name in FORM_COLUMNS}
     # the most common setting first
     threads = sorted({*rows["threads"]} - {""}, key=lambda each: (each != ALL_THREADS, each))
     document: dict[str, Any] = {
         "ways": {" ".join(pair): way for pair, way in DIRECTION_OF_ENDS.items()},
-        "shown": SHOWN,
+        "shown": MAX_ROUTES,
         "threads": [
             (each, f"{known.threads}, torch's default" if each == ALL_THREADS else each)
             for each in threads

@@ -68,7 +68,7 @@ def build(results: Path, machine: str, output: Path) -> Built:
     loaded, before, others = latest(everything, ledger.toolchains_by_tag() if histories else ())
     others = [*unread, *others]
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
-    page = page_of(loaded, before, machine, others, links)
+    page = machine_page(loaded, before, machine, others, links)
     written = [(page, write(output / machine, page))]
     if histories:
         releases_page = history_page.page_of(everything, histories)
@@ -98,7 +98,7 @@ def name_histories(output: Path, machines: Sequence[str]) -> None:
     if machines:
         put(
             directory / "README.md",
-            show.written("index", "histories", machines=machines, quote=quote),
+            show.render("index", "histories", machines=machines, quote=quote),
         )
 
 
@@ -127,7 +127,7 @@ def print_summary(page: Page, path: Path) -> None:
     """Print the text of a page's boxes and the path of the page."""
     lines = [f"{page.machine}: {' · '.join(page.facts)}", *map(show.to_plain, page.warnings)]
     for box in page.boxes:
-        lines += ["", box.heading, *(f"  {show.bare(words)}" for words in box.said)]
+        lines += ["", box.heading, *(f"  {show.bare(words)}" for words in box.sentences)]
         lines += [f"  - {show.bare(words)}" for words in box.notes]
     print(*lines, "", one_line(str(path)), sep="\n")
 
@@ -146,20 +146,23 @@ def index_of(machines: Sequence[Page], others: Sequence[tuple[str, str]] = ()) -
             else []
         )
     best = pd.concat(
-        [each.best.assign(machine=each.machine) for each in machines], ignore_index=True
+        [each.best_routes.assign(machine=each.machine) for each in machines], ignore_index=True
     )
-    table, columns = side_by_side(best, machines), tables.columns("answers")
+    table, columns = side_by_side(best, machines), tables.column_meanings("answers")
     return Page(
         title=TITLE,
-        facts=show.prose("index", "facts", machines=len(machines)),
+        facts=show.render_paragraphs("index", "facts", machines=len(machines)),
         sections=[
             Section(
-                "routes", "Fastest safe routes", show.prose("index", "answers"), tables=(table,)
+                "routes",
+                "Fastest safe routes",
+                show.render_paragraphs("index", "answers"),
+                tables=(table,),
             )
         ],
         links=tuple(links),
         command="python scripts/run.py",
-        csv=text_of(best[[*chain(*columns)]]),
+        csv=to_csv(best[[*chain(*columns)]]),
         columns=columns,
         data="answers.csv",
         feed="feed.xml" if any(each.links for each in machines) else "",
@@ -178,7 +181,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
         rows[str(question)] = answers[answers["nbytes"].isin(sizes)].sort_values(
             "nbytes", kind="stable"
         )
-    return tabled("index", "routes", False, rows=rows, machines=machines)
+    return render_table("index", "routes", False, rows=rows, machines=machines)
 
 
 # --- the site ---------------------------------------------------------------------------------------------------------
@@ -231,7 +234,7 @@ def _copy(reports: Path, folder: Path, machines: Sequence[str]) -> None:
         path for path in (folder / RESULTS).glob("**/") if not (path / "index.html").exists()
     ]:
         name, paths = directory.relative_to(folder).as_posix(), sorted(directory.iterdir())
-        put(directory / "index.html", web("listing.html.jinja", name=name, paths=paths))
+        put(directory / "index.html", render_web("listing.html.jinja", name=name, paths=paths))
 
 
 def address(site: Path, url: str) -> None:
@@ -275,7 +278,7 @@ def _quoted(text: str) -> str:
 
 def _found(finding: Finding) -> str:
     about = _quoted(finding.subject) + (f" and {finding.further} more" if finding.further else "")
-    return show.said("submission", finding.kind, about=about, values=finding.values)
+    return show.render_line("submission", finding.kind, about=about, values=finding.values)
 
 
 def comment(sentences: Sequence[str]) -> str:

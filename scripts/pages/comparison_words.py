@@ -43,7 +43,7 @@ def reason_text(reason: Reason) -> str:
     """A reason in words; "" where there is none."""
     block = reason.code.replace(" ", "_")
     about = {"reason": reason, "machine": MACHINE, "words": sys.modules[__name__]}
-    return show.said("comparison_reasons", block, **about) if reason else ""
+    return show.render_line("comparison_reasons", block, **about) if reason else ""
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -91,7 +91,7 @@ def sentences(block: str, comparison: Comparison, **values: Any) -> tuple[str, .
         "many": MANY,
     }
     about |= {"words": sys.modules[__name__], "verdicts": verdicts, "Counter": Counter}
-    return show.prose("comparison", block, **about, **values)
+    return show.render_paragraphs("comparison", block, **about, **values)
 
 
 def sentence(block: str, comparison: Comparison, **values: Any) -> str:
@@ -114,7 +114,7 @@ def cell_line(row: Mapping[str, Any]) -> str:
     """A cell for readers: its route, then its other parameters, its benchmark and method."""
     values = dict(row["parameters"])
     expression = values.pop("route", None) or values.pop("statement", None)
-    parts = [show.valued(name, value) for name, value in values.items()]
+    parts = [show.parameter_text(name, value) for name, value in values.items()]
     method = str(row["method"]).partition("_")[2]
     parts.append(
         f"{row['family']}.{row['group']}"
@@ -204,7 +204,7 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
             "words": sys.modules[__name__],
             "command": command,
         }
-        return show.written("comparison_comment", rows=rows, shown=shown, **about) + "\n"
+        return show.render("comparison_comment", rows=rows, shown=shown, **about) + "\n"
 
     room = COMMENT_CHARACTERS - len(comment(0))
     return comment(

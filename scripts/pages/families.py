@@ -12,10 +12,10 @@ from analysis.results import Declared, Results, parameters_of
 from benchmarks.contracts import ONE_THREAD, Role
 
 from . import show, tables
-from .advice import capital
+from .advice import capitalize_first
 from .figures import Figure, slug, times_figure
 from .page import Section
-from .tables import Mark, Missing, Table, compared, curves
+from .tables import GridEntry, Missing, Table, curves, if_significant
 
 # roles shown here; other roles have sections of their own
 OWN: tuple[str, ...] = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
@@ -40,7 +40,7 @@ def sections(
     for name in dict.fromkeys([*cells["benchmark"], *results.values["benchmark"]]):
         declared = results.benchmarks[name]
         if declared.role in OWN and declared.needs_device == on_device:
-            title = declared.section or capital(declared.family)
+            title = declared.section or capitalize_first(declared.family)
             families.setdefault((declared.place, title), []).append(declared)
     for (_, title), benchmarks in sorted(families.items(), key=lambda item: item[0][0]):
         drawn, made = _shown(benchmarks, results, cells, missing)
@@ -121,12 +121,12 @@ def _timed(
 
     ranged = "threads" in declared.param_names and cells["processes"].max() > 1
 
-    def mark(cell: Row, other: Row | None) -> Mark:
+    def mark(cell: Row, other: Row | None) -> GridEntry:
         lines = [show.time(cell), *([show.interval(cell.low, cell.high)] if ranged else [])]
         if other is not None and other is not cell:
             as_long = f"{show.ratio(cell.seconds / other.seconds)} as long"
-            lines.append(f"{called} {show.time(other)}: {compared(cell, other, as_long)}")
-        return Mark(cell.parameters, lines)
+            lines.append(f"{called} {show.time(other)}: {if_significant(cell, other, as_long)}")
+        return GridEntry(cell.parameters, lines)
 
     shown = [
         mark(cell, other)
@@ -134,17 +134,17 @@ def _timed(
         if other is not cell or cell.cell not in stand_beside
     ]
     made = _tables(declared, _about(pairs[0][0]), shown, missing)
-    notes = show.lines("tables", "ranges", processes=[*cells["processes"]]) if ranged else []
+    notes = show.render_lines("tables", "ranges", processes=[*cells["processes"]]) if ranged else []
     return [replace(table, notes=(*notes, *table.notes)) for table in made]
 
 
 def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> Iterator[Table]:
     """Tables of counts. An entry has a line for each benchmark of the class."""
-    marks: dict[tuple[Any, ...], Mark] = {}
+    marks: dict[tuple[Any, ...], GridEntry] = {}
     for declared in benchmarks:
         rows = results.values[results.values["benchmark"] == declared.name]
         for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
-            mark = marks.setdefault(tuple(parameters.values()), Mark(parameters, []))
+            mark = marks.setdefault(tuple(parameters.values()), GridEntry(parameters, []))
             text, words = _counts(row["unit"], parameters.get(declared.multiple_of))
             mark.lines.append(text(row["value"]) + words)
             mark.lines.extend(tables.count_range(row["low"], row["high"], text))
@@ -161,7 +161,7 @@ def _counts(unit: str, of: float | None) -> tuple[Callable[[float], str], str]:
 
 
 def _tables(
-    declared: Declared, about: str, marks: Sequence[Mark], missing: Missing
+    declared: Declared, about: str, marks: Sequence[GridEntry], missing: Missing
 ) -> Iterator[Table]:
     """A table for each combination of the parameters that are neither rows nor columns. If sizes are not the columns,
     each column shows the usual size, or else another size that its head names."""
@@ -174,17 +174,20 @@ def _tables(
     down = rows or row_of(name for name in names if name != across)
     fixed = [name for name in free if name not in (across, down, "nbytes")]
     sized = "nbytes" in free and across != "nbytes"
-    groups: dict[tuple[Any, ...], list[Mark]] = {}
+    groups: dict[tuple[Any, ...], list[GridEntry]] = {}
     for mark in marks:
         groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
     for combination, group in groups.items():
-        nbytes = usual_size(group, across, tables.IN_CACHE) if sized else 0
+        nbytes = usual_size(group, across, tables.IN_CACHE_BYTES) if sized else 0
         usual_last = sorted(group, key=lambda mark: mark.nbytes == nbytes)
         sizes = {mark.parameters.get(across): mark.nbytes for mark in usual_last}
         shown = [
             mark for mark in group if not sized or mark.nbytes == sizes[mark.parameters.get(across)]
         ]
-        words = [about, *(show.valued(name, value) for name, value in zip(fixed, combination))]
+        words = [
+            about,
+            *(show.parameter_text(name, value) for name, value in zip(fixed, combination)),
+        ]
         words += [show.size(nbytes)] if sized else []
         words += [f"by {ACROSS.get(across, across)}"] if across else []
 
@@ -196,4 +199,4 @@ def _tables(
                 else f"{named} ({show.size(sizes[value])})"
             )
 
-        yield tables.laid(", ".join(words), declared, shown, across, missing, head, down)
+        yield tables.lay_out(", ".join(words), declared, shown, across, missing, head, down)

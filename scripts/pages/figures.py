@@ -30,7 +30,7 @@ from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 
 from . import advice, show
 from . import comparison_words as words
-from .show import said
+from .show import render_line
 
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # with seven colours: 63 lines before a pair repeats
@@ -115,7 +115,7 @@ def share_of(limit: Limit) -> Curves:
 def label(cell: Row) -> str:
     """Name of a line: its route, or else its row parameter or method."""
     return cell.route or (
-        show.valued(cell.down, cell.parameters[cell.down]) if cell.down else cell.method
+        show.parameter_text(cell.down, cell.parameters[cell.down]) if cell.down else cell.method
     )
 
 
@@ -173,7 +173,9 @@ def against_size(
 def _described(cells: Sequence[Row], limit: Mapping[int, float], dashed: str) -> str:
     """A description of a figure, in addition to its caption."""
     several = len({label(cell) for cell in cells})
-    return said("figures", "described", cells=cells, several=several, limit=limit, dashed=dashed)
+    return render_line(
+        "figures", "described", cells=cells, several=several, limit=limit, dashed=dashed
+    )
 
 
 def _panel(labels: Sequence[str], plot: float = PLOT) -> tuple[plt.Figure, Axes]:
@@ -280,7 +282,7 @@ def bandwidths(
     """Decimal GB/s against size, if there are two or more sizes; ``limit`` in bytes per second."""
     if _sized(cells):
         most = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
-        caption = said("figures", "bandwidth", about=about, cell=most, label=label(most))
+        caption = render_line("figures", "bandwidth", about=about, cell=most, label=label(most))
         seconds = {cell.nbytes: cell.nbytes / limit for cell in cells} if limit else {}
         yield against_size(name, caption, cells, SPEED, seconds)
 
@@ -294,7 +296,9 @@ def times_caption(about: str, cells: Sequence[Row], anywhere: bool = False) -> s
         (cell, label(cell))
         for cell in ([ends[0], ends[-1]] if ends[-1].seconds > ends[0].seconds else ends[:1])
     ]
-    return said("figures", "found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere)
+    return render_line(
+        "figures", "found", about=about, ends=shown, nbytes=nbytes, anywhere=anywhere
+    )
 
 
 # --- the figures of a machine -----------------------------------------------------------------------------------------
@@ -307,12 +311,12 @@ def times(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
         shown = plain[(plain["direction"] == direction) & (plain["memory"] == memory)].sort_values(
             ["order", "nbytes"]
         )
-        about = advice.titled(Need(direction, memory, usual_dtype(plain)))
+        about = advice.need_title(Need(direction, memory, usual_dtype(plain)))
         name, by_route = (
             slug("time", direction, memory),
             shown.groupby("route", sort=False)["seconds"],
         )
-        if memory != ALIAS or not all(advice.flat(seconds) for _, seconds in by_route):
+        if memory != ALIAS or not all(advice.is_flat(seconds) for _, seconds in by_route):
             yield from times_figure(
                 name, about, [*shown.itertuples()], limit if memory in (COPY, INTO) else None
             )
@@ -364,7 +368,7 @@ def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
         if _sized(shown):
             usual = at_usual_size(own, shown[0].down, sys.maxsize).itertuples()
             best = max(usual, key=lambda cell: limit.share(cell) or 0)
-            caption = said(
+            caption = render_line(
                 "figures", "efficiency", direction=direction, cell=best, share=limit.share(best)
             )
             yield against_size(
@@ -476,7 +480,7 @@ def forest(comparison: Comparison) -> Figure | None:
         )
         about = {"comparison": comparison, "words": words, "shown": len(rows)}
         description, caption = (
-            said("figures", block, **about) for block in ("forest_described", "forest")
+            render_line("figures", block, **about) for block in ("forest_described", "forest")
         )
         return finish(figure, "comparison", description, (), caption)
 

@@ -77,7 +77,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
 
 def _paragraphs(block: str, data: HistoryData, **values: Any) -> tuple[str, ...]:
     values |= {"histories": data.histories, "records": data.records, "nodes": data.node_count}
-    return show.prose("history", block, number=number, **values)
+    return show.render_paragraphs("history", block, number=number, **values)
 
 
 def _warnings(data: HistoryData) -> tuple[str, ...]:
@@ -183,4 +183,4 @@ def history_csv(data: HistoryData, columns: dict[tuple[str, ...], str]) -> str:
     )
     names = [*chain(*columns)]
     names.sort(key=lambda name: name not in ("package", "machine"))  # these two come first
-    return text_of(rows[names], digits=CSV_DIGITS)
+    return to_csv(rows[names], digits=CSV_DIGITS)

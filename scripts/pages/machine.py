@@ -45,10 +45,18 @@ from pages import comparison_words as words
 from pages import transfers
 
 from . import families, figures, show, tables
-from .advice import advice, conditions, embedded, neighbours, setting, takes, title
+from .advice import (
+    answer_box,
+    answer_title,
+    conditions_box,
+    form_data,
+    neighbours_box,
+    recommendations,
+    setting_box,
+)
 from .page import Page, Section
-from .show import prose
-from .tables import Table, columns_of, csv_of, tabled
+from .show import render_paragraphs
+from .tables import Table, render_table, results_columns, results_csv
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
@@ -56,7 +64,7 @@ from .tables import Table, columns_of, csv_of, tabled
 ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
 
 
-def runs_shown(results: Results) -> list[tuple[RunRecord, int, int]]:
+def list_runs(results: Results) -> list[tuple[RunRecord, int, int]]:
     """The runs of the timed cells, the latest first: record (UNKNOWN if the run is not known), number of cells, and
     maximum number of processes per cell. A cell with processes of several runs counts for the latest run."""
     records = {record.started: record for record in results.runs}
@@ -69,7 +77,7 @@ def runs_shown(results: Results) -> list[tuple[RunRecord, int, int]]:
     return runs[::-1]
 
 
-def pasted(record: RunRecord) -> str:
+def shell_command(record: RunRecord) -> str:
     """The command of a run, quoted for a shell: earlier records hold their pattern without quotes."""
     return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
 
@@ -77,7 +85,7 @@ def pasted(record: RunRecord) -> str:
 def commands_of(results: Results, sections: Sequence[Section]) -> Mapping[str, tuple[str, ...]]:
     """Figure -> the commands of the runs that measured its cells, the latest first."""
     runs = results.processes.groupby("cell", sort=False, observed=True)["run"].max()
-    commands = {record.started: pasted(record) for record in results.runs if record.command}
+    commands = {record.started: shell_command(record) for record in results.runs if record.command}
     measured = {}
     for figure in (figure for section in sections for figure, _ in section.figures if figure.cells):
         taken = sorted({runs[cell.cell] for cell in figure.cells}, reverse=True)
@@ -85,7 +93,7 @@ def commands_of(results: Results, sections: Sequence[Section]) -> Mapping[str, t
     return measured
 
 
-def page_of(
+def machine_page(
     results: Results,
     before: Results | None,
     machine: str,
@@ -99,7 +107,7 @@ def page_of(
     alone = rows_per_answer(table, ONE_THREAD)
     made = rows_per_answer(table, ALL_THREADS) or alone
     threads = 1 if made is alone else results.last.settings.torch_threads or 1
-    with_one = {title(rows): rows for rows in alone} if threads > 1 else {}
+    with_one = {answer_title(rows): rows for rows in alone} if threads > 1 else {}
     copies = worst_neighbour_costs(cells)
     moved = transfers_of(results, timed)
     about_transfers = transfers.advice(table, moved)
@@ -108,7 +116,7 @@ def page_of(
         "results": results,
         "others": others,
         "quiet": quiet,
-        "runs": runs_shown(results),
+        "runs": list_runs(results),
     }
     about |= {
         "threads": threads,
@@ -121,39 +129,41 @@ def page_of(
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
-        facts=prose("machine_facts", **about),
+        facts=render_paragraphs("machine_facts", **about),
         # what gains more than any choice of a route comes first, of a device the question that its card is bought for
         boxes=(
             *about_transfers[:1],
-            *map(setting, setting_advice(results, cells)),
-            *([neighbours(copies)] if copies else []),
-            *(advice(rows, with_one.get(title(rows)), threads) for rows in made),
+            *map(setting_box, setting_advice(results, cells)),
+            *([neighbours_box(copies)] if copies else []),
+            *(answer_box(rows, with_one.get(answer_title(rows)), threads) for rows in made),
             *about_transfers[1:],
-            *filter(None, [conditions(made)]),
+            *filter(None, [conditions_box(made)]),
         ),
-        legend=prose("machine_legend", **about),
-        warnings=prose("machine_warnings", **about),
+        legend=render_paragraphs("machine_legend", **about),
+        warnings=render_paragraphs("machine_warnings", **about),
         sections=(sections := sections_of(results, before, cells, table, made, threads, moved)),
-        measured=commands_of(results, sections),
+        commands=commands_of(results, sections),
         links=tuple(links),
-        command=pasted(results.last) or "asv run --record-samples",
-        csv=csv_of(results),
-        columns=columns_of(results),
+        command=shell_command(results.last) or "asv run --record-samples",
+        csv=results_csv(results),
+        columns=results_columns(results),
         toolchain=results.cells["toolchain"].iloc[0],
         samples=f"../results/{quote(machine)}/{quote(results.cells['file'].iloc[0])}{MEASUREMENTS}",
-        best=best_of(table, moved),
+        best_routes=best_routes(table, moved),
         quiet=min(quiet, default=None),
-        known=embedded(machine_answers(results, machine, cells, table)) if len(table) else "",
+        form=form_data(machine_answers(results, machine, cells, table)) if len(table) else "",
     )
 
 
-def best_of(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
+def best_routes(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
     """The fastest safe route for each need and size that a page answers, as data for the page over all machines."""
     every = [
         rows for threads in (ONE_THREAD, ALL_THREADS) for rows in rows_per_answer(table, threads)
     ]
     named = [
-        (title(rows), rows) for frame in every for _, rows in frame.groupby("need", sort=False)
+        (answer_title(rows), rows)
+        for frame in every
+        for _, rows in frame.groupby("need", sort=False)
     ]
     named += [
         (f"{transfers.way(need)}, {transfers.result_of(need)}", rows)
@@ -183,7 +193,7 @@ def sections_of(
 ) -> list[Section]:
     """The sections that have content, in the order of the page."""
     missing, one_thread, semantics = (
-        tables.missing_in(results),
+        tables.missing_reasons(results),
         with_one_thread(cells),
         Semantics(results),
     )
@@ -197,10 +207,10 @@ def sections_of(
         for figure in figures.efficiency(one_thread, limit)
     )
     measured = {*cells["direction"]} | {direction for direction, *_ in semantics.measured}
-    shown = [contract for contract in tables.catalogue(results) if contract.direction in measured]
+    shown = [contract for contract in tables.catalogue_routes(results) if contract.direction in measured]
     promised, broken = (
         tables.contracts(semantics, shown),
-        tables.broken(semantics, results.contracts.values()),
+        tables.broken_promises(semantics, results.contracts.values()),
     )
     decisions = [rows for rows in made if rows["need"].iloc[0].plain]
     decided = tables.decision(decisions, limit if threads == 1 else Limit())
@@ -211,7 +221,7 @@ def sections_of(
     }
 
     def said(block: str) -> tuple[str, ...]:
-        return prose("machine_sections", block, **about)
+        return render_paragraphs("machine_sections", block, **about)
 
     asking = questions(results, one_thread, rows_per_answer(table, ONE_THREAD), moved)
     first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
@@ -236,7 +246,7 @@ def sections_of(
         *families.sections(results, cells, missing),
         clocks,
         *families.sections(
-            results, cells, missing, on_device=True, sentences=transfers.said(moved)
+            results, cells, missing, on_device=True, sentences=transfers.family_sentences(moved)
         ),
         *more_transfers,
         Section("contracts", "Contracts", (*said("contracts"), *broken), tables=tuple(promised)),
@@ -284,11 +294,11 @@ def questions(
             tie = (
                 ""
                 if differ_significantly(*both)
-                else tables.compared(both[0], both[1], "", "no significant difference")
+                else tables.if_significant(both[0], both[1], "", "no significant difference")
             )
             both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
             orders.append((where, *both, tie))
-    written = show.written(
+    written = show.render(
         "questions",
         moved=moved,
         cost=partial(transfers.cost_words, moved=moved),
@@ -302,7 +312,7 @@ def questions(
         conversions=conversions(cells),
         sharing=[*shares.drop_duplicates(["need", "part"], keep="last").itertuples()],
         lists={"slow": [*slow.itertuples()], "best": [*rest.itertuples()]},
-        takes_grad=[take for each in grad for take in takes(each)],
+        takes_grad=[take for each in grad for take in recommendations(each)],
         from_device=from_device,
         orders=orders,
         copies=worst_neighbour_costs(cells),
@@ -320,25 +330,33 @@ def comparison_section(compared: Comparison) -> Section:
     )
     figure = figures.forest(compared)
     about = {"comparison": compared, "words": words, "rows": figures.forest_cells(compared)}
-    data = tabled("comparison", "figure_cells", False, **about)
+    data = render_table("comparison", "figure_cells", False, **about)
     return Section(
         "comparison",
         "Against the run before",
         intro,
         ((figure, data),) if figure else (),
-        (tabled("comparison", "verdicts", True, **about),),
+        (render_table("comparison", "verdicts", True, **about),),
         (*words.sentences("withheld", compared), *words.sentences("trust", compared)),
     )
 
 
 def _method(results: Results, cells: pd.DataFrame) -> Section:
     parts = (
-        tabled("tables", "runs", False, runs=[(record, pasted(record)) for record in results.runs]),
+        render_table(
+            "tables",
+            "runs",
+            False,
+            runs=[(record, shell_command(record)) for record in results.runs],
+        ),
         *(tables.environment(record) for record in results.runs[-1:]),
-        tabled("tables", "spread", cells=cells),
-        tabled("tables", "harness", cells=cells),
-        tabled("tables", "absent", False, missing=results.missing),
+        render_table("tables", "spread", cells=cells),
+        render_table("tables", "harness", cells=cells),
+        render_table("tables", "absent", False, missing=results.missing),
     )
     return Section(
-        "method", "Machine and method", tables=parts, after=prose("machine_method", results=results)
+        "method",
+        "Machine and method",
+        tables=parts,
+        after=render_paragraphs("machine_method", results=results),
     )

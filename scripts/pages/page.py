@@ -66,20 +66,20 @@ class Page:
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[HeatMap, ...] = ()  # after the boxes
     feed: str = ""  # address of the feed for this page
-    known: str = ""  # data of the form, see advice.py; "" for a page without a form
-    measured: Mapping[str, Sequence[str]] = field(
+    form: str = ""  # data of the form, see advice.py; "" for a page without a form
+    commands: Mapping[str, Sequence[str]] = field(
         default_factory=dict
     )  # figure -> commands; else ``command``
-    best: pd.DataFrame = field(
+    best_routes: pd.DataFrame = field(
         default_factory=pd.DataFrame
     )  # machine pages: a call per need and size
     quiet: float | None = None  # machine pages: the smallest share of quiet samples of its runs
 
     @property
-    def menu(self) -> list[Section]:
+    def unlinked_sections(self) -> list[Section]:
         """The sections that no row of a box links to."""
-        led = {address for box in self.boxes for address, _ in box.rows}
-        return [section for section in self.sections if section.key not in led]
+        linked = {address for box in self.boxes for address, _ in box.rows}
+        return [section for section in self.sections if section.key not in linked]
 
     @property
     def anchors(self) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Page:
         return hashlib.sha256(self.csv.encode()).hexdigest()
 
 
-def rendered(page: Page) -> dict[str, str]:
+def page_files(page: Page) -> dict[str, str]:
     """The files of a page, by name."""
     drawn = [figure for section in page.sections for figure, _ in section.figures]
     files = {f"{figure.name}.svg": figure.file for figure in drawn}
@@ -116,18 +116,18 @@ def rendered(page: Page) -> dict[str, str]:
     return files | {
         page.data: page.csv,
         "README.md": readme,
-        "index.html": web("page.html.jinja", page=page),
+        "index.html": render_web("page.html.jinja", page=page),
     }
 
 
-def web(template: str, **values: Any) -> str:
+def render_web(template: str, **values: Any) -> str:
     """Render a template of HTML or XML."""
     return _environment(_html, autoescape=True).get_template(template).render(**values)
 
 
 def write_into(directory: Path, page: Page) -> Path:
     """Write a page's files into a directory that holds other files, too."""
-    for name, content in rendered(page).items():
+    for name, content in page_files(page).items():
         put(directory / name, content)
     return directory / "index.html"
 
@@ -164,7 +164,7 @@ def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> j
     """convert: the filter `line`, applied to every value in Markdown."""
     loader = jinja2.FileSystemLoader(show.TEMPLATES)
     made = jinja2.Environment(
-        autoescape=autoescape, loader=loader, keep_trailing_newline=True, **show.OPTIONS
+        autoescape=autoescape, loader=loader, keep_trailing_newline=True, **show.TEMPLATE_OPTIONS
     )
     made.filters |= {"line": convert, "slug": slug, "code": lambda words: convert(show.code(words))}
     made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML as text of an XML element

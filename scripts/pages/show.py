@@ -24,7 +24,7 @@ from store import quiet
 from benchmarks.contracts import ALIAS, COPY, INTO
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-OPTIONS: dict[str, Any] = {
+TEMPLATE_OPTIONS: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
     "undefined": jinja2.StrictUndefined,
@@ -33,24 +33,24 @@ OPTIONS: dict[str, Any] = {
 # Parameters whose values need no name beside them
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
-MEMORY = {
+MEMORY_WORDS = {
     ALIAS: "sharing memory",
     COPY: "as a copy",
     INTO: "into an existing buffer",
 }  # of a result
-NAMED = 6  # maximum number of routes named in a list
-BUSY = " ~"  # after a figure that is an upper bound; tables.Table says what it means
+MAX_LISTED_ROUTES = 6  # maximum number of routes named in a list
+UPPER_BOUND_MARK = " ~"  # after a figure that is an upper bound; tables.Table says what it means
 
 # Definition of a process's seconds, in words
-FIGURE = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
-MOSTLY = 0.9  # share of quiet samples from which a machine is called mostly quiet
+FIGURE_DEFINITION = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
+MOSTLY_QUIET = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 BEGIN, END = (
     "\x0e",
     "\x0f",
 )  # delimit code in a sentence: the control characters shift out and shift in
-BESIDE, BELOW = (
+ENTRY_SEPARATOR, LINE_MARK = (
     "\x11",
     "\x12",
 )  # between entries of a table's row, and after a line of an entry; never in a file's text
@@ -67,7 +67,7 @@ def spans(sentence: str) -> Iterator[tuple[str, bool]]:
         yield piece, index % 2 == 1
 
 
-def steady(value: float) -> float:
+def round_last_bits(value: float) -> float:
     """Round off the last bits, in which processors' vector units differ: they would decide the rounding of 15442.5."""
     return float(f"{value:.12g}")
 
@@ -76,14 +76,14 @@ def significant(value: float, digits: int = 3) -> str:
     """A number from 0.001 on to ``digits`` significant digits, without an exponent: 0.0123, 1.23, 1,230."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "n/a"
-    value = steady(value)
+    value = round_last_bits(value)
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}")))))
     return f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
 def seconds(value: float, quiet: bool = True) -> str:
     """Seconds with an SI prefix: 3.91e-07 is "391 ns". An upper bound is marked."""
-    return " ".join(_scaled(value)) + ("" if quiet else BUSY)
+    return " ".join(_scaled(value)) + ("" if quiet else UPPER_BOUND_MARK)
 
 
 def _scaled(value: float) -> tuple[str, str]:
@@ -139,21 +139,21 @@ def threads(count: int) -> str:
     return f"{count} torch thread{'s' * (count > 1)}"
 
 
-def span(sizes: Sequence[float]) -> str:
+def size_range(sizes: Sequence[float]) -> str:
     """The range of sorted sizes: 4 KiB to 16 MiB; one value for a single size, "" for no sizes."""
     return " to ".join(map(size, dict.fromkeys((*sizes[:1], *sizes[-1:]))))
 
 
-def sizes(values: Iterable[float]) -> str:
+def list_sizes(values: Iterable[float]) -> str:
     """Sizes as a list in words."""
     return join([size(value) for value in values])
 
 
-def among(values: Iterable[float], every: Iterable[float]) -> str:
+def size_ranges(values: Iterable[float], every: Iterable[float]) -> str:
     """``values`` in words; three or more neighbours among ``every`` value become a range."""
     runs = [[*run] for chosen, run in groupby(sorted({*every}), {*values}.__contains__) if chosen]
     return join(
-        [word for run in runs for word in ([span(run)] if len(run) > 2 else map(size, run))]
+        [word for run in runs for word in ([size_range(run)] if len(run) > 2 else map(size, run))]
     )
 
 
@@ -164,10 +164,10 @@ def join(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def valued(name: str, value: Any) -> str:
+def parameter_text(name: str, value: Any) -> str:
     """A parameter's value in words, with its name where needed: "float32", but "4 workers" and "one thread"."""
     if name in ("nbytes", "sizes"):
-        return span([value] if name == "nbytes" else value)
+        return size_range([value] if name == "nbytes" else value)
     if name in CODE_VALUES:
         return code(str(value))
     if name in PLAIN_VALUES:
@@ -175,21 +175,21 @@ def valued(name: str, value: Any) -> str:
     return f"{value} {name.removesuffix('s') if value in (1, 'one') else name}"
 
 
-def codes(expressions: Sequence[str], most: int | None = None) -> str:
+def list_code(expressions: Sequence[str], most: int | None = None) -> str:
     """A list of code in words, of which at most ``most`` are named."""
-    named = [code(expression) for expression in expressions[:most]]
-    rest = len(expressions) - len(named)
-    return join([*named, *([f"{rest} more"] if rest else [])])
+    parts = [code(expression) for expression in expressions[:most]]
+    rest = len(expressions) - len(parts)
+    return join([*parts, *([f"{rest} more"] if rest else [])])
 
 
-def named(routes: Iterable[str]) -> str:
-    """Routes in words, each once; only the first ones if there are more than NAMED."""
+def list_routes(routes: Iterable[str]) -> str:
+    """Routes in words, each once; only the first ones if there are more than MAX_LISTED_ROUTES."""
     each = list(dict.fromkeys(routes))
-    if len(each) <= NAMED:
-        return codes(each)
+    if len(each) <= MAX_LISTED_ROUTES:
+        return list_code(each)
     return (
-        "".join(f"{code(route)}, " for route in each[: NAMED - 1])
-        + f"and {len(each) - NAMED + 1} more"
+        "".join(f"{code(route)}, " for route in each[: MAX_LISTED_ROUTES - 1])
+        + f"and {len(each) - MAX_LISTED_ROUTES + 1} more"
     )
 
 
@@ -256,15 +256,15 @@ def short(text: str, letters: int) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     """Environment of templates/prose/NAME.md.jinja. Backticks mark code in a template, but not in a value. "¦" and "↵"
-    in a template are BESIDE and BELOW."""
+    in a template are ENTRY_SEPARATOR and LINE_MARK."""
 
     def source(name: str) -> str:
         text = (TEMPLATES / "prose" / f"{name}.md.jinja").read_text(encoding="utf-8")
-        text = text.replace("¦", BESIDE).replace("↵", BELOW)
+        text = text.replace("¦", ENTRY_SEPARATOR).replace("↵", LINE_MARK)
         return re.sub(r"`([^`]*)`", lambda span: code(span[1]), text)
 
     # no autoescape: a sentence is escaped when shown
-    made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **OPTIONS)
+    made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **TEMPLATE_OPTIONS)
     made.globals["show"] = sys.modules[__name__]
     made.globals |= {
         n: value
@@ -275,7 +275,7 @@ def _environment() -> jinja2.Environment:
     return made
 
 
-def written(name: str, block: str = "", **values: Any) -> str:
+def render(name: str, block: str = "", **values: Any) -> str:
     """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged. Templates see this
     module as ``show``, and the constants of analysis.cells, analysis.statistics and analysis.ties by name."""
     template = _environment().get_template(name)
@@ -283,9 +283,9 @@ def written(name: str, block: str = "", **values: Any) -> str:
     return "".join((template.blocks[block] if block else template.root_render_func)(context))
 
 
-def prose(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
+def render_paragraphs(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
     """The ``paragraphs`` of a template or one block of it."""
-    return paragraphs(written(name, block, **values))
+    return paragraphs(render(name, block, **values))
 
 
 def paragraphs(text: str) -> tuple[str, ...]:
@@ -295,11 +295,11 @@ def paragraphs(text: str) -> tuple[str, ...]:
     )
 
 
-def said(name: str, block: str, **values: Any) -> str:
+def render_line(name: str, block: str, **values: Any) -> str:
     """A block of a template in one line."""
-    return " ".join(prose(name, block, **values))
+    return " ".join(render_paragraphs(name, block, **values))
 
 
-def lines(name: str, block: str, **values: Any) -> list[str]:
+def render_lines(name: str, block: str, **values: Any) -> list[str]:
     """The lines of a block of a template."""
-    return [line.strip() for line in written(name, block, **values).split("\n") if line.strip()]
+    return [line.strip() for line in render(name, block, **values).split("\n") if line.strip()]

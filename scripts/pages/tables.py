@@ -28,12 +28,14 @@ from toolchains import ledger
 from benchmarks.contracts import ALIAS, Route
 
 from . import advice, show
-from .show import code, steady
+from .show import code, round_last_bits
 
-UNDECIDED = "no verdict"  # of two cells, if one has no quiet process
-BUSY_NOTE: str = f"{show.BUSY.strip()} Upper bound: the fastest sample, as no process was quiet."
-IN_CACHE = 2**20  # bytes: the size in tables of a single size, if it was measured
-WORTH = 0.005  # the range of a count over processes is shown from this difference on
+NO_VERDICT = "no verdict"  # of two cells, if one has no quiet process
+UPPER_BOUND_NOTE: str = (
+    f"{show.UPPER_BOUND_MARK.strip()} Upper bound: the fastest sample, as no process was quiet."
+)
+IN_CACHE_BYTES = 2**20  # bytes: the size in tables of a single size, if it was measured
+MIN_COUNT_RANGE = 0.005  # the range of a count over processes is shown from this difference on
 
 Entry = str | list[str]  # a list holds several lines
 
@@ -52,13 +54,13 @@ class Table:
         """Add a note that explains the mark of upper bounds, if a figure has it."""
         entries = (line for row in self.rows for entry in row for line in lines_of(entry))
         marked = (
-            show.BUSY in text
+            show.UPPER_BOUND_MARK in text
             for line in entries
             for text, is_code in show.spans(line)
             if not is_code
         )
-        if BUSY_NOTE not in self.notes and any(marked):
-            object.__setattr__(self, "notes", (*self.notes, BUSY_NOTE))
+        if UPPER_BOUND_NOTE not in self.notes and any(marked):
+            object.__setattr__(self, "notes", (*self.notes, UPPER_BOUND_NOTE))
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -68,34 +70,38 @@ def lines_of(entry: Entry) -> list[str]:
     return [entry] if isinstance(entry, str) else entry
 
 
-def compared(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
+def if_significant(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
     """Return ``words`` if the difference of two cells is significant, else say that it is not."""
     quiet = cell.quiet and other.quiet
     if differ_significantly(cell, other):
-        return words if quiet else words + show.BUSY
+        return words if quiet else words + show.UPPER_BOUND_MARK
     if too_few_processes(cell, other):
         return "not enough processes to decide"
-    return tie if quiet else UNDECIDED
+    return tie if quiet else NO_VERDICT
 
 
-def tabled(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
+def render_table(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
     """Make a table from a block of a template: title, names of columns, rows and notes, a line each. "¦" separates
     entries. "↵" follows each line of an entry with several lines, and precedes a note."""
 
     def entry(text: str) -> Entry:
-        parts = [part.strip() for part in text.split(show.BELOW)]
+        parts = [part.strip() for part in text.split(show.LINE_MARK)]
         return list(filter(None, parts)) if len(parts) > 1 else parts[0]
 
-    title, columns, *rest = show.lines(name, block, **values)
+    title, columns, *rest = show.render_lines(name, block, **values)
     rows = tuple(
-        tuple(map(entry, row.split(show.BESIDE))) for row in rest if not row.startswith(show.BELOW)
+        tuple(map(entry, row.split(show.ENTRY_SEPARATOR)))
+        for row in rest
+        if not row.startswith(show.LINE_MARK)
     )
-    notes = tuple(note[1:].strip() for note in rest if note.startswith(show.BELOW))
-    return Table(title, tuple(map(str.strip, columns.split(show.BESIDE))), rows, notes, numeric)
+    notes = tuple(note[1:].strip() for note in rest if note.startswith(show.LINE_MARK))
+    return Table(
+        title, tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR))), rows, notes, numeric
+    )
 
 
 @dataclass(frozen=True)
-class Mark:
+class GridEntry:
     """The entry of a cell in a table, and the cell's parameters."""
 
     parameters: Mapping[str, Any]
@@ -109,7 +115,7 @@ class Mark:
 Missing = Mapping[tuple[Any, ...], str]  # see missing_in
 
 
-def missing_in(results: Results) -> Missing:
+def missing_reasons(results: Results) -> Missing:
     """Benchmark and parameters of a cell -> reason for an empty entry: "n/a: no such call", "failed: ..."."""
     absent = results.missing
     each = zip(
@@ -127,15 +133,15 @@ def missing_in(results: Results) -> Missing:
 def by_size(
     title: str, cells: Sequence[Row], missing: Missing, entry: Callable[[Row], Entry]
 ) -> Table:
-    """Routes of one benchmark as rows, sizes as columns; see laid."""
-    marks = [Mark(cell.parameters, lines_of(entry(cell))) for cell in cells]
-    return laid(title, cells[0].declared, marks, "nbytes", missing, show.size, cells[0].down)
+    """Routes of one benchmark as rows, sizes as columns; see lay_out."""
+    marks = [GridEntry(cell.parameters, lines_of(entry(cell))) for cell in cells]
+    return lay_out(title, cells[0].declared, marks, "nbytes", missing, show.size, cells[0].down)
 
 
-def laid(
+def lay_out(
     title: str,
     declared: Declared,
-    marks: Sequence[Mark],
+    marks: Sequence[GridEntry],
     column: str,
     missing: Missing,
     head: Callable[[Any], str],
@@ -165,7 +171,7 @@ def laid(
                 reasons.setdefault(why, []).append(str(name))
             line.append(_entry(there.lines) if there else why.partition(":")[0])
         body.append(tuple(line))
-    notes = tuple(f"{why} ({show.named(routes)})." for why, routes in reasons.items())
+    notes = tuple(f"{why} ({show.list_routes(routes)})." for why, routes in reasons.items())
     return Table(title, (row, *map(head, across)), tuple(body), notes)
 
 
@@ -178,8 +184,14 @@ def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
     """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share of memcpy's. asked:
     plain conversions from analysis.needs.rows_per_answer."""
     sizes = sorted({int(nbytes) for rows in asked for nbytes in rows["nbytes"]})
-    return tabled(
-        "tables", "decision", False, asked=asked, sizes=sizes, limit=limit, title=advice.title
+    return render_table(
+        "tables",
+        "decision",
+        False,
+        asked=asked,
+        sizes=sizes,
+        limit=limit,
+        title=advice.answer_title,
     )
 
 
@@ -213,7 +225,10 @@ def curves(
         counted = [(counts or {}).get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
         if any(counted):
             columns.append(f"instructions, {show.size(n)}")
-            rows = [(*row, count(instructions)) for row, instructions in zip_longest(rows, counted)]
+            rows = [
+                (*row, count_entry(instructions))
+                for row, instructions in zip_longest(rows, counted)
+            ]
     return replace(table, columns=tuple(columns), rows=tuple(rows))
 
 
@@ -221,13 +236,15 @@ def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
     """The figures of a panel of efficiency: memcpy's time as a share of the route's."""
 
     def share(cell: Row) -> Entry:
-        return f"{show.percent(limit.share(cell) or 0)}{'' if cell.quiet else show.BUSY}"
+        return (
+            f"{show.percent(limit.share(cell) or 0)}{'' if cell.quiet else show.UPPER_BOUND_MARK}"
+        )
 
     return by_size("memcpy's time divided by the route's", cells, missing, share)
 
 
-def count(counted: Any) -> Entry:
-    """A count, with its range over processes if they differ by more than WORTH."""
+def count_entry(counted: Any) -> Entry:
+    """A count, with its range over processes if they differ by more than MIN_COUNT_RANGE."""
     return (
         _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)])
         if counted
@@ -238,13 +255,13 @@ def count(counted: Any) -> Entry:
 def count_range(
     low: float, high: float, text: Callable[[float], str] = "{:,.0f}".format
 ) -> list[str]:
-    """The range of a count over processes, if they differ by more than WORTH."""
-    return [f"{text(low)} to {text(high)}"] if high > low * (1 + WORTH) else []
+    """The range of a count over processes, if they differ by more than MIN_COUNT_RANGE."""
+    return [f"{text(low)} to {text(high)}"] if high > low * (1 + MIN_COUNT_RANGE) else []
 
 
-def broken(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
+def broken_promises(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
     """A sentence for each promise of a contract that the measurement contradicts."""
-    return show.lines("tables", "broken", promises=semantics.broken(contracts))
+    return show.render_lines("tables", "broken", promises=semantics.broken(contracts))
 
 
 def by_dtype(words: Mapping[str, str]) -> str:
@@ -265,12 +282,12 @@ def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
     about = {"semantics": semantics, "promised": advice.promises, "by_dtype": by_dtype}
     ways = groupby(shown, lambda promise: promise.direction)
     return [
-        tabled("tables", "contracts", False, direction=way, promises=[*each], **about)
+        render_table("tables", "contracts", False, direction=way, promises=[*each], **about)
         for way, each in ways
     ]
 
 
-def catalogue(results: Results) -> list[Route]:
+def catalogue_routes(results: Results) -> list[Route]:
     """All contracts, in the catalogue's order as far as benchmarks define it."""
     keys: dict[tuple[str, str], None] = {}
     for family in sorted(
@@ -286,7 +303,7 @@ def catalogue(results: Results) -> list[Route]:
 
 def environment(record: RunRecord) -> Table:
     """The machine and toolchain of a run, from its record. Fields that were not recorded are left out."""
-    made = tabled("tables", "environment", False, record=record)
+    made = render_table("tables", "environment", False, record=record)
     return replace(made, rows=tuple(row for row in made.rows if row[1]))
 
 
@@ -302,34 +319,37 @@ OF_RELEASE = {
 }  # column -> attribute of a toolchain
 
 
-def columns(block: str, **values: Any) -> dict[tuple[str, ...], str]:
+def column_meanings(block: str, **values: Any) -> dict[tuple[str, ...], str]:
     """Meaning of the columns of a CSV file, in order: a paragraph of templates/prose/columns.md.jinja each."""
-    said = (paragraph.partition(": ") for paragraph in show.prose("columns", block, **values))
+    said = (
+        paragraph.partition(": ")
+        for paragraph in show.render_paragraphs("columns", block, **values)
+    )
     return {tuple(names.split(", ")): words for names, _, words in said}
 
 
-def columns_of(results: Results) -> dict[tuple[str, ...], str]:
+def results_columns(results: Results) -> dict[tuple[str, ...], str]:
     """Meaning of the columns of the CSV of these results."""
     others = [name for name in results.parameters if name not in (*PARAMETERS, "direction")]
-    return columns("cells", parameters=PARAMETERS, others=others)
+    return column_meanings("cells", parameters=PARAMETERS, others=others)
 
 
-def csv_of(results: Results) -> str:
+def results_csv(results: Results) -> str:
     """All cells as CSV: timed cells, counted ones, and cells without a figure."""
     of_row = [ledger.toolchains_by_commit().get(commit) for commit in results.cells["commit"]]
     releases = {
         name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()
     }
-    return text_of(results.cells.assign(**releases)[[*chain(*columns_of(results))]], DIGITS)
+    return to_csv(results.cells.assign(**releases)[[*chain(*results_columns(results))]], DIGITS)
 
 
 def _number(digits: int, value: float) -> str:
     """Format whole numbers without a point: a column with missing values holds floats."""
-    value = steady(value)
+    value = round_last_bits(value)
     return f"{value:.0f}" if value % 1 == 0 else f"{value:.{digits}g}"
 
 
-def text_of(table: pd.DataFrame, digits: int | None = None) -> str:
+def to_csv(table: pd.DataFrame, digits: int | None = None) -> str:
     """A table as CSV. Text that a spreadsheet would read as a formula, and is not a number, gets a quote in front.
     Several values of one entry are separated by spaces.
 
@@ -357,10 +377,10 @@ def _quoted(entry: Any) -> Any:
 
 def write_figures(results: Results, directory: Path) -> None:
     """Write figures.csv, and the meaning of its columns, into a directory."""
-    put(directory / FIGURES_CSV, csv_of(results))
+    put(directory / FIGURES_CSV, results_csv(results))
     rows = [
         {"column": name, "meaning": words}
-        for names, words in columns_of(results).items()
+        for names, words in results_columns(results).items()
         for name in names
     ]
-    put(directory / FIGURES_COLUMNS_CSV, text_of(pd.DataFrame(rows)))
+    put(directory / FIGURES_COLUMNS_CSV, to_csv(pd.DataFrame(rows)))

@@ -19,11 +19,11 @@ from analysis.transfers import Transfers
 from benchmarks.contracts import COMPLETION, ENQUEUE, Role
 
 from . import figures, show
-from .advice import Box, Take, busy, capital, promises, why_unsafe
+from .advice import Box, Recommendation, capitalize_first, no_verdict_notes, promises, unsafe_reason
 from .figures import Figure, slug
 from .page import Section
-from .show import code, prose
-from .tables import Missing, Table, by_size, curves, tabled
+from .show import code, render_paragraphs
+from .tables import Missing, Table, by_size, curves, render_table
 
 # From pageable and pinned memory by one blocking call, and from pageable memory through pinned memory
 TOGETHER = (
@@ -43,11 +43,11 @@ BY_HAND = (
 
 def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
     """Boxes at the head of a page: one per direction and host memory, by completion time, and one on scalars."""
-    short = prose("transfers", "short", short=transfers.summaries(moved), moved=moved)
+    short = render_paragraphs("transfers", "short", short=transfers.summaries(moved), moved=moved)
     made = [Box("Transfers in short", lines=short)] if short else []
     for each in transfers.recommendations(table, moved):
         need, answers = next(iter(each)), [_picked(rows) for rows in each.values()]
-        takes: list[Take] = []
+        takes: list[Recommendation] = []
         for one, picked in zip(each, answers):
             fresh = f"{result_of(one)}, " if len(each) > 1 else ""
             how = "on a condition" if picked["best"].contract.hazard else "no condition"
@@ -56,7 +56,9 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
                 f"{fresh}faster, on a condition": picked["fast"],
             }
             takes += [
-                Take(how, cell.route, cost_words(cell, moved)) for how, cell in when.items() if cell
+                Recommendation(how, cell.route, cost_words(cell, moved))
+                for how, cell in when.items()
+                if cell
             ]
         made.append(
             Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved))
@@ -66,7 +68,11 @@ def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
         cell = best(scalars)
         title = "From the device to a number: a scalar such as a loss"
         made.append(
-            Box(title, (Take("", cell.route, show.time(cell)),), notes=_notes([_picked(scalars)]))
+            Box(
+                title,
+                (Recommendation("", cell.route, show.time(cell)),),
+                notes=_notes([_picked(scalars)]),
+            )
         )
     return made
 
@@ -87,16 +93,21 @@ def _picked(rows: pd.DataFrame) -> dict[str, Any]:
         "slower": slower[:1]
         + [c for c in slower[1:] if any(uses(c.route, name) for name in BY_HAND)],
         "unsafe": _of(rows, UNSAFE),
-        "noisy": busy(rows),
+        "noisy": no_verdict_notes(rows),
     }
 
 
 def _notes(answers: list[dict[str, Any]], moved: Transfers | None = None) -> tuple[str, ...]:
     """Notes on the routes taken, each fact once."""
-    said = prose(
-        "transfers", "notes", answers=answers, moved=moved, promises=promises, why=why_unsafe
+    notes = render_paragraphs(
+        "transfers",
+        "notes",
+        answers=answers,
+        moved=moved,
+        promises=promises,
+        unsafe_reason=unsafe_reason,
     )
-    return tuple(dict.fromkeys(said))
+    return tuple(dict.fromkeys(notes))
 
 
 def _of(rows: pd.DataFrame, kind: str) -> list[Row]:
@@ -121,17 +132,17 @@ def _on_condition(rows: pd.DataFrame) -> Row | None:
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
     """Warnings of transfers with impossibly short times, of clocks that disagree, and of a lost device."""
-    return prose("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved)
+    return render_paragraphs("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved)
 
 
 def way(need: Need, nbytes: int = 0) -> str:
     """Source and destination in words, with the size if ``nbytes`` is given."""
-    return show.said("transfers", "way", need=need, nbytes=nbytes)
+    return show.render_line("transfers", "way", need=need, nbytes=nbytes)
 
 
 def result_of(need: Need) -> str:
     """New or existing result, as the beginning of a line."""
-    return show.said("transfers", "result", need=need)
+    return show.render_line("transfers", "result", need=need)
 
 
 def cost_words(cell: Row, moved: Transfers) -> str:
@@ -144,7 +155,7 @@ def cost_words(cell: Row, moved: Transfers) -> str:
     return ", ".join(words)
 
 
-def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
+def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
     """Family -> sentences beside the tables of its section."""
     calls = transfers.while_busy(moved)
     calls["size"] = calls["nbytes"].map(show.size)
@@ -156,7 +167,7 @@ def said(moved: Transfers) -> dict[str, tuple[str, ...]]:
             .reset_index()
         )
     return {
-        "busy": prose(
+        "busy": render_paragraphs(
             "transfers",
             "busy",
             calls=calls,
@@ -181,14 +192,18 @@ def _in_lines(cells: pd.DataFrame, by: str) -> Iterator[str]:
             show.size(value) if by == "nbytes" else f"{value:,} {by}",
         )
         cost = f"{code(picked['best'].route)}, {show.time(picked['best'])}."
-        yield " ".join((f"{capital(what)}, {much}, {host} memory: {cost}", *_notes([picked])))
+        yield " ".join(
+            (f"{capitalize_first(what)}, {much}, {host} memory: {cost}", *_notes([picked]))
+        )
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def _tabled(block: str, moved: Transfers, numeric: bool = True, **values: Any) -> Table:
-    return tabled("transfers", block, numeric, moved=moved, words=sys.modules[__name__], **values)
+    return render_table(
+        "transfers", block, numeric, moved=moved, words=sys.modules[__name__], **values
+    )
 
 
 def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
@@ -230,7 +245,7 @@ def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -
     """The sections of a machine with an accelerator. Sections without measurements stay empty."""
 
     def words(block: str) -> tuple[str, ...]:
-        return prose("transfers", block, moved=moved, clocks=CLOCKS)
+        return render_paragraphs("transfers", block, moved=moved, clocks=CLOCKS)
 
     drawn, hidden = (
         tuple(_curves(moved, missing)),
