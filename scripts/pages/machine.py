@@ -207,7 +207,9 @@ def sections_of(
         for figure in figures.efficiency(one_thread, limit)
     )
     measured = {*cells["direction"]} | {direction for direction, *_ in semantics.measured}
-    shown = [contract for contract in tables.catalogue_routes(results) if contract.direction in measured]
+    shown = [
+        contract for contract in tables.catalogue_routes(results) if contract.direction in measured
+    ]
     promised, broken = (
         tables.contracts(semantics, shown),
         tables.broken_promises(semantics, results.contracts.values()),
