@@ -21,7 +21,7 @@ from analysis.results import load
 from analysis.verdicts import FAILED, FASTER, FEWER, INSTRUCTIONS, MORE, NEW, NO_CHANGE, SLOWER, TIME, Settings
 from pages import build as pages_of
 from pages.feed import FEED, write_feed
-from pages.show import prose
+from pages.show import render_paragraphs
 from resultfiles import ABSENT, SKIPPED, contract, conversion, every, memcpy
 from toolchains import ledger
 

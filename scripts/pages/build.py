@@ -33,10 +33,10 @@ from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, show, tables
 from .feed import write_feed
-from .machine import page_of
+from .machine import machine_page
 from .machines_page import page_over_machines
-from .page import Page, Section, web, write, write_into
-from .tables import Table, tabled, text_of
+from .page import Page, Section, render_web, write, write_into
+from .tables import Table, render_table, to_csv
 
 HISTORY = "history"  # beside the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"

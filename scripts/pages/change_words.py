@@ -46,20 +46,22 @@ def conditions_text(change: Row) -> str:
     """The sizes and the other parameters of a row: "4 KiB to 16 MiB, float32"."""
     parameters = {"dtype": change.dtype, "layout": change.layout, "threads": change.threads}
     texts = [
-        show.valued(name, value) for name, value in parameters.items() if isinstance(value, str)
+        show.parameter_text(name, value)
+        for name, value in parameters.items()
+        if isinstance(value, str)
     ]
-    return _listed(show.span(change.sizes), *texts)
+    return _listed(show.size_range(change.sizes), *texts)
 
 
 def series_text(series: Row) -> str:
     """The sizes of a series, and whether its source requires grad."""
-    return _listed(show.span(series.sizes), grad_text(series))
+    return _listed(show.size_range(series.sizes), grad_text(series))
 
 
 def summary(change: Row) -> str:
     """A change in one line: `t.numpy()`, torch→numpy: 1.31× faster (1.29–1.32), 4 KiB to 16 MiB"""
     unit = " instructions" if change.what == INSTRUCTIONS else ""
-    effect = _listed(effect_text(change, unit), show.span(change.sizes))
+    effect = _listed(effect_text(change, unit), show.size_range(change.sizes))
     return f"{route_text(change)}: {effect}"
 
 

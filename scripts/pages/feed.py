@@ -12,7 +12,7 @@ from pathlib import Path
 from analysis.history import History
 from store.files import put
 
-from .page import web
+from .page import render_web
 from .release_news import ReleaseNews, release_news
 
 FEED = "feed.xml"
@@ -40,7 +40,9 @@ def write_feed(output: Path, histories: Sequence[History]) -> None:
     news = [each for history in longest_first for each in release_news(history) if each.changed]
     news.sort(key=lambda each: (each.release.date, each.release.tag), reverse=True)
     entries = [_entry(tag, [*each]) for tag, each in groupby(news, lambda each: each.release.tag)]
-    put(output / FEED, web("feed.xml.jinja", entries=entries, name=FEED, namespace=NAMESPACE))
+    put(
+        output / FEED, render_web("feed.xml.jinja", entries=entries, name=FEED, namespace=NAMESPACE)
+    )
 
 
 def _entry(tag: str, news: Sequence[ReleaseNews]) -> Entry:

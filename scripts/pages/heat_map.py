@@ -70,7 +70,7 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
         if shown.empty:
             continue
         series_count = points["series"].nunique()
-        legend = show.said(
+        legend = show.render_line(
             "history",
             "heat",
             history=history,

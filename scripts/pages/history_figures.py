@@ -31,7 +31,7 @@ from .figures import (
 )
 from .heat_map import group_title
 from .history_data import PICTURE_KEYS, picture_rows
-from .tables import Table, tabled
+from .tables import Table, render_table
 
 COLUMNS = 2  # panels side by side
 # Inches
@@ -71,12 +71,12 @@ def _points(history: History, points: pd.DataFrame) -> Table:
         values = {row.release: _amount(row, row.value) for row in rows.itertuples()}
         texts = [values.get(version, "") for version in versions]
         series.append((first.route, first.sizes, texts))
-    return tabled("history", "points", versions=versions, timed=timed, series=series)
+    return render_table("history", "points", versions=versions, timed=timed, series=series)
 
 
 def _amount(point: Row, amount: float) -> str:
     """Seconds, or a number of instructions."""
-    return show.seconds(amount) if point.what == TIME else f"{show.steady(amount):,.0f}"
+    return show.seconds(amount) if point.what == TIME else f"{show.round_last_bits(amount):,.0f}"
 
 
 def _panels(
@@ -146,7 +146,7 @@ def _draw(ax: Axes, points: pd.DataFrame, ids: Mapping[str, str]) -> None:
     ):
         _draw_series(ax, rows, colour, marker=marker, gid=ids.get(series))
         (last,) = rows.tail(1).itertuples()
-        label = f"{show.span(last.sizes)} {_amount(last, last.level)}".strip()
+        label = f"{show.size_range(last.sizes)} {_amount(last, last.level)}".strip()
         font: dict[str, Any] = {"fontsize": FONT_POINTS, "va": "bottom", **colour}
         ax.text(place, 1.04, label, transform=ax.transAxes, **font)
         place += LETTER_WIDTH * len(label) + LABEL_GAP

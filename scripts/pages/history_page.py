@@ -15,7 +15,7 @@ from analysis.results import Results
 from analysis.verdicts import TIME
 
 from . import show, tables
-from .advice import Box, capital
+from .advice import Box, capitalize_first
 from .change_words import effect_text, route_text
 from .comparison_words import number
 from .heat_map import heat_maps
@@ -23,7 +23,7 @@ from .history_data import HistoryData, read_histories
 from .history_figures import history_figures
 from .page import Page, Section
 from .release_news import ReleaseNews, changes_table, release_news
-from .tables import Table, tabled, text_of
+from .tables import Table, render_table, to_csv
 
 CSV_DIGITS = 5  # significant
 
@@ -119,7 +119,7 @@ def _release_section(data: HistoryData, history: History, news: ReleaseNews) -> 
     return Section(
         release.tag,
         f"{release.name}, {release.date}",
-        (f"{capital(news.headline)}.", *behaviour),
+        (f"{capitalize_first(news.headline)}.", *behaviour),
         tables=(changes_table(history, release),),
     )
 
@@ -151,14 +151,14 @@ def _method(data: HistoryData) -> Section:
         pairs=pairs,
         alarms=alarms,
     )
-    parts = [tabled("history", "replicates", pairs=pairs, number=number)]
+    parts = [render_table("history", "replicates", pairs=pairs, number=number)]
     parts += [_nodes_table(history) for history in data.histories]
     return Section("method", "Machine and method", intro, tables=tuple(parts))
 
 
 def _nodes_table(history: History) -> Table:
     nodes = [*history.nodes.itertuples()]
-    return tabled("history", "nodes", package=history.package, nodes=nodes, number=number)
+    return render_table("history", "nodes", package=history.package, nodes=nodes, number=number)
 
 
 # --- CSV ----------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _nodes_table(history: History) -> Table:
 def csv_columns(data: HistoryData) -> dict[tuple[str, ...], str]:
     """The meaning of the columns of results.csv."""
     with_nodes = "nodes_with" in data.rows
-    return tables.columns("history", parameters=data.parameters, nodes=with_nodes)
+    return tables.column_meanings("history", parameters=data.parameters, nodes=with_nodes)
 
 
 def history_csv(data: HistoryData, columns: dict[tuple[str, ...], str]) -> str:

@@ -14,7 +14,7 @@ from .advice import Box
 from .change_words import conditions_text, effect_text, route_lines, route_text
 from .history_page import CSV_DIGITS
 from .page import Page, Section
-from .tables import tabled, text_of
+from .tables import render_table, to_csv
 
 MAX_ROWS = 30  # of a table; changes.csv has all
 MAX_EXAMPLES = 3  # of each outcome at the head of the page, of different routes
@@ -70,13 +70,15 @@ def _effect(row: Row, first: Row) -> tuple[str, str, str]:
 def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     """The content of the page over all histories. changes: see ``history.changes_over_machines``."""
     outcomes = shared_changes(changes)
-    overview = show.prose("history", "over_machines", outcomes=outcomes, examples=MAX_EXAMPLES)
-    columns = tables.columns("machines")
+    overview = show.render_paragraphs(
+        "history", "over_machines", outcomes=outcomes, examples=MAX_EXAMPLES
+    )
+    columns = tables.column_meanings("machines")
     return Page(
         title="What releases of torch and numpy changed, by machine",
         facts=(f"speed changes by release, compared across {len(machines)} machines",),
         boxes=(Box("The same everywhere, or only here", lines=overview),),
-        legend=show.prose("history", "machines"),
+        legend=show.render_paragraphs("history", "machines"),
         sections=[
             _section(outcome, shared, machines) for outcome, shared in outcomes.items() if shared
         ],
@@ -85,14 +87,14 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
             ("What to use on each machine", "../"),
         ),
         command="python scripts/track.py",
-        csv=text_of(changes[[*chain(*columns)]], digits=CSV_DIGITS),
+        csv=to_csv(changes[[*chain(*columns)]], digits=CSV_DIGITS),
         columns=columns,
         data="changes.csv",
     )
 
 
 def _section(outcome: str, changes: Sequence[SharedChange], machines: Sequence[str]) -> Section:
-    table = tabled(
+    table = render_table(
         "history",
         "shared",
         False,

@@ -24,7 +24,7 @@ from . import show
 from .change_words import effect_text, number_range, route_lines, summary
 from .comparison_words import number
 from .history_data import USUAL_DTYPE, counted_changes, times_first
-from .tables import Table, tabled
+from .tables import Table, render_table
 
 MAX_SUMMARIES = 3  # routes in a paragraph
 MAX_ROUTES = 10  # of each kind in a release's table; results.csv has all
@@ -67,7 +67,7 @@ class ReleaseNews:
 
     @property
     def paragraph(self) -> str:
-        return show.said("history", "news", news=self)
+        return show.render_line("history", "news", news=self)
 
     @property
     def address(self) -> str:
@@ -94,7 +94,7 @@ def release_news(history: History) -> list[ReleaseNews]:
                 release=release,
                 previous=previous,
                 counts=row,
-                headline=show.said("history", "headline", row=row, number=number),
+                headline=show.render_line("history", "headline", row=row, number=number),
                 summaries=tuple(map(summary, changes)),
                 timed=any(change.what == TIME for change in changes),
             )
@@ -130,7 +130,7 @@ def changes_table(history: History, release: Any) -> Table:
         change = _route_change(rows)
         largest = change.largest
         routes[largest.verdict if largest.what == TIME else INSTRUCTIONS].append(change)
-    return tabled(
+    return render_table(
         "history",
         "changes",
         False,
@@ -146,7 +146,7 @@ def _route_change(rows: pd.DataFrame) -> RouteChange:
     largest = next(rows.itertuples())
     timed = rows["what"] == TIME
     times = [
-        (effect_text(time), _levels(time, show.seconds), show.span(time.sizes))
+        (effect_text(time), _levels(time, show.seconds), show.size_range(time.sizes))
         for time in rows[timed].itertuples()
     ]
     counts = [_count_change(cells) for _, cells in rows[~timed].groupby("verdict", sort=False)]
@@ -175,7 +175,7 @@ def _levels(change: Row, text: Callable[[float], str]) -> str:
 
 
 def _count(value: float) -> str:
-    return f"{show.steady(value):,.0f}"
+    return f"{show.round_last_bits(value):,.0f}"
 
 
 # --- the verdict of a release, after it was measured -------------------------------------------
