@@ -1,6 +1,7 @@
 """Helpers and fixtures of several test files: the discovered suite, copies of the checkout, commands, processes."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -304,6 +305,51 @@ def all_quiet(monkeypatch):
     from store import quiet
 
     monkeypatch.setattr(quiet, "NEAR", dict.fromkeys(quiet.NEAR, 9.0))
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """The lines of the sampling log."""
+    from benchmarks import sampling_log
+
+    path = tmp_path / "sampling.jsonl"
+    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(path))
+    return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def logged(log):
+    """A function: run a benchmark; return the result that asv gets and the run's one line of the sampling log."""
+    from statements import ran
+
+    from benchmarks import sampling_log
+
+    def run(*suite, **attributes):
+        _, result = ran(*suite, **attributes)
+        (line,) = log()
+        os.remove(os.environ[sampling_log.LOG_VARIABLE])
+        return result, line
+
+    return run
+
+
+@pytest.fixture
+def probe(monkeypatch):
+    """Give probes and clocks of a quiet machine, whatever this machine does. Return a function that sets the seconds of
+    the next probes."""
+    from benchmarks import probes
+
+    fast = itertools.count().__next__  # a CPU clock that gains a second per look: the process always had its processor
+
+    def follow(course):
+        course = itertools.chain(course, itertools.repeat(25e-6))
+        monkeypatch.setattr(probes, "probe", lambda: next(course))
+
+    monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
+    monkeypatch.setattr(probes, "FIRST", 0)  # the first process's probes would use up a course
+    monkeypatch.setattr(time, "process_time", fast)
+    follow([])
+    return follow
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,9 @@ def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
         (low, seconds, high), noisy = found.routes[["low", "seconds", "high"]].iloc[0], session == UNSTEADY_SESSION
         assert low <= seconds / (1 + session) and high >= seconds * (1 + session)
         assert {*found.routes["is_range"]} == {noisy}
-        assert ("Ranges are given, because the machine was quiet only 16 % of the time." in page.answer_notes(found)) == noisy
+        assert (
+            "Ranges are given, because the machine was quiet only 16 % of the time." in page.answer_notes(found)
+        ) == noisy
 
 
 # --- ranking ----------------------------------------------------------------------------------------------------------

@@ -10,15 +10,14 @@ from analysis.cells import cells_of
 from analysis.findings import Semantics
 from analysis.needs import choices, rows_per_answer
 from analysis.results import load, noise_of_cells
+from measured_routes import FIRST, SECOND, SIZES, THIRD, loaded
 from pages import show, tables
 from pages.advice import answer_box, answer_title, conditions_box, unusual_inputs
-from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy, steady
+from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy
 
 from benchmarks import contracts, timing
 
-FIRST, SECOND, THIRD = "torch.first(a)", "torch.second(a)", "torch.third(a)"
 NOISY, THIRDS = [0.8, 1.0, 1.3, 1.7], [0.8, 0.95, 1.05, 1.3]  # processes in different phases of a busy machine
-SIZES = (8, KIB, 64 * KIB, MIB, 16 * MIB)
 RISKY = {"hazard": "bites"}
 
 
@@ -87,15 +86,6 @@ CASES = {
 }
 
 
-def loaded(tmp_path, times, promises=None, busy=()):
-    """Load results of conversions in which the cells ``busy``, (route, nbytes), have no quiet samples."""
-    routes = dict.fromkeys(route for route, *_ in times)
-    contracts = [contract(route, "copy", **(promises or {}).get(route, {})) for route in routes]
-    slow = [((route, "float32", nbytes), process) for route, nbytes in busy for process in range(4)]
-    benches = [conversion(times, contracts), memcpy({8: around(1e-7)})]  # something is quiet
-    return load(resultfiles.write(tmp_path, benches, slow=slow, clock=steady if busy else None))
-
-
 def text(answer):
     boxes = filter(None, (answer_box(answer), conditions_box([answer])))
     return [show.to_plain(line) for box in boxes for line in (*box.sentences, *box.notes)]
@@ -105,7 +95,11 @@ def text(answer):
 def test_what_is_recommended(tmp_path, snapshot, name):
     (found,) = rows_per_answer(choices(cells_of(loaded(tmp_path, *CASES[name]))), contracts.ONE_THREAD)
     kinds = [" ".join(map(str, row)) for row in found[["nbytes", "route", "kind"]].itertuples(index=False)]
-    assert [*kinds, *text(found), *(f"tied: {take.route}" for take in answer_box(found).recommendations if take.tied)] == snapshot
+    assert [
+        *kinds,
+        *text(found),
+        *(f"tied: {take.route}" for take in answer_box(found).recommendations if take.tied),
+    ] == snapshot
 
 
 def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
@@ -117,7 +111,10 @@ def test_an_alias_that_casts_counts_as_a_copy(tmp_path):
 
 
 def test_dtypes_with_one_recommendation_share_an_answer(rich_results):
-    found = {answer_title(rows): rows for rows in rows_per_answer(choices(cells_of(load(rich_results))), contracts.ONE_THREAD)}
+    found = {
+        answer_title(rows): rows
+        for rows in rows_per_answer(choices(cells_of(load(rich_results))), contracts.ONE_THREAD)
+    }
     cast = found["float64 and uint8 NumPy array to float32 tensor"]
     assert any(re.search(r"10\.0 µs \w+ float64, 10\.0 µs \w+ uint8 ", line) for line in text(cast))
 

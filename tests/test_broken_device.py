@@ -9,8 +9,8 @@ import re
 import pytest
 from measuring import machine, runner
 from resultfiles import decoded
+from statements import benchmark
 from store.schema import RunRecord, Toolchain, from_json
-from test_statement import benchmark, log  # noqa: F401  the last is a fixture
 
 from benchmarks import devices, sampling_log
 

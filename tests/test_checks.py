@@ -28,12 +28,12 @@ from analysis.results import load_files
 from analysis.verdicts import SLOWER
 from checking import advice, history, planted
 from conftest import ROOT, run
+from made_histories import SERIES, counting, logs_of, write
 from measuring.engine import copy_code
 from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
 from pages.advice import row_case
 from resultfiles import SUITE
-from test_history import SERIES, counting, logs_of, write
 from test_readme import ACCURACY
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, LINE, ONE_THREAD

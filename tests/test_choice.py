@@ -18,9 +18,9 @@ from analysis.needs import Case, Need, choices
 from analysis.ranking import BEST, SLOWER, TIE, UNDECIDED, rank
 from analysis.results import load
 from cli import UserError
+from measured_routes import FIRST, KIB, MIB, SECOND, SIZES, loaded
 from noise import processes
 from resultfiles import around, contract, conversion, every, memcpy, steady
-from test_answers import FIRST, KIB, MIB, SECOND, SIZES, loaded
 
 from benchmarks import contracts
 

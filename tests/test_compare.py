@@ -11,9 +11,9 @@ from pathlib import Path
 
 import cli
 import compare
+import made_histories
 import pandas as pd
 import pytest
-import test_history
 from analysis import comparison
 from analysis.comparison import compare_by_name
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
@@ -203,12 +203,12 @@ def test_comparisons_that_are_offered(committed, history, monkeypatch, capsys):
 
 def test_a_broken_file_of_another_toolchain_is_no_obstacle(tmp_path):
     """Variation between sessions is estimated from other files; if they cannot be read, it is inferred without them."""
-    root, releases = tmp_path / "results", test_history.SERIES[:3]
-    test_history.write(root, test_history.logs_of(1), releases)
+    root, releases = tmp_path / "results", made_histories.SERIES[:3]
+    made_histories.write(root, made_histories.logs_of(1), releases)
     one, other, broken = (next((root / "box").glob(f"{toolchain.commit[:8]}-*.json")) for toolchain in releases)
     broken.with_suffix(".jsonl").write_text("{")
     compared = compare_by_name(str(one), str(other), RESULTS, None, Settings())
-    assert len(compared.cells) == len(test_history.ROUTES) + 1 and not compared.session_variance
+    assert len(compared.cells) == len(made_histories.ROUTES) + 1 and not compared.session_variance
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 import torch
+from autograd import RECORDED, grad_outcome
 from conftest import possible
-from test_contracts import RECORDED, grad_outcome
 
 from benchmarks import devices, link, moving, overlap, routes
 

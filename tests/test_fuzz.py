@@ -32,9 +32,9 @@ from pages import build, show
 from resultfiles import edited
 from store import files
 from store.files import harmless
-from test_hostile import MARKDOWN, WORDS, shown
-from test_submission import submitted
+from submissions import submitted
 from toolchains import plugin, selection
+from untrusted import MARKDOWN, WORDS, shown
 
 pytestmark = pytest.mark.slow
 

@@ -8,60 +8,23 @@ import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
 
 import compare
+import made_histories
 import pandas
 import pytest
 import resultfiles
 import sides
-import test_history
 from conftest import build
-from markdown_it import MarkdownIt
 from pages import show, tables
 from resultfiles import SKIPPED, contract, edited, every
 from store.files import harmless
+from untrusted import MARKDOWN, WORDS, shown
 
 PLAIN = "word"
-WORDS = [
-    "|",
-    "a | b | c |",
-    "`",
-    "a ``` b",
-    "`|`",
-    "\\",
-    "\\|",
-    "a\\` | [x](y)",
-    "](javascript:alert(1))",
-    "![x](https://example.org/x.png)",
-    "<script>alert(1)</script>",
-    "<b onclick='alert(1)'>",
-    "'\" onload=alert(1) x='",
-    "-->",
-    "]]>",
-    "&lt;script&gt;",
-    "https://example.org www.example.org",
-    "**_~~",
-    "$x_{",
-    "$$",
-    "{{ 7 * 7 }}{% raw %}",
-    "[bold red]x[/]",
-    "[/bold]",
-    "a\nb\n\n# heading\n\n- item",
-    "\r\n| a | b |\r\n|---|---|",
-    "\x1b[31m\x1b]0;title\x07",
-    "\x00\x07\x08\x7f\x9b",
-    "\x0ecode\x0f\x0e",
-    "\u202eright to left",
-    "\u2028\u2029\x85",
-    "\ud800",
-    "\ufffe\uffff",
-    '=HYPERLINK("x")',
-    "x" * 5000,
-]
 ALL = " ".join(word for word in WORDS if word.isprintable() and len(word) < 100)
 CONTROL = "".join(word for word in WORDS if not word.isprintable())
 # A page takes a second. So one has all words at once; the others have one word each that matters at the end of a text
 PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
 SIZES = (8, 2**20, 2**24)
-MARKDOWN = MarkdownIt("commonmark").enable("table")
 # Addresses of links in our pages
 OWN = re.compile(r"#|[a-z0-9-]+\.(csv|svg)$|(\.\./)*(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)$")
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
@@ -165,20 +128,15 @@ def harmless_markdown(text, plain, alike=True):
     assert not re.search(r"https?://|www\.", re.sub(r"`[^`]*`", "", text))
 
 
-def shown(text):
-    """Return whether a text has only characters that are safe in a terminal and in XML, and visible to readers."""
-    return all(letter.isprintable() or letter == "\n" for letter in text)
-
-
 def history(root, word):
     """Write a history in which one release changed a route. The machine's name has Markdown characters, too."""
-    logs = test_history.logs_of(1)
+    logs = made_histories.logs_of(1)
     logs[3:, 2] += 1
     logs[0, 11] = float("nan")
     promises = [contract(route, "copy") for route in (*(f"f{number}(a, {word})" for number in range(11)), "g(a)")]
     conditions = resultfiles.record([])["conditions"] | {"cpu": word}
     about = {"command": f"python scripts/track.py {word}", "conditions": conditions}
-    return test_history.write(root, logs, test_history.SERIES[:6], promises, machine="a.b_c-1", record=about)
+    return made_histories.write(root, logs, made_histories.SERIES[:6], promises, machine="a.b_c-1", record=about)
 
 
 @pytest.fixture(scope="module")

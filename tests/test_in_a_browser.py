@@ -5,20 +5,18 @@ import random
 import shlex
 from dataclasses import asdict, replace
 from types import SimpleNamespace
-from urllib.parse import urlencode
 
 import advise
+import made_histories
 import made_up
 import pytest
 import resultfiles
-import test_history
-from analysis.answers import answer
 from analysis.needs import Case
 from analysis.ranking import BEST
+from browsing import SHOWN, address, texts_of
 from conftest import build
 from pages import advice as words
 from pages import build as machines
-from pages import show
 from pages.page import write_into
 from resultfiles import KIB, MIB
 
@@ -38,11 +36,11 @@ def pages(known_results, tmp_path_factory):
     """Addresses of four pages: a machine with an accelerator, a machine with all families, a history, all machines."""
     root = tmp_path_factory.mktemp("pages")
     rich = made_up.rich(root / "rich")
-    logs = test_history.logs_of(14)
+    logs = made_histories.logs_of(14)
     logs[5:, :10] += 0.3  # tables of many rows have a filter
     logs[0, 1] = float("nan")
-    results = test_history.write(root / "history", logs, extra=test_history.meanings)
-    history = test_history.build(results, root / "out" / "history")
+    results = made_histories.write(root / "history", logs, extra=made_histories.meanings)
+    history = made_histories.build(results, root / "out" / "history")
     over = root / "out" / "over"
     built = [machines.build(place, "box", over / place.name) for place in (known_results, rich)]
     write_into(over, machines.index_of([replace(each.pages[0][0], machine=name) for each, name in zip(built, "ab")]))
@@ -109,33 +107,12 @@ def test_a_tile_leads_to_its_release(pages, browser):
 def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
     browser.goto(pages.history)
     browser.locator("input.filter").first.fill("route2")
-    table = browser.locator(f"[id='{test_history.SERIES[5].tag}'] table").first
+    table = browser.locator(f"[id='{made_histories.SERIES[5].tag}'] table").first
     shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
     assert len(shown) == 1 and "slower" in shown[0].inner_text()
 
 
 # The form shows the same rows and words as scripts/advise.py, and is tested with clicks and keys as people use it ----
-
-MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
-
-
-def address(page, case):
-    """Return the address of a page's answer to a case."""
-    options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
-    options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
-    options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
-    options |= {name: str(bool(getattr(case, name))).lower() for name in ("grad", "batch", "enqueue")}
-    return f"{page}#{urlencode(options)}"
-
-
-SHOWN = "#choose .chosen :is(h3, ol li)"
-
-
-def texts_of(case, known):
-    """Return the answer of scripts/advise.py as a page shows it: a list of title and routes; the first route's code."""
-    ranked = answer(case, known).ranked
-    lines = [show.bare(words.route_line(each, case)) for each in ranked[: words.MAX_ROUTES]]
-    return [words.case_title(case, words.case_threads(case, known)), *lines], words.snippet(case, ranked[0], known)
 
 
 def test_it_shows_the_rows_that_advise_has(pages, known, browser):

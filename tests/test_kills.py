@@ -18,21 +18,17 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import product
 from pathlib import Path
 
 import pytest
-from analysis.results import load
 from conftest import until
+from filed_runs import MACHINE, ROUNDS, check_whole
 from measuring.runner import Journal
-from msgspec import structs
-from store import files
 from store.schema import with_samples
 from tiny import Project
 
 KILLS = int(os.environ.get("CONVERSION_KILLS", "2"))
 SEED = "kills" if "CONVERSION_KILLS" not in os.environ else None
-MACHINE, ROUNDS = "robust", 2
 OPTIONS = f"--profile tracking --only conversion --machine {MACHINE} --no-report --rounds {ROUNDS}".split()
 LONGEST = 300.0  # seconds that a run may take
 ORPHAN = 8.0  # seconds after which no process of a run may be left
@@ -99,26 +95,6 @@ def go_on(suite):
 
 def check_nothing_runs(suite):
     until(lambda: not suite.left(), ORPHAN, f"something ran on for {ORPHAN:.0f} s")
-
-
-def check_whole(root, rounds=ROUNDS, whole=()):
-    """Check that every cell has each round exactly once, in asv's file, the samples and one record, and that no partial
-    file is left. Return the record and the measurements.
-
-    whole  lines of rounds that were finished before; they must be unchanged
-    """
-    (record_file,) = root.rglob("results/*/*.jsonl")
-    (record,) = files.read_records(record_file)
-    assert record.rounds == rounds
-    lines = with_samples(files.read_measurements(record_file))
-    taken = [structs.replace(line, run="") for line in lines]
-    assert all(line in taken for line in whole), "a finished round was measured again"
-    cells = {line.cell for line in lines}
-    found = {(line.run, line.cell, line.round) for line in lines}
-    assert found == set(product([record.started], cells, range(rounds)))
-    assert set(load(record_file.parents[1]).processes["cell"]) == cells, "asv's file has other cells than the samples"
-    assert not [*root.rglob("*.new"), *root.rglob("installed/[0-9]*")], "something half done is left"
-    return record, lines
 
 
 def test_runs_that_are_ended(tmp_path):

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from test_statement import benchmark, log  # noqa: F401  the last is a fixture
+from statements import benchmark
 from torch.utils import backend_registration
 
 from benchmarks import devices, moving, routes, sampling_log

@@ -14,17 +14,17 @@ from analysis.costs import load_machine
 from analysis.estimates import EXTRAPOLATED, INTERPOLATED, MEASURED
 from analysis.needs import Case, choices, rows_per_answer
 from analysis.results import load
+from browsing import SHOWN, address, texts_of
 from cli import UserError
 from conftest import build
 from pages import advice as words
 from pages import show
 from pages.advice import answer_box
 from resultfiles import ABSENT, CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write
-from test_in_a_browser import SHOWN, address, texts_of
-from test_statement import log, logged, probe  # noqa: F401  fixtures
 
 from benchmarks import contracts, parallel, probes, routes, sources, timing
 
+pytestmark = pytest.mark.usefixtures("probe")
 COPIED = contract("torch.from_numpy(a.copy())", "copy", memmove=True)
 SIZES = (8, 64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB)
 

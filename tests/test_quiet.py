@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from analysis import results
 from resultfiles import process
+from statements import benchmark
 from store import quiet
 from store.schema import TimedProcess, from_json
-from test_statement import benchmark
 
 from benchmarks import probes, sampling_log, statement, timing
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, patch
 
+import filed_runs
 import pytest
 import resultfiles
-import test_kills
 from cli import UserError
 from filelock import FileLock
 from measuring import processes
@@ -100,7 +100,7 @@ class Toy:
 
     def check_whole(self, rounds=2):
         """Check that each process was filed once."""
-        _, lines = test_kills.check_whole(self.place, rounds)
+        _, lines = filed_runs.check_whole(self.place, rounds)
         assert len(lines) == len(CELLS) * rounds
 
 
@@ -138,7 +138,7 @@ def test_what_was_noisy_gets_another_process_in_its_round_within_the_budget(slow
     made = toy.runner(rounds)
     made.measure()
     assert toy.ran == ran
-    record, lines = test_kills.check_whole(toy.place, rounds)
+    record, lines = filed_runs.check_whole(toy.place, rounds)
     run = quiet.Run(lines)
     assert list(run.lacking()) == lacking
     assert (record.noisy_cells, record.quiet) == (run.never_quiet(), round(run.quiet_share(), 4))

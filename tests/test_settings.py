@@ -14,7 +14,7 @@ from analysis.results import load
 from conftest import build, possible, run
 from pages import advice, show
 from resultfiles import KIB, MIB, of_suite
-from test_statement import benchmark, log  # noqa: F401  the last is a fixture
+from statements import benchmark
 
 from benchmarks import environment, routes, settings, timing
 from benchmarks.environment import NONE, SETTINGS, Setting

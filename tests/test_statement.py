@@ -11,88 +11,14 @@ import timeit
 from types import SimpleNamespace
 
 import pytest
+from statements import Counted, benchmark, ran
 from store import quiet
 from store.schema import decode_log
 
 from benchmarks import probes, sampling_log, timing
 from benchmarks.statement import CountBenchmark, StatementBenchmark
 
-
-class Counted:
-    """A statement that counts its calls. Each call takes one microsecond by its own clock."""
-
-    number = repeat = setups = 0
-
-    def setup(self, *params):
-        self.calls, self.setups = 0, self.setups + 1
-
-    def call(self):
-        self.calls += 1
-
-    def timer(self):
-        return self.calls * 1e-6
-
-    def timeit_call(self, *params):
-        return "call()", {"call": self.call}
-
-
-def benchmark(suite=Counted, *cell, of=StatementBenchmark, **attributes):
-    """Return a benchmark for the cell, made as asv does: an instance of ``suite`` with these attributes."""
-    instance = type(suite.__name__, (suite,), {"__module__": suite.__module__, **attributes})()
-    (name,) = (name for name in dir(instance) if name.startswith("timeit_"))
-    method = getattr(instance, name)
-    made = of(f"toy.{suite.__name__}.{name}", method, [method, instance])
-    made._current_params = cell
-    made.instance = instance
-    return made
-
-
-def ran(suite=Counted, *cell, **attributes):
-    """Return ``benchmark(...)`` and the result that asv gets when it runs the cell."""
-    made = benchmark(suite, *cell, **attributes)
-    made.do_setup()
-    return made, made.run(*cell)
-
-
-@pytest.fixture
-def log(tmp_path, monkeypatch):
-    """The lines of the sampling log."""
-    path = tmp_path / "sampling.jsonl"
-    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(path))
-    return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.fixture
-def logged(log):
-    """A function: run a benchmark; return the result that asv gets and the run's one line of the sampling log."""
-
-    def run(*suite, **attributes):
-        _, result = ran(*suite, **attributes)
-        (line,) = log()
-        os.remove(os.environ[sampling_log.LOG_VARIABLE])
-        return result, line
-
-    return run
-
-
-FAST = itertools.count().__next__  # a CPU clock that gains a second per look: the process always had its processor
-
-
-@pytest.fixture(autouse=True)
-def probe(monkeypatch):
-    """Give probes and clocks of a quiet machine, whatever this machine does. Return a function that sets the seconds of
-    the next probes."""
-
-    def follow(course):
-        course = itertools.chain(course, itertools.repeat(25e-6))
-        monkeypatch.setattr(probes, "probe", lambda: next(course))
-
-    monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
-    monkeypatch.setattr(probes, "FIRST", 0)  # the first process's probes would use up a course
-    monkeypatch.setattr(time, "process_time", FAST)
-    follow([])
-    return follow
-
+pytestmark = pytest.mark.usefixtures("probe")
 
 # Samples ------------------------------------------------------------------------------------------------------------
 

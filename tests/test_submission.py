@@ -14,55 +14,21 @@ import resultfiles
 from analysis import submission
 from conftest import ROOT, run
 from pages import build, show
-from resultfiles import CLONE, FROM_NUMPY, MIB, RUN, SUITE, every, memcpy
+from resultfiles import CLONE, MIB, RUN, SUITE
 from store import files, schema
+from submissions import COMMIT, MACHINE, changed, planted, submitted
 from toolchains.ledger import Toolchain
 
 from benchmarks import probes
 
-MACHINE = "amd-epyc-2-cores"
-COMMIT = Toolchain("2.0", "1.26").commit
 STEM = f"{COMMIT[:8]}-toolchain-py3.11"
 RECORD, RESULT, SAMPLES = (f"{STEM}{suffix}" for suffix in (".jsonl", ".json", ".jsonl.gz"))
-
-
-def submitted(root, fast=1.0, slow=()):
-    """Write results as somebody submits them, beside this suite's benchmarks.json. Return the machine's directory.
-
-    fast: factor by which copies are faster than possible; slow: processes without a quiet sample
-    """
-    cells = {"dtype": ["float32"], "nbytes": [8, MIB, 16 * MIB]}
-
-    def seconds(route, _, n):
-        return 4e-7 if route == FROM_NUMPY["expression"] else (1e-6 + n / 4e10) / (fast if n > 8 else 1)
-
-    bench = every("conversion.NumpyToTorch.timeit_convert", seconds, [FROM_NUMPY, CLONE], **cells)
-    benches = [bench, memcpy({n: 2e-7 + n / 5e10 for n in cells["nbytes"]})]
-    plain = resultfiles.record(benches, machine=MACHINE, rounds=4, planned=4, noisy_cells=[])
-    resultfiles.write(root, benches, MACHINE, [plain], COMMIT, slow, resultfiles.steady)
-    return root / MACHINE
 
 
 def checked(directory, capsys, code=1):
     """Return the lines that --check prints after the first."""
     assert report.main(["--check", str(directory), "--results", str(directory.parent)]) == code
     return capsys.readouterr().out.splitlines()[1:]
-
-
-def changed(name, change):
-    """Return a function that replaces the content of a file by ``change(content)``."""
-
-    def spoil(directory):
-        path = directory / name
-        content = change(files.read_content(path))
-        path.write_bytes(gzip.compress(content, 1) if name.endswith("gz") else content)
-
-    return spoil
-
-
-def planted(name, old, new):
-    """Return a function that replaces the first ``old`` in a file by ``new``."""
-    return changed(name, lambda content: content.replace(old.encode(), new.encode(), 1))
 
 
 def record(old, new):

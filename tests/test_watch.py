@@ -12,11 +12,11 @@ from unittest.mock import Mock
 import pytest
 from cli import UserError
 from filelock import FileLock
+from made_histories import ATOM, SERIES, check, history_in, logs_of, write
 from measuring import runner
 from measuring.runner import Plan
 from pages import feed, release_news
 from store.files import put
-from test_history import ATOM, SERIES, check, history_in, logs_of, write
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
 

@@ -14,7 +14,7 @@ from conftest import ROOT, run
 from packaging.requirements import Requirement
 from pages import comparison_words
 from store.files import put
-from test_submission import planted, submitted
+from submissions import planted, submitted
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 FILES = sorted(WORKFLOWS.glob("*.yml"))
