@@ -27,7 +27,7 @@ bench: $(VENV)/installed
 # Installs asv and asv_runner, whose versions the timing rests on, into your environment and leaves the rest of it
 # alone; the page is built by an environment of its own.
 bench-here: .venv-report/installed
-	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner psutil dacite packaging
+	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner psutil msgspec packaging
 	$(PYTHON) scripts/run.py --profile $(PROFILE) --report-with .venv-report/bin/python $(ARGS)
 
 test: $(VENV)/installed-dev
@@ -77,7 +77,7 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 
 .venv-report/installed: requirements.txt
 	$(PYTHON) -m venv .venv-report
-	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy orjson matplotlib jinja2 psutil dacite pyyaml packaging
+	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy matplotlib jinja2 psutil msgspec pyyaml packaging
 	@touch $@
 
 # Of the suite's own requirements all but what is measured and what lints
