@@ -12,8 +12,10 @@ import pytest
 import report
 import resultfiles
 from analysis import comparison, history, verdicts
-from analysis.history import AGREES, CONFIRMED, CONTRADICTS, LAYOUT, REFUTED, UNCHANGED, UNDETERMINED, histories_of
+from analysis.changes import AGREES, CONFIRMED, CONTRADICTS, LAYOUT, REFUTED, UNCHANGED, UNDETERMINED, find_changes
+from analysis.history import histories_of
 from analysis.results import load
+from analysis.series import FDR
 from analysis.verdicts import FAILED, FASTER, FEWER, INSTRUCTIONS, MORE, NEW, NO_CHANGE, SLOWER, TIME, Settings
 from made_histories import (
     ATOM,
@@ -186,7 +188,7 @@ def stepped(every, **settings):
         benchmark="count", route=table["series"], nbytes=8, what=INSTRUCTIONS, y=np.log(table["value"])
     )
     table["error"] = table["spread"] = verdicts.layout_sd(table)
-    found = table.join(history.find_changes(table, Settings(**settings)))
+    found = table.join(find_changes(table, Settings(**settings)))
     return found.loc[found["verdict"] != "", ["series", "place", "verdict", "ratio"]]
 
 
@@ -200,9 +202,9 @@ def test_of_what_is_reported_no_more_is_false_than_promised():
         changes, at = rng.random(60) < 0.2, rng.integers(1, 26, 60)
         y = rng.normal(0, 0.01, len(series)) + 0.05 * (changes[series] & (releases >= at[series]))
         known = {"series": series, "release": releases, "y": y, "error": 0.01, "spread": 0.0, "what": TIME}
-        told = history.find_changes(pd.DataFrame(known), Settings())["verdict"] != ""
+        told = find_changes(pd.DataFrame(known), Settings())["verdict"] != ""
         false.append(1 - changes[series[told]].mean())
-    assert 0 < np.mean(false) <= history.FDR
+    assert 0 < np.mean(false) <= FDR
 
 
 WIDE = [100.0, 104.0, 106.0]

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from analysis import statistics
+from analysis import changes, statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noise import processes
@@ -223,7 +223,7 @@ def by_brute_force(values, noise, penalty):
     """Return the lowest cost over all partitions of a short history."""
     inner = range(1, len(values))
     every = itertools.chain.from_iterable(itertools.combinations(inner, k) for k in range(len(values)))
-    return min(statistics.partition_cost(values, noise, [0, *breaks]) + penalty * len(breaks) for breaks in every)
+    return min(changes.partition_cost(values, noise, [0, *breaks]) + penalty * len(breaks) for breaks in every)
 
 
 @given(
@@ -234,16 +234,16 @@ def by_brute_force(values, noise, penalty):
 @settings(max_examples=100, deadline=None)
 def test_partition_is_the_best_there_is(values, noise, penalty):
     values, noise = np.array(values), np.array(noise[: len(values)])
-    starts = statistics.optimal_partition(values, noise, penalty)
+    starts = changes.optimal_partition(values, noise, penalty)
     assert starts[0] == 0 and starts == sorted(set(starts)) and starts[-1] < len(values)
-    cost = statistics.partition_cost(values, noise, starts) + penalty * (len(starts) - 1)
+    cost = changes.partition_cost(values, noise, starts) + penalty * (len(starts) - 1)
     assert cost == pytest.approx(by_brute_force(values, noise, penalty), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize(("values", "noise"), [([1.0, np.nan], [0.1, 0.1]), ([1.0, 2.0], [0.1, 0.0])])
 def test_no_partition_of_nonsense(values, noise):
     with pytest.raises(ValueError, match="finite values and noise above zero"):
-        statistics.optimal_partition(np.array(values), np.array(noise), 6.0)
+        changes.optimal_partition(np.array(values), np.array(noise), 6.0)
 
 
 @pytest.mark.slow
@@ -255,12 +255,12 @@ def test_the_range_of_a_break_holds_its_place(effect):
     for _ in range(1500):
         place = int(rng.integers(2, 16))
         values = rng.standard_normal(17) + effect * (np.arange(17) >= place)
-        starts = statistics.optimal_partition(values, noise, 4 * math.log(17))
+        starts = changes.optimal_partition(values, noise, 4 * math.log(17))
         if len(starts) == 2:
-            first, last = statistics.break_range(values, noise, starts, 1)
+            first, last = changes.break_range(values, noise, starts, 1)
             assert first <= starts[1] <= last
             held.append(first <= place <= last)
             wide.append(last - first + 1)
     assert len(held) > 200 and np.mean(held) > 0.95
     assert np.mean(wide) < {1.5: 9, 3.0: 3.5, 6.0: 1.4}[effect]
-    assert statistics.break_range(np.array([0.0, 0, 9, 9, 0, 0]), np.ones(6), [0, 2, 4], 2) == (4, 4)
+    assert changes.break_range(np.array([0.0, 0, 9, 9, 0, 0]), np.ones(6), [0, 2, 4], 2) == (4, 4)

@@ -24,7 +24,7 @@ from toolchains import selection
 from benchmarks.contracts import Role
 
 from . import statistics, verdicts
-from .history import History, compare_releases, histories_of, series_of
+from .history import History, compare_releases, histories_of
 from .results import (
     MEASURED,
     OF_CELL,
@@ -35,6 +35,7 @@ from .results import (
     noise_of_cells,
     parameters_of,
 )
+from .series import series_of
 from .statistics import MIN_PROCESSES, Z90_OVER_Z95, Bools, Estimate, Floats
 from .verdicts import (
     CALL,

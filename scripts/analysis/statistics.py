@@ -1,6 +1,6 @@
 """The statistics of comparisons and histories. The unit of evidence is a process, never a sample.
 
-Everything comes from scipy, except two methods that it lacks: the moderated t test and optimal partitioning. Arrays are
+Everything comes from scipy, except the moderated t test. Arrays are
 over cells, or ``(cells, processes)`` with NaN where a cell has fewer processes. Effects are differences of log seconds:
 0.1 is 10.5 % slower. All variances are of log seconds, too.
 
@@ -9,7 +9,6 @@ Sources
         moderated t test; ``fit_prior`` and ``squeeze`` are his equations 3 to 7 and section 6.2
     McCarthy and Smyth 2009, Testing significance relative to a fold-change threshold is a TREAT, Bioinformatics 25(6)
     Schuirmann 1987, two one-sided tests for equivalence, J. Pharmacokinetics and Biopharmaceutics 15(6)
-    Jackson et al. 2005, An algorithm for optimal partitioning of data on an interval, IEEE SPL 12(2)
 """
 
 from collections.abc import Mapping, Sequence
@@ -409,63 +408,3 @@ def processes_needed(
         needed = np.fmin(needed, n)
     needed = np.maximum(np.ceil(needed), MIN_PROCESSES)
     return np.where(np.isfinite(estimated.error), needed, np.nan)
-
-
-# --- histories -----------------------------------------------------------------------------------------------------
-
-
-def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> float:
-    """The cost of ``optimal_partition`` without the penalty per break: squared residuals in units of the noise."""
-    edges, total = [*starts, len(values)], 0.0
-    for first, last in zip(edges, edges[1:]):
-        part, weight = values[first:last], noise[first:last] ** -2.0
-        total += float(np.sum(weight * (part - np.sum(weight * part) / np.sum(weight)) ** 2))
-    return total
-
-
-def break_range(
-    values: Floats, noise: Floats, starts: Sequence[int], number: int
-) -> tuple[int, int]:
-    """Return the first and the last place where break ``number`` (1 is the first) may be, with the other breaks fixed.
-
-    These places cost at most 2 ln(2 / (1 - CONFIDENCE)) more than the best place. For known levels, the log likelihood
-    ratio of other places against the true one is a random walk whose exponential is a martingale: on either side it
-    ever exceeds x with probability exp(-x) at most. So the range holds the true place with the stated confidence,
-    however small the change. The error of estimated levels is neglected.
-    """
-    first, end = starts[number - 1], [*starts, len(values)][number + 1]
-    own = values[first:end], noise[first:end]  # the cost beyond does not depend on this break
-    costs = {place: partition_cost(*own, [0, place - first]) for place in range(first + 1, end)}
-    most = costs[starts[number]] + 2.0 * float(np.log(2.0 / (1.0 - CONFIDENCE)))
-    held = [place for place, cost in costs.items() if cost <= most]
-    return min(held), max(held)
-
-
-def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int]:
-    """Return the starts of the segments of constant level in ``values`` (the first is 0): the exact optimum.
-
-    Normal noise of known standard deviation ``noise`` (points,) > 0; each break costs ``penalty``; a
-    segment may be a single point. Dynamic programming over the last break, O(points^2) (Jackson et al. 2005).
-    Of equally good partitions, the one whose last segments begin earliest is returned.
-    """
-    if not (
-        np.isfinite(values).all() and np.isfinite(noise).all() and (np.asarray(noise) > 0).all()
-    ):
-        raise ValueError("optimal_partition takes finite values and noise above zero")
-    weight = np.asarray(noise, dtype=float) ** -2.0
-    centred = np.asarray(values, dtype=float) - np.average(
-        values, weights=weight
-    )  # against cancellation below
-    sums = [np.concatenate([[0.0], np.cumsum(weight * centred**power)]) for power in (0, 1, 2)]
-    best, came_from = np.zeros(len(values) + 1), np.zeros(len(values) + 1, dtype=int)
-    best[0] = -penalty
-    for end in range(1, len(best)):
-        w, wx, wxx = (total[end] - total[:end] for total in sums)
-        costs = best[:end] + (wxx - wx**2 / w) + penalty
-        came_from[end] = int(np.argmin(costs))
-        best[end] = costs[came_from[end]]
-    starts, end = [], len(values)
-    while end:
-        end = int(came_from[end])
-        starts.append(end)
-    return starts[::-1]

@@ -28,8 +28,8 @@ from benchmarks import contracts
 from benchmarks.probes import MEMORY
 
 from . import statistics
-from .history import SESSION_SD
 from .results import Results, noise_of_cells
+from .series import SESSION_SD
 from .statistics import MIN_PROCESSES, Bools, Levels
 from .verdicts import Settings
 

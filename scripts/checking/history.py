@@ -29,8 +29,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from analysis.history import CONTROL, FDR, History, find_changes, histories_of
+from analysis.changes import find_changes
+from analysis.history import History, histories_of
 from analysis.results import load
+from analysis.series import CONTROL, FDR
 from analysis.statistics import Z95, q_values, rate_bounds
 from analysis.verdicts import CHANGED, DEFAULT, INSTRUCTIONS, TIME
 from cli import RESULTS, ROOT, Parser, UserError

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 from analysis.cells import Row
-from analysis.history import LAYOUT, History
+from analysis.changes import LAYOUT
+from analysis.history import History
 from analysis.verdicts import INSTRUCTIONS, TIME
 
 from . import show

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import pandas as pd
 from analysis import findings
-from analysis.history import LAYOUT, History
+from analysis.changes import LAYOUT
+from analysis.history import History
 from analysis.results import Results
 from analysis.verdicts import TIME
 from store.schema import RunRecord

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis.cells import Row
-from analysis.history import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED
+from analysis.changes import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED
 
 from . import show, tables
 from .advice import Box

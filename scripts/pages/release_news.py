@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis.cells import Row
-from analysis.history import LAYOUT, ROUTE, History, headlines, histories_of, largest_by_route
+from analysis.changes import LAYOUT, ROUTE
+from analysis.history import History, headlines, histories_of, largest_by_route
 from analysis.results import load
 from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
 from cli import one_line
