@@ -299,7 +299,8 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, one, other):
     made = history_in(root)
     counted = made.rows[made.rows["what"] == INSTRUCTIONS]
     assert VERSIONS[0] not in set(counted["release"]) and made.uncounted_releases == 1
-    warning, *_ = render_paragraphs("history", "warnings", histories=[made], records=[], changed=[])
+    nothing = {"records": [], "outdated": 0, "benchmarks": 0, "processes": []}
+    warning, *_ = render_paragraphs("history", "warnings", histories=[made], nodes=0, **nothing)
     assert warning.startswith("Not shown: instructions that were counted on another processor")
 
 
