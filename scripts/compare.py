@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif comparison.exit_code != 2:  # then the error says more
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
-        raise UserError(comparison_words.sentence("refusal", comparison))
+        raise UserError(comparison_words.summarise(comparison).refusal)
     return comparison.exit_code
 
 

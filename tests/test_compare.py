@@ -234,9 +234,9 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     assert compared.exit_code == (1 if compared.counts_decided[MORE] else 2)
     by_times = replace(compared, counted=compared.counted[:0])  # counts are decided without times
     assert by_times.exit_code == 2
-    said = comparison_words.sentence("headline", by_times)
+    said = comparison_words.summarise(by_times).headline
     assert said == "could not compare: the data contradicts what the method promises"
-    said = comparison_words.sentence("headline", replace(compared, counted=compared.counted.assign(verdict=FEWER)))
+    said = comparison_words.summarise(replace(compared, counted=compared.counted.assign(verdict=FEWER))).headline
     assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", said)
 
 

@@ -107,9 +107,9 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
     said += [f"{row.verdict}: {row.cell}" for row in rows.itertuples() if row.verdict in (SLOWER, FASTER)]
     said += [
         f"{rows['ratio'].median():.2f}",
-        comparison_words.sentence("headline", found),
-        *comparison_words.sentences("trust", found),
-        *(comparison_words.sentences("refusal", found) if found.exit_code == 2 else ()),
+        comparison_words.summarise(found).headline,
+        *comparison_words.summarise(found).trust,
+        *([comparison_words.summarise(found).refusal] if found.exit_code == 2 else []),
     ]
     assert [f"exit code {found.exit_code}", *map(show.to_plain, said)] == snapshot
     assert not rows["close"][rows["reason"].map(lambda reason: reason.code == NEVER_QUIET)].any()

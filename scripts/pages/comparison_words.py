@@ -1,7 +1,8 @@
 """A comparison in words: for the terminal, for a pull request, for programs.
 
-Verdicts are in words, and colour only repeats them. Changes come first, then the counts, then how far to trust them:
-the A/A check and cells that were not comparable. For instructions: increases, and cells where time disagrees.
+Verdicts are in words, and colour only repeats them. Changes come first, then the counts, then how
+far to trust them: the A/A check and cells that were not comparable. For instructions: increases, and
+cells where time disagrees. Terminal, comment, JSON and page print the same ``Summary`` and cells.
 """
 
 import itertools
@@ -10,49 +11,60 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import pandas as pd
 from analysis import verdicts
 from analysis.comparison import Comparison
-from analysis.verdicts import FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, rows_with_verdict
+from analysis.verdicts import (
+    FAILED,
+    FASTER,
+    FEWER,
+    INCONCLUSIVE,
+    MORE,
+    NO_CHANGE,
+    NOT_COMPARABLE,
+    SLOWER,
+    Reason,
+    rows_with_verdict,
+)
 from store.schema import MACHINE
 
-from pages import show
-from pages.show import code
+from . import show
+from .tables import Table, render_table
 
-MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run on a pull request
+MARKER = "<!-- numpy-torch-conversion: compare -->"  # finds the comment of an earlier run
 BOLD, DIM = "1", "2"  # terminal codes
+RED, GREEN, YELLOW = "31", "32", "33"
 COLOURS = {
-    SLOWER: "1;31",
-    FASTER: "1;32",
+    SLOWER: f"{BOLD};{RED}",
+    MORE: f"{BOLD};{RED}",
+    FASTER: f"{BOLD};{GREEN}",
+    FEWER: f"{BOLD};{GREEN}",
     INCONCLUSIVE: DIM,
-    verdicts.FAILED: "31",
-    verdicts.NOT_COMPARABLE: "33",
+    FAILED: RED,
+    NOT_COMPARABLE: YELLOW,
 }
-COLOURS |= {verdicts.MORE: COLOURS[SLOWER], verdicts.FEWER: COLOURS[FASTER]}
-CHANGED_COUNTS = (verdicts.MORE, verdicts.FEWER)
-FIRST = (SLOWER, FASTER, verdicts.FAILED)  # always shown, ...
-AT_MOST = 20  # ... this many of each
+TIME_VERDICTS = (SLOWER, FASTER, FAILED)  # always shown, ...
+COUNT_VERDICTS = (MORE, FEWER, FAILED)
+MAX_CELLS = 20  # ... this many of each
+MAX_EVIDENCE_LETTERS = 74  # of a verdict's column in a terminal
 COMMENT_CHARACTERS = 60_000  # GitHub refuses a comment of more than 65,536
-MANY = 1000  # processes: a larger number is not advised
+MAX_PROCESSES = 1000  # a larger number is not advised
+# How many reasons are named why cells have such a verdict; None: all
+REASONS = {NOT_COMPARABLE: None, verdicts.NEW: 3, verdicts.GONE: 3}
 
 
-def reason_text(reason: Reason) -> str:
-    """A reason in words; "" where there is none."""
-    block = reason.code.replace(" ", "_")
-    about = {"reason": reason, "machine": MACHINE, "words": sys.modules[__name__]}
-    return show.render_line("comparison_reasons", block, **about) if reason else ""
+# --- figures -------------------------------------------------------------------------------------
 
 
 def number(value: float, digits: int = 2) -> str:
     """A ratio or probability: 1.08, 0.93; a large or tiny one has three significant digits: 1,230."""
-    return (
-        f"{value:.{digits}f}"
-        if value == 0 or 10**-digits / 2 <= value < 100
-        else show.significant(value)
-    )
+    if value == 0 or 10**-digits / 2 <= value < 100:
+        return f"{value:.{digits}f}"
+    return show.significant(value)
 
 
 def probability(value: float) -> str:
@@ -60,7 +72,7 @@ def probability(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"= {number(value, 3)}"
 
 
-def ends(low: float, high: float) -> str:
+def ratio_range(low: float, high: float) -> str:
     return f"{number(low)}–{number(high)}"
 
 
@@ -69,69 +81,202 @@ def percentage(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def verdict_name(verdict: str, comparison: Comparison) -> str:
+def verdict_name(verdict: str, equivalence: float) -> str:
     """The verdict for readers; "no change" names the size of change that is excluded."""
-    if verdict == NO_CHANGE:
-        return f"no change larger than {percentage(comparison.settings.equivalence)}"
-    return verdict
+    return f"no change larger than {percentage(equivalence)}" if verdict == NO_CHANGE else verdict
 
 
-def change_of(row: Mapping[str, Any]) -> str:
+def change_text(row: Mapping[str, Any]) -> str:
     """Ratio and verdict for a sentence: 1.18× faster if the ratio of times is 0.85."""
     ratio = 1 / row["ratio"] if row["verdict"] == FASTER else row["ratio"]
     return f"{number(ratio)}×" + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
 
 
-def sentences(block: str, comparison: Comparison, **values: Any) -> tuple[str, ...]:
-    """The sentences of a block of comparison.md.jinja."""
-    about = {
+def count_list(counts: Mapping[str, int], equivalence: float) -> str:
+    """Verdicts with their counts, without counts of zero."""
+    texts = [
+        f"{count} {verdict_name(verdict, equivalence)}"
+        for verdict, count in counts.items()
+        if count
+    ]
+    return show.join(texts)
+
+
+FUNCTIONS = {  # that sentences call
+    each.__name__: each
+    for each in (
+        number,
+        probability,
+        ratio_range,
+        percentage,
+        verdict_name,
+        change_text,
+        count_list,
+    )
+}
+
+
+# --- sentences -----------------------------------------------------------------------------------
+
+
+def reason_text(reason: Reason) -> str:
+    """A reason in words; "" where there is none."""
+    if not reason:
+        return ""
+    block = reason.code.replace(" ", "_")
+    return show.render_line(
+        "comparison_reasons", block, reason=reason, machine=MACHINE, percentage=percentage
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The sentences on a whole comparison.
+
+    decided   how many cells were decided
+    timed     all verdicts of times with their counts; counted: those of instruction counts, or ""
+    counts    the three above that there are
+    withheld  why times have no verdict, or ""; obstacle: the same without "verdicts withheld"
+    refusal   why the exit code is 2, and what to do
+    trust     how the figures came about, and how often the method errs on them
+    """
+
+    title: str
+    headline: str
+    decided: str
+    timed: str
+    counted: str
+    counts: tuple[str, ...]
+    withheld: str
+    obstacle: str
+    refusal: str
+    trust: tuple[str, ...]
+
+
+def summarise(comparison: Comparison) -> Summary:
+    """Put a comparison into sentences."""
+    cells, counted = comparison.cells, comparison.counted
+    reasons = Counter([*cells["reason"], *counted["reason"]])
+    values = {
+        **FUNCTIONS,
         "comparison": comparison,
         "settings": comparison.settings,
         "check": comparison.check,
-        "many": MANY,
+        "cells": len(cells),
+        "counted_cells": len(counted),
+        "units": [*counted["unit"].dropna().unique()],
+        "count_verdicts": {
+            **comparison.counts_decided,
+            **counted["verdict"].value_counts(sort=False),
+        },
+        "contradictions": counted["contradicts"].sum(),
+        "busy": sum(reason.code == verdicts.NEVER_QUIET for reason in cells["reason"]),
+        "processes": cells[["base_processes", "new_processes"]].min(axis=1).max(),
+        "usual_reason": reason_text(max(reasons, key=reasons.__getitem__)),
+        "excluded": [*_excluded(cells)],
+        "notes": [*map(reason_text, comparison.notes)],
     }
-    about |= {"words": sys.modules[__name__], "verdicts": verdicts, "Counter": Counter}
-    return show.render_paragraphs("comparison", block, **about, **values)
-
-
-def sentence(block: str, comparison: Comparison, **values: Any) -> str:
-    """The sentences of a block in one line."""
-    return " ".join(sentences(block, comparison, **values))
-
-
-def listed(counts: Mapping[str, int], comparison: Comparison) -> str:
-    """Verdicts with their counts, without counts of zero."""
-    return show.join(
-        [
-            f"{count} {verdict_name(verdict, comparison)}"
-            for verdict, count in counts.items()
-            if count
-        ]
+    for block in ("title", "decided", "timed", "counted", "changed_counts", "obstacle"):
+        values[block] = show.render_line(
+            "comparison", block, **values
+        )  # later ones quote earlier ones
+    counts = (*(("decided", "timed") if len(cells) else ()), "counted")
+    return Summary(
+        title=values["title"],
+        headline=show.render_line("comparison", "headline", **values),
+        decided=values["decided"],
+        timed=values["timed"],
+        counted=values["counted"],
+        counts=tuple(values[block] for block in counts if values[block]),
+        withheld=show.render_line("comparison", "withheld", **values),
+        obstacle=values["obstacle"] if comparison.withheld else "",
+        refusal=show.render_line("comparison", "refusal", **values),
+        trust=show.render_paragraphs("comparison", "trust", **values),
     )
 
 
-def cell_line(row: Mapping[str, Any]) -> str:
+def _excluded(cells: pd.DataFrame) -> Iterator[tuple[str, int, str]]:
+    """Verdict, number of cells and reason of cells that were not compared."""
+    for verdict, most in REASONS.items():
+        reasons = Counter(cells.loc[cells["verdict"] == verdict, "reason"])
+        for reason, count in reasons.most_common(most):
+            yield verdict, count, reason_text(reason)
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def cell_text(row: Mapping[str, Any]) -> str:
     """A cell for readers: its route, then its other parameters, its benchmark and method."""
     values = dict(row["parameters"])
     expression = values.pop("route", None) or values.pop("statement", None)
-    parts = [show.parameter_text(name, value) for name, value in values.items()]
+    parts = [show.code(expression)] if expression else []
+    benchmark = f"{row['family']}.{row['group']}"
     method = str(row["method"]).partition("_")[2]
+    if method not in ("convert", row["family"]):
+        benchmark += f" {method}"
     parts.append(
-        f"{row['family']}.{row['group']}"
-        + (f" {method}" if method not in ("convert", row["family"]) else "")
+        ", ".join([*(show.parameter_text(name, values[name]) for name in values), benchmark])
     )
-    rest = ", ".join(parts)
-    return f"{code(expression)} · {rest}" if expression else rest
+    return " · ".join(parts)
 
 
-# --- the terminal ----------------------------------------------------------------------------------------------------
+def time_evidence(row: Mapping[str, Any], comparison: Comparison) -> str:
+    """The verdict on a cell's time with its evidence, a sentence."""
+    return _evidence("of_time", row, comparison)
+
+
+def count_evidence(row: Mapping[str, Any], comparison: Comparison) -> str:
+    """The verdict on a cell's instruction count with its evidence, a sentence."""
+    return _evidence("of_count", row, comparison)
+
+
+def _evidence(block: str, row: Mapping[str, Any], comparison: Comparison) -> str:
+    return show.render_line(
+        "comparison",
+        block,
+        **FUNCTIONS,
+        row=row,
+        reason=reason_text(row["reason"]),
+        final=row["reason"].code in verdicts.FINAL,
+        equivalence=comparison.settings.equivalence,
+        interleaved=comparison.interleaved,
+        most=MAX_PROCESSES,
+    )
+
+
+Cells = list[tuple[str, str]]  # the evidence and the name of each
+
+
+def _groups(comparison: Comparison, everything: bool) -> Iterator[tuple[str, Cells]]:
+    """Verdicts of times, then of counts, changes first, with their cells."""
+    counted = dict.fromkeys(comparison.counted["verdict"])
+    for verdict in verdicts.VERDICTS if everything else TIME_VERDICTS:
+        rows = rows_with_verdict(comparison.cells, verdict)
+        yield verdict, [(time_evidence(row, comparison), cell_text(row)) for row in rows]
+    for verdict in counted if everything else COUNT_VERDICTS:
+        rows = rows_with_verdict(comparison.counted, verdict)
+        yield verdict, [(count_evidence(row, comparison), cell_text(row)) for row in rows]
+
+
+def cells_table(rows: Sequence[Mapping[str, Any]], comparison: Comparison) -> Table:
+    """The cells of a figure and their verdicts."""
+    cells = [(cell_text(row), time_evidence(row, comparison)) for row in rows]
+    return render_table("comparison", "figure_cells", False, cells=cells)
+
+
+def verdicts_table(comparison: Comparison) -> Table:
+    """The number of cells with each verdict on times."""
+    return render_table("comparison", "verdicts", counts=comparison.counts)
+
+
+# --- the terminal --------------------------------------------------------------------------------
 
 
 def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdout) -> None:
     """Print the comparison, with colours where ``stream`` is a terminal."""
-    stream.write(
-        text(comparison, everything, coloured=stream.isatty() and "NO_COLOR" not in os.environ)
-    )
+    coloured = stream.isatty() and "NO_COLOR" not in os.environ
+    stream.write(text(comparison, everything, coloured))
 
 
 def text(comparison: Comparison, everything: bool, coloured: bool = False) -> str:
@@ -140,94 +285,61 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
     def styled(style: str, line: str) -> str:
         return f"\x1b[{style}m{line}\x1b[0m" if coloured and style else line
 
-    listing: list[tuple[str, str, str]] = []  # style of a verdict, its sentence, the cell
-    for verdict, pairs in _told(comparison, everything):
-        shown = pairs if everything else pairs[:AT_MOST]
-        rows = [(words, show.bare(cell_line(row))) for words, row in shown]
-        if len(pairs) > len(shown):
-            rows.append((f"and {len(pairs) - len(shown)} more", styled(DIM, "--all shows them")))
-        listing += [(COLOURS.get(verdict, ""), *row) for row in rows]
-    width = min(max((len(evidence) for _, evidence, _ in listing), default=0), 74)
-    lined = [styled(BOLD, sentence("title", comparison)), ""]
+    listing = []  # style of a verdict, its evidence, the cell
+    for verdict, cells in _groups(comparison, everything):
+        style = COLOURS.get(verdict, "")
+        shown = len(cells) if everything else MAX_CELLS
+        listing += [(style, evidence, show.bare(cell)) for evidence, cell in cells[:shown]]
+        if len(cells) > shown:
+            rest = f"and {len(cells) - shown} more"
+            listing.append((style, rest, styled(DIM, "--all shows them")))
+    width = min(max((len(row[1]) for row in listing), default=0), MAX_EVIDENCE_LETTERS)
+    summary = summarise(comparison)
+    lines = [styled(BOLD, summary.title), ""]
     for style, evidence, cell in listing:
-        lined.append(f"{styled(style, evidence)}{' ' * (width - len(evidence))}  {cell}".rstrip())
-    lined += [""] if listing else []
-    lined += [styled(BOLD, sentence("headline", comparison)), *sentences("counts", comparison)]
-    lined += [
-        styled(COLOURS[verdicts.NOT_COMPARABLE], line) for line in sentences("withheld", comparison)
-    ]
-    return (
-        "\n".join([*lined, *(styled(DIM, line) for line in sentences("trust", comparison))]) + "\n"
-    )
+        gap = " " * (width - len(evidence))
+        lines.append(f"{styled(style, evidence)}{gap}  {cell}".rstrip())
+    lines += [""] if listing else []
+    lines += [styled(BOLD, summary.headline), *summary.counts]
+    lines += [styled(YELLOW, summary.withheld)] if summary.withheld else []
+    lines += [styled(DIM, line) for line in summary.trust]
+    return "\n".join(lines) + "\n"
 
 
-def _told(
-    comparison: Comparison, everything: bool
-) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
-    """Verdicts of times, then of counts, changes first. Each comes with its cells: a sentence and the row of each."""
-    for verdict in verdicts.VERDICTS if everything else FIRST:
-        yield (
-            verdict,
-            [
-                (sentence("of_time", comparison, row=row), row)
-                for row in rows_with_verdict(comparison.cells, verdict)
-            ],
-        )
-    for verdict in (
-        dict.fromkeys(comparison.counted["verdict"])
-        if everything
-        else (*CHANGED_COUNTS, verdicts.FAILED)
-    ):
-        yield (
-            verdict,
-            [
-                (sentence("of_count", comparison, row=row), row)
-                for row in rows_with_verdict(comparison.counted, verdict)
-            ],
-        )
-
-
-# --- a pull request --------------------------------------------------------------------------------------------------
+# --- a pull request ------------------------------------------------------------------------------
 
 
 def markdown(comparison: Comparison, everything: bool, command: str) -> str:
-    """A comment for a pull request: headline, counts of verdicts, changes, how far to trust them, the command."""
-    pairs = [pair for _, group in _told(comparison, everything) for pair in group]
+    """A comment for a pull request: headline, counts of verdicts, changes, how far to trust them,
+    the command."""
     rows = [
-        f"| {show.to_markdown(verdict)} | {show.to_markdown(cell_line(row))} |"
-        for verdict, row in pairs
+        f"| {show.to_markdown(evidence)} | {show.to_markdown(cell)} |"
+        for _, cells in _groups(comparison, everything)
+        for evidence, cell in cells
     ]
+    equivalence = comparison.settings.equivalence
+    values: dict[str, Any] = {
+        "marker": MARKER,
+        "summary": summarise(comparison),
+        "counts": {verdict_name(name, equivalence): n for name, n in comparison.counts.items()},
+        "command": command,
+    }
 
     def comment(shown: int) -> str:
-        about: dict[str, Any] = {
-            "comparison": comparison,
-            "words": sys.modules[__name__],
-            "command": command,
-        }
-        return show.render("comparison_comment", rows=rows, shown=shown, **about) + "\n"
+        return show.render("comparison_comment", rows=rows, shown=shown, **values) + "\n"
 
     room = COMMENT_CHARACTERS - len(comment(0))
-    return comment(
-        sum(length <= room for length in itertools.accumulate(len(row) + 1 for row in rows))
-    )
+    lengths = itertools.accumulate(len(row) + 1 for row in rows)
+    return comment(sum(length <= room for length in lengths))
 
 
-# --- programs --------------------------------------------------------------------------------------------------------
+# --- programs ------------------------------------------------------------------------------------
 
 
 def as_json(comparison: Comparison, command: str) -> str:
-    """The whole comparison for programs: SI seconds, ratios new / base, null where a cell has no such figure."""
-    cells, counted = (
-        [
-            {name: _plain(value) for name, value in row.items() if name != "parameters"}
-            | {
-                "reason": reason_text(row["reason"]),
-                "sentence": sentence(block, comparison, row=row),
-            }
-            for row in table.to_dict("records")
-        ]
-        for table, block in ((comparison.cells, "of_time"), (comparison.counted, "of_count"))
-    )
+    """The whole comparison for programs: SI seconds, ratios new / base, null where a cell has no
+    such figure."""
+    summary = summarise(comparison)
     check = comparison.check
     document = {
         "format": 1,
@@ -237,24 +349,35 @@ def as_json(comparison: Comparison, command: str) -> str:
         "new": comparison.new,
         "interleaved": comparison.interleaved,
         "exit_code": comparison.exit_code,
-        "headline": sentence("headline", comparison),
-        "withheld": sentence("why_not", comparison) if comparison.withheld else "",
+        "headline": summary.headline,
+        "withheld": summary.obstacle,
         "session_variance": dict(comparison.session_variance),
         "counts": comparison.counts,
         "decided": {
             "cells": comparison.decided,
             "of": comparison.comparable,
             "share": _plain(comparison.share_decided),
-            "sentence": sentence("decided", comparison),
+            "sentence": summary.decided,
         },
         "self_check": {**vars(check), "rate": _plain(check.rate)},
         "skipped_on_both_sides": comparison.skipped,
         "counted_once": comparison.counted_once,
         "notes": [reason_text(note) for note in comparison.notes],
-        "cells": cells,
-        "counted": counted,
+        "cells": [
+            _plain_row(row) | {"sentence": time_evidence(row, comparison)}
+            for row in comparison.cells.to_dict("records")
+        ],
+        "counted": [
+            _plain_row(row) | {"sentence": count_evidence(row, comparison)}
+            for row in comparison.counted.to_dict("records")
+        ],
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: _plain(value) for name, value in row.items() if name != "parameters"}
+    return values | {"reason": reason_text(row["reason"])}
 
 
 def _plain(value: Any) -> Any:

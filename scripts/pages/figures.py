@@ -431,8 +431,8 @@ def forest(comparison: Comparison) -> Figure | None:
     rows = forest_cells(comparison)
     if not rows:
         return None
-    labels = [show.short(show.bare(words.cell_line(row)), LETTERS) for row in rows]
-    verdicts = [words.change_of(row) for row in rows]
+    labels = [show.short(show.bare(words.cell_text(row)), LETTERS) for row in rows]
+    verdicts = [words.change_text(row) for row in rows]
     left, right = LETTER * max(map(len, labels)) + 0.32, LETTER * max(map(len, verdicts)) + 0.25
     width, height = left + PLOT_OF_RATIOS + right, ROW * (len(rows) + 1)
     equivalence, total = comparison.settings.equivalence, height + 0.55
@@ -478,9 +478,17 @@ def forest(comparison: Comparison) -> Figure | None:
         ax.set_xlabel(
             f"time of {comparison.new['toolchain']} / time of {comparison.base['toolchain']}"
         )
-        about = {"comparison": comparison, "words": words, "shown": len(rows)}
-        description, caption = (
-            render_line("figures", block, **about) for block in ("forest_described", "forest")
+        summary = words.summarise(comparison)
+        description = render_line(
+            "figures",
+            "forest_described",
+            headline=summary.headline,
+            timed=summary.timed,
+            shown=len(rows),
+            cells=len(comparison.cells),
+        )
+        caption = render_line(
+            "figures", "forest", title=summary.title, equivalence=words.percentage(equivalence)
         )
         return finish(figure, "comparison", description, (), caption)
 

@@ -326,20 +326,16 @@ def questions(
 
 def comparison_section(compared: Comparison) -> Section:
     """Changes in speed since the run before on this machine."""
-    intro = (
-        f"{words.sentence('title', compared)}: {words.sentence('headline', compared)}.",
-        *words.sentences("counts", compared),
-    )
+    summary = words.summarise(compared)
     figure = figures.forest(compared)
-    about = {"comparison": compared, "words": words, "rows": figures.forest_cells(compared)}
-    data = render_table("comparison", "figure_cells", False, **about)
+    cells = words.cells_table(figures.forest_cells(compared), compared)
     return Section(
         "comparison",
         "Against the run before",
-        intro,
-        ((figure, data),) if figure else (),
-        (render_table("comparison", "verdicts", True, **about),),
-        (*words.sentences("withheld", compared), *words.sentences("trust", compared)),
+        (f"{summary.title}: {summary.headline}.", *summary.counts),
+        ((figure, cells),) if figure else (),
+        (words.verdicts_table(compared),),
+        tuple(filter(None, (summary.withheld, *summary.trust))),
     )
 
 
