@@ -227,7 +227,7 @@ def test_releases_of_a_history_are_checked_by_what_was_measured_twice(history):
 
 @pytest.mark.slow
 def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
-    monkeypatch.setattr(comparison, "_check", lambda history: comparison.SelfCheck(2, 160, 8, 0.025, 0.09))
+    monkeypatch.setattr(comparison, "check_by_history", lambda history: comparison.SelfCheck(2, 160, 8, 0.025, 0.09))
     compared = history("torch-2.0.1", "torch-2.15.0")
     assert compared.in_history and compared.withheld and not compared.decided
     assert "faster" not in comparison_words.text(compared, False)

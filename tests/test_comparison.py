@@ -10,7 +10,7 @@ import re
 
 import pytest
 import resultfiles
-from analysis import comparison
+from analysis import comparison, judging
 from analysis import verdicts as known
 from analysis.verdicts import FASTER, NEVER_QUIET, SLOWER
 from pages import comparison_words, figures, machine, show
@@ -123,11 +123,11 @@ def test_ratios_have_no_exponent():
 
 
 def test_splits_take_one_of_every_two_neighbours():
-    assert comparison.splits(3) == []
-    assert comparison.splits(4) == [([0, 2], [1, 3]), ([0, 3], [1, 2])]
+    assert judging.splits(3) == []
+    assert judging.splits(4) == [([0, 2], [1, 3]), ([0, 3], [1, 2])]
     for processes in (*range(4, 30), 200):  # for many processes, too, without enumerating all splits
-        found = comparison.splits(processes)
-        assert 2 <= len(found) <= 2**comparison.TURNED
+        found = judging.splits(processes)
+        assert 2 <= len(found) <= 2**judging.MAX_SWAPPED_PAIRS
         for one, other in found:
             assert sorted(one + other) == list(range(processes // 2 * 2))
             assert all({a, b} == {2 * k, 2 * k + 1} for k, (a, b) in enumerate(zip(one, other)))
