@@ -34,9 +34,10 @@ from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
 from pages.advice import row_case
 from resultfiles import SUITE
-from test_readme import ACCURACY
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, LINE, ONE_THREAD
+
+LAB_NOTES = (ROOT / "docs" / "lab-notes.md").read_text(encoding="utf-8")
 
 # Noise --------------------------------------------------------------------------------------------------------------
 
@@ -280,7 +281,7 @@ def test_summary_names_the_worst(snapshot):
 
 @pytest.mark.parametrize("machine, title", [("amd-epyc-turin", "Zen 5"), ("intel-emerald-rapids", "Emerald Rapids")])
 def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, machine, title):
-    """A quick profile predicts the other sizes of published standard profiles; docs/accuracy.md has the shares."""
+    """A quick profile predicts the other sizes of published standard profiles; docs/lab-notes.md has the shares."""
     machine, place = f"{machine}-2-core-vm", committed / "reports" / "results"
     results = load_files(place, last_run(place, machine)[1])
     cells = cells_of(results)
@@ -299,7 +300,7 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
     _, routes = advice.judged(asked, np.log(asked[["seconds", "seconds"]].to_numpy()))
     times, ranges, *bounds = advice.right(routes).values()
     shares = [f"{show.percent(each.mean())} of {len(each)}" for each in (times, ranges, *bounds)]
-    assert f"| {title} | {' | '.join([*shares, 'none'][:3])} |" in ACCURACY
+    assert f"| {title} | {' | '.join([*shares, 'none'][:3])} |" in LAB_NOTES
     assert len(times) + len(ranges) > 90
     assert all(len(each) >= 15 and each.mean() >= advice.SHARE for each in (times, ranges))
 

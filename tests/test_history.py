@@ -569,6 +569,6 @@ def test_committed_histories_are_complete(committed, tracked):
         assert (times.groupby("series")["release"].size() == len(made.releases)).mean() > 0.9
         assert (times["processes"] >= 4).mean() > 0.95
         assert len(made.changes)
-        # all sessions on Zen 5 show this change, and none on Zen 4: see docs/accuracy.md
+        # all sessions on Zen 5 show this change, and none on Zen 4: see docs/lab-notes.md
         alarms = made.false_alarms[["series", "release"]].itertuples(index=False, name=None)
         assert set(alarms) <= {("limits.Memcpy.timeit_copy(4096)", "2.6.0")}

@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SIZES = (8, 2**20, 64 * 2**20)
 MACHINE = re.search(r"reports/([\w.-]+)/README\.md", README).group(1)
 HISTORY = re.search(r"reports/history/([\w.-]+)/README\.md", README).group(1)
-METHOD, ACCURACY = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("method", "accuracy"))
+METHOD, LAB_NOTES = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("method", "lab-notes"))
 TORCH, NUMPY, DAY = re.search(r"torch ([\w.+]+), numpy ([\w.]+), .*?measured ([\d-]+)", README).groups()
 ROWS = re.findall(r"^\| [^|]+→[^|]+ \| `([^`]+)`[^|]*\|(.+)\|$", README, re.MULTILINE)[1:]
 
@@ -86,11 +86,11 @@ def test_figures_of_sentences(cells, what):
 
 
 def test_how_often_advice_kept_its_promises():
-    """The README counts the tests in docs/accuracy.md that kept the limits on mean regret, largest regret and shares of
+    """The README counts the tests in docs/lab-notes.md that kept the limits on mean regret, largest regret and shares of
     correct predictions. Only tests that judged at least half of their cases count."""
 
     def kept_of(begins: str) -> list[bool]:
-        rows = re.findall(rf"^\| \d+ \|{begins} [12] \| (\d+) of (\d+) \| (.+) \|$", ACCURACY, re.MULTILINE)
+        rows = re.findall(rf"^\| \d+ \|{begins} [12] \| (\d+) of (\d+) \| (.+) \|$", LAB_NOTES, re.MULTILINE)
         judged = [row for few, asked, row in rows if 2 * int(few) >= int(asked)]
         figures = [[float(each.replace("−", "-")) for each in re.findall(r"(\S+) %", row)] for row in judged]
         return [mean <= 3 and worst <= 20 and min(shares) >= 90 for mean, worst, *shares in figures]
@@ -98,17 +98,17 @@ def test_how_often_advice_kept_its_promises():
     quiet, noisy = kept_of(""), kept_of(r" (?:\d+) % \|")
     said = f"{sum(quiet)} of {len(quiet)} on a quiet machine, and in {sum(noisy)} of {len(noisy)} on one"
     assert said in README
-    most = max(map(int, re.findall(r"^\| \d+ \| (\d+) % \|", ACCURACY, re.MULTILINE)))
+    most = max(map(int, re.findall(r"^\| \d+ \| (\d+) % \|", LAB_NOTES, re.MULTILINE)))
     assert f"quiet at most {most} % of the time" in README
 
 
 def test_durations(committed):
-    """Durations on a quiet machine are the profiles' estimates; others are from the page's runs or docs/accuracy.md."""
+    """Durations on a quiet machine are the profiles' estimates; others are from the page's runs or docs/lab-notes.md."""
     quick, busy, share = re.search(
         r"about (\d+) minutes on a quiet machine, and took ([\d.]+) minutes on one that was quiet\s+(\d+) %", README
     ).groups()
     assert int(quick) == round(PROFILES["quick"].minutes)
-    recorded = re.search(r"a quick run\s+took\s+([\d.]+)\s+minutes\D+(\d+)\s%", ACCURACY)
+    recorded = re.search(r"a quick run\s+took\s+([\d.]+)\s+minutes\D+(\d+)\s%", LAB_NOTES)
     assert recorded.groups() == (busy, share)
     standard, longest, at = re.search(
         r"about (\d+) minutes on a quiet machine; it took (\d+) on one that was quiet (\d+) %", README
@@ -165,6 +165,13 @@ def test_links_lead_somewhere(committed, name):
         if anchor:
             headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings], anchor
+
+
+def test_citation_and_changelog_agree_on_the_newest_release():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = re.search(r"^version: (\S+)\ndate-released: (\S+)$", citation, re.MULTILINE)
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert cited.groups() == re.search(r"^## (\d\S*) - (\S+)$", changelog, re.MULTILINE).groups()
 
 
 def test_make_targets_exist():

@@ -4,7 +4,7 @@ Levels are found by exact optimal partitioning. A change of level is reported if
 rate, over all places where a series of its noise class could change, is at most ``FDR``. Changes of
 instruction counts are found in the same way, but must exceed the effect of memory layout between
 processes. The thresholds come from two whole histories of 26 toolchains, measured on the same
-machine seven hours apart (``check.py history``, docs/accuracy.md).
+machine seven hours apart (``check.py history``, docs/lab-notes.md).
 """
 
 import math

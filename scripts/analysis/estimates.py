@@ -20,7 +20,7 @@ FARTHEST = 4.0  # extrapolation ends at this multiple of the largest measured si
 STEADY_SESSION = 0.1  # relative: difference between sessions of a machine, see ties.is_steady
 UNSTEADY_SESSION = 0.25  # the same of a machine that is not steady
 # Relative: an estimated time is given as a range if processes of a session may be further off. Between two runs of one
-# machine, 94 % of the figures with processes this close differ by less, and 74 % of the others (docs/accuracy.md)
+# machine, 94 % of the figures with processes this close differ by less, and 74 % of the others (docs/lab-notes.md)
 SINGLE_TIME_ERROR = 0.15
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
 ANY_SIZE: "pd.Series[float]" = pd.Series([1.0])  # seconds per byte that are the same at any size

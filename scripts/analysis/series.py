@@ -6,7 +6,7 @@ of times, because its cost does not depend on the size. A point is one session o
 sessions; that of a count comes from memory layout.
 
 The SDs of sessions come from two whole histories of 26 toolchains, measured on the same machine
-seven hours apart (``check.py history``, docs/accuracy.md).
+seven hours apart (``check.py history``, docs/lab-notes.md).
 """
 
 import math
@@ -220,7 +220,7 @@ def _time_points(results: Results, sessions: pd.DataFrame) -> tuple[pd.DataFrame
     processes = processes.join(cells[["series", *NOISE, "through_memory"]], on="cell")
     processes["y"] = np.log(processes["seconds"]) - _slowdown_log(processes, runs)
     # The processes of a round share where libraries lie in memory, which moves a call by some
-    # percent (docs/accuracy.md). So sizes of a route that shares memory are pooled within a round,
+    # percent (docs/lab-notes.md). So sizes of a route that shares memory are pooled within a round,
     # after removing the offset of each size: four rounds of four sizes are four independent
     # values, not sixteen
     of_round = ["series", "file", "run", "round"]

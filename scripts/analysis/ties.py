@@ -13,7 +13,7 @@ enough to moderate. Elsewhere the noise is not known, so the SD of a process is 
 busy machine. Then a ratio of 2.8 is decided with one process, 2.1 with two, 1.9 with three.
 
 A cell without a quiet process is an upper bound. For one thread on the host, two runs of a machine that was hardly ever
-quiet differ by a factor of 2 at most (docs/accuracy.md), so the cell decides as one process does. Where other work
+quiet differ by a factor of 2 at most (docs/lab-notes.md), so the cell decides as one process does. Where other work
 takes a core that torch's threads or a device's driver wait for, the factor was 12, so the cell decides nothing.
 """
 
@@ -40,7 +40,7 @@ PROMISE = Settings().promise  # of pairs that differ by MARGIN, at most this sha
 FEW_SD = 0.25  # of log seconds, between processes
 EXPECTED = 0.9  # share of further processes within a prediction interval
 # A machine that was quiet for less of a run may be at another clock in the next: nine sessions of Emerald Rapids that
-# were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/accuracy.md)
+# were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/lab-notes.md)
 STEADY = 0.5
 LEVELS = tuple(Levels.__dataclass_fields__)
 Row = Any  # of the cells, as DataFrame.itertuples has it
@@ -49,7 +49,7 @@ Row = Any  # of the cells, as DataFrame.itertuples has it
 def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:
     """Return the evidence of the processes of ``cells``, in the rows of ``timed``. A noisy cell counts as one process
     at best, see above. On a steady machine a prediction uses a single process without an interval: 90 % of the results
-    of two runs differ by 3 % at most there (docs/accuracy.md)."""
+    of two runs differ by 3 % at most there (docs/lab-notes.md)."""
     names = pd.MultiIndex.from_frame(timed[["file", "cell"]])
     wide = [
         results.processes.pivot(

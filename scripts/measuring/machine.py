@@ -121,7 +121,7 @@ def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
     """Read the libraries of this Python's torch and numpy from disk again, each from its beginning to its end.
 
     The position of their pages in memory changes the time of calls by some percent, until they are loaded again
-    (docs/accuracy.md). Reading them before each round makes positions vary between rounds instead of between sessions.
+    (docs/lab-notes.md). Reading them before each round makes positions vary between rounds instead of between sessions.
     Libraries that another process uses stay where they are. Only Linux has the call. Elsewhere, and without torch,
     nothing is done.
     """

@@ -26,7 +26,7 @@ from .show import code, render_line
 
 FLAT_RATIO = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 WIDE_RATIO = 1.5  # from this ratio of highest to lowest process, a time is shown with its range
-CLEAR_RATIO = 1.25  # one process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/accuracy.md)
+CLEAR_RATIO = 1.25  # one process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/lab-notes.md)
 SIMILAR_RATIO = 1.1  # routes whose times differ by less are equally slow to a reader
 MAX_ROUTES = 5  # routes listed in an answer
 FORM_COLUMNS = (

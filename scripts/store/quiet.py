@@ -30,7 +30,7 @@ Ints = NDArray[np.intp]
 
 # ns that the processor's probe may take longer right after a sample that moves bytes in memory: the sample drives the
 # probe's data and the interpreter out of the caches. The next probe takes its usual time. On undisturbed Zen 4 it takes
-# 1 to 6 µs more than 22.3 µs, on Zen 5 2 to 5 µs more than 14.1 µs (docs/accuracy.md)
+# 1 to 6 µs more than 22.3 µs, on Zen 5 2 to 5 µs more than 14.1 µs (docs/lab-notes.md)
 COLD_PROBE_NS = 7000
 RECURRING_SHARE = 0.4  # a level is held if it is seen in this share of the run's parts
 MAX_PARTS = 24  # of a run at most
@@ -57,7 +57,7 @@ def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.
 
     probes  in order of time
     near    infinite for probes that move bytes: while the neighbours rest, a shared cache has some of these bytes. On
-            Zen 5 8 % of such probes took 108 to 195 µs, and most others 200 to 270 (docs/accuracy.md)
+            Zen 5 8 % of such probes took 108 to 195 µs, and most others 200 to 270 (docs/lab-notes.md)
     whole   baseline of the whole run, for when later runs replaced most of its processes. It is used if the remaining
             probes show only a slower level, that of a noisy moment
     """
@@ -204,7 +204,7 @@ class Run:
         same quantile is taken as of samples. A clock follows the host's load, and quiet samples may differ by a tenth.
         On a Zen 5 virtual machine that is undisturbed a third of the time, uncorrected processes of a call differ by
         three times as much, in proportion to these probes. On a Zen 3 virtual machine with a steady clock the
-        correction changes nothing (docs/accuracy.md).
+        correction changes nothing (docs/lab-notes.md).
         """
         corrected = self.quiet & np.array([_by_processor(line) for line in self.lines], dtype=bool)
         if PROCESSOR not in self._probes:
