@@ -77,7 +77,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[str, str]:
     """Measure both sides in turns. Return the two checkouts with the results. compared: the comparison of ``main``."""
     from analysis.comparison import cells_to_remeasure
-    from measuring import engine, runner
+    from measuring import engine, sides
+    from measuring.journal import Plan, lock_directory
     from toolchains import environments
 
     def again(base: Path, new: Path) -> tuple[list[str], int]:
@@ -89,9 +90,9 @@ def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[s
         engine.check_asv()
         engine.set_environment_limit(None)
     machine = chosen.machine or environments.machine_name()
-    plan = runner.Plan(machine, chosen.profile, chosen.only, runner.ROUNDS, command=chosen.command)
-    with runner.lock_directory(ROOT / ".asv" / "runs" / machine):
-        first, second = runner.measure_sides(targets, plan, again)
+    plan = Plan(machine, chosen.profile, chosen.only, sides.ROUNDS, command=chosen.command)
+    with lock_directory(ROOT / ".asv" / "runs" / machine):
+        first, second = sides.measure_sides(targets, plan, again)
     return str(first), str(second)
 
 

@@ -26,11 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import report
 from cli import ROOT, Parser, UserError, whole_number
+from measuring import campaign as campaigns
 from measuring import fleet
+from measuring.campaign import Campaign
 from measuring.engine import check_asv, new_id, set_environment_limit
-from measuring.fleet import DEBUG, SLURM, Campaign
+from measuring.fleet import DEBUG, SLURM
+from measuring.journal import Plan, lock_directory
 from measuring.profiles import add_options, estimate_minutes, profile_options
-from measuring.runner import Plan, lock_directory
+from measuring.slurm import check_cluster
 from toolchains import environments, selection
 
 DEFAULT = "tracking"  # profile
@@ -117,7 +120,7 @@ def machine_of(chosen: Namespace) -> str:
     nodes."""
     named = chosen.machine or "-".join(filter(None, (chosen.partition, chosen.constraint)))
     if chosen.resume and not named:
-        begun = sorted(path.parent.name for path in fleet.FLEET.glob(f"*/{fleet.PLAN}"))
+        begun = sorted(path.parent.name for path in campaigns.FLEET.glob(f"*/{campaigns.PLAN}"))
         if len(begun) != 1:
             which = f"several campaigns are incomplete; name one with --machine: {', '.join(begun)}"
             raise UserError(which if begun else "nothing to resume: no campaign is incomplete")
@@ -145,7 +148,7 @@ def campaign_of(chosen: Namespace, machine: str) -> Campaign:
     tags = tuple(
         toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference
     )
-    longest = max(map(len, fleet.deal(tags, chosen.nodes, chosen.copies)))
+    longest = max(map(len, campaigns.deal(tags, chosen.nodes, chosen.copies)))
     command = shlex.join(["python", "scripts/fleet.py", *shown])
     return Campaign(
         id=f"fleet-{new_id()}",
@@ -157,7 +160,8 @@ def campaign_of(chosen: Namespace, machine: str) -> Campaign:
         scratch=str(scratch.absolute()),
         wheelhouse=str(chosen.wheelhouse.absolute()) if chosen.wheelhouse else "",
         minutes=minutes,
-        allowed=chosen.time or round(fleet.SPARE * fleet.minutes_for(longest, minutes)) + 10,
+        allowed=chosen.time
+        or round(campaigns.TIME_LIMIT_FACTOR * campaigns.minutes_for(longest, minutes)) + 10,
         options={**chosen.options, **({} if chosen.shared or debug else {"exclusive": True})},
     )
 
@@ -165,14 +169,14 @@ def campaign_of(chosen: Namespace, machine: str) -> Campaign:
 def main(argv: Sequence[str] | None = None) -> int:
     check_asv()
     program, *job = (sys.argv[1:] if argv is None else argv) or [""]
-    if program == fleet.ON_NODE:
+    if program == campaigns.ON_NODE:
         directory, node, *tags = job
         return fleet.on_node(Path(directory), node, tags)
     chosen = arguments(argv)
     machine = machine_of(chosen)
-    with nullcontext() if chosen.dry_run else lock_directory(fleet.FLEET / machine):
+    with nullcontext() if chosen.dry_run else lock_directory(campaigns.FLEET / machine):
         if chosen.resume:
-            campaign = Campaign.load(fleet.FLEET / machine)
+            campaign = Campaign.load(campaigns.FLEET / machine)
             if campaign is None:
                 raise UserError(f"nothing to resume on {machine}: leave out --resume")
             campaign.submitted = min(
@@ -181,10 +185,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             campaign = campaign_of(chosen, machine)
             if campaign.slurm:
-                fleet.check_cluster(campaign)
+                check_cluster(campaign)
             if not chosen.dry_run:
-                fleet.give_up(machine)
-        print(*fleet.plan_lines(campaign), sep="\n", flush=True)
+                fleet.end_earlier(machine)
+        print(*campaign.summary(), sep="\n", flush=True)
         if chosen.dry_run:
             return 0
         return fleet.measure(

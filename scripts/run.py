@@ -26,19 +26,12 @@ import psutil
 import report
 from cli import RESULTS, ROOT, Parser, UserError, one_line
 from measuring.engine import Suite, check_asv, this_command
+from measuring.journal import Job, Journal, Plan, lock_directory
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
 from measuring.profiles import add_options, estimate_minutes, profile_options
-from measuring.runner import (
-    Job,
-    Journal,
-    Plan,
-    Runner,
-    budget,
-    choose_plan,
-    lock_directory,
-    start_runner,
-)
+from measuring.retaking import budget
+from measuring.runner import Runner, choose_plan, start_runner
 from store.files import BENCHMARKS
 from toolchains import environments, selection
 from toolchains.ledger import Toolchain
@@ -172,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (
         chosen.describe
     ):  # keep nothing else that asv writes, because it does not depend on benchmarks/
-        Suite().discover(machine, keep=RESULTS / BENCHMARKS)
+        Suite().discover(machine, copy_to=RESULTS / BENCHMARKS)
         print((RESULTS / BENCHMARKS).relative_to(ROOT))
         return 0
     with lock_directory(ROOT / ".asv" / "runs" / machine):

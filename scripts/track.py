@@ -31,20 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import report
 from cli import RESULTS, ROOT, Parser, UserError, one_line
+from measuring.campaign import ENVIRONMENT_GB
+from measuring.due import coarse_to_fine, due_plan
 from measuring.engine import check_asv, set_environment_limit, this_command
-from measuring.fleet import ENVIRONMENT_GB
+from measuring.journal import Journal, Plan, lock_directory
 from measuring.machine import check_machine
 from measuring.profiles import add_options, estimate_minutes, profile_options
-from measuring.runner import (
-    Journal,
-    Plan,
-    Runner,
-    choose_plan,
-    coarse_to_fine,
-    due_plan,
-    lock_directory,
-    start_runner,
-)
+from measuring.runner import Runner, choose_plan, start_runner
 from toolchains import environments, ledger, selection
 
 DEFAULT = "tracking"  # profile

@@ -7,7 +7,8 @@ exclusive or full, or MIG may have no instance. Such a machine looks like any ot
 import re
 
 import pytest
-from measuring import machine, runner
+from measuring import machine
+from measuring.filing import complete_record
 from resultfiles import decoded
 from statements import benchmark
 from store.schema import RunRecord, Toolchain, from_json
@@ -138,7 +139,7 @@ def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F
     lines = log()
     why = f"{sampling_log.GONE}cuda:0 cannot be used: {FAULT}"
     assert [line["skipped"] for line in lines] == [f"cuda:0 cannot be used: {FAULT}", why, why]
-    assert runner.summed_up(RunRecord(Toolchain(""), {}), decoded(lines), {}).device_lost == why
+    assert complete_record(RunRecord(Toolchain(""), {}), decoded(lines), {}).device_lost == why
     assert len(tried) == 1
 
 

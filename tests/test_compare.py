@@ -19,9 +19,10 @@ from analysis.comparison import compare_by_name
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, environment
-from measuring import engine, machine, runner
-from measuring.profiles import exactly
-from measuring.runner import Plan
+from measuring import engine, journal, sides
+from measuring.engine import Suite
+from measuring.journal import Plan, lock_directory
+from measuring.profiles import exact_patterns
 from pages import comparison_words, figures
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store import files
@@ -245,9 +246,9 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
 
 def test_patterns_name_exactly_the_cells():
     names = ["a.B.timeit_c('f(x)', 8)", "a.B.timeit_c('f(x)', 64)", "a.B.timeit_d"]
-    found = exactly(names)
+    found = exact_patterns(names)
     others = ["a.B.timeit_c('f(x)', 80)", "a.B.timeit_dd", "xa.B.timeit_d"]
-    assert len(found) == 2 and len(exactly([f"a.B.timeit_c({number})" for number in range(1200)])) == 3
+    assert len(found) == 2 and len(exact_patterns([f"a.B.timeit_c({number})" for number in range(1200)])) == 3
     assert [cell for cell in names + others if any(re.search(pattern, cell) for pattern in found)] == names
 
 
@@ -257,15 +258,13 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
 
     def collect(targets, only, rounds):
         ledger_of(json.dumps(RELEASES))
-        for module in (runner, machine):
-            monkeypatch.setattr(module, "ROOT", project.root)
         for name, value in environment(project.home, **project.variables).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(engine, "new_id", lambda: str(tmp_path / "run"))
         engine.register("tester")
         chosen = [selection.find_target(str(target)) for target in targets]
         plan = Plan("tester", "tracking", only, rounds, command="test")
-        base, new = runner.measure_sides(chosen, plan, lambda base, new: ([], 0))
+        base, new = sides.measure_sides(chosen, plan, lambda base, new: ([], 0), Suite(project.root))
         return compare_by_name(str(base), str(new), RESULTS, None, Settings())
 
     return collect
@@ -279,11 +278,11 @@ def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
         raise UserError(f"keeps {environments.environment_limit()}")
 
     monkeypatch.setattr(compare, "ROOT", tmp_path)
-    monkeypatch.setattr(runner, "NAMED", 0.1)
-    monkeypatch.setattr(runner, "measure_sides", measure_sides)
+    monkeypatch.setattr(journal, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(sides, "measure_sides", measure_sides)
     command = (compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
     assert refusal(*command) == "keeps 6"
-    with runner.lock_directory(tmp_path / ".asv" / "runs" / "box"):
+    with lock_directory(tmp_path / ".asv" / "runs" / "box"):
         assert refusal(*command).startswith("box is being measured already, by process ")
     monkeypatch.setattr(environments, "pins", lambda: {"asv": "0.1"})
     assert "rests on asv 0.1" in refusal(*command)

@@ -15,7 +15,8 @@ import fleet
 import pytest
 from cli import UserError
 from conftest import until
-from measuring import fleet as campaign
+from measuring import campaign, slurm
+from measuring import fleet as running
 from resultfiles import record, write
 from store.files import put
 from tiny import SLOWER_FROM, WITHOUT_WHEEL, tags
@@ -80,7 +81,7 @@ def test_mistakes_are_one_line_before_anything_waits(refusal, cluster, options, 
 
 
 def test_limits_of_time():
-    assert list(map(campaign.minutes_of, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
+    assert list(map(slurm.parse_minutes, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
 
 
 def planned(*options, machine="box"):
@@ -117,7 +118,7 @@ def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
     monkeypatch.setitem(sys.modules, "submitit", None)
     line = r"^--engine slurm needs submitit: pip install submitit \(in this Python, which the nodes use, too\)$"
     with pytest.raises(UserError, match=line):
-        campaign.submit(made, [], ())
+        slurm.submit(made, [], ())
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -127,10 +128,10 @@ def test_a_host_has_one_name(tmp_path):
     """Each host gets exactly one name, even if many jobs start at once."""
     hosts = [f"host-{number}" for number in range(20)] * 2
     with ProcessPoolExecutor(9) as jobs:
-        named = {*zip(hosts, jobs.map(campaign.name_of, [tmp_path] * len(hosts), hosts))}
+        named = {*zip(hosts, jobs.map(running.node_name, [tmp_path] * len(hosts), hosts))}
     assert len(named) == 20 and {name for _, name in named} == {f"node-{letter}" for letter in "abcdefghijklmnopqrst"}
     assert len(list((tmp_path / campaign.HOSTS).iterdir())) == 20
-    names = campaign.names()
+    names = campaign.node_names()
     assert [next(names) for _ in range(28)][-3:] == ["node-z", "node-aa", "node-ab"]
 
 
@@ -138,7 +139,7 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     put(tmp_path / ".config" / "pip" / "pip.conf", "[global]\nretries = 7\n")
-    variables = campaign.variables_of(planned("--wheelhouse", "/wheels", "--keep", "2"), tmp_path / "node-a")
+    variables = running.node_variables(planned("--wheelhouse", "/wheels", "--keep", "2"), tmp_path / "node-a")
     own = {"HOME": str(tmp_path / "node-a" / campaign.HOME), environments.LIMIT_VARIABLE: "2"}
     assert {**own, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}.items() <= variables.items()
     asked = [sys.executable, "-m", "pip", "config", "get", "global.retries"]
@@ -180,7 +181,7 @@ def test_a_history_here(project, tmp_path):
 def made(cluster):
     """A campaign on two nodes without any measurements."""
     made = planned("--releases", "2.1.2,2.3.1,2.5.1", "--partition", "cpu", "--nodes", "2", machine="cpu")
-    assert [campaign.name_of(made.directory, host) for host in ("n1", "n2")] == ["node-a", "node-b"]
+    assert [running.node_name(made.directory, host) for host in ("n1", "n2")] == ["node-a", "node-b"]
     return made
 
 
@@ -196,21 +197,21 @@ def filed(made, node, tag, *failed):
 def submit(made, monkeypatch):
     """A mock of submitting to an engine with two nodes and these ``jobs``, without waits."""
     submit = Mock(side_effect=lambda made, tags, without: without != {"n1", "n2"}, jobs=[])
-    monkeypatch.setattr(campaign, "submit", submit)
-    monkeypatch.setattr(campaign, "coming", lambda made: submit.jobs)
-    monkeypatch.setattr(campaign, "BACK_OFF", 0.0)
+    monkeypatch.setattr(slurm, "submit", submit)
+    monkeypatch.setattr(slurm, "queued_jobs", lambda made: submit.jobs)
+    monkeypatch.setattr(running, "BACK_OFF", 0.0)
     return submit
 
 
 def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch, capsys):
-    monkeypatch.setattr(campaign, "POLL", 0.0)
+    monkeypatch.setattr(slurm, "POLL", 0.0)
     why = "slurm_load_jobs error: Socket timed out on send/recv operation"
     answers = iter([(1, "", why), (1, "", why), (0, "RUNNING None\n", ""), (1, "", why)])
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, *next(answers)))
-    assert campaign.coming(made) == ["RUNNING None"]
-    monkeypatch.setattr(campaign, "SILENCE", 0.0)
+    assert slurm.queued_jobs(made) == ["RUNNING None"]
+    monkeypatch.setattr(slurm, "SILENCE", 0.0)
     with pytest.raises(UserError, match=rf"^squeue .*: {why}$"):
-        campaign.measure(made, None)
+        running.measure(made, None)
     first, second, last = capsys.readouterr().out.splitlines()
     assert first == second and first.endswith(f"{why}; asking again") and last.endswith("fleet.py --resume")
 
@@ -222,15 +223,15 @@ def test_what_nodes_have_filed_is_told_from_what_is_missing(made, submit):
     filed(made, "node-b", "torch-2.3.1", "no wheel")
     assert made.lacking(made.gather()) == {"torch-2.1.2": {"node-a"}, "torch-2.3.1": set()}
     submit.jobs = ["RUNNING None"] * 2
-    assert campaign.step(made) == "releases filed: node-a 2; 2 RUNNING None"
+    assert running.advance(made) == "releases filed: node-a 2; 2 RUNNING None"
     submit.jobs = []
     filed(made, "node-a", "torch-2.3.1", "no wheel")
     assert list(made.lacking(made.gather())) == ["torch-2.1.2"], "what no node can measure is not asked for again"
     made.submitted = 1
-    assert campaign.step(made) == "releases filed: node-a 2"
+    assert running.advance(made) == "releases filed: node-a 2"
     submit.assert_called_once_with(made, ["torch-2.1.2"], {"n1"})
-    made.submitted = campaign.ASKED[True]
-    assert campaign.step(made) is None, "somebody should look"
+    made.submitted = running.MAX_SUBMISSIONS[True]
+    assert running.advance(made) is None, "somebody should look"
 
 
 def failed_at_once(made, host, job, text):
@@ -241,28 +242,28 @@ def failed_at_once(made, host, job, text):
 def test_a_node_that_fails_at_once_is_left_out_and_named(made, submit, capsys):
     """A node without Python or with a full disk would use up all attempts while the other node is idle."""
     with pytest.raises(RuntimeError, match="^exit status 2; ") as raised:  # submitit records it as an error
-        campaign.job(["sh", "-c", "exit 2"])()
+        slurm.slurm_job(["sh", "-c", "exit 2"])()
     failed_at_once(made, "n2", "7_1", f"submitit INFO starting\nfleet.py: /scratch is full\n{raised.value}\n")
     made.submitted = 1
-    assert campaign.step(made) and submit.called and all(call.args[2] == {"n2"} for call in submit.mock_calls)
+    assert running.advance(made) and submit.called and all(call.args[2] == {"n2"} for call in submit.mock_calls)
     said = capsys.readouterr().out
     assert re.search(r": /scratch is full \(log: \S+/7_1_0_log\.err\)$", said, re.MULTILINE)
     assert "n2" not in said, "nobody asked for hosts"
     failed_at_once(made, "n1", "8", "/bin/sh: python: not found\n")
-    assert campaign.step(made) is None, "no node is left"
-    assert campaign.ended(made, lambda machine: None) == 2
+    assert running.advance(made) is None, "no node is left"
+    assert running.report(made, lambda machine: None) == 2
     assert "/bin/sh: python: " in capsys.readouterr().out
     (made.logs / "7_1_0_log.err").write_text("slurmstepd: *** JOB 7 ON n2 CANCELLED AT 2026-11-25 ***\n")
-    assert list(campaign.broken_hosts(made)) == ["n1"], "somebody ended that job"
+    assert list(slurm.broken_hosts(made)) == ["n1"], "somebody ended that job"
     (made.logs / "8_0_result.pkl").write_bytes(pickle.dumps(("success", 0)))
-    assert campaign.broken_hosts(made) == {}
+    assert slurm.broken_hosts(made) == {}
 
 
 def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monkeypatch, tmp_path):
-    monkeypatch.setattr(campaign, "ROOT", tmp_path / "node-a" / "suite")
-    monkeypatch.setattr(campaign, "start_runner", lambda *_: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
+    monkeypatch.setattr(running, "ROOT", tmp_path / "node-a" / "suite")
+    monkeypatch.setattr(running, "start_runner", lambda *_: Mock(measure=lambda: {"torch-2.1.2": "no wheel"}))
     made.save()
-    assert campaign.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
+    assert running.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
 
 
 def test_the_code_is_frozen_once_and_an_edit_of_the_copy_is_said(made):
@@ -281,27 +282,27 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, submit):
     submit.jobs = ["RUNNING None"]
     line = f"^jobs named {made.id} are .* cpu: --resume gathers their results, scancel --name={made.id} cancels them$"
     with pytest.raises(UserError, match=line):
-        campaign.give_up("cpu")
+        running.end_earlier("cpu")
     submit.jobs = []
-    campaign.give_up("cpu")
+    running.end_earlier("cpu")
     assert campaign.Campaign.load(made.directory) is None
     (made.directory / campaign.PLAN).write_text("{")
     with pytest.raises(UserError, match=r"^\S+ cannot be read: remove \S+, and begin anew$"):
-        campaign.give_up("cpu")
+        running.end_earlier("cpu")
 
 
 def test_the_page_is_built_of_what_was_gathered(made, submit):
     made.save()
     built = []
-    assert campaign.ended(made, built.append) == 2 and not built, "nothing was measured"
+    assert running.report(made, built.append) == 2 and not built, "nothing was measured"
     for node, tag in product(("node-a", "node-b"), made.plan.tags):
         filed(made, node, tag, "no wheel", "", "no wheel")  # a wheel existed for a while
-    assert campaign.step(made) is None and not submit.called, "nothing is missing"
-    assert campaign.ended(made, built.append) == 0 and built == ["cpu"]
+    assert running.advance(made) is None and not submit.called, "nothing is missing"
+    assert running.report(made, built.append) == 0 and built == ["cpu"]
     assert campaign.Campaign.load(made.directory) is None, "a campaign that is complete is forgotten"
 
 
 @pytest.mark.parametrize("more, built", [((), True), (("--no-report",), False)])
 def test_no_page_where_none_is_asked_for(cluster, monkeypatch, more, built):
-    monkeypatch.setattr(campaign, "measure", lambda made, build: build is fleet.report.after_run)
+    monkeypatch.setattr(running, "measure", lambda made, build: build is fleet.report.after_run)
     assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == built

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from conftest import until
 from filed_runs import MACHINE, ROUNDS, check_whole
-from measuring.runner import Journal
+from measuring.journal import Journal
 from store.schema import with_samples
 from tiny import Project
 

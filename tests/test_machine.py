@@ -15,10 +15,10 @@ import psutil
 import pytest
 from cli import UserError
 from measuring import engine, machine, profiles
+from measuring.filing import device_changes, device_ranges
 from measuring.machine import Awake
-from measuring.processes import members
-from measuring.profiles import Cells, Profile, Rule
-from measuring.runner import around_samples
+from measuring.processes import session_members
+from measuring.profiles import PROFILES, Cells, Profile, Rule
 from msgspec.structs import replace
 from resultfiles import SUITE, process
 from store.files import put
@@ -49,7 +49,7 @@ def test_a_context_is_held_beside_the_block_or_it_is_said_why_not(monkeypatch, c
 
     with Awake() as device:
         assert device.hold() == why
-        alone = [members(process) == [process] for process in holding()]
+        alone = [session_members(process) == [process] for process in holding()]
         assert alone == ([] if why else [True]), "a session of its own, which ends with us"
     assert not holding()
 
@@ -64,7 +64,7 @@ def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatc
         return ""
 
     monkeypatch.setattr(Awake, "hold", hold)
-    begun, known = RunRecord(Toolchain(""), {}, cores=(0, 1)), Cells([], [], {}, on_device=True, asleep=[first])
+    begun, known = RunRecord(Toolchain(""), {}, cores=(0, 1)), Cells([], [], {}, on_device=True, waking=[first])
     runs = [(Cells([], [], {}), [other]), *((known, cells) for cells in ([other], [other], [other, first]))]
     with Awake() as device:
         records = [device.measure(begun, *run, lambda cells, cores: order.append((*cells, cores))) for run in runs]
@@ -73,11 +73,11 @@ def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatc
     assert records == [begun, *[replace(begun, awake=True, not_awake="")] * 3]
 
 
-def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_waking():
+def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_waking(monkeypatch):
     def chosen(*patterns, no_device=""):
-        profile = Profile(1, 1.0, tuple(Rule(pattern) for pattern in patterns))
-        found = profiles.cells_of(profile, SUITE, "", "toy", no_device)
-        return found.on_device, list(found.asleep)
+        monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, tuple(map(Rule, patterns))))
+        found = profiles.select_cells("toy", SUITE, "", no_device)
+        return found.on_device, list(found.waking)
 
     first = "firsts.Context.timeit_first_tensor"
     assert chosen(r"limits\..*", r"firsts\..*") == (True, [first])
@@ -90,7 +90,7 @@ def apart(monkeypatch, tmp_path):
     """Replace programs in sessions of their own by failures. In ``tmp_path`` asv has measured nothing."""
     made = Mock(return_value=subprocess.CompletedProcess([], 2, "", ""))
     for module in (engine, machine):
-        monkeypatch.setattr(module, "apart", made)
+        monkeypatch.setattr(module, "run_in_session", made)
     (tmp_path / engine.LOG).touch()
     return made
 
@@ -107,7 +107,7 @@ def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, t
     All programs that import torch run in sessions of their own, which end with this process."""
     monkeypatch.setenv("PYTHONPATH", "x")
     suite = engine.Suite(tmp_path, Path(python))
-    for ask in (suite.installed, lambda: suite.discover("box"), lambda: machine.settings(python)):
+    for ask in (suite.installed, lambda: suite.discover("box"), lambda: machine.settings(Path(python))):
         with pytest.raises(UserError):
             ask()
     suite.measure(["a"], "box", tmp_path, lambda: None)
@@ -126,10 +126,10 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
         around("c", (1, 1980, []), (5, 1980, [])),
         process(benchmark="host"),
     ]
-    spans, changed = around_samples(lines).values()
+    spans, changed = device_ranges(lines), device_changes(lines)
     assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}
     assert changed == {"slowed by power": ("b",), "link generation": ("c",), "clock": ("b",)}
-    assert not any(around_samples(lines[-1:]).values())
+    assert not device_ranges(lines[-1:]) and not device_changes(lines[-1:])
 
 
 # run.py --check gives advice on bad conditions only ------------------------------------------------------------------

@@ -30,12 +30,12 @@ from measuring import processes
 import cli
 processes.GRACE = 0.5
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started by
-cli.run(lambda argv: processes.apart([sys.executable, "-c", {STUBBORN!r}], "."))
+cli.run(lambda argv: processes.run_in_session([sys.executable, "-c", {STUBBORN!r}], "."))
 """
 
 
 def check_gone(number):
-    until(lambda: not processes.members(number), 5)
+    until(lambda: not processes.session_members(number), 5)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def check_gone(number):
 def test_nothing_runs_on(names, code, tmp_path):
     """Our program is ended after it started a session of four processes. None of them is left."""
     environment, pipe = {**os.environ, "PYTHONPATH": PATH}, subprocess.PIPE
-    with processes.os_session([sys.executable, "-c", OURS], tmp_path, environment, stderr=pipe, text=True) as ours:
+    with processes.os_session([sys.executable, "-c", OURS], tmp_path, environment, stderr=pipe) as ours:
         until(lambda: len(os.listdir(tmp_path)) == 4)
         number = os.getsid(int(os.listdir(tmp_path)[0]))
-        assert len(processes.members(number)) == 4
+        assert len(processes.session_members(number)) == 4
         for name in names:
             ours.send_signal(getattr(signal, name))
             time.sleep(0.2 * (len(names) - 1))
@@ -79,7 +79,7 @@ def test_what_a_program_leaves_behind_goes_with_it():
 
 
 def test_apart_gives_what_was_printed(tmp_path):
-    done = processes.apart([sys.executable, "-c", "import sys; print(1); sys.exit('a\\n\\nb\\n')"], tmp_path)
+    done = processes.run_in_session([sys.executable, "-c", "import sys; print(1); sys.exit('a\\n\\nb\\n')"], tmp_path)
     assert (done.returncode, done.stdout, processes.last_line(done.stderr)) == (1, "1\n", "b")
-    done = processes.apart([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)
+    done = processes.run_in_session([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)
     assert (done.returncode, processes.last_line(done.stderr)) == (3, "stopped without a word")

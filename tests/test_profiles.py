@@ -16,7 +16,7 @@ from store.schema import cell_names
 from benchmarks import busy, routes, transfer
 
 SHARED = yaml.safe_load(Path(profiles.__file__).with_suffix(".yaml").read_text(encoding="utf-8"))["shared"]
-CHOSEN, INTO = (profiles.plain(SHARED[name]) for name in ("chosen", "into"))
+CHOSEN, INTO = (profiles.flatten(SHARED[name]) for name in ("chosen", "into"))
 COUNT = "instructions.NumpyToTorch.track_instructions"
 CONVERSION = ("conversion.NumpyToTorch.timeit_convert", "conversion.TorchToNumpy.timeit_convert")
 KINDS, SIZES = {"f(a, b)": "alias", "g(a)": "copy", "h('x')": "into"}, [8, 80, 256 * MIB]
@@ -172,7 +172,7 @@ def test_what_a_profile_measures_can_be_read_again(committed):
     held = files.result_files(committed / "reports" / "results", suffix=files.MEASUREMENTS)
     largest = max(len(text) / text.count(b"\n") for text in map(files.read_content, held))
     for title, profile in PROFILES.items():
-        lines = 3 * profiles.cells_of(profile, SUITE, "", title).total(profile.rounds)
+        lines = 3 * profiles.select_cells(title, SUITE, "").total(profile.rounds)
         assert lines < files.MAX_LINES and lines * largest < files.MAX_FILE_BYTES, title
 
 
@@ -180,7 +180,7 @@ def test_an_estimate_of_a_few_cells_has_the_start_of_asv_in_each_round():
     few = r"t\.numpy\(\)', 'float32', 8\)$"
     whole, every, one = (profiles.estimate_minutes("quick", only, 4, SUITE) for only in ("", ".", few))
     assert every == pytest.approx(whole) and whole == PROFILES["quick"].minutes
-    assert 4 * profiles.START < 60 * one < 4 * profiles.START + 2
+    assert 4 * profiles.ASV_START_SECONDS < 60 * one < 4 * profiles.ASV_START_SECONDS + 2
     assert profiles.estimate_minutes("quick", "", 2) == whole / 2
 
 
@@ -196,14 +196,14 @@ def test_what_needs_a_program_or_a_device_is_left_out_with_the_reason(monkeypatc
     """If no cell is left, such as for transfers on a laptop without an accelerator, the error gives the reasons."""
     described = {name: SUITE[name] for name in (COUNT, CONVERSION[0])}
     monkeypatch.setattr("shutil.which", lambda name: None)
-    found = profiles.cells_of(PROFILES["tracking"], described, "", "tracking")
+    found = profiles.select_cells("tracking", described, "")
     reason = "needs valgrind: apt-get install valgrind"
     assert found.unavailable == {reason: (COUNT,)}
     assert {cell.partition("(")[0] for cell in found.names} == {CONVERSION[0]}
     away = {COUNT: SUITE[COUNT], CONVERSION[0]: {**SUITE[CONVERSION[0]], "needs_device": True}}
     with pytest.raises(UserError, match=f"^nothing that was asked for can be measured here: {reason}; no device$"):
-        profiles.cells_of(PROFILES["tracking"], away, "", "tracking", no_device="no device")
+        profiles.select_cells("tracking", away, "", no_device="no device")
     with pytest.raises(UserError, match="^--only 'nosuch' matches no cell of the profile tracking$"):
-        profiles.cells_of(PROFILES["tracking"], described, "nosuch", "tracking")
+        profiles.select_cells("tracking", described, "nosuch")
     monkeypatch.setattr("shutil.which", lambda name: name)
-    assert not profiles.cells_of(PROFILES["instructions"], described, "", "instructions").unavailable
+    assert not profiles.select_cells("instructions", described, "").unavailable

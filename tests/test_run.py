@@ -16,8 +16,9 @@ import run as verb
 import track
 from analysis.results import load
 from measuring import machine
+from measuring.engine import SILENT
+from measuring.journal import Job, Journal, Plan, lock_directory
 from measuring.machine import check_machine
-from measuring.runner import SILENT, Job, Journal, Plan, lock_directory
 from store import files, quiet, schema
 from store.schema import RunRecord, Toolchain
 from tiny import FAMILIES, Project

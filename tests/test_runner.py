@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +23,14 @@ import pytest
 import resultfiles
 from cli import UserError
 from filelock import FileLock
-from measuring import processes
-from measuring import runner as measuring
+from measuring import engine, journal, processes, retaking, sides
 from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
+from measuring.filing import drift
+from measuring.journal import REPEAT, Job, Journal, Plan, lock_directory
 from measuring.profiles import PROFILES, Profile, Rule
-from measuring.runner import AGAIN, PASSES, Job, Journal, Plan, budget, drift, lock_directory, staggered
+from measuring.retaking import PASSES, budget
+from measuring.runner import Runner, staggered, start_runner
+from measuring.session import Clock
 from resultfiles import Bench, memcpy, steady
 from store import files, quiet
 from store.schema import RunRecord, Settings, Toolchain
@@ -43,6 +46,41 @@ HERE = ledger.Toolchain("2.13.0+cpu", "2.4.6")
 EVER = range(1, 99)  # attempts
 
 
+@dataclass(frozen=True)
+class ToySuite(Suite):
+    """The suite, on a Python 3.11 that has HERE, and whose processes are those of ``toy``."""
+
+    toy: object = None
+    python_version = "3.11.7"
+
+    def current_toolchain(self):
+        return HERE
+
+    def installed(self):
+        return HERE
+
+    def prepare(self):
+        return self.toy.prepare(self)
+
+    def needs_install(self, toolchain):
+        return False
+
+    def settings(self, python):
+        return Settings(python="3.11.7")
+
+    def read_libraries(self, python):
+        self.toy.read.append(python)
+
+    def discover(self, machine):
+        return self.toy.benchmarks
+
+    def measure(self, *arguments, **more):
+        self.toy.measure(*arguments, **more)
+
+    def run_asv(self, *arguments, **more):
+        """Nothing is exported for a toolchain that failed."""
+
+
 class Toy:
     """The suite, in ``place``, and its asv. Each of asv's processes reports that it took ``took`` seconds.
 
@@ -52,25 +90,16 @@ class Toy:
     patience  seconds that each run of asv may wait
     """
 
-    def __init__(self, place, monkeypatch):
+    def __init__(self, place):
         self.place, self.slow, self.took, self.now = place, {}, 0.1, lambda: 0.0
         self.ran, self.patience, self.read, self.attempts, self.benchmarks = [], [], [], Counter(), {NAME: TOY}
         moments = map(datetime.fromtimestamp, itertools.count(), itertools.repeat(timezone.utc))
-        monkeypatch.setattr(measuring, "datetime", SimpleNamespace(now=lambda zone: next(moments)))
-        monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: self.now()))
-        monkeypatch.setattr(measuring, "ROOT", place)
-        monkeypatch.setattr(measuring, "Suite", lambda **which: Suite(self.place / "suite", **which))
-        monkeypatch.setattr(measuring, "settings", lambda python: Settings())
-        monkeypatch.setattr(measuring, "read_libraries", self.read.append)
-        monkeypatch.setattr(measuring.platform, "python_version", lambda: "3.11.7")
-        monkeypatch.setattr(measuring.Runner, "file_failure", lambda runner, tag, reason: None)
-        monkeypatch.setattr(Suite, "measure", lambda suite, *arguments, **more: self.measure(*arguments, **more))
-        monkeypatch.setattr(Suite, "discover", lambda suite, machine: self.benchmarks)
-        monkeypatch.setattr(Suite, "installed", lambda suite: HERE)
-        monkeypatch.setattr(environments, "running_toolchain", lambda: HERE)
-        monkeypatch.setattr(environments, "prepare", lambda *arguments: place)
-        monkeypatch.setattr(environments, "installed_in", lambda environment, wanted: wanted)
-        monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
+        self.clock = Clock(lambda: next(moments), lambda: self.now())
+        self.prepare = lambda suite: (suite.python, ledger.toolchains_by_commit().get(suite.commit, HERE))
+
+    @property
+    def suite(self):
+        return ToySuite(self.place / "suite", toy=self)
 
     def measure(self, cells, machine, place, advance, patience=(0.0, 0), cores=()):
         self.ran.append([*cells])
@@ -89,7 +118,7 @@ class Toy:
     def runner(self, rounds=1, **more):
         """Return the runner of a new or resumed run. Without ``tags`` it measures the installed toolchain."""
         plan = Plan("box", "toy", "", rounds, command="a test", **more)
-        made = measuring.Runner(Journal(self.place / "run"), plan)
+        made = Runner(Journal(self.place / "run"), plan, self.suite, clock=self.clock)
         made.journal.save(plan)
         return made
 
@@ -106,7 +135,8 @@ class Toy:
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    return Toy(tmp_path, monkeypatch)
+    monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, (Rule(r"toy\..*"),)))
+    return Toy(tmp_path)
 
 
 # Rounds -------------------------------------------------------------------------------------------------------------
@@ -168,7 +198,7 @@ HARDLY_QUIET = {cell: EVER for number, cell in enumerate(CELLS) if number % 5}
 )
 def test_a_quick_run_waits_in_its_time_and_ends_early(slow, longest, patience, toy, monkeypatch):
     """HARDLY_QUIET: one cell in five is quiet. Without any quiet cell the slow level would become the baseline."""
-    monkeypatch.setitem(PROFILES, "toy", replace(PROFILES["toy"], longest=longest))
+    monkeypatch.setitem(PROFILES, "toy", replace(PROFILES["toy"], time_limit=longest))
     toy.slow = slow
     made = toy.runner(3)
     made.measure()
@@ -193,7 +223,7 @@ def test_counts_come_first_and_once_and_later_rounds_take_less(toy, monkeypatch)
     for job in made.planned:
         made.take(job, meanwhile())
     assert made.progress.done == made.progress.total == 4
-    made.take(Job("", 0, AGAIN), meanwhile())
+    made.take(Job("", 0, REPEAT), meanwhile())
     both, one, counts = CELLS[8:10], CELLS[8:9], ["toy.Counts(8)", "toy.Counts(9)"]
     assert order == ["begun", counts, "ended", both, one, one, both], "nothing is counted beside an earlier session"
 
@@ -246,10 +276,10 @@ def half(toy):
 
 def test_a_new_run_files_what_the_one_before_has_whole(half, toy):
     """The run was killed after its last round, before filing it. A new run then begins."""
-    toy.runner(2).file_whole()
+    toy.runner(2).file_complete_sessions()
     assert not half.journal.filed(), "half of a run is none"
     half.take(Job("", 1))
-    toy.runner(2).file_whole()
+    toy.runner(2).file_complete_sessions()
     assert half.journal.filed() == ["installed"]
     toy.check_whole()
 
@@ -335,7 +365,7 @@ def test_what_somebody_broke_is_said(half, broken, file):
 
 def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard", "\udcfc"])
-    monkeypatch.setattr(measuring, "NAMED", 0.5)
+    monkeypatch.setattr(journal, "LOCK_SECONDS", 0.5)
     line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard  \) "
     with lock_directory(tmp_path / "box"), lock_directory(tmp_path / "another"), pytest.raises(UserError, match=line):
         lock_directory(tmp_path / "box").__enter__()
@@ -358,19 +388,19 @@ OLD, MIDDLE, NEW = "torch-2.0.1", "torch-2.6.0", "torch-2.13.0"
 
 
 def test_the_reference_is_measured_first_and_last(toy):
-    whole = ([], [OLD, NEW, MIDDLE, f"{OLD}-{AGAIN}"])
+    whole = ([], [OLD, NEW, MIDDLE, f"{OLD}-{REPEAT}"])
     assert toy.history(OLD, NEW, MIDDLE) == whole
     assert toy.history(OLD, NEW, MIDDLE) == whole, "killed while the page is built: not a third time"
-    shutil.rmtree(toy.place / "run" / "filed" / f"3-{OLD}-{AGAIN}")
+    shutil.rmtree(toy.place / "run" / "filed" / f"3-{OLD}-{REPEAT}")
     assert toy.history(OLD, NEW, MIDDLE) == whole, "killed before it was measured again"
 
 
 def test_the_first_that_can_be_measured_is_the_reference(toy, monkeypatch):
-    installed = itertools.chain([environments.InstallError("no wheel")], itertools.repeat(toy.place))
-    monkeypatch.setattr(environments, "prepare", Mock(side_effect=installed))
-    assert toy.history(OLD, NEW, MIDDLE) == ([OLD], [NEW, MIDDLE, f"{NEW}-{AGAIN}"])
+    installed = itertools.chain([environments.InstallError("no wheel")], map(toy.prepare, itertools.repeat(toy.suite)))
+    toy.prepare = Mock(side_effect=installed)
+    assert toy.history(OLD, NEW, MIDDLE) == ([OLD], [NEW, MIDDLE, f"{NEW}-{REPEAT}"])
     failed, filed = toy.history(OLD, NEW, MIDDLE)
-    assert not failed and filed[3:] == [OLD, f"{NEW}-{AGAIN}"], "what has come is between two of the reference"
+    assert not failed and filed[3:] == [OLD, f"{NEW}-{REPEAT}"], "what has come is between two of the reference"
 
 
 @pytest.mark.parametrize("now", [{NAME: {**TOY, "version": "v2"}}, {"toy.New": TOY}])
@@ -389,8 +419,8 @@ def test_a_release_that_is_no_more_is_named(toy):
     made.journal.begin()
     made.journal.keep(Job("torch-0.1", 0), RunRecord(Toolchain("torch-0.1"), {}))
     with pytest.raises(UserError, match=r"^torch-0\.1 of the interrupted run is not in releases\.json: restore "):
-        measuring.start_runner(made.journal, made.plan)
-    made.file_whole()
+        start_runner(made.journal, made.plan)
+    made.file_complete_sessions()
     assert not made.journal.filed()
 
 
@@ -427,11 +457,12 @@ def test_toolchains_of_a_history_are_staggered():
 
 def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
     """With two environments allowed, both are needed: one for the measured toolchain, one for the reference."""
-    monkeypatch.setattr(measuring, "os_session", None)
+    monkeypatch.setattr(engine, "os_session", None)
     coming = ledger.toolchains_by_tag()[MIDDLE]
-    for keep, arguments in (("3", (None, None)), ("2", (coming, None)), ("3", (coming, coming))):
+    installed = type("Installed", (Suite,), {"current_toolchain": lambda suite: coming})
+    for keep, suite, toolchain in (("3", Suite(), None), ("2", Suite(), coming), ("3", installed(), coming)):
         monkeypatch.setenv(environments.LIMIT_VARIABLE, keep)
-        with measuring.installing(*arguments):
+        with suite.install_ahead(toolchain):
             pass
 
 
@@ -459,12 +490,13 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
 
     No process is repeated in its round: the other side has no counterpart measured at the same time.
     """
-    monkeypatch.setattr(measuring, "PATIENCE", 10.0)
+    monkeypatch.setattr(retaking, "WAIT_SECONDS", 10.0)
     toy.slow, toy.now = {CELLS[1]: noisy}, lambda: float(made.take.call_count)
     toy.benchmarks |= COUNTS
-    made = toy.runner(4)
-    made.sides, made.take = {side: Suite(toy.place / side) for side in measuring.SIDES}, Mock(wraps=made.take)
-    measuring.collect(made, CELLS[:cells], ["toy.Counts(0)"])
+    suites = {side: replace(toy.suite, root=toy.place / side) for side in sides.SIDES}
+    made = Runner(Journal(toy.place / "run"), Plan("box", "toy", "", 4), toy.suite, suites, clock=toy.clock)
+    made.take = Mock(wraps=made.take)
+    sides.collect(made, CELLS[:cells], ["toy.Counts(0)"])
     turns = {number: (["base", "new"], ["new", "base"])[number % 2] for number in range(rounds)}
     timed = {number: cells if number < 4 else 1 for number in turns}
     taken = [(job.round, job.side, len(job.cells)) for (job,), _ in made.take.call_args_list]
@@ -477,6 +509,6 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
 
 def test_the_environments_of_sides_are_the_checkouts(tmp_path):
     python = Path(sys.executable)
-    made = measuring.runner_of(2, tmp_path, [(python, ""), (python, HERE.commit)], Plan("box", "toy", "", 8)).sides
+    made = sides.stage_runner(2, tmp_path, [(python, ""), (python, HERE.commit)], Plan("box", "toy", "", 8)).sides
     assert made["new"].commit == HERE.commit and made["new"].root == tmp_path / "new-fresh"
     assert (tmp_path / "base-fresh" / ENVIRONMENTS).is_symlink()

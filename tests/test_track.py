@@ -11,8 +11,10 @@ import pytest
 import report
 import track
 from analysis.results import load
-from measuring import engine, runner
-from measuring.runner import Journal, coarse_to_fine
+from measuring import engine
+from measuring.due import coarse_to_fine
+from measuring.engine import Suite
+from measuring.journal import Journal, Plan
 from store import files
 from store.schema import Toolchain, with_samples
 from tiny import RELEASES, WITHOUT_WHEEL, torch_wheel, wheel
@@ -34,7 +36,7 @@ def test_history(project, tmp_path, all_quiet):
     assert "scripts/track.py --resume " in project.stop(running, lambda: list(state.glob("*/track/torch-2.1.0/0")))
     assert project.sessions() == {"torch-1.13.1": 1, "torch-2.3.0": 1}
     (place,) = state.glob("*/track/torch-2.1.0/0")
-    first_round = engine.logged(place)
+    first_round = engine.read_log(place)
     for left, more in ((5, ()), (3, ("--resume",))):
         planned = project.verb("track", *command, "--dry-run", *more).stdout
         assert re.match(rf"{left} of 5 toolchains on [\w-]+, about 2 min each, profile tracking, ", planned)
@@ -86,15 +88,14 @@ def test_next_release_is_installed_ahead(project, ledger_of, monkeypatch, capsys
     """The install runs while instructions are counted, and must leave them the cores. It sets its own niceness, and its
     session's if Linux weighs sessions (autogroups)."""
     ledger_of(json.dumps(RELEASES))
-    monkeypatch.setattr(runner, "ROOT", project.root)
     for name, value in project.variables.items():
         monkeypatch.setenv(name, value)
     nice, asked = psutil.Process.nice, []
     monkeypatch.setattr(psutil.Process, "nice", lambda process, value: asked.append(value) or nice(process, value))
     for tag in ("torch-2.1.0", f"torch-{WITHOUT_WHEEL}"):
-        with runner.installing(ledger.toolchains_by_tag()[tag], None):
+        with Suite(project.root).install_ahead(ledger.toolchains_by_tag()[tag]):
             pass
-    assert asked == [runner.BEHIND] * 2 and capsys.readouterr().out.startswith("torch-2.1.0: ")
+    assert asked == [engine.INSTALL_NICENESS] * 2 and capsys.readouterr().out.startswith("torch-2.1.0: ")
     assert [name for name in project.environments if "torch-2.1.0" in name], "and who needs the other one says why"
 
 
@@ -121,7 +122,7 @@ def test_failure_stops_no_other_and_buries_no_older_results(project, all_quiet):
 def test_a_new_release_is_done_with_where_the_index_says_that_it_has_no_wheel(monkeypatch, tmp_path, index, kept):
     failed = {f"torch-{WITHOUT_WHEEL}": f"No matching distribution found for torch==={WITHOUT_WHEEL}{index}"}
     monkeypatch.setattr(track, "start_runner", lambda *_: Mock(remaining=[], measure=lambda: failed))
-    journal, plan = Journal(tmp_path / "new"), runner.Plan("box", "tracking", "", 1)
+    journal, plan = Journal(tmp_path / "new"), Plan("box", "tracking", "", 1)
     journal.save(plan)
     monkeypatch.setattr(
         track, "set_environment_limit", lambda requested: 1

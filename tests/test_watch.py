@@ -13,8 +13,8 @@ import pytest
 from cli import UserError
 from filelock import FileLock
 from made_histories import ATOM, SERIES, check, history_in, logs_of, write
-from measuring import runner
-from measuring.runner import Plan
+from measuring.due import due_plan
+from measuring.journal import Plan
 from pages import feed, release_news
 from store.files import put
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
@@ -206,14 +206,13 @@ def test_what_came_since(offered, new):
     assert selection.newer_versions(["1.26.4", "2.4.1", "2.4.6", "2.5.5"], offered) == new
 
 
-def test_the_plan_holds_what_a_machine_lacks(ledger_of, monkeypatch, tmp_path):
+def test_the_plan_holds_what_a_machine_lacks(ledger_of, tmp_path):
     """A plan has the new releases, and those after the machine's last one, with the release before each. Else None."""
     ledger_of(json.dumps(RELEASES))
-    monkeypatch.setattr(runner, "RESULTS", tmp_path)
     torch = {one.version: one for one in ledger.history("torch")}
 
     def planned(*added):
-        plan = runner.due_plan(Plan("box", "tracking", "", 4), [torch[version] for version in added])
+        plan = due_plan(Plan("box", "tracking", "", 4), [torch[version] for version in added], tmp_path)
         return plan and (list(plan.tags), list(plan.beside))
 
     def measured(name, version, **record):

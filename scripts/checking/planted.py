@@ -51,9 +51,7 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
         for name, value in os.environ.items()
         if not name.startswith(("GIT_", "CONVERSION_"))
     }
-    with os_session(
-        command, root, {**kept, "HOME": str(home)}, stdout=stdout, text=True
-    ) as process:
+    with os_session(command, root, {**kept, "HOME": str(home)}, stdout=stdout) as process:
         printed, _ = process.communicate()
     if process.returncode not in (
         (0, 1, 2) if printed else (0,)

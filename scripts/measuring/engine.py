@@ -1,48 +1,58 @@
 """Drive asv: discover the benchmarks of a checkout, or of a copy of its code, and run selected cells."""
 
+import contextlib
 import json
 import os
+import platform
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import cli
+import psutil
 from cli import RESULTS, ROOT, UserError
 from store.asv_files import failed_cells
 from store.files import MACHINE, put
-from store.schema import LogLine, NoFigure, decode_log
+from store.schema import LogLine, NoFigure, Settings, decode_log
 from toolchains import environments, ledger
 
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import GONE, LOG_VARIABLE
 
-from .processes import apart, last_line
-from .profiles import exactly
+from .machine import read_libraries, settings
+from .processes import environment_of, last_line, os_session, run_in_session
+from .profiles import Benchmarks, exact_patterns
 
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as in asv.conf.json
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
-CODE = (
-    "asv.conf.json",
-    "benchmarks",
-    "requirements.txt",
-    "scripts",
-)  # the parts of a checkout that a run needs
-# Ask another Python: prints its versions of asv and asv_runner, then torch, numpy and their history
-ASK = """
+CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a run needs
+INSTALL_NICENESS = 10  # a tenth of a core that counting also uses, so no count is delayed
+# In a directory of asv's runs: the log of its processes, and asv's own files
+LOG, FILES = "sampling.jsonl", "results"
+SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
+# For another Python: prints its versions of asv and asv_runner, then torch, numpy and their history
+PRINT_VERSIONS = """
 import sys
 from importlib import metadata
 sys.path.insert(0, sys.argv[1])
-found = {each.metadata["Name"].replace("-", "_"): each.version for each in metadata.distributions()}
-print(found.get("asv", "none"), found.get("asv_runner", "none"), flush=True)
+versions = {each.metadata["Name"].replace("-", "_"): each.version for each in metadata.distributions()}
+print(versions.get("asv", "none"), versions.get("asv_runner", "none"), flush=True)
 from toolchains import environments
-has = environments.read_toolchain()
-print(has.torch, has.numpy, has.history)
+toolchain = environments.read_toolchain()
+print(toolchain.torch, toolchain.numpy, toolchain.history)
+"""
+INSTALL = """
+import sys; sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from toolchains import environments, ledger
+environments.prepare(Path(sys.argv[2]), ledger.toolchains_by_tag()[sys.argv[3]], environments.environment_limit())
 """
 
 
@@ -56,31 +66,23 @@ def this_command() -> str:
     return shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
-def environment_of(python: Path, **variables: str) -> dict[str, str]:
-    """Return environment variables for programs of that Python: this process's, updated by ``variables``."""
-    inherited = dict(os.environ)
-    if python != Path(sys.executable):
-        inherited.pop("PYTHONPATH", None)  # packages found there belong to this Python
-    return {**inherited, **variables}
-
-
 def copy_code(source: Path, root: Path) -> None:
     """Copy the parts that a run needs from ``source``, a checkout or a copy, into ``root``, which is made anew."""
 
-    def left_out(place: str, names: list[str]) -> Collection[str]:
-        return {*names}.difference(CODE) if Path(place) == source else {"__pycache__"}
+    def ignored(directory: str, names: list[str]) -> set[str]:
+        return {*names}.difference(CODE) if Path(directory) == source else {"__pycache__"}
 
     shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(source, root, ignore=left_out)
+    shutil.copytree(source, root, ignore=ignored)
 
 
-def link_environments(root: Path, place: Path) -> None:
-    """Link the environments directory of a copy of the code to ``place``."""
+def link_environments(root: Path, target: Path) -> None:
+    """Link the environments directory of a copy of the code to ``target``."""
     link = root / ENVIRONMENTS
-    for directory in (place, link.parent):
+    for directory in (target, link.parent):
         directory.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
-    link.symlink_to(place, target_is_directory=True)
+    link.symlink_to(target, target_is_directory=True)
 
 
 @dataclass(frozen=True)
@@ -98,50 +100,143 @@ class Suite:
     def results(self) -> Path:
         return self.root / RESULTS.relative_to(ROOT)
 
-    def asv(self, machine: str, patterns: Sequence[str], *options: str) -> list[str]:
-        """Return the command line of asv run."""
-        which = [f"{self.commit}^!"] if self.commit else []
-        command = [
-            str(self.python),
-            "-m",
-            "asv",
-            "run",
-            *which,
-            "--config",
-            str(self.root / "asv.conf.json"),
-        ]
-        benches = [word for pattern in patterns for word in ("--bench", pattern)]
-        return [*command, "--machine", machine, "--launch-method", LAUNCH, *options, *benches]
+    @property
+    def environments(self) -> Path:
+        return self.root / ENVIRONMENTS
+
+    @property
+    def python_version(self) -> str:
+        """Version of this process's Python, which environments of releases have, too."""
+        return platform.python_version()
+
+    def result_file(self, machine: str, commit: str, python: str = "") -> Path:
+        """Return asv's result file of a toolchain on a machine, for that version of Python (default: ours).
+        Measurements and run records lie in the same directory."""
+        major, minor, *_ = (python or self.python_version).split(".")
+        return self.results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
+
+    def of_release(self, tag: str) -> "Suite":
+        """Return this suite for a release of the ledger; "": for its Python's own toolchain."""
+        return replace(self, commit=ledger.toolchains_by_tag()[tag].commit if tag else "")
+
+    # --- toolchains -----------------------------------------------------------------------------------------------
+
+    def current_toolchain(self) -> ledger.Toolchain | None:
+        """Return the toolchain of this process, or None if torch or numpy is missing."""
+        return environments.running_toolchain()
 
     def installed(self) -> ledger.Toolchain:
-        """Return this Python's toolchain. Raise UserError if torch, numpy or the pinned asv is missing."""
-        done = apart(
-            [self.python, "-c", ASK, self.root / "scripts"], self.root, environment_of(self.python)
-        )
-        versions, *has = done.stdout.splitlines() or [""]
+        """Return the suite's Python's toolchain. Raise UserError if torch, numpy or the pinned asv is missing."""
+        command = [self.python, "-c", PRINT_VERSIONS, self.root / "scripts"]
+        done = run_in_session(command, self.root, environment_of(self.python))
+        versions, *toolchain = done.stdout.splitlines() or [""]
         check_asv(dict(zip(environments.PINNED, versions.split())))
-        if not has:
+        if not toolchain:
             raise UserError(f"{self.python}: {last_line(done.stderr)}")
-        return ledger.Toolchain(*has[0].split(" "))
+        return ledger.Toolchain(*toolchain[0].split(" "))
 
-    def discover(self, machine: str, keep: Path | None = None) -> dict[str, Any]:
+    def prepare(self) -> tuple[Path, ledger.Toolchain]:
+        """Return a Python with the toolchain to measure, installed if missing, and the toolchain that it really has,
+        with its build variant."""
+        toolchain = ledger.toolchains_by_commit().get(self.commit)
+        if toolchain is None:
+            return self.python, self.installed()
+        current = self.current_toolchain()
+        if current and environments.is_installed(toolchain, current):
+            return Path(sys.executable), current
+        start = time.monotonic()
+        was_ready = environments.is_ready(environments.directory(self.environments, toolchain))
+        environment = environments.prepare(
+            self.environments, toolchain, environments.environment_limit()
+        )
+        build = environments.installed_in(environment, toolchain)
+        if not was_ready:
+            seconds = time.monotonic() - start
+            print(f"{toolchain.tag}: {build} installed in {seconds:.0f} s", flush=True)
+        return environments.interpreter_of(environment), build
+
+    @contextlib.contextmanager
+    def install_ahead(self, toolchain: ledger.Toolchain | None) -> Iterator[None]:
+        """Install the next toolchain while the block runs, and wait for it at the end. If the install fails, the job
+        that needs it says why. Do nothing if fewer than three environments may stay: the next, the measured and the
+        reference's.
+
+        The install runs in a process of its own. So this process keeps its lock of an environment, and the install
+        ends with this process. Its niceness leaves the cores to the counts. With autogroups Linux weighs these instead
+        (sched(7)).
+        """
+        if toolchain is None or not self.needs_install(toolchain):
+            yield
+            return
+        start = time.monotonic()
+        scripts = str(self.root / "scripts")
+        command = [sys.executable, "-c", INSTALL, scripts, str(self.environments), toolchain.tag]
+        null = subprocess.DEVNULL
+        with os_session(command, self.root, stdin=null, stdout=null, stderr=null) as process:
+            with contextlib.suppress(OSError, psutil.Error):
+                psutil.Process(process.pid).nice(INSTALL_NICENESS)
+                Path(f"/proc/{process.pid}/autogroup").write_text(str(INSTALL_NICENESS))
+            yield
+            if process.wait() == 0:
+                seconds = time.monotonic() - start
+                print(f"{toolchain.tag}: installed ahead, ready after {seconds:.0f} s", flush=True)
+
+    def needs_install(self, toolchain: ledger.Toolchain) -> bool:
+        """Whether a toolchain is missing that can be installed while another one is measured."""
+        current = self.current_toolchain()
+        if environments.environment_limit() < 3 or (
+            current and environments.is_installed(toolchain, current)
+        ):
+            return False
+        return not environments.is_ready(environments.directory(self.environments, toolchain))
+
+    def settings(self, python: Path) -> Settings:
+        """Return what a Python imports and its device. See ``machine.settings``."""
+        return settings(python, self.root)
+
+    def read_libraries(self, python: Path) -> None:
+        """Read a Python's libraries from disk again. See ``machine.read_libraries``."""
+        read_libraries(python)
+
+    # --- asv ------------------------------------------------------------------------------------------------------
+
+    def asv(self, machine: str, patterns: Sequence[str], *options: str) -> list[str]:
+        """Return the command line of asv run."""
+        command = [str(self.python), "-m", "asv", "run"]
+        if self.commit:
+            command.append(f"{self.commit}^!")
+        command += ["--config", str(self.root / "asv.conf.json"), "--machine", machine]
+        command += ["--launch-method", LAUNCH, *options]
+        for pattern in patterns:
+            command += ["--bench", pattern]
+        return command
+
+    def run_asv(
+        self,
+        command: Sequence[str],
+        results: Path,
+        meanwhile: Callable[[], None] | None = None,
+        **variables: str,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command of ``asv``, which writes into the directory ``results``. See ``run_in_session``."""
+        variables[environments.RESULTS_VARIABLE] = str(results)
+        environment = environment_of(self.python, **variables)
+        return run_in_session(command, self.root, environment, meanwhile=meanwhile)
+
+    def discover(self, machine: str, copy_to: Path | None = None) -> Benchmarks:
         """Return all benchmarks with their parameters, as asv finds them.
 
-        keep  copy asv's benchmarks.json there
+        copy_to  write asv's benchmarks.json there, too
         """
         with tempfile.TemporaryDirectory() as results:
-            variables = environment_of(self.python, **{environments.RESULTS_VARIABLE: results})
-            done = apart(self.asv(machine, ["just-discover"]), self.root, variables)
+            done = self.run_asv(self.asv(machine, ["just-discover"]), Path(results))
             if done.returncode:
-                why = last_line(done.stdout + done.stderr, "it printed nothing")
-                raise UserError(f"asv found no benchmarks: {why}")
-            file = Path(results) / "benchmarks.json"
-            if keep:
-                put(keep, file.read_bytes())
-            benchmarks = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            name: benchmark for name, benchmark in benchmarks.items() if isinstance(benchmark, dict)
-        }
+                reason = last_line(done.stdout + done.stderr, "it printed nothing")
+                raise UserError(f"asv found no benchmarks: {reason}")
+            content = Path(results, "benchmarks.json").read_bytes()
+        if copy_to:
+            put(copy_to, content)
+        return {name: each for name, each in json.loads(content).items() if isinstance(each, dict)}
 
     def measure(
         self,
@@ -158,91 +253,80 @@ class Suite:
         patience  seconds that the processes together may wait for quiet, and the number of processes
         cores     the processes run on these cores only; empty: on all
         """
-        held = ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
-        command = self.asv(machine, exactly(cells), "-a", "rounds=1", "--show-stderr", *held)
+        affinity = ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
+        options = ["-a", "rounds=1", "--show-stderr", *affinity]
+        command = self.asv(machine, exact_patterns(cells), *options)
+        seconds, processes = patience
         variables = {
             LOG_VARIABLE: str(place / LOG),
-            PATIENCE_VARIABLE: f"{max(0.0, patience[0]):.3f}/{patience[1]}",
-            environments.RESULTS_VARIABLE: str(place / FILES),
+            PATIENCE_VARIABLE: f"{max(0.0, seconds):.3f}/{processes}",
         }
-        earlier = len(logged(place))
-        done = apart(
-            command, self.root, environment_of(self.python, **variables), meanwhile=advance
-        )
-        said = logged(place)[earlier:]
-        without = [line for line in said if isinstance(line, NoFigure)]
-        if gone := [line.skipped for line in without if (line.skipped or "").startswith(GONE)]:
-            print(
-                cli.one_line(f"{gone[0]}; {len(gone)} cells that need it were skipped"), flush=True
-            )
+        earlier = len(read_log(place))
+        done = self.run_asv(command, place / FILES, advance, **variables)
+        lines = [line for line in read_log(place)[earlier:] if isinstance(line, NoFigure)]
+        skipped = [line.skipped or "" for line in lines]
+        if lost := [reason for reason in skipped if reason.startswith(GONE)]:
+            text = f"{lost[0]}; {len(lost)} cells that need it were skipped"
+            print(cli.one_line(text), flush=True)
         if done.returncode == 2:  # asv's code for: results saved, some failed
-            ran = [
-                path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE
-            ]
-            which = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed_cells(ran)))
-            reasons = "; ".join(
-                dict.fromkeys(line.failed for line in without if line.failed is not None)
-            )
-            print(cli.one_line(f"failed: {which}: {reasons[:500] or SILENT}"))
+            failed = failed_cells(asv_files(place, machine))
+            names = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed))
+            reasons = dict.fromkeys(line.failed for line in lines if line.failed is not None)
+            print(cli.one_line(f"failed: {names}: {'; '.join(reasons)[:500] or SILENT}"))
         elif done.returncode:
-            raise UserError(
-                f"asv stopped: {last_line(done.stdout + done.stderr, str(done.returncode))}"
-            )
+            reason = last_line(done.stdout + done.stderr, str(done.returncode))
+            raise UserError(f"asv stopped: {reason}")
 
 
-SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
-LOG, FILES = (
-    "sampling.jsonl",
-    "results",
-)  # of a run of asv: the log of its processes, asv's own files
+def asv_files(place: Path, machine: str) -> list[Path]:
+    """Return asv's own result files in the directory of a run."""
+    return [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
 
 
-def logged(
+def read_log(
     place: Path, default_round: int = 0, rounds: Mapping[str, int] | None = None
 ) -> list[LogLine]:
-    """Return the lines that processes have logged in a directory; see ``decode_log``."""
-    text = (place / LOG).read_text(encoding="utf-8")
-    return decode_log(text, default_round, rounds)
+    """Return the lines that processes have logged in the directory of a run. See ``decode_log``."""
+    return decode_log((place / LOG).read_text(encoding="utf-8"), default_round, rounds)
 
 
-def check_asv(found: Mapping[str, str] | None = None) -> None:
+# --- asv's versions and settings --------------------------------------------------------------------------------------
+
+
+def check_asv(versions: Mapping[str, str] | None = None) -> None:
     """Raise UserError unless asv and asv_runner, which do the timing, have the pinned versions.
 
-    found  package -> its version; None: look in this Python
+    versions  package -> its version; None: look in this Python
     """
     pins = environments.pins()
-    if found is None:
-        found = {
-            package: there.version
-            for package in pins
-            if (there := environments.find_distribution(package))
-        }
-    for package, version in pins.items():
-        if found.get(package) != version:
-            install = "pip install " + " ".join(f"{name}=={pin}" for name, pin in pins.items())
-            raise UserError(
-                f"the timing rests on {package} {version}, found {found.get(package, 'none')}: {install}"
-            )
+    for package, pin in pins.items():
+        if versions is None:
+            distribution = environments.find_distribution(package)
+            version = distribution.version if distribution else "none"
+        else:
+            version = versions.get(package, "none")
+        if version != pin:
+            install = "pip install " + " ".join(f"{name}=={each}" for name, each in pins.items())
+            raise UserError(f"the timing rests on {package} {pin}, found {version}: {install}")
 
 
 def set_environment_limit(requested: int | None) -> int:
-    """Set the maximum number of environments on disk, also for asv, and return it: as asked, or else from the
+    """Set the maximum number of environments on disk, also for asv, and return it: as requested, or else from the
     environment variable or asv.conf.json."""
     from asv.config import Config  # check_asv has verified that asv is installed
 
-    number = requested or environments.environment_limit(
-        Config.load(str(ROOT / "asv.conf.json")).keep_environments
-    )
+    default = Config.load(str(ROOT / "asv.conf.json")).keep_environments
+    number = requested or environments.environment_limit(default)
     os.environ[environments.LIMIT_VARIABLE] = str(number)
     return number
 
 
 def register(machine: str) -> None:
     """Register the machine with asv. Raise UserError if asv's file of machines is broken."""
-    from asv.util import UserError as Refused
+    from asv.util import UserError as AsvError
     from toolchains import plugin
 
     try:
         plugin.register_machine(machine)
-    except Refused as why:
-        raise UserError(str(why)) from None
+    except AsvError as error:
+        raise UserError(str(error)) from None

@@ -20,16 +20,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
-from cli import UserError
-from msgspec import structs
+from cli import ROOT, UserError
+from msgspec.structs import asdict, replace
 from store import files
 from store.schema import MACHINE, Conditions, RunRecord, Settings, from_json
 from toolchains import environments
 
 from benchmarks.probes import probe
 
-from .engine import ROOT, environment_of
-from .processes import apart, last_line, os_session, read
+from .processes import environment_of, last_line, os_session, read_text, run_in_session
 from .profiles import Cells
 
 AWAKE = "awake"
@@ -44,10 +43,10 @@ sys.stdout = answer
 sys.path.insert(0, sys.argv[1])
 """
 HOLD = f"{ANSWER}from benchmarks import devices\ndevices.hold({AWAKE!r})"
-SAY_SETTINGS = f"""{ANSWER}
-says = dict(torch=torch.__version__, numpy=numpy.__version__, python=platform.python_version())
-says.update(cuda=torch.version.cuda, hip=torch.version.hip, git=torch.version.git_version)
-print(json.dumps(dict(says, torch_threads=torch.get_num_threads())), flush=True)
+PRINT_SETTINGS = f"""{ANSWER}
+settings = dict(torch=torch.__version__, numpy=numpy.__version__, python=platform.python_version())
+settings.update(cuda=torch.version.cuda, hip=torch.version.hip, git=torch.version.git_version)
+print(json.dumps(dict(settings, torch_threads=torch.get_num_threads())), flush=True)
 from benchmarks import devices
 print(json.dumps(devices.answer()))
 """
@@ -62,81 +61,45 @@ for package in ("numpy", "torch"):
                     pass
 """
 DEVICE_SECONDS = 120.0  # importing torch and making a context take 20 s on a slow machine
+CPU = Path("/sys/devices/system/cpu/cpu0")
 
 
 def check_machine(directory: Path) -> None:
     """Raise UserError if the results in ``directory`` come from other hardware. A page covers one machine."""
-    here = structs.asdict(conditions())
+    current = asdict(conditions())
     for path in files.result_files(directory.parent, directory.name, files.RECORDS):
-        before = {}
-        with contextlib.suppress(UserError):
-            for record in files.read_records(path)[-1:]:
-                before = {
-                    name: value
-                    for name, value in structs.asdict(record.conditions).items()
-                    if name in MACHINE and value
-                }
-        # a virtual machine may move to another host, whose CPU has the same name but other caches
-        if any(here[name] and here[name] != value for name, value in before.items()):
-            sizes = "".join(f", {level} {size}" for level, size in before.get("caches", {}).items())
-            raise UserError(
-                f"the results of {directory.name} were measured on another machine ({before.get('cpu')}, "
-                f"{before.get('cores')} cores{sizes}): give this one a name of its own by --machine"
-            )
+        try:
+            records = files.read_records(path)
+        except UserError:
+            continue  # a broken file names no machine
+        for record in records[-1:]:
+            earlier = asdict(record.conditions)
+            # a virtual machine may move to another host, whose CPU has the same name but other caches
+            if any(
+                current[name] != earlier[name] and current[name] and earlier[name]
+                for name in MACHINE
+            ):
+                sizes = "".join(f", {level} {size}" for level, size in earlier["caches"].items())
+                raise UserError(
+                    f"the results of {directory.name} were measured on another machine "
+                    f"({earlier['cpu'] or None}, {earlier['cores']} cores{sizes}): "
+                    "give this one a name of its own by --machine"
+                )
 
 
 def caches() -> dict[str, str]:
     """Cache level -> size of the data cache, as the system writes it. Empty if the system does not report caches."""
-    every = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
-    data = [cache for cache in every if read(cache / "type") != "Instruction"]
-    return {f"L{read(cache / 'level')}": read(cache / "size") for cache in data}
-
-
-def settings(python: str = sys.executable) -> Settings:
-    """Return the imported toolchain, its thread settings, and the device's name and model or why there is no device. A
-    process like the timed ones determines them, in at most DEVICE_SECONDS.
-
-    Making a context may abort, crash or hang in the driver. Then the run goes on without a device.
-    """
-    done = run_in(python, SAY_SETTINGS, DEVICE_SECONDS)
-    (imported, *device), code = done.stdout.splitlines() or [""], done.returncode
-    with contextlib.suppress(IndexError, ValueError):
-        if code == 0:
-            return from_json(Settings, json.loads(imported) | json.loads(device[-1]))
-    why = last_line(done.stderr, f"ended with code {code}")
-    if code is None:
-        why = f"did not answer in {DEVICE_SECONDS:g} s"
-    elif code < 0:
-        why = f"died with signal {-code} ({signal.strsignal(-code)})"
-    if not imported:
-        raise UserError(f"torch cannot be imported: {why}")
-    named = os.environ.get("CONVERSION_DEVICE")
-    tried = f"CONVERSION_DEVICE={named}" if named else "the device"
-    return from_json(
-        Settings, json.loads(imported) | {"no_device": f"the process that tried {tried}: {why}"}
-    )
-
-
-def read_libraries(python: Path) -> "subprocess.CompletedProcess[str] | None":
-    """Read the libraries of this Python's torch and numpy from disk again, each from its beginning to its end.
-
-    The position of their pages in memory changes the time of calls by some percent, until they are loaded again
-    (docs/lab-notes.md). Reading them before each round makes positions vary between rounds instead of between sessions.
-    Libraries that another process uses stay where they are. Only Linux has the call. Elsewhere, and without torch,
-    nothing is done.
-    """
-    return run_in(str(python), READ_LIBRARIES) if hasattr(os, "posix_fadvise") else None
-
-
-def run_in(python: str, code: str, seconds: float = math.inf) -> "subprocess.CompletedProcess[str]":
-    """Run code in that Python with the checkout as its argument. See ``apart``."""
-    return apart([python, "-c", code, str(ROOT)], ROOT, environment_of(Path(python)), seconds)
+    return {
+        f"L{read_text(cache / 'level')}": read_text(cache / "size")
+        for cache in sorted((CPU / "cache").glob("index*"))
+        if read_text(cache / "type") != "Instruction"
+    }
 
 
 def conditions() -> Conditions:
     """Return the present conditions that affect timing on this machine."""
     cores = os.cpu_count() or 1
-    huge = read("/sys/kernel/mm/transparent_hugepage/enabled")
+    huge_pages = read_text("/sys/kernel/mm/transparent_hugepage/enabled")
     return Conditions(
         cpu=environments.cpu_model(),
         cores=cores,
@@ -145,10 +108,54 @@ def conditions() -> Conditions:
         memory_bytes=psutil.virtual_memory().total,
         system=f"{platform.system()} {platform.release()}",
         libc=" ".join(platform.libc_ver()),
-        governor=read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        transparent_hugepages="".join(re.findall(r"\[(\w+)\]", huge)),
+        governor=read_text(CPU / "cpufreq/scaling_governor"),
+        transparent_hugepages="".join(re.findall(r"\[(\w+)\]", huge_pages)),
         load_average=psutil.getloadavg()[0],
     )
+
+
+def settings(python: Path = Path(sys.executable), root: Path = ROOT) -> Settings:
+    """Return the imported toolchain, its thread settings, and the device's name and model or why there is no device. A
+    process like the timed ones determines them, in at most DEVICE_SECONDS.
+
+    Making a context may abort, crash or hang in the driver. Then the run goes on without a device.
+    """
+    done = run_in(python, PRINT_SETTINGS, root, DEVICE_SECONDS)
+    imported, *device = done.stdout.splitlines() or [""]
+    code = done.returncode
+    if code == 0:
+        with contextlib.suppress(IndexError, ValueError):
+            return from_json(Settings, json.loads(imported) | json.loads(device[-1]))
+    reason = last_line(done.stderr, f"ended with code {code}")
+    if code is None:
+        reason = f"did not answer in {DEVICE_SECONDS:g} s"
+    elif code < 0:
+        reason = f"died with signal {-code} ({signal.strsignal(-code)})"
+    if not imported:
+        raise UserError(f"torch cannot be imported: {reason}")
+    variable = os.environ.get("CONVERSION_DEVICE")
+    device_name = f"CONVERSION_DEVICE={variable}" if variable else "the device"
+    no_device = f"the process that tried {device_name}: {reason}"
+    return from_json(Settings, json.loads(imported) | {"no_device": no_device})
+
+
+def read_libraries(python: Path) -> None:
+    """Read the libraries of this Python's torch and numpy from disk again, each from its beginning to its end.
+
+    The position of their pages in memory changes the time of calls by some percent, until they are loaded again
+    (docs/lab-notes.md). Reading them before each round makes positions vary between rounds instead of between sessions.
+    Libraries that another process uses stay where they are. Only Linux has the call. Elsewhere, and without torch,
+    nothing is done.
+    """
+    if hasattr(os, "posix_fadvise"):
+        run_in(python, READ_LIBRARIES)
+
+
+def run_in(
+    python: Path, code: str, root: Path = ROOT, seconds: float = math.inf
+) -> "subprocess.CompletedProcess[str]":
+    """Run code in that Python with a checkout as its argument. See ``run_in_session``."""
+    return run_in_session([python, "-c", code, root], root, environment_of(python), seconds)
 
 
 # --- a device that is kept awake --------------------------------------------------------------------------------------
@@ -157,63 +164,68 @@ def conditions() -> Conditions:
 class Awake(contextlib.ExitStack):
     """Keep the device of a run awake, from its first measurement until the context manager exits."""
 
-    why_not: str | None = None  # why the device is not awake, "" = it is; None: not tried yet
+    failure: str | None = None  # why the device is not awake, "" = it is; None: not tried yet
 
     def hold(self) -> str:
         """Keep the device awake from now on. Return the reason of a failure, or "". A device that accepts only one
         process is released again."""
-        pipe, none = subprocess.PIPE, subprocess.DEVNULL
-        beside = os_session(
-            [sys.executable, "-c", HOLD, str(ROOT)],
-            ROOT,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=none,
-            text=True,
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", HOLD, ROOT]
+        process = self.enter_context(
+            os_session(command, ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         )
-        process = self.enter_context(beside)
         assert process.stdout
         readable, _, _ = select.select([process.stdout], [], [], DEVICE_SECONDS)
-        why = "the process that was to hold a context made none"
+        failure = "the process that was to hold a context made none"
         if readable and process.stdout.readline().strip() == AWAKE:
-            why = settings().no_device
-        if why:
+            failure = settings().no_device
+        if failure:
             self.close()
-        return why
+        return failure
 
     def measure(
-        self, record: RunRecord, known: Cells, cells: Sequence[str], asv: Callable[..., None]
+        self, record: RunRecord, cells: Cells, names: Sequence[str], run_asv: Callable[..., None]
     ) -> RunRecord:
-        """Run asv on the record's cores. Keep the device awake if cells use it. Benchmarks of its waking run first,
-        without that. The returned record says whether the device was awake.
+        """Run asv on the record's cores for the cells ``names`` of ``cells``. Keep the device awake if cells use it.
+        Benchmarks of its waking run first, without that. The returned record says whether the device was awake.
         """
-        alone = [cell for cell in cells if cell.partition("(")[0] in known.asleep]
-        others = [cell for cell in cells if cell not in alone]
-        if alone:
+        waking = [cell for cell in names if cell.partition("(")[0] in cells.waking]
+        remaining = [cell for cell in names if cell not in waking]
+        if waking:
             self.close()
-            self.why_not = None
-            asv(alone, cores=record.cores)
-        if others and known.on_device:
-            if self.why_not is None:
-                self.why_not = self.hold()
-            record = structs.replace(record, awake=not self.why_not, not_awake=self.why_not)
-        if others:
-            asv(others, cores=record.cores)
+            self.failure = None
+            run_asv(waking, cores=record.cores)
+        if remaining and cells.on_device:
+            if self.failure is None:
+                self.failure = self.hold()
+            record = replace(record, awake=not self.failure, not_awake=self.failure)
+        if remaining:
+            run_asv(remaining, cores=record.cores)
         return record
 
 
 # --- fitness for measuring --------------------------------------------------------------------------------------------
 
 QUIET_SHARE = 0.9  # of the time; below this a run takes longer, and some cells may stay noisy
-GROUPS, GROUPS_OF_PROCESS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")
+GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
+END_LOAD = "end what else runs here"
+FIND_QUIET = (
+    "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another machine or "
+    "hour (a neighbour of a virtual machine cannot be seen from inside)"
+)
+LIFT_QUOTA = "the container is stopped when it is used up: lift it (docker run without --cpus)"
+ALLOW_CORES = "asv needs one beside the one that is measured: allow two"
+SET_GOVERNOR = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
 
 
 def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
     """Return the share of speed probes within 10% of the fastest level, and the mean time of a probe as a multiple of
     that level."""
-    readings, until = [], time.monotonic() + seconds
-    while time.monotonic() < until:
+    readings = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         readings.append(probe())
     level = statistics.quantiles(readings, n=20)[0]
     quiet = statistics.fmean(reading <= 1.1 * level for reading in readings)
@@ -223,44 +235,47 @@ def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
 def quota() -> float:
     """Return the CPU quota of this process, in processors: the smallest of its control groups and their parent groups.
     It is infinite without a limit."""
-    quotas = [math.inf]
-    for line in read(GROUPS_OF_PROCESS).splitlines():
-        _, controllers, group = line.split(":", 2)  # version 2 names no controllers
-        for above in (Path(group), *Path(group).parents):
-            place = GROUPS / controllers / str(above).lstrip("/")
-            said = " ".join(
-                read(place / f"cpu.{name}") for name in ("max", "cfs_quota_us", "cfs_period_us")
-            ).split()
-            quotas += [int(said[0]) / int(said[1])] if said and said[0].isdigit() else []
-    return min(quotas)
+    smallest = math.inf
+    for line in read_text(GROUPS_OF_PROCESS).splitlines():
+        _, controllers, name = line.split(":", 2)  # version 2 names no controllers
+        group = Path(name)
+        for parent in (group, *group.parents):
+            directory = GROUPS / controllers / str(parent).lstrip("/")
+            limits = [
+                read_text(directory / f"cpu.{file}")
+                for file in ("max", "cfs_quota_us", "cfs_period_us")
+            ]
+            numbers = " ".join(limits).split()
+            if numbers and numbers[0].isdigit():
+                smallest = min(smallest, int(numbers[0]) / int(numbers[1]))
+    return smallest
 
 
-def findings(known: Conditions, quiet: float, processors: float) -> dict[str, str | bool]:
-    """Finding, such as "load average 5.0" -> advice, or False if nothing needs to change."""
-    cores, load = known.cores_allowed or 1, known.load_average or 0.0
-    share = "no quota of processors" if math.isinf(processors) else f"a quota of {processors:.1f}"
-    busy = "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another "
-    busy += "machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
-    lift = "the container is stopped when it is used up: lift it (docker run without --cpus)"
-    slow = "sudo cpupower frequency-set -g performance: the clock rises only when it is needed"
+def findings(conditions: Conditions, quiet: float, processors: float) -> dict[str, str]:
+    """Finding, such as "load average 5.0" -> advice, or "" if nothing needs to change."""
+    cores = conditions.cores_allowed or 1
+    load = conditions.load_average or 0.0
+    limit = "no quota of processors" if math.isinf(processors) else f"a quota of {processors:.1f}"
+    governor = conditions.governor or "unknown"
     return {
-        f"quiet {quiet:.0%} of the time": quiet < QUIET_SHARE and busy,
-        f"{cores} of {known.cores} cores": cores < 2
-        and "asv needs one beside the one that is measured: allow two",
-        f"load average {load:.1f}": load > 0.5 * cores and "end what else runs here",
-        share: processors < cores and lift,
-        f"frequency governor {known.governor or 'unknown'}": known.governor in SLOW_GOVERNORS
-        and slow,
+        f"quiet {quiet:.0%} of the time": FIND_QUIET if quiet < QUIET_SHARE else "",
+        f"{cores} of {conditions.cores} cores": ALLOW_CORES if cores < 2 else "",
+        f"load average {load:.1f}": END_LOAD if load > 0.5 * cores else "",
+        limit: LIFT_QUOTA if processors < cores else "",
+        f"frequency governor {governor}": SET_GOVERNOR if governor in SLOW_GOVERNORS else "",
     }
 
 
 def check() -> int:
     """Print the findings. Return exit code 0 if nothing needs to change, else 1."""
     print("checking the machine for about ten seconds", flush=True)
-    at, found = settings(), findings(conditions(), quiet_now(5.0)[0], quota())
-    print(
-        f"  device {at.device} ({at.device_name})" if at.device else f"  no device: {at.no_device}"
-    )
-    for what, advice in found.items():
-        print(f"! {what}: {advice}" if advice else f"  {what}")
-    return int(any(found.values()))
+    current = settings()
+    quiet, _ = quiet_now(5.0)
+    advice = findings(conditions(), quiet, quota())
+    if current.device:
+        print(f"  device {current.device} ({current.device_name})")
+    else:
+        print(f"  no device: {current.no_device}")
+    for finding, change in advice.items():
+        print(f"! {finding}: {change}" if change else f"  {finding}")
+    return int(any(advice.values()))

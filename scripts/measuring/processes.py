@@ -15,23 +15,36 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import psutil
 
 GRACE = 5.0  # seconds that a program has after Ctrl-C before its session is killed
+PROGRESS_SECONDS = 15  # between two lines of progress
 SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
-Words = Sequence[str | Path]
-Env = Mapping[str, str] | None
+Command = Sequence[str | Path]
+Environment = Mapping[str, str]
+
+
+def environment_of(python: Path, **variables: str) -> dict[str, str]:
+    """Return environment variables for programs of that Python: this process's, updated by ``variables``."""
+    inherited = dict(os.environ)
+    if python != Path(sys.executable):
+        inherited.pop("PYTHONPATH", None)  # packages found there belong to this Python
+    return {**inherited, **variables}
 
 
 @contextlib.contextmanager
 def os_session(
-    command: Words, cwd: Path, env: Env = None, **options: Any
-) -> Iterator["subprocess.Popen[Any]"]:
-    """Start a program. At the end of the block, kill it and all processes it started. ``options`` are Popen's."""
+    command: Command, cwd: Path, env: Environment | None = None, **streams: IO[str] | int
+) -> Iterator["subprocess.Popen[str]"]:
+    """Start a program in a session of the operating system. At the end of the block, kill it and all processes that it
+    started.
+
+    streams  stdin, stdout, stderr, as for Popen
+    """
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, __file__], stdin=pipe, text=True, start_new_session=True
@@ -40,7 +53,7 @@ def os_session(
         try:
             with _later_interrupted():
                 process = subprocess.Popen(
-                    command, cwd=cwd, env=env, start_new_session=True, **options
+                    command, cwd=cwd, env=env, start_new_session=True, text=True, **streams
                 )
                 print(process.pid, file=watcher.stdin, flush=True)
             yield process
@@ -53,43 +66,43 @@ def os_session(
         finally:
             with _later_interrupted():
                 if process:
-                    end(process.pid)
+                    kill_session(process.pid)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(GRACE)  # a process that hangs in a driver survives even a kill
                 watcher.kill()
 
 
-def apart(
-    command: Words,
+def run_in_session(
+    command: Command,
     cwd: Path,
-    env: Env = None,
+    env: Environment | None = None,
     seconds: float = math.inf,
     meanwhile: Callable[[], None] | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program in a session of its own. Return its output and exit code, None after ``seconds``.
+    """Run a program in a session of the operating system. Return its output and exit code, None after ``seconds``.
 
     meanwhile  called while the program runs, only a few times per second so as not to disturb measurements
     """
-    until = time.monotonic() + seconds
+    end = time.monotonic() + seconds
     # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with os_session(command, cwd, env, stdout=out, stderr=err) as process:
-            while process.poll() is None and time.monotonic() < until:
+            while process.poll() is None and time.monotonic() < end:
                 time.sleep(0.3 if meanwhile else 0.02)
                 if meanwhile:
                     meanwhile()
-            code: Any = process.poll()
+            code = process.poll()
         for file in (out, err):
             file.seek(0)
-        return subprocess.CompletedProcess(command, code, out.read(), err.read())
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())  # type: ignore[arg-type]
 
 
-def last_line(text: str, otherwise: str = "stopped without a word") -> str:
-    """Return the last non-blank line of a program's output, or ``otherwise`` if there is none."""
-    return next((line for line in reversed(text.splitlines()) if line.strip()), otherwise)
+def last_line(text: str, default: str = "stopped without a word") -> str:
+    """Return the last non-blank line of a program's output, or ``default`` if there is none."""
+    return next((line for line in reversed(text.splitlines()) if line.strip()), default)
 
 
-def read(path: Path | str) -> str:
+def read_text(path: Path | str) -> str:
     """Return the text of a small file, "" if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
@@ -97,41 +110,39 @@ def read(path: Path | str) -> str:
         return ""
 
 
-def end(number: int) -> None:
+def kill_session(number: int) -> None:
     """Kill the processes of a session, and any that they start meanwhile. A process that hangs in a driver survives."""
-    until = time.monotonic() + GRACE
-    while (processes := members(number)) and time.monotonic() < until:
+    end = time.monotonic() + GRACE
+    while (processes := session_members(number)) and time.monotonic() < end:
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 psutil.Process(process).kill()
         time.sleep(0.01)
 
 
-def members(number: int) -> list[int]:
+def session_members(number: int) -> list[int]:
     """Return the running processes of a session. The list is empty on systems without sessions, such as Windows."""
     processes = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, AttributeError, psutil.Error):
-            if os.getsid(process) == number and psutil.Process(process).status() not in (
-                "zombie",
-                "dead",
-            ):
-                processes.append(process)
+            if os.getsid(process) == number:
+                if psutil.Process(process).status() not in ("zombie", "dead"):
+                    processes.append(process)
     return processes
 
 
 @contextlib.contextmanager
 def _later_interrupted() -> Iterator[None]:
     """Delay signals until the end of the block. An interruption inside would leave a process unwatched."""
-    came: list[int] = []
-    with contextlib.ExitStack() as back:
+    delayed: list[int] = []
+    with contextlib.ExitStack() as stack:
         for number in SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
-                before = signal.signal(number, lambda number, frame: came.append(number))
-                back.callback(signal.signal, number, before)
+                handler = signal.signal(number, lambda number, frame: delayed.append(number))
+                stack.callback(signal.signal, number, handler)
         yield
-    if came:
-        signal.raise_signal(came[0])
+    if delayed:
+        signal.raise_signal(delayed[0])
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------
@@ -147,30 +158,35 @@ def duration(seconds: float) -> str:
 
 class Progress:
     """Print the percentage of ``total`` steps done, and the time left, estimated from the mean so far. Print at most
-    one line per 15 seconds, and only for another percent."""
+    one line per PROGRESS_SECONDS, and only for another percent."""
 
     def __init__(self, title: str, total: int = 0) -> None:
-        self.title, self.total, self.done, self.percent = title, total, 0, 0
-        self.start = self.shown = math.nan
+        self.title = title
+        self.total = total
+        self.done = 0
+        self.percent = 0
+        self.start = math.nan
+        self.printed = math.nan  # time of the last line
 
     def at(self, done: int) -> None:
         """Note that ``done`` steps are done."""
-        now, self.done = time.monotonic(), done
+        now = time.monotonic()
+        self.done = done
         if math.isnan(self.start):
-            self.start = self.shown = now
+            self.start = self.printed = now
         share = min(done / max(self.total, 1), 1.0)
-        if now - self.shown > 15 and int(100 * share) > self.percent:
-            self.shown, self.percent = now, int(100 * share)
-            left = (
-                f", {duration((now - self.start) * (1 - share) / share)} left"
-                if 0.03 <= share < 1
-                else ""
-            )
-            print(f"{self.title}: {share:.0%}{left}", flush=True)
+        if now - self.printed <= PROGRESS_SECONDS or int(100 * share) <= self.percent:
+            return
+        self.printed = now
+        self.percent = int(100 * share)
+        left = ""
+        if 0.03 <= share < 1:
+            left = f", {duration((now - self.start) * (1 - share) / share)} left"
+        print(f"{self.title}: {share:.0%}{left}", flush=True)
 
 
 if __name__ == "__main__":
-    watched = sys.stdin.readline().strip()
+    session = sys.stdin.readline().strip()
     sys.stdin.read()
-    if watched:
-        end(int(watched))
+    if session:
+        kill_session(int(session))

@@ -3,6 +3,7 @@
 A rule does not restrict parameters that it does not name. Cells have asv's names: ``module.Class.method(param, ...)``.
 """
 
+import itertools
 import math
 import re
 import shutil
@@ -20,13 +21,20 @@ from toolchains import selection
 
 from benchmarks.contracts import ALIAS
 
-Values = str | Sequence[Any]
-AT_ONCE = 500  # maximum cells in a pattern
-START = 4.0  # seconds that asv takes in each round before it measures anything
+Benchmark = Mapping[str, Any]  # asv's description, with our declarations
+Benchmarks = Mapping[str, Benchmark]
+MAX_CELLS_PER_PATTERN = 500
+ASV_START_SECONDS = 4.0  # that asv takes in each round before it measures anything
 
 
 class Rule:
-    """Cells of the benchmarks whose name matches ``benchmark``, restricted by parameter."""
+    """Cells of the benchmarks whose name matches ``benchmark``, restricted by parameter.
+
+    host    only benchmarks that need no accelerator
+    copies  only routes that move bytes (True) or share memory (False)
+    rounds  number of rounds that have these cells
+    values  parameter -> its values, or a regular expression over asv's spelling of them
+    """
 
     def __init__(
         self,
@@ -34,78 +42,89 @@ class Rule:
         host: bool = False,
         copies: bool | None = None,
         rounds: float = math.inf,
-        **values: Values,
+        **values: str | Sequence[str | int],
     ) -> None:
-        self.benchmark, self.host, self.copies, self.rounds = benchmark, host, copies, rounds
+        self.benchmark = benchmark
+        self.host = host
+        self.copies = copies
+        self.rounds = rounds
         self.values = values
 
-    def cells(self, benchmark: Mapping[str, Any]) -> list[str]:
+    def cells(self, benchmark: Benchmark) -> list[str]:
         """Return the cells of a benchmark that this rule selects. The list is empty for other benchmarks."""
-        if not re.fullmatch(self.benchmark, benchmark["name"]) or (
-            self.host and benchmark.get("needs_device")
-        ):
+        if not re.fullmatch(self.benchmark, benchmark["name"]):
             return []
-        wanted = []
+        if self.host and benchmark.get("needs_device"):
+            return []
+        params = []
         for parameter, spellings in zip(benchmark["param_names"], benchmark["params"]):
-            values = self.values.get(parameter, ".*")
-            pattern = (
-                values
-                if isinstance(values, str)
-                else "|".join(re.escape(repr(value)) for value in values)
-            )
-            kept = [spelling for spelling in spellings if re.fullmatch(pattern, spelling)]
+            pattern = self._pattern(parameter)
+            selected = [spelling for spelling in spellings if re.fullmatch(pattern, spelling)]
             if self.copies is not None and parameter == "route":
-                contracts = benchmark.get("contracts", {}).items()
-                of_kind = {
-                    repr(route)
-                    for route, each in contracts
-                    if (each["memory"] != ALIAS) == self.copies
-                }
-                kept = [spelling for spelling in kept if spelling in of_kind]
-            wanted.append(kept)
-        return cell_names(benchmark["name"], wanted)
+                routes = self._routes(benchmark)
+                selected = [spelling for spelling in selected if spelling in routes]
+            params.append(selected)
+        return cell_names(benchmark["name"], params)
+
+    def _pattern(self, parameter: str) -> str:
+        """Return a regular expression that matches asv's spelling of the parameter's values."""
+        values = self.values.get(parameter, ".*")
+        if isinstance(values, str):
+            return values
+        return "|".join(re.escape(repr(value)) for value in values)
+
+    def _routes(self, benchmark: Benchmark) -> set[str]:
+        """Return asv's spelling of the routes that copy, or of those that share memory."""
+        contracts = benchmark.get("contracts", {})
+        return {
+            repr(route)
+            for route, contract in contracts.items()
+            if (contract["memory"] != ALIAS) == self.copies
+        }
 
 
 @dataclass(frozen=True)
 class Profile:
+    """Cells and their number of processes. profiles.yaml explains the fields."""
+
     rounds: int
     minutes: float
     rules: Sequence[Rule]
     patience: float = 1.0
-    longest_wait: float = math.inf
-    longest: float = math.inf
+    wait_limit: float = math.inf
+    time_limit: float = math.inf
 
 
 def select(
-    profile: Profile, benchmarks: Mapping[str, Any], number: int = 0, only: str = ""
+    profile: Profile, benchmarks: Benchmarks, number: int = 0, only: str = ""
 ) -> dict[str, list[str]]:
     """Benchmark -> its cells in this profile whose name matches ``only``. Benchmarks without such cells are left out.
 
     number  of the round, from 0
     """
-    rules, matches = [rule for rule in profile.rules if number < rule.rounds], matcher(only)
-    found = {
-        name: dict.fromkeys(c for rule in rules for c in rule.cells(one))
-        for name, one in benchmarks.items()
-    }
-    return {
-        name: chosen for name, cells in found.items() if (chosen := list(filter(matches, cells)))
-    }
+    rules = [rule for rule in profile.rules if number < rule.rounds]
+    matches = matcher(only)
+    selected = {}
+    for name, benchmark in benchmarks.items():
+        cells = dict.fromkeys(cell for rule in rules for cell in rule.cells(benchmark))
+        if matching := list(filter(matches, cells)):
+            selected[name] = matching
+    return selected
 
 
-def exactly(cells: Iterable[str]) -> list[str]:
-    """Return regular expressions for asv's --bench that match exactly these cells, at most AT_ONCE in each. An argument
-    of a command is limited to 128 KiB."""
+def exact_patterns(cells: Iterable[str]) -> list[str]:
+    """Return regular expressions for asv's --bench that match exactly these cells, at most MAX_CELLS_PER_PATTERN in
+    each. An argument of a command is limited to 128 KiB."""
     by_benchmark: dict[str, list[str]] = {}
     for cell in cells:
         name, bracket, params = cell.partition("(")
         by_benchmark.setdefault(name, []).append(re.escape(bracket + params))
-    parts = [
-        (n, each[at : at + AT_ONCE])
-        for n, each in by_benchmark.items()
-        for at in range(0, len(each), AT_ONCE)
-    ]
-    return [f"^{re.escape(name)}(?:{'|'.join(params)})$" for name, params in parts]
+    patterns = []
+    for name, endings in by_benchmark.items():
+        for first in range(0, len(endings), MAX_CELLS_PER_PATTERN):
+            part = "|".join(endings[first : first + MAX_CELLS_PER_PATTERN])
+            patterns.append(f"^{re.escape(name)}(?:{part})$")
+    return patterns
 
 
 # --- the cells of a run -----------------------------------------------------------------------------------------------
@@ -113,16 +132,21 @@ def exactly(cells: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a profile."""
+    """The cells of a profile.
+
+    rounds       timed cells of each round
+    unavailable  reason -> benchmarks left out
+    on_device    some benchmarks use an accelerator
+    waking       benchmarks that time the accelerator's waking
+    counted      cells with instruction counts, which do not depend on the machine's speed
+    """
 
     names: Sequence[str]
-    rounds: Sequence[Sequence[str]]  # timed cells of each round
-    unavailable: Mapping[str, tuple[str, ...]]  # reason -> benchmarks left out
-    on_device: bool = False  # some benchmarks use an accelerator
-    asleep: Sequence[str] = ()  # benchmarks that time the accelerator's waking
-    counted: Sequence[
-        str
-    ] = ()  # cells with instruction counts, which do not depend on the machine's speed
+    rounds: Sequence[Sequence[str]]
+    unavailable: Mapping[str, tuple[str, ...]]
+    on_device: bool = False
+    waking: Sequence[str] = ()
+    counted: Sequence[str] = ()
 
     @property
     def timed(self) -> Sequence[str]:
@@ -137,108 +161,109 @@ class Cells:
         return sum(len(self.round(number)) for number in range(rounds))
 
 
-def cells_of(
-    profile: Profile, benchmarks: Mapping[str, Any], only: str, title: str, no_device: str = ""
-) -> Cells:
-    """Return the cells of ``profile`` whose name matches ``only``. Raise UserError if no cell matches or can be
-    measured.
+def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str = "") -> Cells:
+    """Return the cells of a profile whose name matches ``only``. Raise UserError if no cell matches or can be measured.
 
     Benchmarks that need a device are left out if ``no_device`` gives a reason. Benchmarks that need a missing program
     are left out, too. This is decided once: asking each of their thousands of cells would cost a process each.
     """
-    chosen = select(profile, benchmarks, only=only)
-    if not chosen:
-        raise UserError(f"--only {only!r} matches no cell of the profile {title}")
-    unavailable = by_reason(
-        (why, name) for name in chosen if (why := unable(benchmarks[name], no_device))
-    )
-    known = {
-        name: benchmarks[name]
-        for name in chosen
-        if not any(name in names for names in unavailable.values())
+    definition = PROFILES[profile]
+    selected = select(definition, benchmarks, only=only)
+    if not selected:
+        raise UserError(f"--only {only!r} matches no cell of the profile {profile}")
+    missing = {name: missing_requirement(benchmarks[name], no_device) for name in selected}
+    unavailable = group_by_reason((reason, name) for name, reason in missing.items() if reason)
+    available = {name: benchmarks[name] for name in selected if not missing[name]}
+    if not available:
+        reasons = "; ".join(unavailable)
+        raise UserError(f"nothing that was asked for can be measured here: {reasons}")
+    timed = {
+        name: benchmark for name, benchmark in available.items() if benchmark["type"] == "time"
     }
-    if not known:
-        raise UserError(
-            f"nothing that was asked for can be measured here: {'; '.join(unavailable)}"
-        )
-    timed = {name: made for name, made in known.items() if made["type"] == "time"}
-    rounds = [
-        select(profile, timed, number, only).values() for number in range(max(2, profile.rounds))
-    ]
+    rounds = []
+    for number in range(max(2, definition.rounds)):
+        rounds.append(_joined(select(definition, timed, number, only).values()))
     return Cells(
-        [cell for name in known for cell in chosen[name]],
-        [[cell for cells in each for cell in cells] for each in rounds],
+        _joined(selected[name] for name in available),
+        rounds,
         unavailable,
-        on_device=any(made.get("needs_device") for made in known.values()),
-        asleep=[name for name, made in known.items() if made.get("asleep")],
-        counted=[
-            cell for name, made in known.items() if made.get("repeated") for cell in chosen[name]
-        ],
+        on_device=any(benchmark.get("needs_device") for benchmark in available.values()),
+        waking=[name for name, benchmark in available.items() if benchmark.get("asleep")],
+        counted=_joined(
+            selected[name] for name, benchmark in available.items() if benchmark.get("repeated")
+        ),
     )
 
 
-def by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+def _joined(lists: Iterable[list[str]]) -> list[str]:
+    return list(itertools.chain.from_iterable(lists))
+
+
+def group_by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     """Reason -> its cells in order, without duplicates."""
-    found: dict[str, dict[str, None]] = {}
-    for why, cell in pairs:
-        found.setdefault(why, {})[cell] = None
-    return {why: tuple(cells) for why, cells in found.items()}
+    groups: dict[str, dict[str, None]] = {}
+    for reason, cell in pairs:
+        groups.setdefault(reason, {})[cell] = None
+    return {reason: tuple(cells) for reason, cells in groups.items()}
 
 
 def estimate_minutes(
-    profile: str, only: str, rounds: int, known: Mapping[str, Any] | None = None
+    profile: str, only: str, rounds: int, benchmarks: Benchmarks | None = None
 ) -> float:
     """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the time of its processes is
-    scaled by their share, if the benchmarks are ``known`` or asv's description of them exists."""
-    whole, described = PROFILES[profile], RESULTS / BENCHMARKS
-    if not only or not (known or described.is_file()):
-        return whole.minutes * rounds / whole.rounds
-    known = known or {
-        name: each for name, each in read_json(described).items() if isinstance(each, dict)
-    }
-    every, chosen = (cells_of(whole, known, each, profile) for each in ("", only))
-    share, start = chosen.total(rounds) / max(every.total(whole.rounds), 1), START / 60
-    return start * rounds + (whole.minutes - start * whole.rounds) * share
+    scaled by their share, if ``benchmarks`` are given or asv's description of them exists."""
+    definition = PROFILES[profile]
+    description = RESULTS / BENCHMARKS
+    if not only or not (benchmarks or description.is_file()):
+        return definition.minutes * rounds / definition.rounds
+    if not benchmarks:
+        content = read_json(description)
+        benchmarks = {key: each for key, each in content.items() if isinstance(each, dict)}
+    processes = select_cells(profile, benchmarks, only).total(rounds)
+    all_processes = select_cells(profile, benchmarks, "").total(definition.rounds)
+    share = processes / max(all_processes, 1)
+    start_minutes = ASV_START_SECONDS / 60
+    return start_minutes * rounds + (definition.minutes - start_minutes * definition.rounds) * share
 
 
-def unable(benchmark: Mapping[str, Any], no_device: str) -> str:
+def missing_requirement(benchmark: Benchmark, no_device: str) -> str:
     """Return why a benchmark cannot run here, judged by its declared requirements; "" if it can."""
     if no_device and benchmark.get("needs_device"):
         return no_device
-    missing = (
-        (name, how)
-        for name, how in benchmark.get("needs_programs", {}).items()
-        if not shutil.which(name)
-    )
-    return next((f"needs {name}: {how}" for name, how in missing), "")
+    for program, advice in benchmark.get("needs_programs", {}).items():
+        if not shutil.which(program):
+            return f"needs {program}: {advice}"
+    return ""
 
 
 # --- the profiles -----------------------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
+def flatten(value: Any) -> Any:
     """Return the parsed YAML with nested lists flattened and sizes in bytes."""
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: flatten(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [
-            one
-            for each in map(plain, value)
-            for one in (each if isinstance(each, list) else [each])
-        ]
+        flat: list[Any] = []
+        for item in map(flatten, value):
+            flat += item if isinstance(item, list) else [item]
+        return flat
     return parse_size(value) if isinstance(value, str) and value.endswith("iB") else value
 
 
-LOADER = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # the C loader takes a tenth of the time, in every verb
-MADE = plain(yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), LOADER))[
-    "profiles"
-]
-PROFILES = {
-    name: Profile(**{**each, "rules": [Rule(**one) for one in each["rules"]]})
-    for name, each in MADE.items()
-}
+def read_profiles() -> dict[str, Profile]:
+    """Read the profiles from profiles.yaml."""
+    # the C loader takes a tenth of the time, in every verb
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    profiles = {}
+    for name, fields in flatten(yaml.load(text, loader))["profiles"].items():
+        rules = [Rule(**rule) for rule in fields.pop("rules")]
+        profiles[name] = Profile(rules=rules, **fields)
+    return profiles
+
+
+PROFILES = read_profiles()
 
 
 # --- options: the same in every verb that measures --------------------------------------------------------------------
@@ -246,9 +271,8 @@ PROFILES = {
 
 def add_options(parser: Parser, default: str) -> None:
     """Add options for the cells to measure and the name of the machine. ``default`` is the default profile."""
-    parser.option(
-        "--profile NAME", f"one of: {', '.join(PROFILES)} (default: {default})", choices=PROFILES
-    )
+    names = ", ".join(PROFILES)
+    parser.option("--profile NAME", f"one of: {names} (default: {default})", choices=PROFILES)
     parser.option("--only REGEX", ONLY)
     parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
     about = "name in reports/results (default: made from the hardware; with Slurm, the partition)"
@@ -257,11 +281,8 @@ def add_options(parser: Parser, default: str) -> None:
     parser.option("--no-report", "measure only; scripts/report.py builds the page later")
 
 
-def profile_options(chosen: Namespace, default: str) -> dict[str, Any]:
-    """Return the chosen profile, cells and rounds."""
-    profile = chosen.profile or default
-    return {
-        "profile": profile,
-        "only": chosen.only or "",
-        "rounds": chosen.rounds or PROFILES[profile].rounds,
-    }
+def profile_options(options: Namespace, default: str) -> dict[str, Any]:
+    """Return the profile, the cells and the rounds of a command line, as for ``Plan``."""
+    profile = options.profile or default
+    rounds = options.rounds or PROFILES[profile].rounds
+    return {"profile": profile, "only": options.only or "", "rounds": rounds}

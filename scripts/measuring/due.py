@@ -1,0 +1,68 @@
+"""Choose the toolchains of a history and their order: coarse to fine, or the releases that a machine lacks."""
+
+import contextlib
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cli import RESULTS, UserError
+from store import files
+from toolchains import ledger
+
+from .journal import Plan
+
+
+def coarse_to_fine(tags: Sequence[str]) -> list[str]:
+    """Order by the positions' reversed binary digits (van der Corput): first, (nearly) last, middle, quarters.
+
+    In order of release, a drift of the machine over the hours would look like a trend of the releases.
+    """
+    digits = len(tags).bit_length()
+    positions = sorted(range(len(tags)), key=lambda position: f"{position:0{digits}b}"[::-1])
+    return [tags[position] for position in positions]
+
+
+def due_plan(
+    plan: Plan, added: Collection[ledger.Toolchain], results: Path = RESULTS
+) -> Plan | None:
+    """Return ``plan`` with the releases due on its machine, or None if no release is due.
+
+    Due are the releases ``added`` now, and those after the last release with a run record of the machine. Without such
+    records, those of all machines count. With a new release the one before it is measured, too, beside its earlier
+    sessions. That is the last earlier release which the machine has figures of or is going to measure, else simply the
+    previous release.
+    """
+    is_due: dict[str, bool] = {}  # in order of measuring; False: only to compare with
+    recorded = recorded_toolchains(results, plan.machine)
+    recorded_anywhere = recorded_toolchains(results, None)
+    for package in ledger.PACKAGES:
+        releases = ledger.history(package)
+        keys = [release.commit[:8] for release in releases]
+        reference = recorded if recorded.keys() & {*keys} else recorded_anywhere
+        places = [place for place, key in enumerate(keys) if key in reference]
+        last = max(places, default=len(keys))
+        for place, release in enumerate(releases):
+            if place <= last and (release not in added or keys[place] in recorded):
+                continue
+            if earlier := releases[:place]:
+                measured = [
+                    each for each in earlier if each.tag in is_due or recorded.get(each.commit[:8])
+                ]
+                is_due.setdefault((measured or earlier)[-1].tag, False)
+            is_due[release.tag] = True
+    if not any(is_due.values()):
+        return None
+    beside = tuple(tag for tag in is_due if not is_due[tag])
+    return replace(plan, tags=tuple(is_due), beside=beside)
+
+
+def recorded_toolchains(results: Path, machine: str | None) -> dict[str, bool]:
+    """Toolchain with run records of a machine, or of any machine (None), as the first eight letters of its commit ->
+    whether it was measured at least once."""
+    measured: dict[str, bool] = {}
+    for path in files.result_files(results, machine, files.RECORDS):
+        key = path.name.split("-")[0]
+        measured.setdefault(key, False)
+        with contextlib.suppress(UserError):  # a broken file: nothing can be compared with it
+            measured[key] |= any(not record.failed for record in files.read_records(path))
+    return measured

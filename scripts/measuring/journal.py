@@ -1,0 +1,179 @@
+"""The journal of a run on disk: its plan, its finished jobs, and the lock that lets one process measure at a time.
+
+A job is a round of a session: every cell in one process, then noisy cells again, as long as the budget allows.
+
+    .asv/runs/NAME/run/plan.json    the plan: what the user asked for
+    .asv/runs/NAME/run/TAG/2        the third round of a session: run.json (its record so far), sampling.jsonl (the log
+                                    of its processes) and results/ (asv's files)
+    .asv/runs/NAME/run/filed/0-TAG  the first session that is filed in reports/results
+    .asv/runs/NAME/run/work         the job that is being taken
+
+One rename makes a job complete, and another marks a session as filed. A kill, or a full disk, loses only the job that
+is being taken. A resumed run takes the jobs that the journal lacks.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import cli
+from cli import UserError
+from store import files
+from store.files import put
+from store.schema import LogLine, RunRecord, T, from_json, to_json
+
+from .engine import FILES, LOG, read_log
+from .processes import read_text
+
+RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
+REPEAT = "again"  # side of a repeated session, which is added to the earlier one
+# Seconds to wait for a lock: by then its holder has ended, or written its name
+LOCK_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of a run.
+
+    tags       toolchains, in the order in which they are measured; "" is this Python's toolchain
+    beside     tags whose new sessions are added to earlier ones, instead of replacing them, if the benchmarks are the
+               same
+    reference  toolchain measured first and last; "": the first that can be measured, since the oldest may have no wheel
+    fleet      for a node: id of the campaign, engine, node
+    """
+
+    machine: str
+    profile: str
+    only: str
+    rounds: int
+    tags: tuple[str, ...] = ("",)
+    command: str = ""
+    beside: tuple[str, ...] = ()
+    reference: str = ""
+    fleet: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A round of a session: one toolchain (by its tag), on one side if it is measured several times.
+
+    cells  asv's names; empty: the profile's cells in this round
+    """
+
+    tag: str
+    round: int
+    side: str = ""
+    cells: tuple[str, ...] = ()
+
+    @property
+    def session(self) -> str:
+        tag = self.tag or "installed"
+        return f"{tag}-{self.side}" if self.side else tag
+
+
+class Journal:
+    """The finished jobs of a run, kept in ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.work = directory / "work"
+
+    def plan(self) -> Plan | None:
+        """Load the plan. Return None without a plan. Raise UserError if it cannot be read."""
+        return load(Plan, self.directory / PLAN, self.directory)
+
+    def save(self, plan: Plan) -> None:
+        """Save the plan. Finished jobs stay."""
+        put(self.directory / PLAN, json.dumps(asdict(plan)))
+
+    def forget(self) -> None:
+        """Remove the journal, because another run begins. One rename removes it: half of a journal would be measured,
+        or filed, again."""
+        removed = self.directory.with_name(f".{self.directory.name}.gone")
+        shutil.rmtree(removed, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.directory.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
+
+    def rounds(self, session: str) -> dict[int, Path]:
+        """Complete round of a session -> its directory, in order."""
+        places = [path for path in (self.directory / session).glob("*") if path.name.isdecimal()]
+        return dict(sorted((int(path.name), path) for path in places))
+
+    def begin(self) -> None:
+        """Prepare the directory of a job. Files of an interrupted job are removed."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        (self.work / FILES).mkdir(parents=True)
+        (self.work / LOG).touch()
+
+    def keep(self, job: Job, record: RunRecord) -> None:
+        """Move a finished job into the journal, with the record of its session so far."""
+        (self.work / RECORD).write_text(json.dumps(to_json(record)), encoding="utf-8")
+        place = self.directory / job.session
+        place.mkdir(exist_ok=True)
+        self.work.rename(place / str(job.round))
+
+    def record(self, session: str) -> RunRecord | None:
+        """Return a session's record after its last complete job, or None. Raise UserError if the file is broken."""
+        places = list(self.rounds(session).values())
+        return load(RunRecord, places[-1] / RECORD, self.directory) if places else None
+
+    def lines(self, session: str) -> list[LogLine]:
+        """Return the lines that a session's processes logged in its complete jobs."""
+        return [line for place in self.rounds(session).values() for line in read_log(place)]
+
+    def filed(self) -> list[str]:
+        """Return the filed sessions, in order of filing."""
+        marks = [path.name.split("-", 1) for path in (self.directory / FILED).glob("*-*")]
+        return [session for _, session in sorted(marks, key=lambda mark: int(mark[0]))]
+
+    def mark_filed(self, session: str) -> None:
+        """Mark a session as filed and remove its jobs."""
+        (self.directory / FILED).mkdir(exist_ok=True)
+        mark = self.directory / FILED / f"{len(self.filed())}-{session}"
+        (self.directory / session).rename(mark)
+        for place in mark.iterdir():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def load(cls: type[T], path: Path, directory: Path) -> T | None:
+    """Read a declared class from a file below ``directory``. Return None if the file does not exist.
+
+    Raise UserError if the file cannot be read. A run that ignored it would measure everything again.
+    """
+    try:
+        return from_json(cls, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, *files.PARSE_ERRORS):
+        raise UserError(f"{path} cannot be read: remove {directory}, and begin anew") from None
+
+
+@contextlib.contextmanager
+def lock_directory(directory: Path, seconds: float | None = None) -> Iterator[None]:
+    """Let no other process measure into ``directory`` meanwhile. If one does after ``seconds``, raise UserError with
+    its name. The default is LOCK_SECONDS."""
+    from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
+
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    holder = directory.with_name(f"{directory.name}.holder")
+    lock = FileLock(directory.with_name(f"{directory.name}.lock"), timeout=seconds or LOCK_SECONDS)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock)
+        except Timeout:
+            name = read_text(holder) or "another process"
+            raise UserError(
+                f"{directory.name} is being measured already, by {name}: wait for it, or use --machine"
+            ) from None
+        stack.callback(holder.unlink, missing_ok=True)
+        # only UTF-8 can be written
+        command = cli.one_line(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+        put(holder, f"process {os.getpid()} ({command}) since {time.strftime('%H:%M')}")
+        yield

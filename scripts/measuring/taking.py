@@ -1,0 +1,125 @@
+"""Take a job: count instructions, time cells, measure noisy cells again, and move the finished job into the journal."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+
+from msgspec.structs import replace
+from store import quiet
+from store.schema import encode_lines, with_samples
+
+from .engine import LOG, read_log
+from .journal import Job, Journal, Plan
+from .machine import Awake
+from .processes import Progress
+from .retaking import FIRST_WAIT_SHARE, cells_to_retake, passes, total_patience
+from .session import Clock, Session
+
+
+@dataclass
+class Round:
+    """A job while it is taken. Its processes log into the journal's directory of work.
+
+    patience  seconds that the session may wait for quiet up to the end of this job
+    wait_left  seconds of these that are left
+    lacking   cell -> the round that its new process belongs to, unless it is this round
+    """
+
+    job: Job
+    session: Session
+    plan: Plan
+    journal: Journal
+    device: Awake
+    progress: Progress
+    clock: Clock
+    lacking: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        record, cells = self.session.record, self.session.cells
+        self.patience = total_patience(self.job, self.plan, self.journal, record, cells)
+        self.wait_left = self.patience - record.waited
+
+    def take(self, cells: Sequence[str], meanwhile: AbstractContextManager[None]) -> None:
+        """Measure ``cells``, each in one process, then noisy cells again. ``meanwhile`` is the context in which
+        instructions are counted, before any timing."""
+        start = self.clock.monotonic()
+        self.journal.begin()
+        counted = {*self.session.cells.counted}
+        # without patterns asv would run every benchmark
+        if to_count := [cell for cell in cells if cell in counted]:
+            self.count(to_count, meanwhile)
+        if to_time := [cell for cell in cells if cell not in counted]:
+            self.time(to_time)
+        self.wait_left -= sum(line.waited for line in with_samples(read_log(self.journal.work)))
+        for _ in range(passes(self.job, self.plan.rounds)):
+            if not self.retake():
+                break
+        self.keep(self.clock.monotonic() - start, bool(cells))
+
+    def count(self, cells: Sequence[str], meanwhile: AbstractContextManager[None]) -> None:
+        """Count the instructions of these cells, while ``meanwhile`` is open."""
+        print("counting instructions: takes some minutes without output", flush=True)
+        with meanwhile:
+            self.run_asv(cells, self.first_patience(), is_timed=False)
+
+    def time(self, cells: Sequence[str]) -> None:
+        """Time these cells with libraries that are read anew."""
+        self.session.suite.read_libraries(self.session.python)
+        self.run_asv(cells, self.first_patience())
+
+    def retake(self) -> bool:
+        """Measure noisy cells of all rounds again, as long as time is left. Return whether there were any."""
+        lines = [*self.journal.lines(self.job.session), *read_log(self.journal.work)]
+        run = quiet.Run(with_samples(lines))
+        self.lacking = run.lacking()
+        cells = cells_to_retake(run, self.wait_left)
+        if cells:
+            start = self.clock.monotonic()
+            self.progress.total += len(cells)
+            self.run_asv(cells, (self.wait_left, len(cells)))
+            self.wait_left -= self.clock.monotonic() - start
+        return bool(cells)
+
+    def keep(self, seconds: float, is_taken: bool) -> None:
+        """Move the job, which took ``seconds``, into the journal with the record of its session."""
+        record = self.session.record
+        self.session.record = replace(
+            record,
+            patience=round(self.patience, 1),
+            waited=round(self.patience - self.wait_left, 1),
+            rounds=self.job.round + is_taken,
+            seconds=round(record.seconds + seconds, 1),
+        )
+        self.journal.keep(self.job, self.session.record)
+
+    def first_patience(self) -> tuple[float, int]:
+        """Return the seconds that the first processes may wait, and their number."""
+        if self.job.cells:
+            return self.wait_left, len(self.job.cells)
+        return FIRST_WAIT_SHARE * self.wait_left, len(self.session.cells.round(self.job.round))
+
+    def run_asv(
+        self, cells: Sequence[str], patience: tuple[float, int], is_timed: bool = True
+    ) -> None:
+        """Run asv for these cells, print the progress, and number the rounds of the new lines of the log."""
+        log = self.journal.work / LOG
+        done = self.progress.done - log.read_bytes().count(b"\n")
+
+        def advance() -> None:
+            if is_timed:  # counting takes a different time
+                self.progress.at(done + log.read_bytes().count(b"\n"))
+
+        measure = partial(
+            self.session.suite.measure,
+            machine=self.plan.machine,
+            place=self.journal.work,
+            advance=advance,
+            patience=patience,
+        )
+        record, known = self.session.record, self.session.cells
+        self.session.record = self.device.measure(record, known, cells, measure)
+        advance()
+        # new lines belong to the first round that their cell lacks, or to this one; others already have a round
+        lines = read_log(self.journal.work, self.job.round, self.lacking)
+        log.write_text(encode_lines(lines), encoding="utf-8")
