@@ -15,7 +15,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock, patch
 
 import filed_runs
@@ -23,10 +22,11 @@ import pytest
 import resultfiles
 from cli import UserError
 from filelock import FileLock
-from measuring import engine, journal, processes, retaking, sides
+from measuring import engine, journal, retaking, sides
 from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
 from measuring.filing import drift
 from measuring.journal import REPEAT, Job, Journal, Plan, lock_directory
+from measuring.processes import Progress
 from measuring.profiles import PROFILES, Profile, Rule
 from measuring.retaking import PASSES, budget
 from measuring.runner import Runner, staggered, start_runner
@@ -228,11 +228,10 @@ def test_counts_come_first_and_once_and_later_rounds_take_less(toy, monkeypatch)
     assert order == ["begun", counts, "ended", both, one, one, both], "nothing is counted beside an earlier session"
 
 
-def test_progress_says_how_long_it_takes_yet(capsys, monkeypatch):
+def test_progress_says_how_long_it_takes_yet(capsys):
     """The runner prints at most one line per 15 seconds, and only for another percent."""
     seconds = iter([0, 10, 60, 80, 120])
-    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=seconds.__next__))
-    progress = processes.Progress("measuring", 60)
+    progress = Progress("measuring", 60, seconds.__next__)
     for done in (0, 30, 30, 30, 60):
         progress.at(done)
     assert capsys.readouterr().out == "measuring: 50%, 60 s left\nmeasuring: 100%\n"

@@ -127,7 +127,7 @@ class Suite:
 
     def installed(self) -> ledger.Toolchain:
         """Return the suite's Python's toolchain. Raise UserError if torch, numpy or the pinned asv is missing."""
-        command = [self.python, "-c", PRINT_VERSIONS, self.root / "scripts"]
+        command = [str(self.python), "-c", PRINT_VERSIONS, str(self.root / "scripts")]
         done = run_in_session(command, self.root, environment_of(self.python))
         versions, *toolchain = done.stdout.splitlines() or [""]
         check_asv(dict(zip(environments.PINNED, versions.split())))

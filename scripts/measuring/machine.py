@@ -170,7 +170,7 @@ class Awake(contextlib.ExitStack):
         """Keep the device awake from now on. Return the reason of a failure, or "". A device that accepts only one
         process is released again."""
         pipe = subprocess.PIPE
-        command = [sys.executable, "-c", HOLD, ROOT]
+        command = [sys.executable, "-c", HOLD, str(ROOT)]
         process = self.enter_context(
             os_session(command, ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         )

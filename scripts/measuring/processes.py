@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import psutil
 
@@ -38,7 +38,7 @@ def environment_of(python: Path, **variables: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def os_session(
-    command: Command, cwd: Path, env: Environment | None = None, **streams: IO[str] | int
+    command: Command, cwd: Path, env: Environment | None = None, **streams: Any
 ) -> Iterator["subprocess.Popen[str]"]:
     """Start a program in a session of the operating system. At the end of the block, kill it and all processes that it
     started.
@@ -160,9 +160,12 @@ class Progress:
     """Print the percentage of ``total`` steps done, and the time left, estimated from the mean so far. Print at most
     one line per PROGRESS_SECONDS, and only for another percent."""
 
-    def __init__(self, title: str, total: int = 0) -> None:
+    def __init__(
+        self, title: str, total: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.title = title
         self.total = total
+        self.clock = clock
         self.done = 0
         self.percent = 0
         self.start = math.nan
@@ -170,7 +173,7 @@ class Progress:
 
     def at(self, done: int) -> None:
         """Note that ``done`` steps are done."""
-        now = time.monotonic()
+        now = self.clock()
         self.done = done
         if math.isnan(self.start):
             self.start = self.printed = now

@@ -56,7 +56,7 @@ class Runner:
     planned: Sequence[Job] = ()
 
     def __post_init__(self) -> None:
-        self.progress = Progress("measuring")
+        self.progress = Progress("measuring", clock=self.clock.monotonic)
         self.device = Awake()
         self.sessions = Sessions(
             self.plan, self.journal, self.suite, self.sides, self.collection, self.clock
