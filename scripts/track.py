@@ -22,7 +22,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from measuring.journal import Journal, Plan, lock_directory
 from measuring.machine import check_machine
 from measuring.profiles import add_options, estimate_minutes, profile_options
 from measuring.runner import Runner, choose_plan, start_runner
+from msgspec.structs import replace
 from toolchains import environments, ledger, selection
 
 DEFAULT = "tracking"  # profile
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for _, releases in histories
                 for tag in coarse_to_fine([each.tag for each in releases])
             )
-            fresh = replace(fresh, tags=tags, beside=tags if chosen.again else ())
+            fresh = replace(fresh, tags=tags, additional=tags if chosen.again else ())
             begins = chosen.dry_run and not chosen.resume  # an interrupted run's files stay
             return track(
                 chosen, journal, fresh if begins else choose_plan(journal, chosen, fresh, RELEASES)
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pages import release_news
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
-    releases = [ledger.toolchains_by_tag()[tag] for tag in plan.tags if tag not in plan.beside]
+    releases = [ledger.toolchains_by_tag()[tag] for tag in plan.tags if tag not in plan.additional]
     codes = [code, *release_news.print_changes(RESULTS, machine, releases, chosen.verdicts)]
     return (
         1 if 1 in codes else max(codes)

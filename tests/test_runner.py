@@ -362,6 +362,15 @@ def test_what_somebody_broke_is_said(half, broken, file):
         half.journal.plan() if file == "plan.json" else half.journal.record("installed")
 
 
+def test_the_plan_of_a_run_begun_by_an_earlier_version_is_read(tmp_path):
+    old = {"machine": "box", "profile": "toy", "only": "", "rounds": 2, "tags": ["a"], "command": "c", "beside": ["a"]}
+    files.put(tmp_path / "plan.json", json.dumps({**old, "reference": "", "fleet": {}}))
+    journal = Journal(tmp_path)
+    assert journal.plan() == Plan("box", "toy", "", 2, ("a",), "c", additional=("a",))
+    journal.save(journal.plan())
+    assert json.loads((tmp_path / "plan.json").read_text())["beside"] == ["a"]
+
+
 def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard", "\udcfc"])
     monkeypatch.setattr(journal, "LOCK_SECONDS", 0.5)
@@ -430,13 +439,13 @@ def test_of_counts_alone_nothing_is_taken_again(toy):
     records = [json.loads(path.read_text()) for path in toy.place.rglob("box/*.jsonl")]
     assert [(record["rounds"], record["planned"]) for record in records] == [(1, 1), (1, 1)]
     shutil.rmtree(toy.place / "run")
-    assert toy.history(OLD, rounds=2, beside=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
+    assert toy.history(OLD, rounds=2, additional=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
 
 
 def test_sessions_stand_beside_those_that_are_there_if_asked_for(toy):
     assert toy.history(NEW) == ([], [NEW]), "one release has no reference"
     shutil.rmtree(toy.place / "run")
-    assert toy.history(NEW, beside=(NEW,)) == ([], [NEW])
+    assert toy.history(NEW, additional=(NEW,)) == ([], [NEW])
     (path,) = toy.place.rglob(f"*{files.MEASUREMENTS}")
     assert len({line.run for line in files.read_measurements(path)}) == 2
 

@@ -213,7 +213,7 @@ def test_the_plan_holds_what_a_machine_lacks(ledger_of, tmp_path):
 
     def planned(*added):
         plan = due_plan(Plan("box", "tracking", "", 4), [torch[version] for version in added], tmp_path)
-        return plan and (list(plan.tags), list(plan.beside))
+        return plan and (list(plan.tags), list(plan.additional))
 
     def measured(name, version, **record):
         line = json.dumps({"toolchain": {"tag": torch[version].tag}, "skipped": {}, **record})

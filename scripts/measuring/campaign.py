@@ -18,13 +18,14 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count, product
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+import msgspec
 from cli import RESULTS, ROOT, UserError
 from store.files import BENCHMARKS, NODE_PREFIX, RECORDS, put, put_all, read_records, result_files
 
@@ -150,7 +151,7 @@ class Campaign:
         return load(cls, directory / PLAN, directory)
 
     def save(self) -> None:
-        put(self.directory / PLAN, json.dumps(asdict(self)))
+        put(self.directory / PLAN, json.dumps(msgspec.to_builtins(self)))
 
     def finish(self) -> None:
         """Remove the campaign, whose results are filed."""

@@ -2,10 +2,10 @@
 
 import contextlib
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from cli import RESULTS, UserError
+from msgspec.structs import replace
 from store import files
 from toolchains import ledger
 
@@ -52,8 +52,8 @@ def due_plan(
             is_due[release.tag] = True
     if not any(is_due.values()):
         return None
-    beside = tuple(tag for tag in is_due if not is_due[tag])
-    return replace(plan, tags=tuple(is_due), beside=beside)
+    additional = tuple(tag for tag in is_due if not is_due[tag])
+    return replace(plan, tags=tuple(is_due), additional=additional)
 
 
 def recorded_toolchains(results: Path, machine: str | None) -> dict[str, bool]:

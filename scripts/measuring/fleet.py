@@ -13,12 +13,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import cli
 from cli import ROOT, UserError
+from msgspec.structs import replace
 from store.files import NODE_PREFIX, put
 from toolchains import environments, ledger
 

@@ -18,11 +18,12 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import cli
+import msgspec
 from cli import UserError
 from store import files
 from store.files import put
@@ -37,12 +38,11 @@ REPEAT = "again"  # side of a repeated session, which is added to the earlier on
 LOCK_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The settings of a run.
 
     tags       toolchains, in the order in which they are measured; "" is this Python's toolchain
-    beside     tags whose new sessions are added to earlier ones, instead of replacing them, if the benchmarks are the
+    additional tags whose new sessions are added to earlier ones, instead of replacing them, if the benchmarks are the
                same
     reference  toolchain measured first and last; "": the first that can be measured, since the oldest may have no wheel
     fleet      for a node: id of the campaign, engine, node
@@ -54,9 +54,9 @@ class Plan:
     rounds: int
     tags: tuple[str, ...] = ("",)
     command: str = ""
-    beside: tuple[str, ...] = ()
+    additional: tuple[str, ...] = msgspec.field(default=(), name="beside")  # its name on disk
     reference: str = ""
-    fleet: Mapping[str, str] = field(default_factory=dict)
+    fleet: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Journal:
 
     def save(self, plan: Plan) -> None:
         """Save the plan. Finished jobs stay."""
-        put(self.directory / PLAN, json.dumps(asdict(plan)))
+        put(self.directory / PLAN, json.dumps(msgspec.to_builtins(plan)))
 
     def forget(self) -> None:
         """Remove the journal, because another run begins. One rename removes it: half of a journal would be measured,

@@ -304,14 +304,14 @@ def choose_plan(
         for name in ("profile", "only"):
             if getattr(options, name) not in (None, getattr(plan, name)):
                 changed.append(name)
-        if fresh.beside and not plan.beside:
+        if fresh.additional and not plan.additional:
             changed.append("again")
         if changed:
             names = ", --".join(changed)
             raise UserError(
                 f"the interrupted run had other options (--{names}): use --resume alone"
             )
-        return replace(plan, rounds=options.rounds or plan.rounds)
+        return structs.replace(plan, rounds=options.rounds or plan.rounds)
     if options.resume:
         raise UserError(f"nothing to resume on {fresh.machine}: leave out --resume")
     if plan:

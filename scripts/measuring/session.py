@@ -121,7 +121,7 @@ class Sessions:
         """Whether a session is added to earlier ones of its toolchain: if planned, with the same benchmarks."""
         if job.side == REPEAT:
             return True
-        if job.tag not in self.plan.beside:
+        if job.tag not in self.plan.additional:
             return False
         suite = self.suite.of_release(job.tag)
         lines = files.read_measurements(suite.result_file(self.plan.machine, suite.commit))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli import UserError
+from msgspec import structs
 from store import files, quiet
 from store.schema import with_samples
 from toolchains.selection import Target
@@ -60,7 +61,7 @@ def measure_sides(
         controls = f"{len(fresh_cells) - close} more are measured with them, to know the noise"
         decision = f"{FRESH_ROUNDS} fresh processes on both sides decide"
         print(f"close cells, which {decision}: {close} ({controls})")
-        plan = replace(plan, rounds=FRESH_ROUNDS)
+        plan = structs.replace(plan, rounds=FRESH_ROUNDS)
         collect(stage_runner(2, directory, targets, plan, suite), fresh_cells)
     place = os.path.relpath(directory)
     print(f"the data is in {place}: compare.py compares its base and new again")
