@@ -46,6 +46,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m benchmarks.core.versions
 	PYTHONPATH=scripts $(BIN)/lint-imports
 
 report: $(VENV)/installed

@@ -90,7 +90,7 @@ def count_all(path):
     (directory / COUNTS).write_text(_json.dumps(found), encoding="utf-8")
 
 
-# Contains the function's name, so that the measurement's version depends on its code. Objects made first move all later
+# Contains the function's name, so that the family's hash covers its code. Objects made first move all later
 # ones in memory; a seventh of the first, of up to 70 kB, are deleted and leave holes.
 CODE = (
     "import sys; moved = [bytearray(size * size % 70_000 + size % 700) for size in range(int(sys.argv[2]))]; "

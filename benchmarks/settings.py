@@ -99,7 +99,7 @@ def serve(family, route, setting, nbytes):
         answer(raised=next(kinds), text=str(error))
 
 
-# Contains the function's name, so that the measurement's version depends on its code
+# Contains the function's name, so that the family's hash covers its code
 CODE = f"import json, sys; from benchmarks import settings; settings.{serve.__name__}(*json.loads(sys.argv[1]))"
 
 

@@ -23,7 +23,8 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.track import TrackBenchmark
 
-from . import contracts, devices, nvml, sampling_log, timing, version
+from . import contracts, devices, nvml, sampling_log, timing
+from .core import versions
 
 LONGEST_REASON = 300  # letters of the reason of a failure
 ROUNDS = 4  # processes per cell: a verdict needs at least four
@@ -32,9 +33,14 @@ TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "wa
 SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": False, "light": False, "timed_by": None}
 
 
+def _owner(func):
+    """Return the class of a method, or the function itself."""
+    return type(func.__self__) if hasattr(func, "__self__") else func
+
+
 class _Declared:
-    """Common base of both types of benchmark: the family's declarations and question, the version of the code that
-    decides its figures, and reasons of missing figures. ``param_names`` default to the method's parameters.
+    """Common base of both types of benchmark: the family's declarations and question, its version in versions.lock,
+    and reasons of missing figures. ``param_names`` default to the method's parameters.
     """
 
     def __init__(self, name, func, attr_sources):
@@ -43,9 +49,9 @@ class _Declared:
         self.param_names = [*_get_first_attr(attr_sources, "param_names", named)]
         for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv cannot describe tuples
             setattr(self, each, _get_first_attr(attr_sources, each, default))
-        text = inspect.getdoc(inspect.getmodule(version.owner(func))) or ""
+        text = inspect.getdoc(inspect.getmodule(_owner(func))) or ""
         self.question = " ".join(text.split("\n\n")[0].split())  # the first paragraph of its file's docstring
-        self.version = version.version_of(func)
+        self.version = versions.version_of(self.name)
         self.version_alts = ()
 
     def do_setup(self):

@@ -1,6 +1,6 @@
 """Time a cell: warm up, choose the length of a sample, take samples between probes, keep the quiet ones.
 
-All code here decides figures, so all of it is part of every measurement's version (version.py).
+All code here decides figures, so all of it is in the hash of every timed family (versions.py).
 """
 
 import math

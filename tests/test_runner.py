@@ -421,6 +421,14 @@ def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, toy):
         toy.history(OLD, NEW, rounds=2)
 
 
+def test_rounds_by_edited_code_are_not_gone_on_with(toy, monkeypatch):
+    """The versions are equal, as after an edit that versions.lock does not know yet."""
+    toy.runner(tags=(OLD, NEW)).take(Job(OLD, 0))
+    monkeypatch.setattr(ToySuite, "code_hash", lambda suite: "edited")
+    with pytest.raises(UserError, match="^benchmarks/ changed since the interrupted run: "):
+        toy.history(OLD, NEW, rounds=2)
+
+
 def test_a_release_that_is_no_more_is_named(toy):
     """A release was removed from releases.json after the run was interrupted. A new run ignores it."""
     made = toy.runner(tags=("torch-0.1", NEW))

@@ -32,6 +32,7 @@ from store.schema import (
     from_json,
     latest_files,
 )
+from store.versions import version_number
 from toolchains import ledger
 
 from benchmarks.contracts import COPY, INTO, NONE, Family, Role, Route
@@ -131,7 +132,7 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
         raise UserError(
             f"benchmarks.json says of {name} what this cannot read ({error}): remove it or restore it from git"
         ) from None
-    return declared
+    return replace(declared, version=version_number(name, declared.version))
 
 
 def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
@@ -400,7 +401,7 @@ def _read(path: Path, places: Mapping[str, int], timing: Collection[str]) -> _Pa
         by_hand, absent = _by_hand(rows, figures, timing)
     except PARSE_ERRORS as error:
         raise BrokenFile(path, f"is not a result of this suite ({error})") from None
-    versions = {name: row.version for name, row in rows.items()}
+    versions = {name: version_number(name, row.version) for name, row in rows.items()}
     versions |= {line.benchmark: line.version for line in lines}
     toolchain = records[-1].toolchain if records else _of_history(asv.commit_hash)
     names = (toolchain.tag, toolchain.torch, toolchain.numpy)

@@ -25,6 +25,7 @@ from store.schema import (
     cell_name,
     cell_names,
 )
+from store.versions import version_number
 from toolchains import environments, ledger
 
 from benchmarks.contracts import COPY, INTO, ONE_THREAD, Role
@@ -234,7 +235,7 @@ def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iter
         other = {
             benchmark
             for benchmark, version in versions
-            if described[benchmark].get("version") != version
+            if version_number(benchmark, str(described[benchmark].get("version"))) != version
         }
         unrecorded = set(part.processes["run"]) - {run.started for run in part.runs}
         yield from _named(name, {"version": other, "no_record": unrecorded})

@@ -23,6 +23,7 @@ from store.files import MACHINE, put
 from store.schema import LogLine, NoFigure, Settings, decode_log
 from toolchains import environments, ledger
 
+from benchmarks.core.versions import package_hash
 from benchmarks.probes import PATIENCE_VARIABLE
 from benchmarks.sampling_log import GONE, LOG_VARIABLE
 
@@ -193,6 +194,10 @@ class Suite:
     def settings(self, python: Path) -> Settings:
         """Return what a Python imports and its device. See ``machine.settings``."""
         return settings(python, self.root)
+
+    def code_hash(self) -> str:
+        """Return a hash of all files of this suite's benchmarks/."""
+        return package_hash(self.root / "benchmarks")
 
     def read_libraries(self, python: Path) -> None:
         """Read a Python's libraries from disk again. See ``machine.read_libraries``."""

@@ -93,7 +93,8 @@ class Sessions:
         cells = select_cells(plan.profile, self.benchmarks, plan.only, settings.no_device)
         # memory of the far NUMA node is another population
         is_bound = cells.on_device and len(settings.near_cores) > 1
-        record = replace(record, cores=settings.near_cores if is_bound else ())
+        cores = settings.near_cores if is_bound else ()
+        record = replace(record, cores=cores, code=record.code or suite.code_hash())
         return Session(suite, python, suite.commit or toolchain.commit, record, cells)
 
     def new_record(self, job: Job, toolchain: ledger.Toolchain, settings: Settings) -> RunRecord:
@@ -146,8 +147,18 @@ class Sessions:
 
     def check_versions(self, job: Job) -> None:
         """Raise BenchmarksChanged if a session's finished rounds were taken by other benchmarks."""
-        for line in self.journal.lines(job.session):
-            benchmark = self.benchmarks.get(line.benchmark, {})
-            if isinstance(line, Measurement) and line.version != benchmark.get("version"):
-                begin = f"begin anew without --resume, or remove {self.journal.directory}"
-                raise BenchmarksChanged(f"benchmarks/ changed since the interrupted run: {begin}")
+        session = self.opened[job.session]
+        if session.record.code != session.suite.code_hash() or self.has_other_versions(job):
+            begin = f"begin anew without --resume, or remove {self.journal.directory}"
+            raise BenchmarksChanged(f"benchmarks/ changed since the interrupted run: {begin}")
+
+    def has_other_versions(self, job: Job) -> bool:
+        """Whether a session measured a benchmark that has another version now, or is gone."""
+        lines = self.journal.lines(job.session)
+        measured = {
+            (line.benchmark, line.version) for line in lines if isinstance(line, Measurement)
+        }
+        return any(
+            version != self.benchmarks.get(benchmark, {}).get("version")
+            for benchmark, version in measured
+        )

@@ -222,7 +222,7 @@ def _copy(reports: Path, folder: Path, machines: Sequence[str]) -> None:
     machine = f"(?:{'|'.join(map(re.escape, machines))})"
     result = rf"{machine}/(?:{files.NODE_PREFIX}[\w.-]+/)?(?:{files.MACHINE}|{files.RESULT_FILE.pattern})"
     wanted = re.compile(
-        rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{result})"
+        rf"(?:(?:history/)?{machine}/|history/)?{PAGE}|{RESULTS}/(?:{files.BENCHMARKS}|{files.TABLE}|{result})"
     )
     for path in reports.rglob("*"):  # does not follow links
         place = path.relative_to(reports)

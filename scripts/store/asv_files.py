@@ -15,6 +15,7 @@ from cli import UserError
 from . import files
 from .quiet import used_samples
 from .schema import Measurement, RunRecord, cell_names, from_json
+from .versions import version_number
 
 RESULT_VERSION = 2  # of asv's format
 
@@ -121,6 +122,8 @@ def export(
     from asv.runner import BenchmarkResult
 
     exported = Results.load(str(filed if filed.is_file() else ran[0]))
+    versions = exported.benchmark_version  # asv's own dictionary: it drops results of other versions
+    versions.update({name: version_number(name, version) for name, version in versions.items()})
     samples_of = used_samples(lines, records)
     skipped = set(itertools.chain(*records[-1].skipped.values()))
     for run in [Results.load(str(path)) for path in ran]:

@@ -29,6 +29,7 @@ from cli import MAX_TEXT_LENGTH, UserError
 
 from . import schema
 from .schema import Counts, Measurement, RunRecord, TimedProcess
+from .versions import TABLE, version_number
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ RESERVED_NAMES = frozenset(
         "answers.csv",
         "figures.csv",
     )
-) | {"figures-columns.csv", BENCHMARKS, "toolchains.jsonl"}
+) | {"figures-columns.csv", BENCHMARKS, TABLE, "toolchains.jsonl"}
 # File names of results in a machine's directory. Other files there are left alone
 RESULT_FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
 # Limits of a file: decompressed bytes (four times those of the profile full), lines, bytes of one JSON text, and lists
@@ -284,6 +285,9 @@ def read_measurements(path: Path) -> list[TimedProcess | Counts]:
 def _measurement(text: bytes) -> TimedProcess | Counts:
     """Decode a line of measurements and make its names ``harmless``."""
     line = schema.decode_measurement(text)
+    version = version_number(line.benchmark, line.version)
+    if version != line.version:
+        msgspec.structs.force_setattr(line, "version", version)
     names = "".join([line.benchmark, line.version, *line.params])
     if (
         names.isprintable() and len(names) <= MAX_TEXT_LENGTH

@@ -358,6 +358,13 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_lost: Annotated[
         str, about("why the device stopped working, if the run went on without it", rare=True)
     ] = ""
+    code: Annotated[
+        str,
+        about(
+            "hash of all files of benchmarks/, by which a run that goes on sees that they were edited",
+            rare=True,
+        ),
+    ] = ""
     file: Annotated[str, about("name of the result with this record; not in the file itself")] = ""
 
 

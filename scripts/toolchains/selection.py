@@ -247,7 +247,7 @@ def find_result_file(name: str, results: Path, machine: str | None = None) -> Pa
     """
     path = Path(name)
     if path.is_file():
-        if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS):
+        if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS, files.TABLE):
             raise UserError(
                 f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json"
             )
