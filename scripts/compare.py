@@ -125,9 +125,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         comparison_words.terminal(comparison, chosen.all, sys.stdout)
     if chosen.figure:
-        from pages import figures
+        from pages import forest
 
-        figure = figures.forest(comparison)
+        figure = forest.forest(comparison)
         if figure:
             put(chosen.figure, figure.file)
         elif comparison.exit_code != 2:  # then the error says more

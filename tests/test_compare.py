@@ -23,7 +23,7 @@ from measuring import engine, journal, sides
 from measuring.engine import Suite
 from measuring.journal import Plan, lock_directory
 from measuring.profiles import exact_patterns
-from pages import comparison_words, figures
+from pages import comparison_words, forest
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store import files
 from tiny import RELEASES
@@ -147,7 +147,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         # a history times one thread only, and a machine may have only a history
         several.append(found.cells["benchmark"].str.startswith("parallel.").any())
         assert ("all threads" in told[0]) == several[-1], file
-        assert figures.forest(found).file.count("<svg") == 1, file
+        assert forest.forest(found).file.count("<svg") == 1, file
     assert any(several)
 
 

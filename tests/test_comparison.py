@@ -13,7 +13,7 @@ import resultfiles
 from analysis import comparison, judging
 from analysis import verdicts as known
 from analysis.verdicts import FASTER, NEVER_QUIET, SLOWER
-from pages import comparison_words, figures, machine, show
+from pages import comparison_words, forest, machine, show
 from sides import NOISE, ROUTES, SIZES, cells, compared, together, verdicts, write
 
 ONE, OTHER = (ROUTES[0], 8), (ROUTES[1], 4)
@@ -230,11 +230,11 @@ def test_the_figure_and_the_section_of_a_page(found):
     """The figure does not depend on matplotlib's current settings."""
     import matplotlib
 
-    one = figures.forest(found).file
+    one = forest.forest(found).file
     with matplotlib.rc_context({"lines.linewidth": 3}):
-        assert figures.forest(found).file == one
+        assert forest.forest(found).file == one
     assert 'role="img"' in one and "1.3" in one and "torch.from_numpy(a)" in one
     section = machine.comparison_section(found)
     assert re.search(r"\b1 \w+ and 1 \w+ of 24 ", section.intro[0])
     ((figure, table),) = section.figures
-    assert "<svg" in figure.inline and len(table.rows) == len(figures.forest_cells(found)) and section.after
+    assert "<svg" in figure.inline and len(table.rows) == len(forest.forest_cells(found)) and section.after

@@ -13,8 +13,9 @@ from benchmarks.contracts import ONE_THREAD, Role
 
 from . import show, tables
 from .advice import capitalize_first
-from .figures import Figure, slug, times_figure
+from .figures import times_figure
 from .page import Section
+from .svg import Figure, slug
 from .tables import GridEntry, Missing, Table, curves, if_significant
 
 # roles shown here; other roles have sections of their own

@@ -16,21 +16,10 @@ from matplotlib.axes import Axes
 
 from . import show
 from .change_words import grad_text
-from .figures import (
-    INK,
-    MARKERS,
-    MONO,
-    MUTED,
-    POINTS,
-    RATIOS,
-    STYLE,
-    Figure,
-    finish,
-    slug,
-    ticks,
-)
+from .figures import RATIO_TICKS, label_ticks
 from .heat_map import group_title
 from .history_data import PICTURE_KEYS, picture_rows
+from .svg import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, slug
 from .tables import Table, render_table
 
 COLUMNS = 2  # panels side by side
@@ -173,4 +162,4 @@ def _set_axes(ax: Axes, days: Sequence[float], limits: tuple[float, float]) -> N
     ax.set_yscale("log")
     ax.set_ylim(*limits)
     inches = ax.get_position().height * ax.figure.get_figheight()
-    ticks(ax.yaxis, RATIOS, 0.24 / inches, "{:g}×".format)
+    label_ticks(ax.yaxis, RATIO_TICKS, 0.24 / inches, "{:g}×".format)

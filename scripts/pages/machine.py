@@ -44,7 +44,7 @@ from benchmarks.contracts import (
 from pages import comparison_words as words
 from pages import transfers
 
-from . import families, figures, show, tables
+from . import families, figures, forest, show, tables
 from .advice import (
     answer_box,
     answer_title,
@@ -327,8 +327,8 @@ def questions(
 def comparison_section(compared: Comparison) -> Section:
     """Changes in speed since the run before on this machine."""
     summary = words.summarise(compared)
-    figure = figures.forest(compared)
-    cells = words.cells_table(figures.forest_cells(compared), compared)
+    figure = forest.forest(compared)
+    cells = words.cells_table(forest.forest_cells(compared), compared)
     return Section(
         "comparison",
         "Against the run before",

@@ -19,8 +19,8 @@ from store.files import put
 
 from . import show
 from .advice import Box
-from .figures import Figure, slug
 from .heat_map import HeatMap
+from .svg import Figure, slug
 from .tables import Entry, Table, lines_of
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"

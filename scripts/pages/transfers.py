@@ -20,9 +20,9 @@ from benchmarks.contracts import COMPLETION, ENQUEUE, Role
 
 from . import figures, show
 from .advice import Box, Recommendation, capitalize_first, no_verdict_notes, promises, unsafe_reason
-from .figures import Figure, slug
 from .page import Section
 from .show import code, render_paragraphs
+from .svg import Figure, slug
 from .tables import Missing, Table, by_size, curves, render_table
 
 # From pageable and pinned memory by one blocking call, and from pageable memory through pinned memory
