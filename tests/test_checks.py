@@ -329,7 +329,7 @@ def test_two_histories(now, before, counts, code, tmp_path, monkeypatch, capsys,
     """Compare a new history with that of a revision. counts: ratio of new to old instruction counts."""
     then = write(tmp_path / "then", before, extra=counting(lambda *_: 1.0))
     monkeypatch.setattr(history, "RESULTS", write(tmp_path / "now", now, extra=counting(lambda *_: counts)))
-    monkeypatch.setattr(history, "histories_at", lambda machine, name: history.histories(machine, then))
+    monkeypatch.setattr(history, "load_histories_at", lambda machine, name: history.load_histories(machine, then))
     assert (check.main(["history", "box", "--before", "REV"]), capsys.readouterr().out) == (code, snapshot)
 
 
@@ -339,7 +339,7 @@ def test_results_of_a_revision_are_read_from_git(committed, tracked, monkeypatch
         every = [place / "benchmarks.json", *(place / machine).glob("*")]
         return {path.relative_to(place): path.read_bytes() for path in every}
 
-    monkeypatch.setattr(history, "histories", held)
-    assert history.histories_at(tracked, "HEAD") == held(tracked, committed / "reports" / "results")
+    monkeypatch.setattr(history, "load_histories", held)
+    assert history.load_histories_at(tracked, "HEAD") == held(tracked, committed / "reports" / "results")
     with pytest.raises(cli.UserError, match="no-such: no git revision"):
-        history.histories_at(tracked, "no-such")
+        history.load_histories_at(tracked, "no-such")

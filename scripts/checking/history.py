@@ -1,22 +1,25 @@
-"""How accurate is a history? The width of its intervals, and whether a second history shows the same changes.
+"""How accurate is a history? The width of its intervals, and whether a second one agrees with it.
 
     python scripts/check.py history MACHINE
     python scripts/check.py history MACHINE --before REV    against its results at a git revision
 
-It reads results and measures nothing. It prints half of a point's 95 % interval per noise class, then the false alarms
-in controls and in toolchains that were measured twice. "memory" means copies of 16 MiB and more.
+It reads results and measures nothing. It prints half of a point's 95 % interval per noise class,
+then the false alarms in controls and in toolchains that were measured twice. "memory" means copies
+of 16 MiB and more.
 
-With --before it compares with the history of the same toolchains and machine at that revision. A history compares its
-releases with each other, so the median ratio of the two is said and then left out:
+With --before it compares with the history of the same toolchains and machine at that revision. A
+history compares its releases with each other, so the median ratio of the two is printed, then left
+out:
 
     covered      points that differ as little as both intervals allow
-    again        reported changes that the other history reports, too, at the same release or a neighbour
+    again        reported changes that the other history reports, too, at most one release apart
     missed       steps above 5 % in both histories that neither reports
     A/A          changes reported in the differences of the two, where nothing changed
     counts       instruction counts that agree
 
-Exit status: 0 as promised. 1 if fewer than 93 or more than 98 % of points are covered, fewer than 95 % of changes of
-7 % and more or 80 % of those of 3 to 7 % are reported again, more than 8 are missed, or the A/A reports a change.
+Exit status: 0 as promised. 1 if fewer than 93 or more than 98 % of points are covered, fewer than
+95 % of changes of 7 % and more or 80 % of those of 3 to 7 % are reported again, more than 8 are
+missed, or the A/A reports a change.
 """
 
 import io
@@ -28,53 +31,46 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from analysis.changes import find_changes
 from analysis.history import History, histories_of
 from analysis.results import load
 from analysis.series import CONTROL, FDR
 from analysis.statistics import Z95, q_values, rate_bounds
-from analysis.verdicts import CHANGED, DEFAULT, INSTRUCTIONS, TIME
+from analysis.verdicts import CHANGED, DEFAULT, INSTRUCTIONS, TIME, Settings
 from cli import RESULTS, ROOT, Parser, UserError
 from pages import show
+from pandas import DataFrame, Series, concat
 from scipy import special
 
 from benchmarks.probes import MEMORY
 
 SERIES = ["package", "series"]
-KEY = [*SERIES, "what", "release", "version"]
-# Size class of changes -> its range of ratios, and the share that the other history must report again
+POINT = [*SERIES, "what", "release", "version"]
+# Size class of changes -> its range of ratios, and the share that the other history must report
 SIZES = {
     "7 % and more": (1.07, math.inf, 0.95),
     "3 to 7 %": (1.03, 1.07, 0.8),
     "below 3 %": (1.0, 1.03, 0.0),
 }
 COVERED = (0.93, 0.98)  # promised share of points whose difference is within both intervals
-LARGE, MISSED = (
-    1.05,
-    8,
-)  # steps above this ratio in both histories, and how many of them may be missed
-COUNTS = 0.005  # medians of instruction counts agree if they differ by at most this share
+LARGE_RATIO = 1.05  # of a step in both histories that one of them should report
+MAX_MISSED = 8  # such steps that neither reports
+COUNT_TOLERANCE = 0.005  # medians of instruction counts agree if they differ by at most this share
 Line = tuple[str, bool]  # a line to print, and whether its promise is kept
 
 
-def histories(machine: str, results: Path) -> list[History]:
-    """The histories of a machine, from all its results in a directory."""
+def load_histories(machine: str, results: Path) -> list[History]:
+    """Return the histories of a machine, from all its results in a directory."""
     return [*histories_of(load(results, machine)).values()]
 
 
-def histories_at(machine: str, revision: str) -> list[History]:
-    """The histories of a machine, from its results at a git revision. UserError without results."""
-    inside = RESULTS.relative_to(ROOT)
-    chosen = [str(inside / machine), str(inside / "benchmarks.json")]
-    command = [
-        "git",
-        "archive",
-        "--format=zip",
-        "--end-of-options",
-        f"{revision}^{{commit}}",
-        *chosen,
-    ]
+def load_histories_at(machine: str, revision: str) -> list[History]:
+    """Return the histories of a machine, from its results at a git revision. UserError without
+    results."""
+    results = RESULTS.relative_to(ROOT)
+    paths = [str(results / machine), str(results / "benchmarks.json")]
+    commit = f"{revision}^{{commit}}"
+    command = ["git", "archive", "--format=zip", "--end-of-options", commit, *paths]
     try:
         archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -83,124 +79,191 @@ def histories_at(machine: str, revision: str) -> list[History]:
         ) from None
     with tempfile.TemporaryDirectory(prefix="history-") as directory:
         zipfile.ZipFile(io.BytesIO(archive)).extractall(directory)
-        return histories(machine, Path(directory, inside))
+        return load_histories(machine, Path(directory, results))
 
 
-def known(every: Sequence[History]) -> Iterator[Line]:
-    """Report the precision of a history's points, and its false alarms."""
-    for history in every:
-        rows = history.rows[~history.rows["control"]]
-        classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
-        for noise, own in ((rows["high"] / rows["low"]) ** 0.5 - 1).groupby(classes, sort=False):
-            middle, wide = (show.percent(own.quantile(share), 1) for share in (0.5, 0.9))
-            text = f"{history.package}, {noise}: {len(own):,} points, ±{middle} in the median, 90th percentile ±{wide}"
+# --- one history ----------------------------------------------------------------------------------
+
+
+def describe_histories(histories: Sequence[History]) -> Iterator[Line]:
+    """Report the precision of histories' points, and their false alarms."""
+    for history in histories:
+        for text in _precision(history):
             yield text, True
-        controls = history.rows.loc[
-            history.rows["control"] & (history.rows["what"] == TIME), "series"
-        ].nunique()
-        said = ", ".join(
-            f"{count} of {what}" for what, count in history.changes["what"].value_counts().items()
-        )
-        alarms = f"{len(history.false_alarms)} of {controls} controls"
-        yield f"{history.package}: {said or 'no'} changes reported; {alarms}", True
-    twice = every[0].replicates
-    if len(twice):
-        flagged, series = int(twice["flagged"].sum()), int(twice["series"].sum())
+        yield _describe_changes(history), True
+    replicates = histories[0].replicates
+    if len(replicates):
+        flagged = int(replicates["flagged"].sum())
+        series = int(replicates["series"].sum())
         text = f"toolchains measured twice: {flagged} of {series} series reported as changed"
         yield text, rate_bounds(flagged, series)[0] <= DEFAULT.promise
 
 
-def points_of(every: Sequence[History]) -> pd.DataFrame:
-    """The points of histories, each with its standard error in log units. Times also have their place in the series."""
-    rows = pd.concat([history.rows for history in every])
-    rows["error"] = np.log(rows["high"] / rows["low"]) / 2 / Z95
-    timed = (rows["what"] == TIME) & ~rows["control"]
-    rows.loc[timed, "place"] = rows[timed].groupby(SERIES).cumcount()
-    return rows
+def _precision(history: History) -> Iterator[str]:
+    rows = history.rows[~history.rows["control"]]
+    noise_classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
+    half_widths = (rows["high"] / rows["low"]) ** 0.5 - 1
+    for noise, values in half_widths.groupby(noise_classes, sort=False):
+        median = show.percent(values.quantile(0.5), 1)
+        high = show.percent(values.quantile(0.9), 1)
+        yield (
+            f"{history.package}, {noise}: {len(values):,} points, "
+            f"±{median} in the median, 90th percentile ±{high}"
+        )
 
 
-def compared(now: Sequence[History], before: Sequence[History]) -> Iterator[Line]:
-    """Report whether two measurements of a history agree. UserError if they have no point in common."""
+def _describe_changes(history: History) -> str:
+    rows = history.rows
+    controls = rows.loc[rows["control"] & (rows["what"] == TIME), "series"].nunique()
+    counts = history.changes["what"].value_counts()
+    changes = ", ".join(f"{count} of {what}" for what, count in counts.items())
+    return (
+        f"{history.package}: {changes or 'no'} changes reported; "
+        f"{len(history.false_alarms)} of {controls} controls"
+    )
+
+
+# --- two measurements of one history --------------------------------------------------------------
+
+
+def compare_histories(now: Sequence[History], before: Sequence[History]) -> Iterator[Line]:
+    """Report whether two measurements of a history agree. UserError if they have no time in
+    common."""
     first, second = points_of(now), points_of(before)
-    both = first.merge(second, on=KEY, suffixes=("", "_then"))
-    both["y"] = np.log(
-        both["value"] / both["value_then"]
-    )  # the toolchain is the same, so nothing changed
-    both["error"], both["spread"] = np.hypot(both["error"], both["error_then"]), 0.0
-    times, counts = (both[both["what"] == what] for what in (TIME, INSTRUCTIONS))
+    pairs = _pair_points(first, second)
+    times = pairs[pairs["what"] == TIME]
+    _require_times(times)
+    shift = times["y"].median()  # such as from another clock of the host on that day
+    times = times.assign(y=times["y"] - shift)
+    yield (
+        f"all times together: {math.exp(shift):.3f} times those of the other history, "
+        "left out below",
+        True,
+    )
+    yield from _report_coverage(times)
+    changes = concat([_find_again(first, second), _find_again(second, first)])
+    yield from _report_repeats(changes)
+    times = times[times["noise"] != CONTROL].reset_index(drop=True)
+    times["place"] = times.groupby(SERIES).cumcount()
+    yield _report_missed(times, changes)
+    settings = now[0].settings
+    yield _report_false_changes(times, settings)
+    counts = pairs[pairs["what"] == INSTRUCTIONS]
+    if len(counts):
+        yield _report_counts(counts, settings)
+
+
+def points_of(histories: Sequence[History]) -> DataFrame:
+    """Return the points of histories, each with its standard error in log units. Times also have
+    their place in the series."""
+    points = concat([history.rows for history in histories])
+    points["error"] = np.log(points["high"] / points["low"]) / 2 / Z95
+    is_time = (points["what"] == TIME) & ~points["control"]
+    points.loc[is_time, "place"] = points[is_time].groupby(SERIES).cumcount()
+    return points
+
+
+def _pair_points(first: DataFrame, second: DataFrame) -> DataFrame:
+    """Return the points of both measurements, as ``find_changes`` takes them: y (log of the ratio,
+    without a change, because the toolchain is the same), error and spread."""
+    pairs = first.merge(second, on=POINT, suffixes=("", "_then"))
+    return pairs.assign(
+        y=np.log(pairs["value"] / pairs["value_then"]),
+        error=np.hypot(pairs["error"], pairs["error_then"]),
+        spread=0.0,
+    )
+
+
+def _require_times(times: DataFrame) -> None:
     if times.empty:
         raise UserError(
             "no figure was measured in both by the same benchmarks: name another revision"
         )
-    common = times["y"].median()  # such as from another clock of the host on that day
-    times = times.assign(y=times["y"] - common)
-    yield (
-        f"all times together: {math.exp(common):.3f} times those of the other history, left out below",
-        True,
-    )
-    for noise, own in times.groupby("noise", sort=False):
-        covered = int((own["y"].abs() <= Z95 * own["error"]).sum())
-        low, high = rate_bounds(
-            covered, len(own)
-        )  # the share of a few points may miss COVERED by chance
-        text = f"{noise}: {len(own):,} points differ by {show.percent(own['y'].abs().median(), 1)} in the median, "
-        text += f"{show.percent(covered / len(own), 1)} as little as both intervals allow"
-        yield text, noise == CONTROL or (high >= COVERED[0] and low <= COVERED[1])
 
-    again = pd.concat([_again(first, second), _again(second, first)])
-    for name, (least, most, promise) in SIZES.items():
-        seen = again.loc[again["size"].between(least, most, inclusive="left"), "seen"]
-        share = seen.mean() if len(seen) else 1.0
-        text = f"changes of time, {name}: {int(seen.sum())} of {len(seen)} reported again, {show.percent(share)}"
-        yield text, share >= promise
 
-    plain = times[times["noise"] != CONTROL].reset_index(drop=True)
-    plain["place"] = plain.groupby(SERIES).cumcount()
-    logs = np.log(plain[["value", "value_then"]]).groupby([plain[key] for key in SERIES]).diff()
-    large = plain[(logs.abs().min(axis=1) > math.log(LARGE)) & (logs.prod(axis=1) > 0)]
-    missed = large[~_near(large, again[KEY].merge(plain[[*KEY, "place"]], on=KEY), SERIES)]
-    of_memory = int((missed["noise"] == MEMORY).sum())
-    text = f"missed: {len(missed) - of_memory} steps of more than 5 % in both histories"
-    yield (
-        f"{text}; of memory, whose points are less well known, {of_memory}",
-        len(missed) - of_memory <= MISSED,
-    )
-
-    settings = now[0].settings
-    alarms = sum(
-        (find_changes(own, settings)["verdict"] != "").sum()
-        for _, own in plain.groupby(["package", "noise"])
-    )
-    yield (
-        f"A/A: {alarms} changes reported in the differences of {plain.groupby(SERIES).ngroups} series",
-        not alarms,
-    )
-
-    if len(counts):
-        near = int((counts["y"].abs() <= COUNTS).sum())
-        q = q_values((2 * special.ndtr(-counts["y"].abs() / counts["error"])).to_numpy())
-        changed = int(((q <= FDR) & (counts["y"].abs() > math.log1p(settings.min_effect))).sum())
-        text = f"instruction counts: {near:,} of {len(counts):,} medians within {show.percent(COUNTS, 1)}"
+def _report_coverage(times: DataFrame) -> Iterator[Line]:
+    for noise, points in times.groupby("noise", sort=False):
+        sizes = points["y"].abs()
+        covered = int((sizes <= Z95 * points["error"]).sum())
+        # the share of a few points may miss COVERED by chance
+        low, high = rate_bounds(covered, len(points))
+        is_kept = noise == CONTROL or (high >= COVERED[0] and low <= COVERED[1])
         yield (
-            f"{text}; {changed} would be reported as changed",
-            rate_bounds(changed, len(counts))[0] <= DEFAULT.promise,
+            f"{noise}: {len(points):,} points differ by {show.percent(sizes.median(), 1)} in the "
+            f"median, {show.percent(covered / len(points), 1)} as little as both intervals allow",
+            is_kept,
         )
 
 
-def _near(rows: pd.DataFrame, others: pd.DataFrame, on: list[str]) -> "pd.Series[bool]":
-    """Whether each row has a match in ``others``: equal in ``on``, and at the same or a neighbouring place."""
-    pairs = rows.reset_index().merge(others[[*on, "place"]], on=on)
-    return rows.index.isin(pairs.loc[(pairs["place_x"] - pairs["place_y"]).abs() <= 1, "index"])
+def _find_again(points: DataFrame, other: DataFrame) -> DataFrame:
+    """Return the reported changes of times in ``points`` at releases that ``other`` has, too.
+    is_found says whether ``other`` reports a change of the same direction there."""
+    other = other.dropna(subset=["place"])
+    changes = points[points["verdict"].isin(CHANGED) & points["place"].notna()]
+    changes = changes.drop(columns="place").merge(other[[*POINT, "place"]], on=POINT)
+    other_changes = other[other["verdict"].isin(CHANGED)]
+    is_found = _has_neighbour(changes, other_changes, [*SERIES, "verdict"])
+    sizes = np.abs(np.log(changes["ratio"].astype(float)))
+    return changes.assign(is_found=is_found, size=np.exp(sizes))
 
 
-def _again(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The reported changes of times in ``rows`` at releases that ``others`` has, too. ``seen`` says whether ``others``
-    reports a change of the same direction there."""
-    others = others.dropna(subset=["place"])
-    found = rows[rows["verdict"].isin(CHANGED) & rows["place"].notna()].drop(columns="place")
-    found = found.merge(others[[*KEY, "place"]], on=KEY)
-    seen = _near(found, others[others["verdict"].isin(CHANGED)], [*SERIES, "verdict"])
-    return found.assign(seen=seen, size=np.exp(np.abs(np.log(found["ratio"].astype(float)))))
+def _has_neighbour(rows: DataFrame, other: DataFrame, keys: list[str]) -> "Series[bool]":
+    """Return whether each row has a match in ``other``: equal in ``keys``, and at the same or a
+    neighbouring place."""
+    pairs = rows.reset_index().merge(other[[*keys, "place"]], on=keys)
+    is_near = (pairs["place_x"] - pairs["place_y"]).abs() <= 1
+    return rows.index.isin(pairs.loc[is_near, "index"])
+
+
+def _report_repeats(changes: DataFrame) -> Iterator[Line]:
+    """changes: see ``_find_again``."""
+    for name, (low, high, promise) in SIZES.items():
+        is_found = changes.loc[changes["size"].between(low, high, inclusive="left"), "is_found"]
+        share = is_found.mean() if len(is_found) else 1.0
+        yield (
+            f"changes of time, {name}: {int(is_found.sum())} of {len(is_found)} reported again, "
+            f"{show.percent(share)}",
+            share >= promise,
+        )
+
+
+def _report_missed(times: DataFrame, changes: DataFrame) -> Line:
+    """Report the large steps in both measurements that neither reports."""
+    logs = np.log(times[["value", "value_then"]])
+    steps = logs.groupby([times[key] for key in SERIES]).diff()
+    is_large = steps.abs().min(axis=1) > math.log(LARGE_RATIO)
+    large = times[is_large & (steps.prod(axis=1) > 0)]
+    changes = changes[POINT].merge(times[[*POINT, "place"]], on=POINT)
+    missed = large[~_has_neighbour(large, changes, SERIES)]
+    of_memory = int((missed["noise"] == MEMORY).sum())
+    count = len(missed) - of_memory
+    return (
+        f"missed: {count} steps of more than 5 % in both histories; "
+        f"of memory, whose points are less well known, {of_memory}",
+        count <= MAX_MISSED,
+    )
+
+
+def _report_false_changes(times: DataFrame, settings: Settings) -> Line:
+    """Report the changes found in the ratios of both measurements, where nothing changed."""
+    classes = times.groupby(["package", "noise"])
+    changes = [find_changes(points, settings)["verdict"] != "" for _, points in classes]
+    alarms = sum(is_change.sum() for is_change in changes)
+    series = times.groupby(SERIES).ngroups
+    return f"A/A: {alarms} changes reported in the differences of {series} series", not alarms
+
+
+def _report_counts(counts: DataFrame, settings: Settings) -> Line:
+    """Report how many instruction counts agree."""
+    sizes = counts["y"].abs()
+    agreeing = int((sizes <= COUNT_TOLERANCE).sum())
+    q = q_values((2 * special.ndtr(-sizes / counts["error"])).to_numpy())
+    changed = int(((q <= FDR) & (sizes > math.log1p(settings.min_effect))).sum())
+    return (
+        f"instruction counts: {agreeing:,} of {len(counts):,} medians within "
+        f"{show.percent(COUNT_TOLERANCE, 1)}; {changed} would be reported as changed",
+        rate_bounds(changed, len(counts))[0] <= DEFAULT.promise,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -209,15 +272,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--before", metavar="REV", help="git revision with another measurement of this history"
     )
-    chosen = parser.parse_args(argv)
-    now = histories(chosen.machine, RESULTS)
+    options = parser.parse_args(argv)
+    now = load_histories(options.machine, RESULTS)
     if not any((history.rows["what"] == TIME).any() for history in now):
         raise UserError(
-            f"{chosen.machine} has no history of times: python scripts/track.py measures one"
+            f"{options.machine} has no history of times: python scripts/track.py measures one"
         )
-    lines = list(known(now))
-    if chosen.before:
-        lines += compared(now, histories_at(chosen.machine, chosen.before))
-    for text, kept in lines:
-        print(text if kept else f"{text} (promised: otherwise)")
-    return 0 if all(kept for _, kept in lines) else 1
+    lines = list(describe_histories(now))
+    if options.before:
+        lines += compare_histories(now, load_histories_at(options.machine, options.before))
+    for text, is_kept in lines:
+        print(text if is_kept else f"{text} (promised: otherwise)")
+    return 0 if all(is_kept for _, is_kept in lines) else 1
