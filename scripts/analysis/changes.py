@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame, Index, Series, concat
 from scipy import special
 
 from .series import FDR, SESSION, average_points
@@ -37,7 +38,7 @@ WORKING_COLUMNS = ["y", "variance", "within", "error", "spread", "place", "at"]
 WORKING_COLUMNS += [name for name in SESSION if name not in ("package", "release")]
 
 
-def changes_of(points: pd.DataFrame, sessions: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> DataFrame:
     """Return ``History.rows`` of one package on one machine: the sessions of a release averaged,
     weighted by their precision, with the changes of level and their evidence. See ``points_of`` and
     ``sessions_of``."""
@@ -53,7 +54,7 @@ def changes_of(points: pd.DataFrame, sessions: pd.DataFrame, settings: Settings)
     )
     rows = rows.sort_values(["place", "at"]).reset_index(drop=True)
     noise_classes = rows.groupby("noise", sort=False)
-    rows = rows.join(pd.concat([find_changes(members, settings) for _, members in noise_classes]))
+    rows = rows.join(concat([find_changes(members, settings) for _, members in noise_classes]))
     half_width = Z95 * rows["error"]
     rows = rows.assign(
         value=np.exp(rows["y"]),
@@ -77,7 +78,7 @@ class _Levels:
     (log), errors and support (effects in standard errors, 0 if below ``min_effect``) are of the
     changes between them."""
 
-    def __init__(self, points: pd.DataFrame, settings: Settings) -> None:
+    def __init__(self, points: DataFrame, settings: Settings) -> None:
         self.points = points
         self.y = points["y"].to_numpy()
         self.error = points["error"].to_numpy()
@@ -116,7 +117,7 @@ class _Levels:
         return [(releases[first], releases[last]) for first, last in places]
 
 
-def find_changes(points: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+def find_changes(points: DataFrame, settings: Settings) -> DataFrame:
     """Return level (log) and before (the release before) for the series of one noise class, and
     where a level begins, ratio, its ends, q, verdict, earliest and latest.
 
@@ -130,7 +131,7 @@ def find_changes(points: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     effect = np.concatenate([levels.effects for levels in every])
     half_width = Z95 * np.concatenate([levels.errors for levels in every])
     starts = [levels.points.index[start] for levels in every for start in levels.starts[1:]]
-    changes = pd.DataFrame(
+    changes = DataFrame(
         {
             "ratio": np.exp(effect),
             "ratio_low": np.exp(effect - half_width),
@@ -142,7 +143,7 @@ def find_changes(points: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     )
     ranges = [ends for levels in every for ends in levels.ranges()]
     changes[["earliest", "latest"]] = np.array(ranges, dtype=object).reshape(-1, 2)
-    level = pd.concat([pd.Series(levels.level, levels.points.index) for levels in every])
+    level = concat([Series(levels.level, levels.points.index) for levels in every])
     rows = level.to_frame("level").join(changes)
     return rows.assign(
         before=points.groupby("series")["release"].shift(), verdict=rows["verdict"].fillna("")
@@ -168,7 +169,7 @@ def _drop_unsure(every: Sequence[_Levels], places: int) -> Floats:
 # --- evidence -------------------------------------------------------------------------------------
 
 
-def _evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) -> pd.Series:
+def _evidence(rows: DataFrame, order: Mapping[str, int], settings: Settings) -> Series:
     """Return the evidence on each change: the other figure (count or time) of the same route, at
     the releases of the change. order: release -> its place."""
     pairs = _pair_with_other_figure(rows)
@@ -177,13 +178,13 @@ def _evidence(rows: pd.DataFrame, order: Mapping[str, int], settings: Settings) 
     margin = math.log1p(settings.equivalence)
     unchanged = _rows_without_change(rest, margin)
     sizes = np.abs(np.log(rows.loc[unchanged, "ratio"].astype(float)))
-    evidence = pd.Series("", index=rows.index)
+    evidence = Series("", index=rows.index)
     evidence[agrees.index] = np.where(agrees, AGREES, CONTRADICTS)
     evidence[unchanged] = np.where(sizes < margin, LAYOUT, UNCHANGED)
     return evidence
 
 
-def _pair_with_other_figure(rows: pd.DataFrame) -> pd.DataFrame:
+def _pair_with_other_figure(rows: DataFrame) -> DataFrame:
     """Return each change with every row of the other figure of its route that has one of its sizes.
     Columns: of ``rows``, of the other figure with "_other", and ``row``, the change's index."""
     columns = ["series", "what", "sizes", "release", "before", "y", "error", "at"]
@@ -202,7 +203,7 @@ def _pair_with_other_figure(rows: pd.DataFrame) -> pd.DataFrame:
     return pairs[np.array(has_size, dtype=bool)]
 
 
-def _agreements(pairs: pd.DataFrame, order: Mapping[str, int]) -> "pd.Series[bool]":
+def _agreements(pairs: DataFrame, order: Mapping[str, int]) -> "Series[bool]":
     """Return, for rows whose other figure changes within their range, whether it does so the same
     way."""
     first, last = pairs["earliest"].map(order), pairs["latest"].map(order)
@@ -211,7 +212,7 @@ def _agreements(pairs: pd.DataFrame, order: Mapping[str, int]) -> "pd.Series[boo
     return (changes["trend"] == changes["trend_other"]).groupby(changes["row"]).any()
 
 
-def _rows_without_change(pairs: pd.DataFrame, margin: float) -> pd.Index:
+def _rows_without_change(pairs: DataFrame, margin: float) -> Index:
     """Return the rows whose other figure changes by less than ``margin`` (log) at all sizes, from
     the release before to that of the change, with 95 % confidence."""
     old = pairs[pairs["release_other"] == pairs["before"]]
@@ -224,7 +225,7 @@ def _rows_without_change(pairs: pd.DataFrame, margin: float) -> pd.Index:
     return is_unchanged.index[is_unchanged]
 
 
-def _node_confirmations(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+def _node_confirmations(rows: DataFrame, points: DataFrame) -> DataFrame:
     """Return one row per change of time and node: index (of the change in ``rows``), node and
     confirmation, in order of node."""
     times = rows.loc[rows["what"] == TIME, ["series", "release", "verdict", "ratio"]]
@@ -246,16 +247,16 @@ def _node_confirmations(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFram
     return steps[["index", "node"]].assign(confirmation=confirmation)
 
 
-def _names_of_nodes(confirmations: pd.DataFrame, sort: str, rows: pd.Index) -> pd.Series:
+def _names_of_nodes(confirmations: DataFrame, sort: str, rows: Index) -> Series:
     nodes = confirmations[confirmations["confirmation"] == sort].groupby("index")["node"]
     return nodes.agg(", ".join).reindex(rows, fill_value="")
 
 
 def judge_confirmation(
-    expected: "pd.Series[float]",
-    effect: "pd.Series[float]",
-    low: "pd.Series[float]",
-    high: "pd.Series[float]",
+    expected: "Series[float]",
+    effect: "Series[float]",
+    low: "Series[float]",
+    high: "Series[float]",
 ) -> np.ndarray:
     """Return whether a machine, or a node, shows the ``expected`` changes. All are logs of ratios;
     low and high: the interval of ``effect``.

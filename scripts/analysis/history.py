@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from packaging.version import Version
+from pandas import DataFrame, Index, MultiIndex, Series, concat
 from toolchains import ledger
 
 from .changes import (
@@ -86,22 +86,22 @@ class History:
     python: str
     fixed_package: str
     releases: tuple[Release, ...]
-    rows: pd.DataFrame
-    replicates: pd.DataFrame
+    rows: DataFrame
+    replicates: DataFrame
     session_sd: Mapping[str, float]
-    nodes: pd.DataFrame
+    nodes: DataFrame
     failures: Mapping[str, str]
     other_pythons: Mapping[str, int]
     uncounted_releases: int
     settings: Settings
 
     @cached_property
-    def changes(self) -> pd.DataFrame:
+    def changes(self) -> DataFrame:
         """The rows of reported changes, controls left out: the largest first."""
         return largest_first(self.rows[self.rows["verdict"].isin(CHANGED) & ~self.rows["control"]])
 
     @property
-    def false_alarms(self) -> pd.DataFrame:
+    def false_alarms(self) -> DataFrame:
         """The rows of controls with reported changes: no release should have changed them."""
         return self.rows[self.rows["verdict"].isin(CHANGED) & self.rows["control"]]
 
@@ -130,7 +130,7 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
 
 def _history(
     results: Results,
-    sessions: pd.DataFrame,
+    sessions: DataFrame,
     data: SessionPoints,
     other_pythons: Mapping[str, int],
     settings: Settings,
@@ -159,7 +159,7 @@ def _history(
     )
 
 
-def _releases(sessions: pd.DataFrame) -> tuple[Release, ...]:
+def _releases(sessions: DataFrame) -> tuple[Release, ...]:
     """Return the releases of one package's sessions."""
     releases = []
     for version, of_release in sessions.groupby("release", sort=False):
@@ -192,14 +192,14 @@ def _failures(results: Results, package: str) -> dict[str, str]:
 # --- by release -----------------------------------------------------------------------------------
 
 
-def largest_by_route(changes: pd.DataFrame, *columns: str) -> pd.DataFrame:
+def largest_by_route(changes: DataFrame, *columns: str) -> DataFrame:
     """Return the largest change of each route at each release, from ``History.changes`` (largest
     first): one row per ``what``, and per value of the further ``columns``."""
     keys = ["package", "release", "what", *columns, *ROUTE]
     return changes.groupby(keys, sort=False, dropna=False).head(1)
 
 
-def headlines(history: History) -> pd.DataFrame:
+def headlines(history: History) -> DataFrame:
     """Return one row per release except the oldest, newest first, indexed by release: the number of
     routes with each verdict, and the median ratio (slower_ratio, faster_ratio).
 
@@ -208,7 +208,7 @@ def headlines(history: History) -> pd.DataFrame:
     """
     changes = history.changes
     routes = largest_by_route(changes[changes["evidence"] != LAYOUT])
-    table = pd.DataFrame(index=[release.version for release in history.releases[:0:-1]])
+    table = DataFrame(index=[release.version for release in history.releases[:0:-1]])
     for verdict in CHANGED:
         ratios = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
         table[verdict] = ratios.size().reindex(table.index, fill_value=0)
@@ -219,7 +219,7 @@ def headlines(history: History) -> pd.DataFrame:
 # --- two releases ---------------------------------------------------------------------------------
 
 
-def compare_releases(history: History, base: str, new: str) -> pd.DataFrame:
+def compare_releases(history: History, base: str, new: str) -> DataFrame:
     """Return the cost of each route at release ``new`` over ``base``. One row per series of both
     releases: series, what, sizes, ratio, low and high (95 %), q, verdict ("" without a reported
     change).
@@ -232,14 +232,14 @@ def compare_releases(history: History, base: str, new: str) -> pd.DataFrame:
     return pairs.join(_ratios(_with_places(history.rows), pairs)).dropna(subset="ratio")
 
 
-def _with_places(rows: pd.DataFrame) -> pd.DataFrame:
+def _with_places(rows: DataFrame) -> DataFrame:
     """Add the place of each row's release, and of the one before, in the order of all releases."""
     releases = sorted(rows["release"].unique(), key=Version)
     places = {release: place for place, release in enumerate(releases)}
     return rows.assign(place=rows["release"].map(places), place_before=rows["before"].map(places))
 
 
-def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+def _ratios(rows: DataFrame, pairs: DataFrame) -> DataFrame:
     """Return ``compare_releases`` for pairs of releases of a series (NaN if one is missing), with
     the number of reported ``changes`` between them. Indexed as ``pairs`` (MACHINE_SERIES, base and
     new)."""
@@ -267,20 +267,20 @@ def _ratios(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _points_at(rows: pd.DataFrame, pairs: pd.DataFrame, end: str) -> pd.DataFrame:
+def _points_at(rows: DataFrame, pairs: DataFrame, end: str) -> DataFrame:
     """Return, per pair, the point at the release in its column ``end``: place, sizes, and the logs
     of value, low, high and level."""
     figures = ["value", "low", "high", "level"]
     points = rows[[*MACHINE_SERIES, "release", "place", "sizes"]].join(
         np.log(rows[figures].astype(float))
     )
-    keys = pd.MultiIndex.from_frame(pairs[[*MACHINE_SERIES, end]])
+    keys = MultiIndex.from_frame(pairs[[*MACHINE_SERIES, end]])
     return points.set_index([*MACHINE_SERIES, "release"]).reindex(keys).set_axis(pairs.index)
 
 
 def _sum_changes(
-    rows: pd.DataFrame, pairs: pd.DataFrame, start: "pd.Series[int]", end: "pd.Series[int]"
-) -> pd.DataFrame:
+    rows: DataFrame, pairs: DataFrame, start: "Series[int]", end: "Series[int]"
+) -> DataFrame:
     """Return, per pair, the reported changes between the places of its releases: changes (number),
     q (the largest), square (of half their interval, log), low and high (log). NaN without one."""
     spans = pairs[MACHINE_SERIES].assign(first=np.minimum(start, end), last=np.maximum(start, end))
@@ -296,7 +296,7 @@ def _sum_changes(
 # --- over machines --------------------------------------------------------------------------------
 
 
-def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> pd.DataFrame:
+def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> DataFrame:
     """Return one row per change and machine, for reported changes of series that other machines
     measured around that release.
 
@@ -313,9 +313,9 @@ def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> pd.Data
     every = [history for of_machine in histories.values() for history in of_machine]
     every.sort(key=lambda history: -len(history.releases))
     if not every:
-        return pd.DataFrame()
-    rows = _with_places(pd.concat([history.rows for history in every], ignore_index=True))
-    changes = _distinct_changes(pd.concat([history.changes for history in every]), rows)
+        return DataFrame()
+    rows = _with_places(concat([history.rows for history in every], ignore_index=True))
+    changes = _distinct_changes(concat([history.changes for history in every]), rows)
     elsewhere = _ratios_elsewhere(changes, rows)
     ranks = {machine: n for n, machine in enumerate(dict.fromkeys(rows["machine"]))}
     elsewhere["rank"] = elsewhere["machine"].map(ranks)
@@ -323,15 +323,15 @@ def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> pd.Data
     first = largest_first(changes[changes["change"].isin(elsewhere["change"])])
     first = first.assign(since=first["before"], until=first["release"], said=CONFIRMED, rank=-1)
     rest = first.drop(columns=elsewhere.columns.drop("change")).merge(elsewhere, on="change")
-    table = pd.concat([first, rest])
-    table["change"] = pd.Index(first["change"]).get_indexer(table["change"])
+    table = concat([first, rest])
+    table["change"] = Index(first["change"]).get_indexer(table["change"])
     table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
     effect = np.log(table["ratio"].astype(float))
     table["verdict"] = verdict_of_change(effect, table["what"] == INSTRUCTIONS)
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]
 
 
-def _distinct_changes(changes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _distinct_changes(changes: DataFrame, rows: DataFrame) -> DataFrame:
     """Return the changes, with place, place_before and a number (change), without those that a
     machine earlier in ``changes`` reports at overlapping releases."""
     places = rows[[*MACHINE_SERIES, "release", "place", "place_before"]]
@@ -344,11 +344,11 @@ def _distinct_changes(changes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame
             pairs["place_before_first"] < pairs["place"]
         )
         repeated = pairs.loc[is_repeated, "change"]
-        distinct = pd.concat([distinct, candidates[~candidates["change"].isin(repeated)]])
+        distinct = concat([distinct, candidates[~candidates["change"].isin(repeated)]])
     return distinct
 
 
-def _ratios_elsewhere(changes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _ratios_elsewhere(changes: DataFrame, rows: DataFrame) -> DataFrame:
     """Return one row per change and other machine: change, machine, ratio with its ends, since,
     until and said, see ``changes_over_machines``."""
     pairs = _releases_around(changes, rows)
@@ -367,7 +367,7 @@ def _ratios_elsewhere(changes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame
     )
 
 
-def _releases_around(changes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _releases_around(changes: DataFrame, rows: DataFrame) -> DataFrame:
     """Return one row per change and other machine: change, machine_first (that reports it),
     MACHINE_SERIES, base and new (the other machine's nearest releases around the change)."""
     points = rows[[*MACHINE_SERIES, "release", "place"]].sort_values("place", kind="stable")

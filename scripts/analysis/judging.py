@@ -23,14 +23,23 @@ from .history import History
 from .results import Benchmarks, Results
 from .series import series_of
 from .statistics import MIN_PROCESSES, Z90_OVER_Z95, Bools, Estimate, Floats
-from .verdicts import CALL, DECIDED, FASTER, INCONCLUSIVE, NO_CHANGE, SLOWER, Reason, Settings
+from .verdicts import (
+    CALL,
+    DECIDED,
+    FASTER,
+    INCONCLUSIVE,
+    LAYOUT_GROUP,
+    NO_CHANGE,
+    SLOWER,
+    Reason,
+    Settings,
+)
 
 CLOSE_P = 0.10  # p value below which fresh processes decide (two stages)
 MAX_EQUIVALENCE_P = 0.05
 MAX_SWAPPED_PAIRS = 3  # pairs of the baseline's processes that change halves in the A/A: 8 splits
 SIDES = ("base", "new")
 SIDE_COUNT = ["value", "low", "high"]  # of an instruction count on one side
-LAYOUT_GROUP = ["benchmark", "route", "nbytes"]  # counts that share their effect of layout
 Names = NDArray[np.str_]
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from packaging.version import Version
+from pandas import DataFrame, Series, concat
 from scipy import special
 from store.files import node_name
 from store.schema import UNKNOWN, RunRecord
@@ -64,27 +65,27 @@ class SessionPoints:
     nodes       see ``History.nodes``
     """
 
-    points: pd.DataFrame
-    replicates: pd.DataFrame
+    points: DataFrame
+    replicates: DataFrame
     session_sd: Mapping[str, float]
-    nodes: pd.DataFrame
+    nodes: DataFrame
 
 
-def points_of(results: Results, sessions: pd.DataFrame) -> SessionPoints:
+def points_of(results: Results, sessions: DataFrame) -> SessionPoints:
     """Return the points of sessions of one Python, see ``sessions_of``. A cell counts in the
     version of the benchmark that was measured last."""
     times, timed_cells = _time_points(results, sessions)
     node_offsets = _node_offsets(times)
     times["y"] -= node_offsets
     counts, counted_cells = _count_points(results, sessions)
-    points = pd.concat(
+    points = concat(
         [
             times.assign(spread=0.0),
             counts[[*times.columns.intersection(counts.columns), "spread"]],
         ]
     )
     points = points.astype({"y": float, "variance": float, "processes": int})
-    cells = pd.concat(
+    cells = concat(
         [timed_cells.assign(what=TIME), counted_cells.assign(what=INSTRUCTIONS)]
     ).reset_index()
     points = _describe_series(cells).merge(points, on="series")
@@ -103,7 +104,7 @@ def points_of(results: Results, sessions: pd.DataFrame) -> SessionPoints:
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def sessions_of(results: Results) -> pd.DataFrame:
+def sessions_of(results: Results) -> DataFrame:
     """Return one row per session of a release, in order of release.
 
     Columns: SESSION_COLUMNS (run: when it began; middle: s since the epoch; baselines of the speed
@@ -118,7 +119,7 @@ def sessions_of(results: Results) -> pd.DataFrame:
             records = results.sessions_of(file["file"]) or [UNKNOWN]
             rows += [file | _describe_session(file, toolchain, record) for record in records]
     rows.sort(key=lambda row: (Version(row["release"]), row["run"]))
-    sessions = pd.DataFrame(rows, columns=SESSION_COLUMNS)
+    sessions = DataFrame(rows, columns=SESSION_COLUMNS)
     platform = sessions[PLATFORM]
     newest = sessions.groupby(["package", "python"])[PLATFORM].transform("last")
     is_same = platform.eq("") | newest.eq("") | platform.eq(newest)
@@ -150,7 +151,7 @@ def _describe_session(
 # --- cells and series -----------------------------------------------------------------------------
 
 
-def describe_cells(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
+def describe_cells(rows: DataFrame, results: Results) -> DataFrame:
     """Return one row per cell of ``rows``, indexed by cell, in the order of the benchmarks.
 
     Columns: series (an id), benchmark, group, direction, the parameters, contract, version (of the
@@ -180,24 +181,24 @@ def describe_cells(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
     return cells.loc[[cell for cell in results.cell_parameters if cell in cells.index]]
 
 
-def series_of(cells: pd.DataFrame) -> pd.Series:
+def series_of(cells: DataFrame) -> Series:
     """Return the series of each cell (the index): all sizes of a route that shares memory are one
     series. cells: benchmark, parameters and noise."""
     names = []
     for benchmark, parameters in zip(cells["benchmark"], cells["parameters"]):
         values = [repr(value) for name, value in parameters.items() if name != "nbytes"]
         names.append(f"{benchmark}({', '.join(values)})")
-    return pd.Series(np.where(cells["noise"] == ALIAS, names, cells.index), cells.index)
+    return Series(np.where(cells["noise"] == ALIAS, names, cells.index), cells.index)
 
 
-def _describe_series(cells: pd.DataFrame) -> pd.DataFrame:
+def _describe_series(cells: DataFrame) -> DataFrame:
     """Return one row per series: what describes its first cell, and ``sizes``."""
     sizes = cells.groupby("series")["nbytes"].agg(lambda nbytes: (*map(int, nbytes.dropna()),))
     series = cells.drop_duplicates("series").drop(columns=CELL_FACTS)
     return series.assign(sizes=series["series"].map(sizes))
 
 
-def _newest_version(rows: pd.DataFrame, results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _newest_version(rows: DataFrame, results: Results) -> tuple[DataFrame, DataFrame]:
     """Return the rows of the newest version of their benchmark, and their cells."""
     rows = rows.sort_values("run", kind="stable")
     rows = rows.astype({"cell": object, "file": object, "version": object})
@@ -208,7 +209,7 @@ def _newest_version(rows: pd.DataFrame, results: Results) -> tuple[pd.DataFrame,
 # --- points ---------------------------------------------------------------------------------------
 
 
-def _time_points(results: Results, sessions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _time_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return one row per series and session that have times, and the cells."""
     runs = sessions.drop_duplicates(["file", "run"])
     processes = results.processes
@@ -235,7 +236,7 @@ def _time_points(results: Results, sessions: pd.DataFrame) -> tuple[pd.DataFrame
     return points.assign(variance=_process_variance(points)), cells
 
 
-def _count_points(results: Results, sessions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _count_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return one row per series and file that have instruction counts, and the cells. Only medians
     over several processes are used, of the newest release's platform."""
     repeated = [name for name, declared in results.benchmarks.items() if declared.repeated]
@@ -255,7 +256,7 @@ def _count_points(results: Results, sessions: pd.DataFrame) -> tuple[pd.DataFram
     return counts.join(cells[["series", *NOISE]], on="cell"), cells
 
 
-def _slowdown_log(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
+def _slowdown_log(processes: DataFrame, runs: DataFrame) -> Floats:
     """Return the log by which each process ran slower than at the machine's usual baseline; copies
     through memory use the memory probe. 0 if interpreters differ (probes are their own work) or
     baselines are not plausible."""
@@ -270,12 +271,12 @@ def _slowdown_log(processes: pd.DataFrame, runs: pd.DataFrame) -> Floats:
     return np.where(processes["through_memory"], of_memory, slowdown)
 
 
-def _log(values: "pd.Series[float]") -> Floats:
+def _log(values: "Series[float]") -> Floats:
     logs: Floats = np.log(values.to_numpy(dtype=float))
     return logs
 
 
-def _process_variance(points: pd.DataFrame) -> Floats:
+def _process_variance(points: DataFrame) -> Floats:
     """Return the variance of each point by its processes, moderated towards that of the series'
     other sessions (Smyth 2004, over the sessions of a noise class; each series has its scale)."""
     scale = points.groupby("series")["within"].transform("mean").clip(lower=1e-8).to_numpy()
@@ -290,7 +291,7 @@ def _process_variance(points: pd.DataFrame) -> Floats:
     return np.maximum(variance, statistics.MIN_VARIANCE)
 
 
-def average_points(points: pd.DataFrame, *keys: str) -> pd.DataFrame:
+def average_points(points: DataFrame, *keys: str) -> DataFrame:
     """Return one row per group: y averaged with weights 1 / ``variance``, its own variance, the sum
     of processes, and the other columns of the first row."""
     weight = 1 / points["variance"]
@@ -304,17 +305,17 @@ def average_points(points: pd.DataFrame, *keys: str) -> pd.DataFrame:
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _node_offsets(times: pd.DataFrame) -> "pd.Series[float]":
+def _node_offsets(times: DataFrame) -> "Series[float]":
     """Return each node's offset in ``y`` over all series of a noise class; 0 with one node."""
     if times["node"].nunique() < 2:
-        return pd.Series(0.0, index=times.index)
+        return Series(0.0, index=times.index)
     return _offsets(times, ["noise", "node"], ["series", "torch", "numpy"], "mean", "noise")
 
 
-def _describe_nodes(times: pd.DataFrame, offsets: "pd.Series[float]") -> pd.DataFrame:
+def _describe_nodes(times: DataFrame, offsets: "Series[float]") -> DataFrame:
     """Return ``History.nodes`` of all packages; empty with one node."""
     if times["node"].nunique() < 2:
-        return pd.DataFrame(columns=["package", "node", "sessions", "releases", "ratio"])
+        return DataFrame(columns=["package", "node", "sessions", "releases", "ratio"])
     times = times.assign(offset=offsets)[~times["control"]]
     nodes = times.groupby(["package", "node"], as_index=False).agg(
         sessions=("run", "nunique"), releases=("release", "nunique"), ratio=("offset", "median")
@@ -324,14 +325,14 @@ def _describe_nodes(times: pd.DataFrame, offsets: "pd.Series[float]") -> pd.Data
 
 
 def _offsets(
-    points: pd.DataFrame, group: list[str], level: list[str], statistic: str, centre: str
-) -> "pd.Series[float]":
+    points: DataFrame, group: list[str], level: list[str], statistic: str, centre: str
+) -> "Series[float]":
     """Return the offset in ``y`` of each group: the median difference from the level, which is the
     ``statistic`` of the groups by ``level``. Offsets have a mean of 0 per ``centre``. Offsets and
     levels are found in turns."""
     groups = [points[name] for name in group]
     levels = [points[name] for name in level]
-    offset = pd.Series(0.0, index=points.index)
+    offset = Series(0.0, index=points.index)
     for _ in range(OFFSET_ROUNDS):
         base = (points["y"] - offset).groupby(levels).transform(statistic)
         offset = (points["y"] - base).groupby(groups).transform("median")
@@ -342,7 +343,7 @@ def _offsets(
 # --- differences between sessions -----------------------------------------------------------------
 
 
-def _session_pairs(times: pd.DataFrame) -> pd.DataFrame:
+def _session_pairs(times: DataFrame) -> DataFrame:
     """Return one row per series and two consecutive sessions of one toolchain: effect (later -
     sooner, log), variance (of both by their processes), noise, hours."""
     times = times.dropna(subset="middle").sort_values("middle", kind="stable")
@@ -354,7 +355,7 @@ def _session_pairs(times: pd.DataFrame) -> pd.DataFrame:
     ).dropna(subset="effect")
 
 
-def _session_sd(pairs: pd.DataFrame, noise_classes: "pd.Series[str]") -> dict[str, float]:
+def _session_sd(pairs: DataFrame, noise_classes: "Series[str]") -> dict[str, float]:
     """Return noise class -> SD of log seconds between sessions, from the pairs on this machine and
     from SESSION_SD, which counts as its STUDIED_PAIRS. Cells of one pair move together, so a few
     pairs alone say little."""
@@ -370,7 +371,7 @@ def _session_sd(pairs: pd.DataFrame, noise_classes: "pd.Series[str]") -> dict[st
     return session_sd
 
 
-def _replicates(pairs: pd.DataFrame, session_sd: Mapping[str, float]) -> pd.DataFrame:
+def _replicates(pairs: DataFrame, session_sd: Mapping[str, float]) -> DataFrame:
     """Return ``History.replicates``: the test of changes on toolchains against themselves."""
     pairs = pairs[~pairs["control"]]
     session_variance = pairs["noise"].map(session_sd).astype(float) ** 2
