@@ -9,7 +9,8 @@ import resultfiles
 from analysis.cells import cells_of
 from analysis.findings import Semantics
 from analysis.needs import choices, rows_per_answer
-from analysis.results import load, noise_of_cells
+from analysis.results import load
+from analysis.suite import noise_of_cells
 from measured_routes import FIRST, SECOND, SIZES, THIRD, loaded
 from pages import show, tables
 from pages.advice import answer_box, answer_title, conditions_box, unusual_inputs

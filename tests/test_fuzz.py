@@ -32,6 +32,8 @@ from pages import build, show
 from resultfiles import edited
 from store import files
 from store.files import harmless
+from store.frames import Cell, frame_columns
+from store.schema import TimedProcess
 from submissions import submitted
 from toolchains import plugin, selection
 from untrusted import MARKDOWN, WORDS, shown
@@ -65,8 +67,8 @@ NASTY = st.one_of(
             "file",
             "process",
             json.loads("[" * 50 + "]" * 50),
-            *files.TIMED_FIELD_TYPES,
-            *results.NAMES,
+            *TimedProcess.__struct_fields__,
+            *frame_columns(Cell),
         ]
         + WORDS
     ),

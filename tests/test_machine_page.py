@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import resultfiles
 import sides
-from analysis.results import declared_in, load
+from analysis.results import load
+from analysis.suite import declared_in
 from conftest import build
 from pages import figures, machine, show, tables
 from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, mend, steady

@@ -16,6 +16,7 @@ import numpy as np
 from cli import UserError, matcher
 from pandas import DataFrame, concat
 from store.files import fresh_results, result_name, results_directory
+from store.frames import FAILED, MEASURED, SKIPPED
 from store.schema import MACHINE
 from toolchains import selection
 
@@ -39,17 +40,13 @@ from .judging import (
     withhold_busy,
 )
 from .results import (
-    FAILED,
-    MEASURED,
-    SKIPPED,
-    Benchmarks,
     Results,
     load,
     load_files,
-    noise_of_cells,
     parameters_of,
 )
 from .statistics import MIN_FAMILY, MIN_PROCESSES
+from .suite import Benchmarks, noise_of_cells
 from .verdicts import (
     DECIDED,
     DEFAULT,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from packaging.version import Version
 from pandas import DataFrame, Index, MultiIndex, Series, concat
+from store.frames import MEASURED
 from toolchains import ledger
 
 from .changes import (
@@ -22,7 +23,7 @@ from .changes import (
     changes_of,
     judge_confirmation,
 )
-from .results import MEASURED, Results
+from .results import Results
 from .series import SessionPoints, points_of, sessions_of
 from .verdicts import (
     CHANGED,

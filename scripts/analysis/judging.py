@@ -20,9 +20,10 @@ from benchmarks.contracts import Role
 
 from . import statistics, verdicts
 from .history import History
-from .results import Benchmarks, Results
+from .results import Results
 from .series import series_of
 from .statistics import MIN_PROCESSES, Z90_OVER_Z95, Bools, Estimate, Floats
+from .suite import Benchmarks
 from .verdicts import (
     CALL,
     DECIDED,

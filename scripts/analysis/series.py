@@ -19,6 +19,7 @@ from packaging.version import Version
 from pandas import DataFrame, Series, concat
 from scipy import special
 from store.files import node_name
+from store.frames import MEASURED
 from store.schema import UNKNOWN, RunRecord
 from toolchains import ledger
 
@@ -26,8 +27,9 @@ from benchmarks.contracts import ALIAS, COPY, INTO, NONE
 from benchmarks.probes import MEMORY, PROCESSOR
 
 from . import statistics
-from .results import MEASURED, Results, noise_of_cells, parameters_of
+from .results import Results, parameters_of
 from .statistics import Floats
+from .suite import noise_of_cells
 from .verdicts import INSTRUCTIONS, TIME, layout_sd
 
 CONTROL = "control"  # noise class of work that a release should not change

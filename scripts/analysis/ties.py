@@ -28,9 +28,10 @@ from benchmarks import contracts
 from benchmarks.probes import MEMORY
 
 from . import statistics
-from .results import Results, noise_of_cells
+from .results import Results
 from .series import SESSION_SD
 from .statistics import MIN_PROCESSES, Bools, Levels
+from .suite import noise_of_cells
 from .verdicts import Settings
 
 # Relative, of two routes: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by 1 %

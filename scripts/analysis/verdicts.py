@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from pandas import DataFrame, Series
+from store.frames import MEASURED, SKIPPED
 
-from .results import MEASURED, SKIPPED, Results
+from .results import Results
 from .statistics import Floats
 
 TIME, INSTRUCTIONS = "time", "instructions"

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 from analysis.cells import Row, row_of, usual_dtype, usual_size
 from analysis.findings import pair_with_reference
-from analysis.results import Declared, Results, parameters_of
+from analysis.results import Results, parameters_of
+from analysis.suite import Declared
 
 from benchmarks.contracts import ONE_THREAD, Role
 

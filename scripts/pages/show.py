@@ -19,7 +19,8 @@ import jinja2
 from analysis import cells, statistics, ties
 from analysis.cells import Row
 from cli import size
-from store import quiet
+from store import quiet as quiet
+from store.frames import FIGURE_DEFINITION as FIGURE_DEFINITION
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
@@ -42,7 +43,6 @@ MAX_LISTED_ROUTES = 6  # maximum number of routes named in a list
 UPPER_BOUND_MARK = " ~"  # after a figure that is an upper bound; tables.Table says what it means
 
 # Definition of a process's seconds, in words
-FIGURE_DEFINITION = f"the {quiet.QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
 MOSTLY_QUIET = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))

@@ -19,9 +19,11 @@ from typing import Any
 import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row
 from analysis.findings import Semantics
-from analysis.results import PARAMETERS, SKIPPED, Declared, Results, parameters_of
+from analysis.results import Results, parameters_of
+from analysis.suite import Declared
 from analysis.ties import differ_significantly, too_few_processes
 from store.files import put
+from store.frames import SKIPPED, Cell, csv_columns
 from store.schema import RunRecord
 from toolchains import ledger
 
@@ -330,8 +332,7 @@ def column_meanings(block: str, **values: Any) -> dict[tuple[str, ...], str]:
 
 def results_columns(results: Results) -> dict[tuple[str, ...], str]:
     """Meaning of the columns of the CSV of these results."""
-    others = [name for name in results.parameters if name not in (*PARAMETERS, "direction")]
-    return column_meanings("cells", parameters=PARAMETERS, others=others)
+    return csv_columns(Cell, results.parameters)
 
 
 def results_csv(results: Results) -> str:

@@ -122,7 +122,9 @@ def export(
     from asv.runner import BenchmarkResult
 
     exported = Results.load(str(filed if filed.is_file() else ran[0]))
-    versions = exported.benchmark_version  # asv's own dictionary: it drops results of other versions
+    versions = (
+        exported.benchmark_version
+    )  # asv's own dictionary: it drops results of other versions
     versions.update({name: version_number(name, version) for name, version in versions.items()})
     samples_of = used_samples(lines, records)
     skipped = set(itertools.chain(*records[-1].skipped.values()))

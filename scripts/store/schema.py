@@ -26,13 +26,14 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 MAX_ROUNDS, MAX_CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
 
 
-def about(meaning: str, unit: str = "", *, rare: bool = False, **limits: Any) -> Meta:
-    """Describe a field.
+# Notes of columns: a record leaves the field out where it is empty; a table may lack the column; it is
+# a parameter of benchmarks; it is not in the CSV file; it is only there
+RARE, OPTIONAL, PARAMETER, INTERNAL, CSV_ONLY = "rare", "optional", "parameter", "internal", "csv"
 
-    rare    a run record leaves the field out where it is empty
-    limits  of msgspec.Meta, such as ``ge``
-    """
-    return Meta(description=meaning, extra={"unit": unit, "rare": rare}, **limits)
+
+def about(meaning: str, unit: str = "", *, note: str = "", **limits: Any) -> Meta:
+    """Describe a field. limits: of msgspec.Meta, such as ``ge``."""
+    return Meta(description=meaning, extra={"unit": unit, "note": note}, **limits)
 
 
 class Column(NamedTuple):
@@ -42,7 +43,7 @@ class Column(NamedTuple):
     type: Any
     unit: str
     meaning: str
-    rare: bool
+    note: str
 
 
 def columns_of(row: type) -> dict[str, Column]:
@@ -51,7 +52,7 @@ def columns_of(row: type) -> dict[str, Column]:
     for name, hint in typing.get_type_hints(row, include_extras=True).items():
         meta = hint.__metadata__[-1]
         columns[name] = Column(
-            name, hint.__origin__, meta.extra["unit"], meta.description, meta.extra["rare"]
+            name, hint.__origin__, meta.extra["unit"], meta.description, meta.extra["note"]
         )
     return columns
 
@@ -323,60 +324,60 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     noisy_cells: Annotated[
         Cells, about("cells without a quiet process: their figures are upper bounds")
     ] = ()
-    failed: Annotated[str, about("why the toolchain could not be measured at all", rare=True)] = ""
+    failed: Annotated[str, about("why the toolchain could not be measured at all", note=RARE)] = ""
     drift: Annotated[
         dict[str, int | Finite],
-        about("of a toolchain that a history measured again: how its cells moved", rare=True),
+        about("of a toolchain that a history measured again: how its cells moved", note=RARE),
     ] = {}
     interleaved: Annotated[
         dict[str, str | int],
-        about("of a side of a comparison: id of the collection, stage, side", rare=True),
+        about("of a side of a comparison: id of the collection, stage, side", note=RARE),
     ] = {}
     fleet: Annotated[
         dict[str, str],
-        about("of a fleet's node: id of the campaign, engine, node (an anonymous name)", rare=True),
+        about("of a fleet's node: id of the campaign, engine, node (an anonymous name)", note=RARE),
     ] = {}
     cores: Annotated[
         tuple[int, ...],
-        about("cores to which the processes were bound; empty: all allowed", rare=True),
+        about("cores to which the processes were bound; empty: all allowed", note=RARE),
     ] = ()
-    awake: Annotated[bool, about("whether a context was kept open on the device", rare=True)] = (
+    awake: Annotated[bool, about("whether a context was kept open on the device", note=RARE)] = (
         False
     )
-    not_awake: Annotated[str, about("why none was kept open", rare=True)] = ""
+    not_awake: Annotated[str, about("why none was kept open", note=RARE)] = ""
     device_probe: Annotated[
         dict[str, Numbers],
-        about("quantity reported around samples -> its minimum and maximum", rare=True),
+        about("quantity reported around samples -> its minimum and maximum", note=RARE),
     ] = {}
     device_changed: Annotated[
         Reasons,
         about(
             "quantity below its maximum, unsteady or unseen, or reason of a slower device -> cells",
-            rare=True,
+            note=RARE,
         ),
     ] = {}
     device_lost: Annotated[
-        str, about("why the device stopped working, if the run went on without it", rare=True)
+        str, about("why the device stopped working, if the run went on without it", note=RARE)
     ] = ""
     code: Annotated[
         str,
         about(
             "hash of all files of benchmarks/, by which a run that goes on sees that they were edited",
-            rare=True,
+            note=RARE,
         ),
     ] = ""
     file: Annotated[str, about("name of the result with this record; not in the file itself")] = ""
 
 
 UNKNOWN = RunRecord(Toolchain(""), {})  # for results of ``asv run`` by hand
-RARE = {column.name for column in columns_of(RunRecord).values() if column.rare}
+_RARE_FIELDS = {name for name, field in columns_of(RunRecord).items() if field.note == RARE}
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:
     """A record as JSON stores it: without its file, and without rare fields that are empty."""
     entries: dict[str, Any] = msgspec.to_builtins(record)
     del entries["file"]
-    return {name: value for name, value in entries.items() if value or name not in RARE}
+    return {name: value for name, value in entries.items() if value or name not in _RARE_FIELDS}
 
 
 def from_json(cls: type[T], loaded: Any) -> T:
