@@ -276,8 +276,11 @@ def test_a_broken_file_among_many_is_one_clear_line(tmp_path, benches):
 
 
 def test_the_same_measurements_are_the_same_bytes(committed):
+    """Old versions, which are hashes, become numbers."""
     for path in sorted((committed / "reports" / "results").glob(f"*/*{MEASUREMENTS}"))[::10]:
-        assert gzip.decompress(measurements_text(read_measurements(path))) == gzip.decompress(path.read_bytes())
+        packed = measurements_text(read_measurements(path)), path.read_bytes()
+        before, after = (re.sub(rb'"version": "\w+"', b"", gzip.decompress(content)) for content in packed)
+        assert before == after
 
 
 # Entries that are no regular files, invalid names ---------------------------------------------------------------------
