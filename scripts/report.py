@@ -18,7 +18,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
@@ -31,40 +30,39 @@ from toolchains import selection
 REPORTS = RESULTS.parent
 
 
-class Lacking(UserError):
+class MissingPackage(UserError):
     """This Python lacks packages that a page needs."""
 
 
 def reason_of(error: ImportError) -> str:
     """The reason for an ImportError, in a few words."""
-    return (
-        f"needs {error.name}"
-        if isinstance(error, ModuleNotFoundError)
-        else str(error).splitlines()[0]
-    )
+    is_missing = isinstance(error, ModuleNotFoundError)
+    return f"needs {error.name}" if is_missing else str(error).splitlines()[0]
 
 
 def after_run(machine: str, python: Path | None = None) -> int:
-    """Build a machine's pages after a run and return the exit code. ``python``: used instead of this one, if given."""
+    """Build a machine's pages after a run and return the exit code. ``python``: used instead of this
+    one, if given."""
     if python:
         return subprocess.run([str(python), __file__, "--machine", machine]).returncode
     try:
         return main(["--machine", machine])
-    except Lacking as why:
-        print(f"results saved; {why}")
+    except MissingPackage as error:
+        print(f"results saved; {error}")
         return 0
 
 
 def check(directory: Path, suite: Path, markdown: Path | None) -> int:
-    """Print the faults of submitted results, by this suite's benchmarks.json, and return the exit code."""
+    """Print the faults of submitted results, by this suite's benchmarks.json, and return the exit
+    code."""
     from analysis.submission import findings
     from pages import build, show
 
-    said = build.submission(directory.absolute().name, findings(directory, suite))
-    print(*(one_line(show.to_plain(sentence)) for sentence in said), sep="\n")
+    sentences = build.submission(directory.absolute().name, findings(directory, suite))
+    print(*(one_line(show.to_plain(sentence)) for sentence in sentences), sep="\n")
     if markdown:
-        put(markdown, build.comment(said))
-    return int(len(said) > 1)
+        put(markdown, build.comment(sentences))
+    return int(len(sentences) > 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,29 +82,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.option("--url URL", "with --site: address at which the folder will be published")
     parser.option("--without-asv", "with --site: leave out asv's own site")
-    chosen = parser.parse_args(argv)
-    if chosen.markdown and not chosen.check:
+    options = parser.parse_args(argv)
+    if options.markdown and not options.check:
         raise UserError("--markdown goes with --check")
-    if chosen.check and (chosen.machine or chosen.output != REPORTS):
+    if options.check and (options.machine or options.output != REPORTS):
         raise UserError("--check builds nothing: it takes no --machine and no --output")
     try:
-        if chosen.check:
-            return check(chosen.check, chosen.results / "benchmarks.json", chosen.markdown)
+        if options.check:
+            return check(options.check, options.results / "benchmarks.json", options.markdown)
         from pages.build import build, over_machines, print_summary, publish
     except ImportError as error:  # pandas is missing, or too new for the measured numpy
-        message = f"no page: {reason_of(error)}. python scripts/report.py builds it where requirements.txt is installed"
-        raise Lacking(message) from None
-    if chosen.site:
-        print(publish(chosen.output, chosen.site, chosen.url, not chosen.without_asv))
+        remedy = "python scripts/report.py builds it where requirements.txt is installed"
+        raise MissingPackage(f"no page: {reason_of(error)}. {remedy}") from None
+    if options.site:
+        print(publish(options.output, options.site, options.url, not options.without_asv))
         return 0
-    names = machines(chosen.results) if chosen.machine is None else [chosen.machine]
-    built = [build(chosen.results, name, chosen.output) for name in names]
-    if chosen.machine is None:  # not after a run: it changes no committed file
-        over_machines(built, chosen.output)
-    for page, path in chain(
-        *(each.pages for each in built)
-    ):  # last, because the reader may quit early, like head
-        print_summary(page, Path(os.path.relpath(path)))
+    names = machines(options.results) if options.machine is None else [options.machine]
+    built = [build(options.results, name, options.output) for name in names]
+    if options.machine is None:  # not after a run: it changes no committed file
+        over_machines(built, options.output)
+    for each in built:  # last, because the reader may quit early, like head
+        for page, path in each.pages:
+            print_summary(page, Path(os.path.relpath(path)))
     return 0
 
 

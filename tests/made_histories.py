@@ -11,7 +11,7 @@ import numpy as np
 import resultfiles
 from analysis.history import histories_of
 from analysis.results import load
-from pages.feed import FEED
+from pages.release_news import FEED
 from resultfiles import ABSENT, SKIPPED, contract, conversion, every, memcpy
 from toolchains import ledger
 

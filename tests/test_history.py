@@ -37,7 +37,7 @@ from made_histories import (
     write,
 )
 from pages import build as pages_of
-from pages.feed import FEED, write_feed
+from pages.release_news import FEED, write_feed
 from pages.show import render_paragraphs
 from resultfiles import SKIPPED, contract, conversion, memcpy
 from toolchains import ledger

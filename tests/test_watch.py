@@ -15,7 +15,7 @@ from filelock import FileLock
 from made_histories import ATOM, SERIES, check, history_in, logs_of, write
 from measuring.due import due_plan
 from measuring.journal import Plan
-from pages import feed, release_news
+from pages import release_news
 from store.files import put
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel
 from toolchains import ledger, selection
@@ -91,8 +91,8 @@ def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot
     assert capsys.readouterr().out == snapshot
     written = {path.name: path.read_text(encoding="utf-8") for path in sorted(said.iterdir())}
     assert written == snapshot
-    feed.write_feed(tmp_path, [history_in(results)])
-    (entry,) = check((tmp_path / feed.FEED).read_text(encoding="utf-8"))
+    release_news.write_feed(tmp_path, [history_in(results)])
+    (entry,) = check((tmp_path / release_news.FEED).read_text(encoding="utf-8"))
     assert entry.findtext(f"{ATOM}title") == json.loads(written["torch-2.4.1.json"])["title"]
 
 

@@ -1,26 +1,28 @@
-"""The page of a machine's histories: changes release by release, then the curves and the method.
+"""The pages of histories: of one machine, and over several.
 
-The data is read once (history_data.py). Each section is a view of it: heat maps (heat_map.py), what a
-release changed (release_news.py), a panel per route (history_figures.py), and the method here.
+The data is read once (history_data.py). Each section is a view of it: heat maps and curves
+(history_pictures.py), what a release changed (release_news.py), and the method here.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
+from analysis.cells import Row
+from analysis.changes import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED
 from analysis.history import History
 from analysis.results import Results
 from analysis.verdicts import TIME
 
 from . import show, tables
 from .advice import Box, capitalize_first
-from .change_words import effect_text, route_text
+from .change_words import conditions_text, effect_text, route_lines, route_text
 from .comparison_words import number
-from .heat_map import heat_maps
 from .history_data import HistoryData, read_histories
-from .history_figures import history_figures
+from .history_pictures import heat_maps, history_figures
 from .page import Page, Section
 from .release_news import ReleaseNews, changes_table, release_news
 from .tables import Table, render_table, to_csv
@@ -184,3 +186,100 @@ def history_csv(data: HistoryData, columns: dict[tuple[str, ...], str]) -> str:
     names = [*chain(*columns)]
     names.sort(key=lambda name: name not in ("package", "machine"))  # these two come first
     return to_csv(rows[names], digits=CSV_DIGITS)
+
+
+# --- over several machines: which changes all of them show, and which only some ------------------
+
+
+MAX_SHARED_ROWS = 30  # of a table; changes.csv has all
+MAX_EXAMPLES = 3  # of each outcome at the head of the page, of different routes
+
+
+@dataclass(frozen=True)
+class SharedChange:
+    """A change that several machines measured.
+
+    first    its row on the machine that measured the most releases
+    effects  per machine: its name, the effect there, and the releases compared if these are others
+    """
+
+    first: Row
+    effects: Sequence[tuple[str, str, str]]
+
+    @property
+    def route(self) -> str:
+        """In one line."""
+        return route_text(self.first)
+
+    @property
+    def route_lines(self) -> list[str]:
+        return route_lines(self.first)
+
+    @property
+    def conditions(self) -> str:
+        return conditions_text(self.first)
+
+
+def shared_changes(changes: pd.DataFrame) -> dict[str, list[SharedChange]]:
+    """Outcome (CONFIRMED, REFUTED or UNDETERMINED) -> changes. Those that code layout alone explains are
+    left out."""
+    outcomes: dict[str, list[SharedChange]] = {
+        outcome: [] for outcome in (CONFIRMED, REFUTED, UNDETERMINED)
+    }
+    for _, rows in changes[changes["evidence"] != LAYOUT].groupby("change"):
+        seen = set(rows["said"])
+        outcome = next(each for each in (REFUTED, UNDETERMINED, CONFIRMED) if each in seen)
+        machines = [*rows.itertuples()]
+        outcomes[outcome].append(
+            SharedChange(machines[0], [_machine_effect(row, machines[0]) for row in machines])
+        )
+    return outcomes
+
+
+def _machine_effect(row: Row, first: Row) -> tuple[str, str, str]:
+    same_releases = (row.since, row.until) == (first.since, first.until)
+    releases = "" if same_releases else f"{row.since} to {row.until}"
+    return row.machine, effect_text(row), releases
+
+
+def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
+    """The content of the page over all histories. changes: see ``history.changes_over_machines``."""
+    outcomes = shared_changes(changes)
+    overview = show.render_paragraphs(
+        "history", "over_machines", outcomes=outcomes, examples=MAX_EXAMPLES
+    )
+    columns = tables.column_meanings("machines")
+    return Page(
+        title="What releases of torch and numpy changed, by machine",
+        facts=(f"speed changes by release, compared across {len(machines)} machines",),
+        boxes=(Box("The same everywhere, or only here", lines=overview),),
+        legend=show.render_paragraphs("history", "machines"),
+        sections=[
+            _outcome_section(outcome, shared, machines)
+            for outcome, shared in outcomes.items()
+            if shared
+        ],
+        links=(
+            *((f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines),
+            ("What to use on each machine", "../"),
+        ),
+        command="python scripts/track.py",
+        csv=to_csv(changes[[*chain(*columns)]], digits=CSV_DIGITS),
+        columns=columns,
+        data="changes.csv",
+    )
+
+
+def _outcome_section(
+    outcome: str, changes: Sequence[SharedChange], machines: Sequence[str]
+) -> Section:
+    table = render_table(
+        "history",
+        "shared",
+        False,
+        outcome=outcome,
+        changes=changes,
+        machines=machines,
+        most=MAX_SHARED_ROWS,
+    )
+    return Section(outcome.replace(" ", "-"), table.title, tables=(table,))

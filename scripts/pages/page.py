@@ -19,7 +19,7 @@ from store.files import put
 
 from . import show
 from .advice import Box
-from .heat_map import HeatMap
+from .history_pictures import HeatMap
 from .svg import Figure, slug
 from .tables import Entry, Table, lines_of
 

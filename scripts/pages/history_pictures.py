@@ -1,7 +1,9 @@
-"""Figures of a machine's histories: a panel per route, its cost against the day of release."""
+"""Pictures of a machine's histories: heat maps of routes × releases, and a panel per route, its cost
+against the day of release."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -10,17 +12,128 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from analysis.cells import Row
+from analysis.changes import LAYOUT
 from analysis.history import History
 from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
 
 from . import show
-from .change_words import grad_text
+from .change_words import grad_text, series_text
+from .comparison_words import number
 from .figures import RATIO_TICKS, label_ticks
-from .heat_map import group_title
 from .history_data import PICTURE_KEYS, picture_rows
 from .svg import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, slug
 from .tables import Table, render_table
+
+SHADE_RATIOS = (1.02, 1.05, 1.1, 1.25, 1.5)  # a tile is a shade darker from each of these on
+MEMORY_WORDS = {
+    "alias": "sharing memory",
+    "copy": "making a copy",
+    "into": "into an existing buffer",
+}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A series at one release.
+
+    text     cost over that at the release ``base``: 1 where they are equal, else as ``ratio``
+    shade    CSS class, see ``shade_class``
+    verdict  of a change reported at the release, with its ``change``; "" without one
+    """
+
+    release: Any
+    text: str
+    ratio: str
+    base: str
+    shade: str
+    verdict: str
+    change: str
+
+
+@dataclass(frozen=True)
+class HeatRow:
+    """A series: its route, its sizes in words, and a tile per release; None where it has no figure."""
+
+    route: str
+    series: str
+    tiles: tuple[Tile | None, ...]
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """groups: their title, and a row per series."""
+
+    title: str
+    versions: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[HeatRow, ...]], ...]
+    legend: str
+
+
+def heat_maps(history: History) -> Iterator[HeatMap]:
+    """A map of times, then one of instructions. Only series with a reported change are shown."""
+    rows = picture_rows(history)
+    versions = [release.version for release in history.releases]
+    for figure in (TIME, INSTRUCTIONS):
+        points = rows[rows["what"] == figure]
+        counted = points["verdict"].ne("") & points["evidence"].ne(LAYOUT)
+        shown = points[points["series"].isin(points.loc[counted, "series"])]
+        if shown.empty:
+            continue
+        series_count = points["series"].nunique()
+        legend = show.render_line(
+            "history",
+            "heat",
+            history=history,
+            figure=figure,
+            base=max(points["base"], key=versions.index),
+            series=series_count,
+            hidden=series_count - shown["series"].nunique(),
+            precision=(points["high"] / points["low"]).median() ** 0.5 - 1,
+        )
+        groups = tuple(
+            (group_title(*key), tuple(_heat_rows(history, group)))
+            for key, group in shown.groupby(PICTURE_KEYS, sort=False)
+        )
+        yield HeatMap(f"{history.package}: {figure} by release", tuple(versions), groups, legend)
+
+
+def _heat_rows(history: History, group: pd.DataFrame) -> Iterator[HeatRow]:
+    for _, points in group.groupby("series", sort=False):
+        point_at = {point.release: point for point in points.itertuples()}
+        tiles = tuple(
+            _tile(release, point_at[release.version]) if release.version in point_at else None
+            for release in history.releases
+        )
+        first = next(iter(point_at.values()))
+        yield HeatRow(first.route, series_text(first), tiles)
+
+
+def _tile(release: Any, point: Row) -> Tile:
+    return Tile(
+        release=release,
+        text="1" if point.over == 1 else number(point.over),
+        ratio=number(point.over),
+        base=point.base,
+        shade=shade_class(point.over),
+        verdict=point.verdict,
+        change=number(point.ratio) if point.verdict else "",
+    )
+
+
+def group_title(direction: str, memory: str) -> str:
+    """Title of the routes of a picture, which share PICTURE_KEYS."""
+    return f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
+
+
+def shade_class(ratio: float) -> str:
+    """s1 (slower than the newest level) to s5, f1 (faster) to f5, "" if about the same."""
+    darkness = sum(max(ratio, 1 / ratio) >= least for least in SHADE_RATIOS)
+    return f"{'s' if ratio > 1 else 'f'}{darkness}" if darkness else ""
+
+
+# --- panels --------------------------------------------------------------------------------------
+
 
 COLUMNS = 2  # panels side by side
 # Inches
@@ -47,7 +160,8 @@ def history_figures(history: History) -> Iterator[tuple[Figure, Table]]:
     changed = rows.loc[large, ["group", "route"]].drop_duplicates()
     for key, group in rows.merge(changed).groupby(PICTURE_KEYS, sort=False):
         points = group[group["what"] == figure]
-        yield _panels(history, key, group, points["series"].unique()), _points(history, points)
+        ids = {name: f"{POINTS}{place}" for place, name in enumerate(points["series"].unique())}
+        yield _panels(history, key, group, ids), _points(history, points)
 
 
 def _points(history: History, points: pd.DataFrame) -> Table:
@@ -69,25 +183,16 @@ def _amount(point: Row, amount: float) -> str:
 
 
 def _panels(
-    history: History, key: tuple[str, str], rows: pd.DataFrame, series: Sequence[str]
+    history: History, key: tuple[str, str], rows: pd.DataFrame, ids: Mapping[str, str]
 ) -> Figure:
-    """Draw a figure's panels on one scale. series: in the order of the rows of the figure's table."""
+    """Draw a figure's panels on one scale. ids: series -> SVG id, which names its row of the
+    figure's table."""
     routes = [route for _, route in rows.groupby(["group", "route"], sort=False)]
     limits = {kind: _limits(points) for kind, points in rows.groupby("what")}
-    plots = TIMES_HEIGHT + (COUNTS_GAP + COUNTS_HEIGHT if len(limits) > 1 else 0.0)
-    panel_height = HEAD + plots + FOOT
-    height = math.ceil(len(routes) / COLUMNS) * panel_height
-    ids = {name: f"{POINTS}{place}" for place, name in enumerate(series)}
     days = mdates.datestr2num([release.date for release in history.releases])
+    first, last = history.releases[0], history.releases[-1]
     with plt.style.context([STYLE, FONTS]):
-        figure = plt.figure(figsize=(WIDTH, height))
-        for index, route in enumerate(routes):
-            row, column = divmod(index, COLUMNS)
-            corner = (column * PANEL_WIDTH + LEFT, height - row * panel_height - HEAD)
-            for ax, points in _plots(figure, corner, route):
-                _draw(ax, points, ids)
-                _set_axes(ax, days, limits[points["what"].iloc[0]])
-        first, last = history.releases[0], history.releases[-1]
+        figure = _draw_routes(routes, limits, days, ids)
         return finish(
             figure,
             slug("history", history.package, *key),
@@ -95,6 +200,25 @@ def _panels(
             (),
             f"{history.package}: {group_title(*key)}, relative to {last.name}",
         )
+
+
+def _draw_routes(
+    routes: Sequence[pd.DataFrame],
+    limits: Mapping[str, tuple[float, float]],
+    days: Sequence[float],
+    ids: Mapping[str, str],
+) -> plt.Figure:
+    plots = TIMES_HEIGHT + (COUNTS_GAP + COUNTS_HEIGHT if len(limits) > 1 else 0.0)
+    panel_height = HEAD + plots + FOOT
+    height = math.ceil(len(routes) / COLUMNS) * panel_height
+    figure = plt.figure(figsize=(WIDTH, height))
+    for index, route in enumerate(routes):
+        row, column = divmod(index, COLUMNS)
+        corner = (column * PANEL_WIDTH + LEFT, height - row * panel_height - HEAD)
+        for ax, points in _plots(figure, corner, route):
+            _draw(ax, points, ids)
+            _set_axes(ax, days, limits[points["what"].iloc[0]])
+    return figure
 
 
 def _plots(
