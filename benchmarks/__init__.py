@@ -8,4 +8,4 @@ import sys
 
 # Register the benchmark types only where asv discovers benchmarks: importing contracts alone needs no torch
 if "asv_runner.discovery" in sys.modules:
-    from . import statement as statement
+    from .core import statement as statement

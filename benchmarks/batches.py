@@ -1,12 +1,10 @@
 """What do many small arrays cost: a list of them into one tensor, of tensors into one array, a nested container?"""
 
-import numpy as _np
-import torch as _torch
+import numpy as np
+import torch
 
-from . import contracts as _contracts
-from . import routes as _routes
-from . import sources as _sources
-from . import timing as _timing
+from . import contracts, routes
+from .core import sources, timing
 
 section = "Many small arrays"
 about = (
@@ -16,18 +14,9 @@ about = (
 place = 6
 
 COUNT = 64  # arrays in a list
-_LISTS = [size for size in _sources.SIZES if 4 * 2**10 <= size <= 64 * 2**20]
+_LISTS = [size for size in sources.SIZES if 4 * 2**10 <= size <= 64 * 2**20]
 # Each array ends 16 bytes into a cache line, so the next copy begins there
 _UNEVEN = [size + 16 * COUNT for size in _LISTS if size >= 256 * 2**10]
-
-
-def map_tree(convert, tree):
-    """Apply ``convert`` to every leaf of nested dicts, lists and tuples."""
-    if isinstance(tree, dict):
-        return {key: map_tree(convert, value) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(map_tree(convert, value) for value in tree)
-    return convert(tree)
 
 
 class ArraysToTensor:
@@ -36,19 +25,19 @@ class ArraysToTensor:
     role = "lists"
     title = "A list of arrays into one tensor"
     arrays = COUNT
-    params = (_routes.expressions(_routes.BATCHES), _LISTS)
-    contracts = _routes.contracts_of(_routes.BATCHES)
+    params = (routes.expressions(routes.BATCHES), _LISTS)
+    contracts = routes.contracts_of(routes.BATCHES)
     timeout = 300
 
     def samples_for(self, route, nbytes):
-        slow = _routes.find(route, _routes.NUMPY_TO_TORCH).per_element and nbytes >= _timing.LARGE
-        return 2 if slow else _timing.samples_per_process(nbytes)
+        slow = routes.find(route, routes.NUMPY_TO_TORCH).per_element and nbytes >= timing.LARGE
+        return 2 if slow else timing.samples_per_process(nbytes)
 
     def setup(self, route, nbytes):
-        _sources.require_memory(6 * nbytes)
-        _sources.settle_heap()
-        arrays = [_sources.array("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
-        self.names = {"np": _np, "torch": _torch, "arrays": arrays}
+        sources.require_memory(6 * nbytes)
+        sources.settle_heap()
+        arrays = [sources.array("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
+        self.names = {"np": np, "torch": torch, "arrays": arrays}
 
     def timeit_convert(self, route, nbytes):
         return route, self.names
@@ -59,18 +48,18 @@ class TensorsToArray:
 
     title = "A list of tensors into one array"
     arrays = COUNT
-    params = (_routes.expressions(_routes.STACKS), _LISTS)
-    contracts = _routes.contracts_of(_routes.STACKS)
+    params = (routes.expressions(routes.STACKS), _LISTS)
+    contracts = routes.contracts_of(routes.STACKS)
 
     def samples_for(self, route, nbytes):
-        return _timing.samples_per_process(nbytes)
+        return timing.samples_per_process(nbytes)
 
     def setup(self, route, nbytes):
-        _sources.require(_routes.find(route, _routes.TORCH_TO_NUMPY).needs)
-        _sources.require_memory(6 * nbytes)
-        _sources.settle_heap()
-        tensors = [_sources.tensor("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
-        self.names = {"np": _np, "torch": _torch, "tensors": tensors}
+        sources.require(routes.find(route, routes.TORCH_TO_NUMPY).needs)
+        sources.require_memory(6 * nbytes)
+        sources.settle_heap()
+        tensors = [sources.tensor("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
+        self.names = {"np": np, "torch": torch, "tensors": tensors}
 
     def timeit_convert(self, route, nbytes):
         return route, self.names
@@ -92,11 +81,11 @@ class _Uneven:
 
 
 class UnevenArraysToTensor(_Uneven, ArraysToTensor):
-    params = (_routes.expressions(_routes.BATCHES), [_contracts.UNEVEN], _UNEVEN)
+    params = (routes.expressions(routes.BATCHES), [contracts.UNEVEN], _UNEVEN)
 
 
 class UnevenTensorsToArray(_Uneven, TensorsToArray):
-    params = (_routes.expressions(_routes.STACKS), [_contracts.UNEVEN], _UNEVEN)
+    params = (routes.expressions(routes.STACKS), [contracts.UNEVEN], _UNEVEN)
 
 
 class _Tree:
@@ -107,7 +96,7 @@ class _Tree:
     def setup(self, route, nbytes):
         leaves = [self.make("float32", nbytes // 4, seed) for seed in range(4)]
         tree = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
-        self.names = {"np": _np, "torch": _torch, "map_tree": map_tree, "tree": tree}
+        self.names = {"np": np, "torch": torch, "map_tree": sources.map_tree, "tree": tree}
 
     def timeit_convert(self, route, nbytes):
         return route, self.names
@@ -115,13 +104,13 @@ class _Tree:
 
 class TreeToNumpy(_Tree):
     title = "A nested container of tensors"
-    make = staticmethod(_sources.tensor)
-    params = (_routes.expressions(_routes.TREES, _routes.TORCH_TO_NUMPY), [4 * 2**10, 2**20])
-    contracts = _routes.contracts_of(_routes.TREES, _routes.TORCH_TO_NUMPY)
+    make = staticmethod(sources.tensor)
+    params = (routes.expressions(routes.TREES, routes.TORCH_TO_NUMPY), [4 * 2**10, 2**20])
+    contracts = routes.contracts_of(routes.TREES, routes.TORCH_TO_NUMPY)
 
 
 class TreeToTorch(_Tree):
     title = "A nested container of arrays"
-    make = staticmethod(_sources.array)
-    params = (_routes.expressions(_routes.TREES, _routes.NUMPY_TO_TORCH), [4 * 2**10, 2**20])
-    contracts = _routes.contracts_of(_routes.TREES, _routes.NUMPY_TO_TORCH)
+    make = staticmethod(sources.array)
+    params = (routes.expressions(routes.TREES, routes.NUMPY_TO_TORCH), [4 * 2**10, 2**20])
+    contracts = routes.contracts_of(routes.TREES, routes.NUMPY_TO_TORCH)

@@ -1,9 +1,7 @@
 """Does a transfer hold its caller while the device is busy? The time of a call when work is queued before it."""
 
-from . import devices as _devices
-from . import moving as _moving
-from . import routes as _routes
-from . import transfer as _transfer
+from . import routes, transfer
+from .core import devices, moving
 
 needs_device = True
 section = "Transfers: while the device is busy"
@@ -16,7 +14,7 @@ drawn = False
 
 WORK = 0.005  # least seconds of queued work
 
-SIZES = [_moving.EACH, 64 * 2**20]
+SIZES = [moving.EACH, 64 * 2**20]
 
 
 class _Busy:
@@ -28,7 +26,7 @@ class _Busy:
 
     def before(self, first=lambda: None):
         """Return a function to call before a sample: drain the queue, call ``first``, queue the work."""
-        work = _devices.Work(self.move.device, WORK).require()
+        work = devices.Work(self.move.device, WORK).require()
 
         def prepare():
             self.move.device.synchronize()
@@ -38,14 +36,14 @@ class _Busy:
         return prepare
 
 
-class Call(_Busy, _transfer._Float):
+class Call(_Busy, transfer._Float):
     """route × memory × nbytes of float32."""
 
     role = "busy"
     title = "behind queued work"
     params = (
         [f"{into}.copy_(t{how})" for into in "dh" for how in ("", ", non_blocking=True")],
-        _routes.HOSTS,
+        routes.HOSTS,
         SIZES,
     )
     timeit_completion = None
@@ -65,14 +63,14 @@ class WorkBehind(_Busy):
     role = "work behind"
     title = "an array whose copy was queued before the work"
     params = (["buffers.read()", "synchronize(); buffers.read()"], SIZES)
-    teardown = _transfer._Transfer.teardown
+    teardown = transfer._Transfer.teardown
 
     def samples_for(self, form, nbytes):
-        return _transfer.ENQUEUED
+        return transfer.ENQUEUED
 
     def setup(self, form, nbytes):
-        route = _transfer.find("buffers.start(t); buffers.read()")
-        self.move = _moving.Move(route, _routes.PINNED, "float32", nbytes, _devices.find())
+        route = transfer.find("buffers.start(t); buffers.read()")
+        self.move = moving.Move(route, routes.PINNED, "float32", nbytes, devices.find())
         self.move.ready()
         names = self.move.names
 

@@ -1,8 +1,7 @@
 """What does a change of dtype on the way cost, and where is it cheapest?"""
 
-from . import conversion as _conversion
-from . import routes as _routes
-from . import sources as _sources
+from . import conversion, routes
+from .core import sources
 
 role = "casting"
 section = "Casting on the way"
@@ -10,33 +9,33 @@ place = 4
 across = "dtype"
 
 
-class NumpyToFloat32(_conversion._Conversion):
+class NumpyToFloat32(conversion._Conversion):
     drawn = False
-    direction = _routes.NUMPY_TO_TORCH
-    params = (_routes.expressions(_routes.CASTING), ["float64", "float16", "int64", "uint8"], _sources.SIZES[:-1])
+    direction = routes.NUMPY_TO_TORCH
+    params = (routes.expressions(routes.CASTING), ["float64", "float16", "int64", "uint8"], sources.SIZES[:-1])
 
 
-class Bfloat16ToNumpy(_conversion._Conversion):
+class Bfloat16ToNumpy(conversion._Conversion):
     """NumPy has no bfloat16: widen it, or take its bits."""
 
     drawn = False
-    direction = _routes.TORCH_TO_NUMPY
-    params = (_routes.expressions(_routes.BFLOAT16), ["bfloat16"], _sources.SIZES[:-1])
+    direction = routes.TORCH_TO_NUMPY
+    params = (routes.expressions(routes.BFLOAT16), ["bfloat16"], sources.SIZES[:-1])
 
 
-class NumpyToFloat16(_conversion._Conversion):
+class NumpyToFloat16(conversion._Conversion):
     title = "to float16"
-    direction = _routes.NUMPY_TO_TORCH
-    params = (_routes.expressions(_routes.TO_FLOAT16, direction), ["float32"], _sources.SIZES[:-1])
+    direction = routes.NUMPY_TO_TORCH
+    params = (routes.expressions(routes.TO_FLOAT16, direction), ["float32"], sources.SIZES[:-1])
 
 
-class NumpyToBfloat16(_conversion._Conversion):
+class NumpyToBfloat16(conversion._Conversion):
     title = "to bfloat16"
-    direction = _routes.NUMPY_TO_TORCH
-    params = (_routes.expressions(_routes.TO_BFLOAT16), ["float32"], _sources.SIZES[:-1])
+    direction = routes.NUMPY_TO_TORCH
+    params = (routes.expressions(routes.TO_BFLOAT16), ["float32"], sources.SIZES[:-1])
 
 
-class TensorToFloat16(_conversion._Conversion):
+class TensorToFloat16(conversion._Conversion):
     title = "to float16"
-    direction = _routes.TORCH_TO_NUMPY
-    params = (_routes.expressions(_routes.TO_FLOAT16, direction), ["float32"], _sources.SIZES[:-1])
+    direction = routes.TORCH_TO_NUMPY
+    params = (routes.expressions(routes.TO_FLOAT16, direction), ["float32"], sources.SIZES[:-1])

@@ -4,11 +4,10 @@ The sources are rotated through more memory than the caches hold, so each call m
 the next source is part of the statement: ``limits.Floor`` says what that alone costs.
 """
 
-import itertools as _itertools
+import itertools
 
-from . import conversion as _conversion
-from . import routes as _routes
-from . import sources as _sources
+from . import conversion, routes
+from .core import sources
 
 section = "Source not in the caches"
 about = (
@@ -23,7 +22,7 @@ SIZES = [64 * 2**10, 2**20, 16 * 2**20]
 ROTATED = 256 * 2**20  # bytes: eight times the last-level cache of common server cores
 
 
-class _Cold(_conversion._Conversion):
+class _Cold(conversion._Conversion):
     """route × nbytes of float32, sources rotated."""
 
     def samples_for(self, route, nbytes):
@@ -31,24 +30,24 @@ class _Cold(_conversion._Conversion):
 
     def setup(self, route, nbytes):
         route = self.find(route)
-        rotated = max(ROTATED, 2 * _sources.cache_size())
-        _sources.require_memory(rotated + 4 * nbytes)
-        first = _sources.source(route, "float32", nbytes)
-        copy = first.clone if self.direction == _routes.TORCH_TO_NUMPY else first.copy
-        sources = [first, *(copy() for _ in range(rotated // nbytes - 1))]
-        self.names = _sources.namespace(route, first)
-        self.names["rotate"] = _itertools.cycle(sources).__next__
+        rotated = max(ROTATED, 2 * sources.cache_size())
+        sources.require_memory(rotated + 4 * nbytes)
+        first = sources.source(route, "float32", nbytes)
+        copy = first.clone if self.direction == routes.TORCH_TO_NUMPY else first.copy
+        rotation = [first, *(copy() for _ in range(rotated // nbytes - 1))]
+        self.names = sources.namespace(route, first)
+        self.names["rotate"] = itertools.cycle(rotation).__next__
 
     def timeit_convert(self, route, nbytes):
-        name = "t" if self.direction == _routes.TORCH_TO_NUMPY else "a"
+        name = "t" if self.direction == routes.TORCH_TO_NUMPY else "a"
         return f"{name} = rotate(); {route}", self.names
 
 
 class NumpyToTorch(_Cold):
-    direction = _routes.NUMPY_TO_TORCH
-    params = (_routes.expressions(_routes.COLD, direction), SIZES)
+    direction = routes.NUMPY_TO_TORCH
+    params = (routes.expressions(routes.COLD, direction), SIZES)
 
 
 class TorchToNumpy(_Cold):
-    direction = _routes.TORCH_TO_NUMPY
-    params = (_routes.expressions(_routes.COLD, direction), SIZES)
+    direction = routes.TORCH_TO_NUMPY
+    params = (routes.expressions(routes.COLD, direction), SIZES)

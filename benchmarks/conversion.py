@@ -1,8 +1,7 @@
 """What does it cost to turn a NumPy array into a tensor, and a tensor into a NumPy array, dtype kept?"""
 
-from . import routes as _routes
-from . import sources as _sources
-from . import timing as _timing
+from . import routes
+from .core import sources, timing
 
 section = "By dtype"
 place = 3
@@ -21,37 +20,37 @@ class _Conversion:
         self.contracts = {route: self.find(route).contract() for route in self.params[0]}
 
     def find(self, route):
-        return _routes.find(route, self.direction)
+        return routes.find(route, self.direction)
 
     def samples_for(self, route, dtype, nbytes):
         """Two samples suffice for a call that takes a second."""
-        slow = self.find(route).per_element and nbytes >= _timing.LARGE
-        return 2 if slow else _timing.samples_per_process(nbytes)
+        slow = self.find(route).per_element and nbytes >= timing.LARGE
+        return 2 if slow else timing.samples_per_process(nbytes)
 
     def setup(self, route, dtype, nbytes):
         route = self.find(route)
-        source = _sources.source(route, dtype, nbytes)
+        source = sources.source(route, dtype, nbytes)
         if self.requires_grad:
             source.requires_grad_()
-        self.names = _sources.namespace(route, source)
+        self.names = sources.namespace(route, source)
 
     def timeit_convert(self, route, dtype, nbytes):
-        return route, _sources.placed(self.names)
+        return route, sources.placed(self.names)
 
 
 class NumpyToTorch(_Conversion):
     role = "conversion"
-    direction = _routes.NUMPY_TO_TORCH
-    params = (_routes.expressions(_routes.CONVERSION, direction), _sources.NUMPY_DTYPES, _sources.SIZES)
+    direction = routes.NUMPY_TO_TORCH
+    params = (routes.expressions(routes.CONVERSION, direction), sources.NUMPY_DTYPES, sources.SIZES)
 
 
 class TorchToNumpy(_Conversion):
     role = "conversion"
-    direction = _routes.TORCH_TO_NUMPY
-    params = (_routes.expressions(_routes.CONVERSION, direction), _sources.TORCH_DTYPES, _sources.SIZES)
+    direction = routes.TORCH_TO_NUMPY
+    params = (routes.expressions(routes.CONVERSION, direction), sources.TORCH_DTYPES, sources.SIZES)
 
 
-_DETACHING = [r.expression for r in _routes.select(_routes.CONVERSION, _routes.TORCH_TO_NUMPY) if r.takes_grad]
+_DETACHING = [r.expression for r in routes.select(routes.CONVERSION, routes.TORCH_TO_NUMPY) if r.takes_grad]
 
 
 class RequiresGradToNumpy(_Conversion):
@@ -62,6 +61,6 @@ class RequiresGradToNumpy(_Conversion):
     about = "From a tensor that requires grad, by the routes that detach."
     place = 7
     across = "nbytes"
-    direction = _routes.TORCH_TO_NUMPY
+    direction = routes.TORCH_TO_NUMPY
     requires_grad = True
     params = (_DETACHING, ["float32"], [4 * 2**10, 2**20])

@@ -5,16 +5,16 @@ warm  the call, and a sum that reads every number once; the file is in the syste
 cold  the same, and no page of the file is in that cache
 """
 
-import ctypes as _ctypes
-import mmap as _mmap
-import os as _os
-import tempfile as _tempfile
+import ctypes
+import mmap
+import os
+import tempfile
 
-import numpy as _np
-import torch as _torch
+import numpy as np
+import torch
 
-from . import routes as _routes
-from . import sources as _sources
+from . import routes
+from .core import sources
 
 section = "From files"
 about = (
@@ -31,34 +31,34 @@ COLD_SAMPLES = 8  # per process: each is one call that reads from the disk
 
 def written(route, values, directory):
     """Write ``values`` to a file in ``directory``; return the names of the route's expression."""
-    path = _os.path.join(directory, "values.npy" if "np.load" in route.expression else "values")
+    path = os.path.join(directory, "values.npy" if "np.load" in route.expression else "values")
     if "np.load" in route.expression:
-        _np.save(path, values)
+        np.save(path, values)
     elif "torch.load" in route.expression:
-        _torch.save(_torch.from_numpy(values), path)
+        torch.save(torch.from_numpy(values), path)
     else:
         values.tofile(path)
-    return {"np": _np, "torch": _torch, "path": path, "size": values.size}
+    return {"np": np, "torch": torch, "path": path, "size": values.size}
 
 
 def cached_pages(path):
     """Return the number of pages of a file that are in the page cache."""
     with open(path, "rb") as file:
-        mapped = _mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_READ)
-    pages = _np.zeros(-(-len(mapped) // _mmap.PAGESIZE), "uint8")
-    addresses = [_ctypes.c_void_p(values.ctypes.data) for values in (_np.frombuffer(mapped, "uint8"), pages)]
-    if _ctypes.CDLL(None).mincore(addresses[0], _ctypes.c_size_t(len(mapped)), addresses[1]):
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), "uint8")
+    addresses = [ctypes.c_void_p(values.ctypes.data) for values in (np.frombuffer(mapped, "uint8"), pages)]
+    if ctypes.CDLL(None).mincore(addresses[0], ctypes.c_size_t(len(mapped)), addresses[1]):
         raise NotImplementedError("this system does not say which pages of a file are in memory")
     return int((pages & 1).sum())  # the other bits are reserved
 
 
 def evict(path):
     """Remove a file from the page cache. NotImplementedError if that is impossible or cannot be verified."""
-    if not hasattr(_os, "posix_fadvise"):
+    if not hasattr(os, "posix_fadvise"):
         raise NotImplementedError("this system cannot be told to forget a file")
     with open(path, "rb") as file:
-        _os.fsync(file.fileno())  # the system can drop only pages that are on the disk
-        _os.posix_fadvise(file.fileno(), 0, 0, _os.POSIX_FADV_DONTNEED)
+        os.fsync(file.fileno())  # the system can drop only pages that are on the disk
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if cached_pages(path):
         raise NotImplementedError("temporary files stay in memory here: set TMPDIR to a directory on a disk")
 
@@ -66,18 +66,18 @@ def evict(path):
 class FileToTensor:
     """route × nbytes of float32."""
 
-    direction = _routes.FILE_TO_TENSOR
-    params = (_routes.expressions(_routes.FILES), SIZES)
-    contracts = _routes.contracts_of(_routes.FILES)
+    direction = routes.FILE_TO_TENSOR
+    params = (routes.expressions(routes.FILES), SIZES)
+    contracts = routes.contracts_of(routes.FILES)
     timeout = 300
 
     def setup(self, route, nbytes):
-        found = _routes.find(route, self.direction)
-        _sources.require(found.needs)
-        _sources.require_memory(4 * nbytes)
-        self.directory = _tempfile.TemporaryDirectory(prefix="conversion-")
-        _sources.require_room(self.directory.name, 2 * nbytes, "the directory of temporary files")
-        self.names = written(found, _sources.array("float32", nbytes), self.directory.name)
+        found = routes.find(route, self.direction)
+        sources.require(found.needs)
+        sources.require_memory(4 * nbytes)
+        self.directory = tempfile.TemporaryDirectory(prefix="conversion-")
+        sources.require_room(self.directory.name, 2 * nbytes, "the directory of temporary files")
+        self.names = written(found, sources.array("float32", nbytes), self.directory.name)
 
     def teardown(self, route, nbytes):
         if hasattr(self, "directory"):

@@ -1,14 +1,12 @@
 """What does the first use of a device or of pinned memory cost? Once in a process: each sample is a fresh one."""
 
-import multiprocessing as _multiprocessing
-import time as _time
-from concurrent.futures import ProcessPoolExecutor as _ProcessPoolExecutor
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
 
-import torch as _torch
+import torch
 
-from . import devices as _devices
-from . import moving as _moving
-from . import sources as _sources
+from .core import devices, moving, sources
 
 needs_device = True
 
@@ -40,21 +38,21 @@ class Context:
 
 
 def _found():
-    return str(_devices.find())
+    return str(devices.find())
 
 
 def _first_use(name):
     """Return the seconds until the first tensor is on the device; NotImplementedError, with the reason, if it fails."""
-    device, start = _devices.Device(name), _time.perf_counter()
+    device, start = devices.Device(name), time.perf_counter()
     with device.first_use():
-        _torch.empty(1, device=device.device)
+        torch.empty(1, device=device.device)
         device.synchronize()
-    return _time.perf_counter() - start
+    return time.perf_counter() - start
 
 
 def _apart(work, *given):
     """Call ``work`` in a newly forked process; return its result or raise its exception."""
-    with _ProcessPoolExecutor(1, mp_context=_multiprocessing.get_context("fork")) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         return pool.submit(work, *given).result()
 
 
@@ -66,12 +64,12 @@ class PinnedMemory:
     once = True
 
     def setup(self, nbytes):
-        self.device = device = _devices.find().use()
-        _moving.require_memory(4 * nbytes)
-        host = _sources.tensor("uint8", nbytes)
+        self.device = device = devices.find().use()
+        moving.require_memory(4 * nbytes)
+        host = sources.tensor("uint8", nbytes)
         self.release = []
         # nothing is pinned before, so the first block includes the start of torch's allocator
-        self.names = {"torch": _torch, "nbytes": nbytes, "t": host, "pin": device.pin}
+        self.names = {"torch": torch, "nbytes": nbytes, "t": host, "pin": device.pin}
         self.names["register"] = lambda: self.release.append(device.registered(host))
 
     def teardown(self, nbytes):
@@ -90,6 +88,6 @@ class PinnedMemory:
         """Pin an existing tensor in place."""
         # An error here skips the cell; in the timed statement it would be a failure. This warms up only the call,
         # which takes microseconds: it locks none of the large tensor's pages, which take the time.
-        small = _torch.ones(PROBE, dtype=_torch.uint8)
+        small = torch.ones(PROBE, dtype=torch.uint8)
         self.device.registered(small)()
         return "register()", self.names

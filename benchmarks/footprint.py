@@ -1,17 +1,16 @@
 """How many bytes does a route allocate and how many pages does it fault in, per call?"""
 
-import tracemalloc as _tracemalloc
+import tracemalloc
 
-from torch.autograd import profiler as _profiler
+from torch.autograd import profiler
 
-from . import conversion as _conversion
-from . import routes as _routes
-from . import sources as _sources
+from . import conversion, routes
+from .core import sources
 
 try:
-    import resource as _resource
+    import resource
 except ImportError:  # Windows
-    _resource = None
+    resource = None
 
 section = "Memory"
 place = 10
@@ -26,20 +25,20 @@ class _Footprint:
     timeout = 300
 
     def setup(self, route, nbytes):
-        found = _routes.find(route, self.direction)
-        self.names = _sources.namespace(found, _sources.source(found, "float32", nbytes))
+        found = routes.find(route, self.direction)
+        self.names = sources.namespace(found, sources.source(found, "float32", nbytes))
         self.statement = compile(route, "<route>", "exec")
         for _ in range(CALLS):
             exec(self.statement, self.names)
 
     def track_bytes(self, route, nbytes):
         """Bytes that one call allocates, freed or not: the peak for NumPy and Python, the sum for torch."""
-        _tracemalloc.start()
-        before = _tracemalloc.get_traced_memory()[0]
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
         exec(self.statement, self.names)
-        python = _tracemalloc.get_traced_memory()[1] - before
-        _tracemalloc.stop()
-        with _profiler.profile(profile_memory=True) as profile:
+        python = tracemalloc.get_traced_memory()[1] - before
+        tracemalloc.stop()
+        with profiler.profile(profile_memory=True) as profile:
             exec(self.statement, self.names)
         events = profile.function_events or ()
         tensors = sum(max(0, getattr(event, "self_cpu_memory_usage", 0)) for event in events)
@@ -51,12 +50,12 @@ class _Footprint:
 
     def track_page_faults(self, route, nbytes):
         """Pages of memory faulted in by one call, in steady state."""
-        if _resource is None:
+        if resource is None:
             raise NotImplementedError("this system does not count page faults")
-        before = _resource.getrusage(_resource.RUSAGE_SELF).ru_minflt
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(CALLS):
             exec(self.statement, self.names)
-        return (_resource.getrusage(_resource.RUSAGE_SELF).ru_minflt - before) / CALLS
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / CALLS
 
     track_page_faults.unit = "pages"
 
@@ -65,10 +64,10 @@ SIZES = [4 * 2**10, 2**20, 64 * 2**20]
 
 
 class NumpyToTorch(_Footprint):
-    direction = _routes.NUMPY_TO_TORCH
-    params = (_conversion.NumpyToTorch.params[0], SIZES)
+    direction = routes.NUMPY_TO_TORCH
+    params = (conversion.NumpyToTorch.params[0], SIZES)
 
 
 class TorchToNumpy(_Footprint):
-    direction = _routes.TORCH_TO_NUMPY
-    params = (_conversion.TorchToNumpy.params[0], SIZES)
+    direction = routes.TORCH_TO_NUMPY
+    params = (conversion.TorchToNumpy.params[0], SIZES)

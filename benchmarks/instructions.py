@@ -4,23 +4,21 @@ Torch's wheels for Linux carry Valgrind's client requests, and callgrind counts 
 count every cell of a toolchain (asv's setup_cache), for to start one under Valgrind takes a quarter of a minute.
 """
 
-import gc as _gc
-import itertools as _itertools
-import json as _json
-import os as _os
-import re as _re
-import subprocess as _subprocess
-import sys as _sys
-import tempfile as _tempfile
-from concurrent.futures import ThreadPoolExecutor as _ThreadPoolExecutor
-from pathlib import Path as _Path
+import gc
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-import torch as _torch
+import torch
 
-from . import conversion as _conversion
-from . import routes as _routes
-from . import sampling_log as _sampling_log
-from . import sources as _sources
+from . import conversion, routes
+from .core import sampling_log, sources
 
 section = "Instructions per call"
 about = (
@@ -32,7 +30,7 @@ across = "dtype"
 repeated = True
 needs_programs = {"valgrind": "apt-get install valgrind"}
 SIZES = [8, 4 * 2**10]
-ROOT = _Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
 # Processes that count each cell. A count depends on addresses: hashes of addresses collide, and copies are aligned or
 # not. Valgrind gives every process the same ones. So a count repeats to the last digit, but another release may change
@@ -57,11 +55,11 @@ def _counted(directory, statement, names, calls=CALLS):
     for begin, end in (
         (dict, dict),
         (dict, dict),
-        (_torch._C._valgrind_toggle, _torch._C._valgrind_toggle_and_dump_stats),
+        (torch._C._valgrind_toggle, torch._C._valgrind_toggle_and_dump_stats),
     ):
         made["run"](calls, begin, end)
     (dump,) = directory.glob("callgrind.out.*.*")
-    count = int(_re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), _re.MULTILINE)[1])
+    count = int(re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), re.MULTILINE)[1])
     dump.unlink()
     return count / calls
 
@@ -71,23 +69,23 @@ def count_all(path):
 
     Its keys are direction, route, dtype and size of a cell. Its values are counts, or reasons for missing counts.
     """
-    directory = _Path(path)
-    _subprocess.run(["callgrind_control", "-i", "on", str(_os.getpid())], check=True, stdout=_subprocess.DEVNULL)
-    _gc.disable()
+    directory = Path(path)
+    subprocess.run(["callgrind_control", "-i", "on", str(os.getpid())], check=True, stdout=subprocess.DEVNULL)
+    gc.disable()
     found = {}
     empty = _counted(directory, "pass", {})
     for family in (NumpyToTorch(), TorchToNumpy()):
-        for expression, dtype, nbytes in _itertools.product(*family.params):
-            route = _routes.find(expression, family.direction)
+        for expression, dtype, nbytes in itertools.product(*family.params):
+            route = routes.find(expression, family.direction)
             try:
-                names = _sources.namespace(route, _sources.source(route, dtype, nbytes))
+                names = sources.namespace(route, sources.source(route, dtype, nbytes))
                 count = _counted(directory, expression, names, SLOW_CALLS if route.per_element else CALLS) - empty
             except NotImplementedError as reason:
                 count = str(reason)
             except Exception as error:  # of one route: the others are still counted
-                count = {"failed": f"{type(error).__name__}: {_sampling_log.first_line(error)}"}
+                count = {"failed": f"{type(error).__name__}: {sampling_log.first_line(error)}"}
             found[family.key(expression, dtype, nbytes)] = count
-    (directory / COUNTS).write_text(_json.dumps(found), encoding="utf-8")
+    (directory / COUNTS).write_text(json.dumps(found), encoding="utf-8")
 
 
 # Contains the function's name, so that the family's hash covers its code. Objects made first move all later
@@ -101,26 +99,26 @@ CODE = (
 
 def _counts(code, moved):
     """Run ``count_all`` in a new process, after making ``moved`` objects; return its counts or why there are none."""
-    with _tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory:
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no"]
         valgrind.append(f"--callgrind-out-file={directory}/callgrind.out.1")
-        environment = {**_os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         environment["MOVES_THE_STACK"] = "x" * (moved // MOVED * BYTES)
-        command = [*valgrind, _sys.executable, "-c", code, directory, str(moved)]
+        command = [*valgrind, sys.executable, "-c", code, directory, str(moved)]
         try:
-            done = _subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+            done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
         except FileNotFoundError:
             return "needs Valgrind"
-        counts = _Path(directory, COUNTS)
+        counts = Path(directory, COUNTS)
         if done.returncode or not counts.is_file():
             said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("==")] or [
                 "nothing"
             ]
             return f"Valgrind ended with {done.returncode}: {said[-1]}"
-        return _json.loads(counts.read_text(encoding="utf-8"))
+        return json.loads(counts.read_text(encoding="utf-8"))
 
 
-class _Instructions(_conversion._Conversion):
+class _Instructions(conversion._Conversion):
     """route × dtype × nbytes over contiguous sources."""
 
     timeit_convert = None  # the base's
@@ -129,9 +127,9 @@ class _Instructions(_conversion._Conversion):
         return " ".join(map(str, (self.direction, *cell)))
 
     def setup_cache(self, code=CODE):
-        if not getattr(_torch._C, "_valgrind_supported_platform", lambda: False)():
+        if not getattr(torch._C, "_valgrind_supported_platform", lambda: False)():
             return "this build of torch does not talk to Valgrind: its wheels for Linux do"
-        with _ThreadPoolExecutor(_os.cpu_count()) as pool:  # noise does not affect counts: run in parallel
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # noise does not affect counts: run in parallel
             found = list(pool.map(_counts, [code] * REPEATS, range(0, REPEATS * MOVED, MOVED)))
         broken = [each for each in found if isinstance(each, str)]
         if broken:
@@ -157,10 +155,10 @@ class _Instructions(_conversion._Conversion):
 
 
 class NumpyToTorch(_Instructions):
-    direction = _routes.NUMPY_TO_TORCH
-    params = (*_conversion.NumpyToTorch.params[:2], SIZES)
+    direction = routes.NUMPY_TO_TORCH
+    params = (*conversion.NumpyToTorch.params[:2], SIZES)
 
 
 class TorchToNumpy(_Instructions):
-    direction = _routes.TORCH_TO_NUMPY
-    params = (*_conversion.TorchToNumpy.params[:2], SIZES)
+    direction = routes.TORCH_TO_NUMPY
+    params = (*conversion.TorchToNumpy.params[:2], SIZES)

@@ -1,8 +1,7 @@
 """What do strided, transposed, Fortran-ordered, 5-D and 0-d sources cost? nbytes is that of the elements."""
 
-from . import conversion as _conversion
-from . import routes as _routes
-from . import sources as _sources
+from . import conversion, routes
+from .core import sources
 
 section = "Layout of the source"
 about = (
@@ -16,7 +15,7 @@ drawn = False
 SIZES = [8, 4 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
 
 
-class _Layout(_conversion._Conversion):
+class _Layout(conversion._Conversion):
     """route × layout × nbytes of float32."""
 
     def samples_for(self, route, layout, nbytes):
@@ -24,24 +23,24 @@ class _Layout(_conversion._Conversion):
 
     def setup(self, route, layout, nbytes):
         route = self.find(route)
-        _sources.require(route.needs)
+        sources.require(route.needs)
         if layout == "0-d" and nbytes != SIZES[0]:
             raise NotImplementedError("a 0-d source has one size")
-        _sources.require_memory(4 * nbytes)
-        source = _sources.laid_out("float32", nbytes, layout)
-        if self.direction == _routes.TORCH_TO_NUMPY:
-            source = _sources.torch.from_numpy(source)
-        self.names = _sources.namespace(route, source)
+        sources.require_memory(4 * nbytes)
+        source = sources.laid_out("float32", nbytes, layout)
+        if self.direction == routes.TORCH_TO_NUMPY:
+            source = sources.torch.from_numpy(source)
+        self.names = sources.namespace(route, source)
 
     def timeit_convert(self, route, layout, nbytes):
-        return route, _sources.placed(self.names)
+        return route, sources.placed(self.names)
 
 
 class NumpyToTorch(_Layout):
-    direction = _routes.NUMPY_TO_TORCH
-    params = (_routes.expressions(_routes.LAYOUT, direction), _sources.LAYOUTS, SIZES)
+    direction = routes.NUMPY_TO_TORCH
+    params = (routes.expressions(routes.LAYOUT, direction), sources.LAYOUTS, SIZES)
 
 
 class TorchToNumpy(_Layout):
-    direction = _routes.TORCH_TO_NUMPY
-    params = (_routes.expressions(_routes.LAYOUT, direction), _sources.LAYOUTS, SIZES)
+    direction = routes.TORCH_TO_NUMPY
+    params = (routes.expressions(routes.LAYOUT, direction), sources.LAYOUTS, SIZES)

@@ -1,9 +1,9 @@
 """What do the machine and the harness allow? Every other figure stands against these, measured in the same run."""
 
-import ctypes as _ctypes
-import itertools as _itertools
+import ctypes
+import itertools
 
-from . import sources as _sources
+from .core import sources
 
 control = True
 section = "Limits"
@@ -13,14 +13,14 @@ class Memcpy:
     """C's memmove into a warm buffer: no copying route on one thread can be faster."""
 
     role = "memcpy"
-    params = (_sources.SIZES,)
+    params = (sources.SIZES,)
 
     def setup(self, nbytes):
-        _sources.require_memory(4 * nbytes)
+        sources.require_memory(4 * nbytes)
         # arrays kept alive by self; ctypes takes bare addresses, which cost less to pass than objects
-        names = _sources.placed({"a": _sources.array("uint8", nbytes), "b": _sources.array("uint8", nbytes, seed=1)})
+        names = sources.placed({"a": sources.array("uint8", nbytes), "b": sources.array("uint8", nbytes, seed=1)})
         self.source, self.target = names["a"], names["b"]
-        copy = _ctypes.memmove
+        copy = ctypes.memmove
         self.names = {
             "memmove": copy,
             "target": self.target.ctypes.data,
@@ -44,5 +44,5 @@ class Floor:
     params = (list(statements),)
 
     def timeit_floor(self, statement):
-        names = {"nothing": lambda: None, "rotate": _itertools.cycle([object(), object()]).__next__}
+        names = {"nothing": lambda: None, "rotate": itertools.cycle([object(), object()]).__next__}
         return self.statements[statement], names

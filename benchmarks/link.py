@@ -1,19 +1,17 @@
 """What does the link to the accelerator allow? Pinned copies into existing memory, by the device's own clock."""
 
-import time as _time
-from importlib.util import find_spec as _find_spec
+import time
+from importlib.util import find_spec
 
-from . import devices as _devices
-from . import moving as _moving
-from . import nvml as _nvml
-from . import routes as _routes
+from . import routes
+from .core import devices, moving, nvml
 
 needs_device = True
 
 BOTH = "both at once"
 WAYS = {
-    "d.copy_(t, non_blocking=True)": _routes.HOST_TO_DEVICE,
-    "h.copy_(t, non_blocking=True)": _routes.DEVICE_TO_HOST,
+    "d.copy_(t, non_blocking=True)": routes.HOST_TO_DEVICE,
+    "h.copy_(t, non_blocking=True)": routes.DEVICE_TO_HOST,
 }
 COPIES = 16  # copies queued between two events, so that the events time the link alone
 QUEUED = 0.004  # seconds of work before the copies: launching 32 of them takes 0.2 ms, on a slow host 2 ms
@@ -29,10 +27,10 @@ class _Ways:
 
     def ready(self, direction, memory, dtype, nbytes):
         """Prepare ``moves``, to the device first; return the device."""
-        device = _devices.find().use()
+        device = devices.find().use()
         device.require_streams()
-        routes = [_routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)]
-        self.moves = [_moving.Move(route, memory, dtype, nbytes, device) for route in routes]
+        timed_routes = [routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)]
+        self.moves = [moving.Move(route, memory, dtype, nbytes, device) for route in timed_routes]
         for move in self.moves:
             move.ready()
         return device
@@ -53,9 +51,9 @@ class Limit(_Ways):
     params = ([*WAYS.values(), BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
 
     def setup(self, direction, nbytes):
-        self.device = device = self.ready(direction, _routes.PINNED, "uint8", nbytes)
+        self.device = device = self.ready(direction, routes.PINNED, "uint8", nbytes)
         self.streams = [device.current_stream(), *(device.stream() for _ in self.moves[1:])]  # one for each move
-        self.work = _devices.Work(device, QUEUED).require()
+        self.work = devices.Work(device, QUEUED).require()
         self.timed_by, self.parts = self, {"host": [], "device": []}
 
     def timeit_copy(self, direction, nbytes):
@@ -79,9 +77,9 @@ class Limit(_Ways):
             self.streams[0].wait_stream(stream)
         end.record()
         start.synchronize()
-        began = _time.perf_counter()
+        began = time.perf_counter()
         end.synchronize()
-        self.parts["host"].append(_time.perf_counter() - began)
+        self.parts["host"].append(time.perf_counter() - began)
         self.parts["device"].append(start.elapsed_time(end) / 1e3)
         return self.parts["device"][-1]
 
@@ -92,7 +90,7 @@ class Floor:
     role = "synchronize"
 
     def setup(self):
-        self.device = _devices.find().use()
+        self.device = devices.find().use()
         self.device.warm_up()
         self.device.check_synchronize()
 
@@ -107,15 +105,15 @@ class Hardware(_Ways):
     params = (["link generation", "link width"],)
 
     def setup(self, quantity):
-        device = self.ready(_routes.HOST_TO_DEVICE, _routes.PINNED, "uint8", 64 * 2**20)
-        if _find_spec("pynvml") is None:
+        device = self.ready(routes.HOST_TO_DEVICE, routes.PINNED, "uint8", 64 * 2**20)
+        if find_spec("pynvml") is None:
             raise NotImplementedError("needs nvidia-ml-py")
-        until = _time.monotonic() + LOAD_SECONDS
-        while _time.monotonic() < until:
+        until = time.monotonic() + LOAD_SECONDS
+        while time.monotonic() < until:
             self.moves[0].run()
         for _ in range(16):  # still copying while the link is read
             self.moves[0].call()
-        found = _nvml.ask(device, _nvml.link)
+        found = nvml.ask(device, nvml.link)
         device.synchronize()
         if found is None:
             raise NotImplementedError("the driver does not say")

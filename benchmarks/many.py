@@ -1,8 +1,7 @@
 """How do many small tensors cross the link: one by one, in one call, or packed into one?"""
 
-from . import moving as _moving
-from . import routes as _routes
-from . import transfer as _transfer
+from . import routes, transfer
+from .core import moving
 
 needs_device = True
 section = "Many small tensors"
@@ -16,13 +15,13 @@ drawn = False
 noise = "transfer"
 
 
-class ToDevice(_transfer._Transfer):
+class ToDevice(transfer._Transfer):
     """route × memory × tensors: the number of float32 tensors of 4 KiB."""
 
     role = "many"
-    direction, each = _routes.HOST_TO_DEVICE, _moving.EACH
+    direction, each = routes.HOST_TO_DEVICE, moving.EACH
     param_names = ("route", "memory", "tensors")
-    params = (_routes.expressions(_routes.MANY, direction), [_routes.PAGEABLE, _routes.PINNED], [64, 1000])
+    params = (routes.expressions(routes.MANY, direction), [routes.PAGEABLE, routes.PINNED], [64, 1000])
 
     def setup(self, route, memory, tensors):
         super().setup(route, memory, "float32", tensors * self.each)
@@ -31,5 +30,5 @@ class ToDevice(_transfer._Transfer):
 class ToHost(ToDevice):
     """The same for float32 numbers, each a tensor on the device."""
 
-    direction, each = _routes.DEVICE_TO_HOST, 4
-    params = (_routes.expressions(_routes.MANY, direction), [_routes.PAGEABLE], ToDevice.params[-1])
+    direction, each = routes.DEVICE_TO_HOST, 4
+    params = (routes.expressions(routes.MANY, direction), [routes.PAGEABLE], ToDevice.params[-1])

@@ -1,20 +1,15 @@
 """How much of a transfer hides behind compute, and what does a training step cost from NumPy batch to NumPy loss?"""
 
-import os as _os
-import sys as _sys
-import timeit as _timeit
-from functools import partial as _partial
+import os
+import sys
+import timeit
+from functools import partial
 
-import numpy as _np
-import torch as _torch
+import numpy as np
+import torch
 
-from . import devices as _devices
-from . import link as _link
-from . import moving as _moving
-from . import routes as _routes
-from . import sharing as _sharing
-from . import sources as _sources
-from . import timing as _timing
+from . import link, routes, sharing
+from .core import devices, moving, sources, timing
 
 needs_device = True
 section = "A training step, a DataLoader"
@@ -32,7 +27,7 @@ SAMPLES = 3  # of a DataLoader's epoch, per process: each takes most of a second
 PARTS = 2  # a product takes at most 1 / PARTS of the transfer, so that the total time can be chosen
 
 
-class Hidden(_link._Ways):
+class Hidden(link._Ways):
     """Other work on a side stream and a transfer on the current stream: each alone and both at once, in turns.
 
     The other work is matrix products or, for both ways at once, a copy back. The hidden share is
@@ -40,10 +35,10 @@ class Hidden(_link._Ways):
     """
 
     role = "overlap"
-    params = ([*_link.WAYS.values(), _link.BOTH], _routes.HOSTS, [16 * 2**20, 64 * 2**20])
+    params = ([*link.WAYS.values(), link.BOTH], routes.HOSTS, [16 * 2**20, 64 * 2**20])
 
     def samples_for(self, direction, memory, nbytes):
-        return _timing.SAMPLES
+        return timing.SAMPLES
 
     def setup(self, direction, memory, nbytes):
         device = self.ready(direction, memory, "float32", nbytes)
@@ -63,7 +58,7 @@ class Hidden(_link._Ways):
     def timeit(self, number):
         """Time each alone, then both at once; return the seconds of both."""
         for part, statement in self.statements.items():
-            seconds = _timeit.timeit(f"{statement}; synchronize()", globals=self.names, number=number)
+            seconds = timeit.timeit(f"{statement}; synchronize()", globals=self.names, number=number)
             self.parts[part].append(seconds / number)
         return seconds
 
@@ -75,8 +70,8 @@ def _products(device, transfer):
     """
     stream, chosen = device.stream(), None
     for side in SIDES:
-        matrix = _torch.randn(side, side, device=device.device)
-        multiply = _partial(_torch.mm, matrix, matrix, out=_torch.empty_like(matrix))
+        matrix = torch.randn(side, side, device=device.device)
+        multiply = partial(torch.mm, matrix, matrix, out=torch.empty_like(matrix))
         device.synchronize()  # the matrix was filled on another stream
         names = {"multiply": _aside(device, stream, multiply), "synchronize": device.synchronize}
         seconds = _seconds("multiply(); synchronize()", names)
@@ -99,7 +94,7 @@ def _aside(device, stream, work, count=1):
 
 def _seconds(statement, names):
     """Return the shortest of four times: the first call also allocates workspaces that a library keeps."""
-    return min(_timeit.repeat(statement, globals=names, number=1, repeat=4))
+    return min(timeit.repeat(statement, globals=names, number=1, repeat=4))
 
 
 class _Step:
@@ -107,14 +102,14 @@ class _Step:
 
     def __init__(self, device, features):
         self.device = device
-        self.model = _torch.nn.Sequential(
-            _torch.nn.Linear(features, 1024), _torch.nn.ReLU(), _torch.nn.Linear(1024, 10)
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(features, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)
         ).to(device.device)
 
     def __call__(self, batch):
         loss = self.model(batch).square().mean()
         loss.backward()
-        with _torch.no_grad():
+        with torch.no_grad():
             for weight in self.model.parameters():  # torch.optim would import the compiler, which takes seconds
                 weight.sub_(weight.grad, alpha=1e-3)
                 weight.grad = None
@@ -142,10 +137,10 @@ class TrainingStep:
     batches = 8
 
     def setup(self, form, nbytes):
-        device = _devices.find().use()
+        device = devices.find().use()
         device.warm_up()
-        arrays = [_sources.array("float32", nbytes, seed) for seed in range(self.batches)]
-        batches = [_torch.from_numpy(a).view(-1, self.features) for a in arrays]
+        arrays = [sources.array("float32", nbytes, seed) for seed in range(self.batches)]
+        batches = [torch.from_numpy(a).view(-1, self.features) for a in arrays]
         step = _Step(device, self.features)
         if form in ("already pinned", "loss read once"):
             batches = [device.pinned(batch) for batch in batches]
@@ -161,12 +156,12 @@ class TrainingStep:
 
         def epoch():
             if form == "loss read once":
-                return _torch.stack([*losses()]).tolist()
+                return torch.stack([*losses()]).tolist()
             return [float(loss.cpu().numpy()) for loss in losses()]
 
         self.names = {"epoch": epoch}
         found = epoch()
-        if not _np.isfinite(found).all():
+        if not np.isfinite(found).all():
             raise RuntimeError(f"{form}: the losses are not finite: {found}")
 
     @staticmethod
@@ -203,7 +198,7 @@ class DataLoader:
     title = "From a DataLoader to the device"
     across = "memory"
     beside = {"memory": "pageable", "called": "pageable"}
-    params = ([0, 2], [_routes.PAGEABLE, _routes.PINNED])
+    params = ([0, 2], [routes.PAGEABLE, routes.PINNED])
     count, features, batch = 128, 2**18, 16
     epoch = 8  # passes over all samples per epoch: 64 batches, so the start of an epoch is a small part
     timeout = 300
@@ -212,27 +207,27 @@ class DataLoader:
         return SAMPLES
 
     def setup(self, workers, memory):
-        pin_memory = memory == _routes.PINNED
-        device = _devices.find().use()
+        pin_memory = memory == routes.PINNED
+        device = devices.find().use()
         device.warm_up()
         device.check_synchronize()
         nbytes = 4 * self.count * self.features
-        _moving.require_memory(4 * nbytes)
-        if workers and _os.path.isdir(_sharing.SHARED):  # holds two batches per worker
-            _sources.require_room(_sharing.SHARED, nbytes, _sharing.SHARED)
+        moving.require_memory(4 * nbytes)
+        if workers and os.path.isdir(sharing.SHARED):  # holds two batches per worker
+            sources.require_room(sharing.SHARED, nbytes, sharing.SHARED)
         if pin_memory:
-            device.pinned(_torch.empty(1))
-        data = _sources.tensor("float32", nbytes).view(self.count, -1)
-        data += _torch.arange(self.count)[:, None]  # no two samples alike
-        loader = _torch.utils.data.DataLoader(
-            _torch.utils.data.TensorDataset(data),
+            device.pinned(torch.empty(1))
+        data = sources.tensor("float32", nbytes).view(self.count, -1)
+        data += torch.arange(self.count)[:, None]  # no two samples alike
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(data),
             batch_size=self.batch,
             sampler=[*range(self.count)] * self.epoch,
             pin_memory=pin_memory,
             num_workers=workers,
             persistent_workers=workers > 0,
             # Linux's default before Python 3.14; other methods import the main module again, which is asv's
-            multiprocessing_context="fork" if workers and _sys.platform.startswith("linux") else None,
+            multiprocessing_context="fork" if workers and sys.platform.startswith("linux") else None,
         )
 
         def epoch():
@@ -245,7 +240,7 @@ class DataLoader:
         batch, moved = epoch()
         if pin_memory:
             device.require_pinned(batch)
-        if not _moving.same(moved, _moving.Held(data[-self.batch :])):
+        if not moving.same(moved, moving.Held(data[-self.batch :])):
             raise RuntimeError("DataLoader: what arrived is not what was sent")
 
     def teardown(self, workers, memory):

@@ -4,10 +4,8 @@ On some processors it decides how fast C copies bytes, by which NumPy copies: th
 many times as long when its arrays happen to lie otherwise.
 """
 
-from . import conversion as _conversion
-from . import environment as _environment
-from . import routes as _routes
-from . import sources as _sources
+from . import conversion, routes
+from .core import environment, sources
 
 role = "placement"
 section = "Where arrays lie"
@@ -21,14 +19,14 @@ drawn = False
 
 APART, NEIGHBOURS = "apart", "neighbours"
 # The target has the same offset in its cache line in both, so alignment is no part of the difference
-DISTANCES = {APART: _sources.PAGE // 2 + _sources.NEIGHBOURS, NEIGHBOURS: _sources.NEIGHBOURS}
+DISTANCES = {APART: sources.PAGE // 2 + sources.NEIGHBOURS, NEIGHBOURS: sources.NEIGHBOURS}
 speaks_for = "memmove"
-settings = {text: caution for text, caution in _environment.ADVISED.items() if text in _environment.COPYING}
+settings = {text: caution for text, caution in environment.ADVISED.items() if text in environment.COPYING}
 COUNT = 100  # fresh copies
 SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
 
 
-class _Placed(_conversion._Conversion):
+class _Placed(conversion._Conversion):
     """route × lying × nbytes of float32."""
 
     beside = {"lying": APART, "called": APART}
@@ -40,21 +38,21 @@ class _Placed(_conversion._Conversion):
         super().setup(route, "float32", nbytes)
 
     def timeit_convert(self, route, lying, nbytes):
-        return route, _sources.placed(self.names, DISTANCES[lying])
+        return route, sources.placed(self.names, DISTANCES[lying])
 
 
 def _params(direction):
-    routes = _routes.select(_routes.CONVERSION, direction)
-    return [r.expression for r in routes if r.memory == _routes.INTO], list(DISTANCES), SIZES
+    conversions = routes.select(routes.CONVERSION, direction)
+    return [r.expression for r in conversions if r.memory == routes.INTO], list(DISTANCES), SIZES
 
 
 class NumpyToTorch(_Placed):
-    direction = _routes.NUMPY_TO_TORCH
+    direction = routes.NUMPY_TO_TORCH
     params = _params(direction)
 
 
 class TorchToNumpy(_Placed):
-    direction = _routes.TORCH_TO_NUMPY
+    direction = routes.TORCH_TO_NUMPY
     params = _params(direction)
 
 
@@ -65,29 +63,29 @@ class _Fresh:
     orders = {"each when it is made": False, "when all are made": True}
 
     def track_neighbours(self, route, copied, nbytes):
-        found, sources, pairs = _routes.find(route, self.direction), [], []
+        found, arrays, pairs = routes.find(route, self.direction), [], []
         for _ in range(COUNT):
-            sources.append(_sources.source(found, "float32", nbytes))
+            arrays.append(sources.source(found, "float32", nbytes))
             if not self.orders[copied]:
-                pairs.append((sources[-1], eval(route, _sources.namespace(found, sources[-1]))))
+                pairs.append((arrays[-1], eval(route, sources.namespace(found, arrays[-1]))))
         if self.orders[copied]:
-            pairs = [(source, eval(route, _sources.namespace(found, source))) for source in sources]
-        return sum(_sources.near(*pair) for pair in pairs)
+            pairs = [(source, eval(route, sources.namespace(found, source))) for source in arrays]
+        return sum(sources.near(*pair) for pair in pairs)
 
     track_neighbours.unit = "of 100 are neighbours"
 
 
 def _fresh(direction):
-    routes = _routes.select(_routes.CONVERSION, direction)
-    copying = [r.expression for r in routes if r.memmove and r.memory == _routes.COPY and r.safe]
+    conversions = routes.select(routes.CONVERSION, direction)
+    copying = [r.expression for r in conversions if r.memmove and r.memory == routes.COPY and r.safe]
     return copying, list(_Fresh.orders), SIZES[:3]
 
 
 class FreshToTorch(_Fresh):
-    direction = _routes.NUMPY_TO_TORCH
+    direction = routes.NUMPY_TO_TORCH
     params = _fresh(direction)
 
 
 class FreshToNumpy(_Fresh):
-    direction = _routes.TORCH_TO_NUMPY
+    direction = routes.TORCH_TO_NUMPY
     params = _fresh(direction)

@@ -4,12 +4,11 @@ A history of these shows where a release changed what a route means, not only wh
 aliasing is 1 or 0, a dtype is its place in DTYPES, and grad is 1 (taken) or 0 (refused).
 """
 
-import numpy as _np
-import torch as _torch
+import numpy as np
+import torch
 
-from . import conversion as _conversion
-from . import routes as _routes
-from . import sources as _sources
+from . import conversion, routes
+from .core import sources
 
 role = "semantics"
 
@@ -23,15 +22,15 @@ NBYTES = 4096
 def result_of(route, names):
     """Return the route's result: the value of its expression, or the buffer it wrote into."""
     result = eval(route.expression, names)
-    return names["b"] if route.memory == _routes.INTO else result
+    return names["b"] if route.memory == routes.INTO else result
 
 
 def _bytes(values):
     """Return the memory of an array or a tensor as a NumPy view of bytes, writable where the source is."""
-    if isinstance(values, _torch.Tensor):
+    if isinstance(values, torch.Tensor):
         values = values.detach()
-        values = (values.view(_torch.int16) if values.dtype == _torch.bfloat16 else values).numpy()
-    return values.reshape(-1).view(_np.uint8)
+        values = (values.view(torch.int16) if values.dtype == torch.bfloat16 else values).numpy()
+    return values.reshape(-1).view(np.uint8)
 
 
 def _seen(written, read):
@@ -39,7 +38,7 @@ def _seen(written, read):
     written, read = _bytes(written), _bytes(read)
     before = read.copy()
     written ^= 1
-    changed = not _np.array_equal(before, read)
+    changed = not np.array_equal(before, read)
     written ^= 1
     return changed
 
@@ -65,9 +64,9 @@ class _Semantics:
     """route × dtype."""
 
     def setup(self, route, dtype):
-        self.route = _routes.find(route, self.direction)
-        self.source = _sources.source(self.route, dtype, NBYTES)
-        self.result = result_of(self.route, _sources.namespace(self.route, self.source))
+        self.route = routes.find(route, self.direction)
+        self.source = sources.source(self.route, dtype, NBYTES)
+        self.result = result_of(self.route, sources.namespace(self.route, self.source))
 
     def track_alias(self, route, dtype):
         return int(shares_memory(self.source, self.result))
@@ -82,25 +81,25 @@ class _Semantics:
 
 
 class NumpyToTorch(_Semantics):
-    direction = _routes.NUMPY_TO_TORCH
-    params = _conversion.NumpyToTorch.params[:2]
+    direction = routes.NUMPY_TO_TORCH
+    params = conversion.NumpyToTorch.params[:2]
 
 
 class TorchToNumpy(_Semantics):
-    direction = _routes.TORCH_TO_NUMPY
-    params = _conversion.TorchToNumpy.params[:2]
+    direction = routes.TORCH_TO_NUMPY
+    params = conversion.TorchToNumpy.params[:2]
 
 
 class RequiresGrad:
     """Whether a route takes a float32 tensor that requires grad."""
 
-    params = (_conversion.TorchToNumpy.params[0],)
-    direction = _routes.TORCH_TO_NUMPY
+    params = (conversion.TorchToNumpy.params[0],)
+    direction = routes.TORCH_TO_NUMPY
 
     def setup(self, route):
-        route = _routes.find(route, _routes.TORCH_TO_NUMPY)
-        source = _sources.source(route, "float32", NBYTES)
-        self.names = _sources.namespace(route, source.requires_grad_())
+        route = routes.find(route, routes.TORCH_TO_NUMPY)
+        source = sources.source(route, "float32", NBYTES)
+        self.names = sources.namespace(route, source.requires_grad_())
 
     def track_taken(self, route):
         try:

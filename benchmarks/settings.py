@@ -6,23 +6,18 @@ cell. It takes the probes, too: in the other process the setting would touch the
 move bytes by a fifth).
 """
 
-import builtins as _builtins
-import contextlib as _contextlib
-import ctypes as _ctypes
-import json as _json
-import os as _os
-import subprocess as _subprocess
-import sys as _sys
-import timeit as _timeit
-from pathlib import Path as _Path
+import builtins
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import timeit
+from pathlib import Path
 
-from . import batches as _batches
-from . import conversion as _conversion
-from . import devices as _devices
-from . import environment as _environment
-from . import moving as _moving
-from . import placement as _placement
-from . import routes as _routes
+from . import batches, conversion, placement, routes
+from .core import devices, environment, moving
 
 section = "Settings of the environment"
 about = (
@@ -35,10 +30,10 @@ role = "settings"
 noise = "settings"
 drawn = False
 down = "setting"
-beside = {"setting": _environment.NONE, "called": "without"}
-settings = _environment.ADVISED
+beside = {"setting": environment.NONE, "called": "without"}
+settings = environment.ADVISED
 
-ROOT = _Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 SETTLED = 24  # calls before counting: a heap needs some calls until it has room for all
 CALLS = 8  # calls whose pages are counted
 HOLDERS = 4  # processes whose memory is counted: by where glibc's blocks lie, it differs by ten times
@@ -51,8 +46,8 @@ class _Cell:
 
     def __init__(self, family, route, nbytes):
         self.route, self.names = route, family.names(route, nbytes)
-        self.timer = _timeit.Timer(route, globals=self.names)
-        _timeit.Timer(route, globals=family.names(route, SMALL)).timeit(1)
+        self.timer = timeit.Timer(route, globals=self.names)
+        timeit.Timer(route, globals=family.names(route, SMALL)).timeit(1)
         self.before = _resident()
 
     def timeit(self, number):
@@ -60,12 +55,12 @@ class _Cell:
 
     def page_faults(self):
         self.timer.timeit(SETTLED)
-        before = _environment.page_faults()
+        before = environment.page_faults()
         self.timer.timeit(CALLS)
-        return (_environment.page_faults() - before) / CALLS
+        return (environment.page_faults() - before) / CALLS
 
     def huge_share(self):
-        return _environment.huge_share(eval(self.route, self.names))
+        return environment.huge_share(eval(self.route, self.names))
 
     def kept(self):
         self.timer.timeit(SETTLED)
@@ -74,23 +69,23 @@ class _Cell:
 
 def _resident():
     """Return the resident bytes of this process."""
-    return int(_Path("/proc/self/statm").read_text().split()[1]) * _os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def serve(family, route, setting, nbytes):
     """In the other process: read JSON lines with calls of the cell's methods, and answer each with a JSON line."""
 
     def answer(**said):
-        print(_json.dumps(said), flush=True)
+        print(json.dumps(said), flush=True)
 
     try:
         cell = _Cell(globals()[family], route, nbytes)
         answer(result=None)
-        for number, line in enumerate(_sys.stdin):
-            what, *values = _json.loads(line)
+        for number, line in enumerate(sys.stdin):
+            what, *values = json.loads(line)
             result = getattr(cell, what)(*values)
             # only after the first call: the check allocates memory that some settings keep
-            missed = "" if number else _environment.SETTINGS[setting].missed()
+            missed = "" if number else environment.SETTINGS[setting].missed()
             if missed:
                 raise RuntimeError(f"{setting} is not in force: {missed}")
             answer(result=result)
@@ -107,17 +102,17 @@ class Elsewhere:
     """A cell in another process, started with a setting: timed like a timeit.Timer. The process ends with this one."""
 
     def __init__(self, family, route, setting, nbytes):
-        self.allowed = _os.sched_getaffinity(0)
+        self.allowed = os.sched_getaffinity(0)
         # both processes on one core, or the probes would measure another core
-        _os.sched_setaffinity(0, {_ctypes.CDLL(None).sched_getcpu()})
-        environment = _environment.started_with(setting)
-        environment["PYTHONPATH"] = _os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
-        self.process = _subprocess.Popen(
-            [_sys.executable, "-c", CODE, _json.dumps([family, route, setting, nbytes])],
-            stdin=_subprocess.PIPE,
-            stdout=_subprocess.PIPE,
-            stderr=_subprocess.PIPE,
-            env=environment,
+        os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
+        variables = environment.started_with(setting)
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), variables.get("PYTHONPATH"))))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CODE, json.dumps([family, route, setting, nbytes])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
             text=True,
         )
         try:
@@ -128,8 +123,8 @@ class Elsewhere:
 
     def ask(self, *what):
         """Return the result of a method of the cell, or raise its exception."""
-        with _contextlib.suppress(BrokenPipeError):  # the process ended: _answer reports how
-            print(_json.dumps(what), file=self.process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # the process ended: _answer reports how
+            print(json.dumps(what), file=self.process.stdin, flush=True)
         return self._answer()
 
     def _answer(self):
@@ -137,9 +132,9 @@ class Elsewhere:
         if not line:
             said = self.process.communicate()[1].strip().splitlines() or ["nothing"]
             raise RuntimeError(f"the process with the setting ended with {self.process.returncode}: {said[-1]}")
-        answer = _json.loads(line)
+        answer = json.loads(line)
         if "raised" in answer:
-            raise getattr(_builtins, answer["raised"])(answer["text"])
+            raise getattr(builtins, answer["raised"])(answer["text"])
         return answer["result"]
 
     def timeit(self, number):
@@ -147,19 +142,19 @@ class Elsewhere:
 
     def close(self):
         self.process.communicate()
-        _os.sched_setaffinity(0, self.allowed)
+        os.sched_setaffinity(0, self.allowed)
 
 
 class _Settings:
     """route × setting × nbytes."""
 
     single_threaded = False  # this process waits for the other one
-    direction = _routes.NUMPY_TO_TORCH
+    direction = routes.NUMPY_TO_TORCH
     timeout = 300
     timed_by = None
 
     def setup(self, route, setting, nbytes):
-        _environment.require(setting)
+        environment.require(setting)
         self.timed_by = Elsewhere(type(self).__name__, route, setting, nbytes)
 
     def teardown(self, route, setting, nbytes):
@@ -195,27 +190,27 @@ class _Settings:
 
 class Copies(_Settings):
     title = "a fresh copy in torch's memory"
-    params = (["torch.from_numpy(a).clone()"], _environment.FRESH, [2**20, 16 * 2**20, USUAL, 256 * 2**20])
+    params = (["torch.from_numpy(a).clone()"], environment.FRESH, [2**20, 16 * 2**20, USUAL, 256 * 2**20])
 
     @staticmethod
     def names(route, nbytes):
-        made = _conversion.NumpyToTorch()
+        made = conversion.NumpyToTorch()
         made.setup(route, "float32", nbytes)
         return made.names
 
 
 class NumpyCopies(Copies):
     title = "a fresh copy in NumPy's memory"
-    params = (["torch.from_numpy(a.copy())"], _environment.FRESH, [USUAL])
+    params = (["torch.from_numpy(a.copy())"], environment.FRESH, [USUAL])
 
 
 class Batches(_Settings):
     title = "64 arrays into one tensor"
-    params = (["torch.stack([torch.from_numpy(x) for x in arrays])"], _environment.FRESH, [USUAL])
+    params = (["torch.stack([torch.from_numpy(x) for x in arrays])"], environment.FRESH, [USUAL])
 
     @staticmethod
     def names(route, nbytes):
-        made = _batches.ArraysToTensor()
+        made = batches.ArraysToTensor()
         made.setup(route, nbytes)
         return made.names
 
@@ -226,13 +221,13 @@ class Neighbours(_Settings):
     track_page_faults = track_huge_pages = track_kept = None  # not inherited: nothing is allocated
     title = "a copy between neighbours"
     speaks_for = "memmove"
-    params = (["np.copyto(b.numpy(), a)"], _environment.COPYING, [64 * 2**10])
+    params = (["np.copyto(b.numpy(), a)"], environment.COPYING, [64 * 2**10])
 
     @staticmethod
     def names(route, nbytes):
-        made = _placement.NumpyToTorch()
-        made.setup(route, _placement.NEIGHBOURS, nbytes)
-        return made.timeit_convert(route, _placement.NEIGHBOURS, nbytes)[1]
+        made = placement.NumpyToTorch()
+        made.setup(route, placement.NEIGHBOURS, nbytes)
+        return made.timeit_convert(route, placement.NEIGHBOURS, nbytes)[1]
 
 
 class ReadBack(_Settings):
@@ -246,12 +241,12 @@ class ReadBack(_Settings):
     role = ""
     noise = "transfer"
     title = "from the device into fresh memory"
-    direction = _routes.DEVICE_TO_HOST
-    params = (["t.cpu()"], _environment.FRESH, [USUAL])
+    direction = routes.DEVICE_TO_HOST
+    params = (["t.cpu()"], environment.FRESH, [USUAL])
 
     @staticmethod
     def names(route, nbytes):
-        route = _routes.find(route, _routes.DEVICE_TO_HOST)
-        move = _moving.Move(route, _routes.PAGEABLE, "float32", nbytes, _devices.find())
+        route = routes.find(route, routes.DEVICE_TO_HOST)
+        move = moving.Move(route, routes.PAGEABLE, "float32", nbytes, devices.find())
         move.ready()
         return move.names

@@ -1,18 +1,16 @@
 """What does it cost to put an array where other processes see it, and to hand it to one of them?"""
 
-import contextlib as _contextlib
-import multiprocessing as _multiprocessing
-import os as _os
-import shutil as _shutil
-from multiprocessing import resource_sharer as _resource_sharer
-from multiprocessing import shared_memory as _shared_memory
-from multiprocessing import util as _util
+import contextlib
+import multiprocessing
+import os
+import shutil
+from multiprocessing import resource_sharer, shared_memory, util
 
-import numpy as _np
-import torch as _torch
+import numpy as np
+import torch
 
-from . import routes as _routes
-from . import sources as _sources
+from . import routes
+from .core import sources
 
 section = "Between processes"
 about = (
@@ -29,19 +27,19 @@ SHARED = "/dev/shm"  # where Linux keeps memory that processes share
 class _Shared:
     """route × nbytes of float32."""
 
-    direction = _routes.PROCESS_TO_PROCESS
+    direction = routes.PROCESS_TO_PROCESS
     timeout = 300
 
     def setup(self, route, nbytes):
-        if not _os.path.isdir(SHARED):
+        if not os.path.isdir(SHARED):
             raise NotImplementedError(f"needs {SHARED}, as Linux has it")
-        _sources.require_memory(8 * nbytes)
-        _sources.require_room(SHARED, 4 * nbytes, SHARED)
-        a = _sources.array("float32", nbytes)
-        self.memory = _shared_memory.SharedMemory(create=True, size=a.nbytes)
-        block = _np.ndarray(a.shape, a.dtype, buffer=self.memory.buf)
+        sources.require_memory(8 * nbytes)
+        sources.require_room(SHARED, 4 * nbytes, SHARED)
+        a = sources.array("float32", nbytes)
+        self.memory = shared_memory.SharedMemory(create=True, size=a.nbytes)
+        block = np.ndarray(a.shape, a.dtype, buffer=self.memory.buf)
         block[...] = a
-        self.names = {"np": _np, "torch": _torch, "a": a, "dtype": _torch.float32}
+        self.names = {"np": np, "torch": torch, "a": a, "dtype": torch.float32}
         self.names.update(memory=self.memory, block=block)
 
     def teardown(self, route, nbytes):
@@ -52,8 +50,8 @@ class _Shared:
 
 class Into(_Shared):
     title = "into shared memory, or a tensor over it"
-    params = (_routes.expressions(_routes.SHARED), SIZES)
-    contracts = _routes.contracts_of(_routes.SHARED)
+    params = (routes.expressions(routes.SHARED), SIZES)
+    contracts = routes.contracts_of(routes.SHARED)
 
     def timeit_convert(self, route, nbytes):
         return route, self.names
@@ -62,26 +60,26 @@ class Into(_Shared):
 def _work(connection, other_end, block):
     """Sum each received object, or the block for None, until the other end closes."""
     other_end.close()
-    with _contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             came = connection.recv()
-            connection.send(_torch.as_tensor(block if came is None else came).sum().item())
+            connection.send(torch.as_tensor(block if came is None else came).sum().item())
 
 
 class HandedOver(_Shared):
     title = "to a worker"
     single_threaded = False  # it waits for the worker
-    params = (_routes.expressions(_routes.HANDED_OVER), SIZES)
-    contracts = _routes.contracts_of(_routes.HANDED_OVER)
+    params = (routes.expressions(routes.HANDED_OVER), SIZES)
+    contracts = routes.contracts_of(routes.HANDED_OVER)
 
     def setup(self, route, nbytes):
         super().setup(route, nbytes)
-        self.connection, there = _multiprocessing.Pipe()
+        self.connection, there = multiprocessing.Pipe()
         arguments = (there, self.connection, self.names["block"])
-        self.worker = _multiprocessing.get_context("fork").Process(target=_work, args=arguments, daemon=True)
+        self.worker = multiprocessing.get_context("fork").Process(target=_work, args=arguments, daemon=True)
         self.worker.start()
         there.close()
-        shared = _torch.from_numpy(self.names["a"]).share_memory_()
+        shared = torch.from_numpy(self.names["a"]).share_memory_()
         self.names.update(connection=self.connection, shared=shared)
 
     def teardown(self, route, nbytes):
@@ -89,8 +87,8 @@ class HandedOver(_Shared):
             self.connection.close()  # which ends the worker
             self.worker.join()
             # torch hands over tensors by a socket that multiprocessing removes at exit, but asv's processes skip that
-            _resource_sharer.stop()
-            _shutil.rmtree(_util.get_temp_dir(), ignore_errors=True)
+            resource_sharer.stop()
+            shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
         super().teardown(route, nbytes)
 
     def timeit_answered(self, route, nbytes):

@@ -1,13 +1,11 @@
 """What does the host's part of a transfer cost, with more threads, and with pinned memory to reuse or without?"""
 
-import os as _os
+import os
 
-import torch as _torch
+import torch
 
-from . import devices as _devices
-from . import moving as _moving
-from . import routes as _routes
-from . import transfer as _transfer
+from . import routes, transfer
+from .core import devices, moving
 
 needs_device = True
 section = "Transfers: threads of the host, pinned memory anew"
@@ -25,23 +23,23 @@ STAGED = ["s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, sta
 ALL, MISS = "all", "miss"
 
 
-class HostThreads(_transfer._Transfer):
+class HostThreads(transfer._Transfer):
     """From pageable memory, by routes that stage, pin or cast on the host: with one thread, and with all."""
 
     title = "staged, pinned or cast on the host"
     across = "threads"
     beside = {"threads": "one", "called": "one thread"}
-    direction = _routes.HOST_TO_DEVICE
+    direction = routes.HOST_TO_DEVICE
     param_names = ("route", "threads", "nbytes")
     params = (STAGED, ["one", ALL], [64 * 2**20])
 
     def setup(self, route, threads, nbytes):
-        cores = len(_os.sched_getaffinity(0)) if hasattr(_os, "sched_getaffinity") else _os.cpu_count()
-        _torch.set_num_threads(cores if threads == ALL else 1)
-        super().setup(route, _routes.PAGEABLE, "float64" if route == CAST else "float32", nbytes)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        torch.set_num_threads(cores if threads == ALL else 1)
+        super().setup(route, routes.PAGEABLE, "float64" if route == CAST else "float32", nbytes)
 
 
-class PinnedCache(_transfer._Transfer):
+class PinnedCache(transfer._Transfer):
     """A route that allocates pinned memory, from torch's cache ("hit") or from the driver ("miss")."""
 
     title = "by way of pinned memory made by the call"
@@ -52,7 +50,7 @@ class PinnedCache(_transfer._Transfer):
     number = 1  # every call finds the cache as prepared
 
     def setup(self, route, cache, nbytes):
-        super().setup(route, _transfer.find(route).host_memory[0], "float32", nbytes)
+        super().setup(route, transfer.find(route).host_memory[0], "float32", nbytes)
         device = self.move.device
 
         def prepare():
@@ -73,11 +71,11 @@ class PinnedBlock:
 
     def setup(self, nbytes):
         """Find the largest tensor that gets the same block. Done in setup, where an error is logged with its reason."""
-        device = _devices.find().use()
-        _moving.require_memory(4 * nbytes)
+        device = devices.find().use()
+        moving.require_memory(4 * nbytes)
 
         def address(size):
-            return device.pin(lambda: _torch.empty(size, dtype=_torch.uint8, pin_memory=True)).data_ptr()
+            return device.pin(lambda: torch.empty(size, dtype=torch.uint8, pin_memory=True)).data_ptr()
 
         asked = nbytes + 1
         first = address(asked)

@@ -5,12 +5,10 @@ enqueue     the call alone: how long the caller is held; the queue is drained be
 sustained   several non-blocking copies in flight and one synchronize, by the copy
 """
 
-import timeit as _timeit
+import timeit
 
-from . import devices as _devices
-from . import moving as _moving
-from . import routes as _routes
-from . import timing as _timing
+from . import routes
+from .core import devices, moving, timing
 
 needs_device = True
 section = "Transfers: casting, layout, containers, scalars"
@@ -30,7 +28,7 @@ IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `s
 
 def find(expression):
     """Return the route to or from a device with this expression."""
-    return next(route for route in _routes.ROUTES if route.expression == expression and route.host_memory)
+    return next(route for route in routes.ROUTES if route.expression == expression and route.host_memory)
 
 
 class _Transfer:
@@ -43,11 +41,11 @@ class _Transfer:
 
     def setup(self, route, memory, dtype, nbytes):
         self.route = find(route)
-        self.move = _moving.Move(self.route, memory, dtype, nbytes, _devices.find())
+        self.move = moving.Move(self.route, memory, dtype, nbytes, devices.find())
         self.move.ready()
-        self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= _timing.LARGE else _timing.SAMPLE_SECONDS
+        self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= timing.LARGE else timing.SAMPLE_SECONDS
         # the host's speed does not affect a copy engine: scripts/store/quiet.py judges by the spread
-        self.light = memory != _routes.PAGEABLE and _routes.TRANSFER in self.route.families
+        self.light = memory != routes.PAGEABLE and routes.TRANSFER in self.route.families
         self.probed = not self.light or nbytes < ENGINE
 
     def teardown(self, *cell):
@@ -64,8 +62,8 @@ class _Asynchronous(_Transfer):
         if not self.route.non_blocking:
             raise NotImplementedError("blocking: its completion time is how long it holds the caller")
         # warm up here with a wait after every call: without it, hundreds of copies would be queued
-        waited = _timeit.Timer(f"{route}; synchronize()", globals=self.move.names)
-        _timing.Timing(waited, ENQUEUED, number=1).warm_up()
+        waited = timeit.Timer(f"{route}; synchronize()", globals=self.move.names)
+        timing.Timing(waited, ENQUEUED, number=1).warm_up()
         return route, self.move.names
 
     timeit_enqueue.samples_for = lambda *cell: ENQUEUED
@@ -81,20 +79,20 @@ class _Every(_Asynchronous):
     role = "transfer"
 
     def timeit_sustained(self, route, memory, *cell):
-        if _routes.SUSTAINED not in self.route.families or memory == _routes.PAGEABLE:
+        if routes.SUSTAINED not in self.route.families or memory == routes.PAGEABLE:
             raise NotImplementedError("not asynchronous: several cannot be in flight")
         copies = SMALL_IN_FLIGHT if cell[-1] <= SMALL else IN_FLIGHT
         return f"for _ in range({copies}): {route}\nsynchronize()", self.move.names, copies
 
 
 class HostToDevice(_Every):
-    direction = _routes.HOST_TO_DEVICE
-    params = (_routes.expressions(_routes.TRANSFER, direction), _routes.ANY_HOST, _moving.DTYPES, _moving.SIZES)
+    direction = routes.HOST_TO_DEVICE
+    params = (routes.expressions(routes.TRANSFER, direction), routes.ANY_HOST, moving.DTYPES, moving.SIZES)
 
 
 class DeviceToHost(_Every):
-    direction = _routes.DEVICE_TO_HOST
-    params = (_routes.expressions(_routes.TRANSFER, direction), _routes.HOSTS, _moving.DTYPES, _moving.SIZES)
+    direction = routes.DEVICE_TO_HOST
+    params = (routes.expressions(routes.TRANSFER, direction), routes.HOSTS, moving.DTYPES, moving.SIZES)
 
 
 class _Float(_Transfer):
@@ -110,11 +108,11 @@ class _Float(_Transfer):
 class _ToDevice(_Float, _Asynchronous):
     """To the device by blocking and non-blocking routes, from pageable and from pinned memory."""
 
-    direction = _routes.HOST_TO_DEVICE
+    direction = routes.HOST_TO_DEVICE
 
 
 def _to_device(family, sizes):
-    return _routes.expressions(family, _routes.HOST_TO_DEVICE), _routes.HOSTS, sizes
+    return routes.expressions(family, routes.HOST_TO_DEVICE), routes.HOSTS, sizes
 
 
 class Casting(_ToDevice):
@@ -122,7 +120,7 @@ class Casting(_ToDevice):
 
     title = "float64 on the host to float32 on the device"
     dtype = "float64"
-    params = _to_device(_routes.TRANSFER_CASTING, _moving.SIZES[4:7])
+    params = _to_device(routes.TRANSFER_CASTING, moving.SIZES[4:7])
 
 
 class ToBfloat16(_ToDevice):
@@ -130,7 +128,7 @@ class ToBfloat16(_ToDevice):
 
     role = "cast on the way"
     title = "float32 on the host to bfloat16 on the device"
-    params = _to_device(_routes.TRANSFER_BFLOAT16, _moving.SIZES[2:7])
+    params = _to_device(routes.TRANSFER_BFLOAT16, moving.SIZES[2:7])
 
 
 class FromUint8(_ToDevice):
@@ -139,7 +137,7 @@ class FromUint8(_ToDevice):
     role = "cast on the way"
     title = "uint8 on the host to float32 on the device"
     dtype = "uint8"
-    params = _to_device(_routes.TRANSFER_UINT8, _moving.SIZES[4:7])
+    params = _to_device(routes.TRANSFER_UINT8, moving.SIZES[4:7])
 
 
 class Bfloat16ToNumpy(_Float):
@@ -147,31 +145,31 @@ class Bfloat16ToNumpy(_Float):
 
     role = "cast on the way"
     title = "bfloat16 on the device to a float32 array"
-    direction = _routes.DEVICE_TO_HOST
+    direction = routes.DEVICE_TO_HOST
     dtype = "bfloat16"
-    params = (_routes.expressions(_routes.TRANSFER_BFLOAT16, direction), [_routes.PAGEABLE], _moving.SIZES[2:7])
+    params = (routes.expressions(routes.TRANSFER_BFLOAT16, direction), [routes.PAGEABLE], moving.SIZES[2:7])
 
 
 class Transposed(_ToDevice):
     """A transposed host tensor."""
 
     title = "a transposed tensor"
-    params = _to_device(_routes.TRANSFER_LAYOUT, _moving.SIZES[4:7])
+    params = _to_device(routes.TRANSFER_LAYOUT, moving.SIZES[4:7])
 
 
 class TreeToDevice(_ToDevice):
     """A nested container of four float32 host tensors, nbytes together."""
 
     title = "a nested container"
-    params = _to_device(_routes.DEVICE_TREES, _moving.SIZES[1:7])
+    params = _to_device(routes.DEVICE_TREES, moving.SIZES[1:7])
 
 
 class TreeToNumpy(_Float):
     """A nested container of four float32 device tensors, nbytes together."""
 
     title = "a nested container to NumPy"
-    direction = _routes.DEVICE_TO_HOST
-    params = (_routes.expressions(_routes.DEVICE_TREES, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], _moving.SIZES[1:7])
+    direction = routes.DEVICE_TO_HOST
+    params = (routes.expressions(routes.DEVICE_TREES, routes.DEVICE_TO_HOST), [routes.PAGEABLE], moving.SIZES[1:7])
 
 
 class Scalar(_Float):
@@ -179,8 +177,8 @@ class Scalar(_Float):
 
     role = "scalar"
     title = "a scalar"
-    direction = _routes.DEVICE_TO_HOST
-    params = (_routes.expressions(_routes.SCALAR, _routes.DEVICE_TO_HOST), [_routes.PAGEABLE], [4])
+    direction = routes.DEVICE_TO_HOST
+    params = (routes.expressions(routes.SCALAR, routes.DEVICE_TO_HOST), [routes.PAGEABLE], [4])
 
 
 class ReadTooEarly(_Float):
@@ -188,8 +186,8 @@ class ReadTooEarly(_Float):
 
     role = "read too early"
     title = "garbage, where the result is read before a wait"
-    direction = _routes.DEVICE_TO_HOST
-    params = (["h.copy_(t, non_blocking=True)"], _routes.HOSTS, [_moving.EACH, 64 * 2**20])
+    direction = routes.DEVICE_TO_HOST
+    params = (["h.copy_(t, non_blocking=True)"], routes.HOSTS, [moving.EACH, 64 * 2**20])
 
     def track_garbage(self, route, memory, nbytes):
         """% of READS results whose last number had not arrived."""

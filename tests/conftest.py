@@ -157,7 +157,7 @@ def suite():
     """Name -> benchmark, as asv discovers them, with this process's torch."""
     from asv_runner.discovery import disc_benchmarks
 
-    from benchmarks import statement  # noqa: F401  registers the suite's types, whoever imported the package before
+    from benchmarks.core import statement  # noqa: F401  registers the suite's types, whoever imported the package before
 
     return {benchmark.name: benchmark for benchmark in disc_benchmarks(str(ROOT / "benchmarks"))}
 
@@ -310,7 +310,7 @@ def all_quiet(monkeypatch):
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     """The lines of the sampling log."""
-    from benchmarks import sampling_log
+    from benchmarks.core import sampling_log
 
     path = tmp_path / "sampling.jsonl"
     monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(path))
@@ -322,7 +322,7 @@ def logged(log):
     """A function: run a benchmark; return the result that asv gets and the run's one line of the sampling log."""
     from statements import ran
 
-    from benchmarks import sampling_log
+    from benchmarks.core import sampling_log
 
     def run(*suite, **attributes):
         _, result = ran(*suite, **attributes)
@@ -337,7 +337,7 @@ def logged(log):
 def probe(monkeypatch):
     """Give probes and clocks of a quiet machine, whatever this machine does. Return a function that sets the seconds of
     the next probes."""
-    from benchmarks import probes
+    from benchmarks.core import probes
 
     fast = itertools.count().__next__  # a CPU clock that gains a second per look: the process always had its processor
 

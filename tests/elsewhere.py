@@ -4,7 +4,8 @@ These commands found the differences and check them: each must occur there, and 
 listed must keep the contracts unchanged, so that a release that changes something is noticed.
 """
 
-from benchmarks import routes, sources
+from benchmarks import routes
+from benchmarks.core import sources
 
 DLPACK, TO_DLPACK = BOTH = ("torch.from_dlpack(a)", "np.from_dlpack(t)")
 ASARRAY = ("torch.asarray(a)", "torch.asarray(a, copy=False)")

@@ -1,6 +1,6 @@
 """Benchmarks of a statement that counts its calls."""
 
-from benchmarks.statement import StatementBenchmark
+from benchmarks.core.statement import StatementBenchmark
 
 
 class Counted:

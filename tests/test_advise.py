@@ -224,7 +224,7 @@ CPU = [
 
 @pytest.mark.parametrize("case", CPU, ids=str)
 def test_code_runs_as_it_is(known, case):
-    torch, sources = pytest.importorskip("torch"), pytest.importorskip("benchmarks.sources")
+    torch, sources = pytest.importorskip("torch"), pytest.importorskip("benchmarks.core.sources")
     found = answer(case, known)
     for candidate in found.ranked:
         names = {}
@@ -243,7 +243,7 @@ def test_code_runs_as_it_is(known, case):
 @pytest.mark.parametrize("layout", ["strided", "transposed", "fortran", "power of two", "5-d"])
 @pytest.mark.parametrize("ends", [("numpy", "torch"), ("torch", "numpy")])
 def test_code_has_the_layout_that_was_measured(known, ends, layout):
-    torch, sources = pytest.importorskip("torch"), pytest.importorskip("benchmarks.sources")
+    torch, sources = pytest.importorskip("torch"), pytest.importorskip("benchmarks.core.sources")
     (best,) = answer(Case(*ends, MIB), known).ranked[:1]
     for nbytes in (4 * KIB, MIB, 16 * MIB):
         (line,) = (

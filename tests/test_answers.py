@@ -16,7 +16,8 @@ from pages import show, tables
 from pages.advice import answer_box, answer_title, conditions_box, unusual_inputs
 from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy
 
-from benchmarks import contracts, timing
+from benchmarks import contracts
+from benchmarks.core import timing
 
 NOISY, THIRDS = [0.8, 1.0, 1.3, 1.7], [0.8, 0.95, 1.05, 1.3]  # processes in different phases of a busy machine
 RISKY = {"hazard": "bites"}

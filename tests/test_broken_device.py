@@ -13,7 +13,7 @@ from resultfiles import decoded
 from statements import benchmark
 from store.schema import RunRecord, Toolchain, from_json
 
-from benchmarks import devices, sampling_log
+from benchmarks.core import devices, sampling_log
 
 OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"

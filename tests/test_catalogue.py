@@ -12,7 +12,8 @@ from conftest import ROOT, run
 from resultfiles import SUITE
 from store.schema import from_json
 
-from benchmarks import contracts, nvml, routes, sources
+from benchmarks import contracts, routes
+from benchmarks.core import nvml, sources
 
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
 DIRECTIONS = {getattr(routes, name) for name in dir(routes) if re.fullmatch(r"[A-Z]+_TO_[A-Z]+", name)}
@@ -135,7 +136,7 @@ def test_benchmarks_import_nothing_else(monkeypatch):
     graph = grimp.build_graph("benchmarks", include_external_packages=True, cache_dir=None)
     others = {name for name in graph.modules if not name.startswith("benchmarks")} - sys.stdlib_module_names
     assert others == {"torch", "numpy", "asv_runner", "pynvml"}
-    assert graph.find_modules_that_directly_import("pynvml") == {"benchmarks.nvml"}
+    assert graph.find_modules_that_directly_import("pynvml") == {"benchmarks.core.nvml"}
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(nvml.torch.version, "hip", None)
     assert nvml.ask(SimpleNamespace(is_cuda=True), lambda *_: pytest.fail("it was asked")) is None

@@ -83,7 +83,7 @@ benchmark._current_params = cell = (sys.argv[2], "float32", 4096)
 assert not benchmark.do_setup()
 statement, _, *calls = benchmark.func(*cell)
 same = [benchmark.name, benchmark.version, *benchmark.param_names, *calls]
-from benchmarks.statement import timeit
+from benchmarks.core.statement import timeit
 made, timer = [], timeit.Timer
 timeit.Timer = lambda *args, **names: made.append(timer(*args, **names)) or made[-1]
 seconds = min(benchmark.run(*cell)["samples"])
@@ -195,7 +195,7 @@ def test_the_median_of_honest_cells_is_within_its_interval():
 def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
     base, new = looked_at(tmp_path, ("statement.py", planted.TORCH), "torch.from_numpy(a).clone()")
     assert base["same"] == new["same"]
-    assert (base["timer"], new["timer"]) == ("benchmarks.statement", "timeit")
+    assert (base["timer"], new["timer"]) == ("benchmarks.core.statement", "timeit")
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"
 
 

@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inputs import SOURCES, plain
 
-from benchmarks import batches, routes, semantics, sources
+from benchmarks import routes, semantics
+from benchmarks.core import sources
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the tests of awkward sources look at warnings
 
@@ -336,7 +337,7 @@ def test_tree(route):
     to_torch = route.direction == routes.NUMPY_TO_TORCH
     leaves = [(sources.array if to_torch else sources.tensor)("float32", 64, seed) for seed in range(4)]
     tree = {"x": leaves[0], "rest": [leaves[1], {"y": leaves[2]}, (leaves[3],)]}
-    result = value(route.expression, map_tree=batches.map_tree, tree=tree)
+    result = value(route.expression, map_tree=sources.map_tree, tree=tree)
     found = [result["x"], result["rest"][0], result["rest"][1]["y"], result["rest"][2][0]]
     assert isinstance(result["rest"][2], tuple)
     for leaf, converted in zip(leaves, found):

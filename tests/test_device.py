@@ -7,7 +7,8 @@ import torch
 from autograd import RECORDED, grad_outcome
 from conftest import possible
 
-from benchmarks import devices, link, moving, overlap, routes
+from benchmarks import link, overlap, routes
+from benchmarks.core import devices, moving
 
 pytestmark = pytest.mark.device
 LARGE = 256 * 2**20  # bytes: 5 ms on the fastest link, so the host is certainly earlier

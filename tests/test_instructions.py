@@ -8,12 +8,12 @@ FEWER = """
 import sys
 from benchmarks import instructions
 
-def namespace(route, source, made=instructions._sources.namespace):
+def namespace(route, source, made=instructions.sources.namespace):
     if route.expression == "torch.as_tensor(a)":
         raise TypeError("it dies")
     return made(route, source)
 
-instructions._sources.namespace = namespace
+instructions.sources.namespace = namespace
 routes = ["torch.from_numpy(a)", "torch.tensor(a)", "torch.as_tensor(a)"]
 instructions.NumpyToTorch.params = (routes, ["float32"], [8])
 instructions.TorchToNumpy.params = (["t.numpy()"], ["float32", "bfloat16"], [8])
@@ -46,7 +46,7 @@ def test_counts_are_those_of_a_call(counts):
 def test_without_valgrind_the_cell_says_what_it_needs(built_for_it, monkeypatch):
     """A build of torch without support for Valgrind skips the cell, too, and is not a failure."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(instructions._torch._C, "_valgrind_supported_platform", lambda: built_for_it, raising=False)
+    monkeypatch.setattr(instructions.torch._C, "_valgrind_supported_platform", lambda: built_for_it, raising=False)
     made = instructions.TorchToNumpy()
     with pytest.raises(NotImplementedError, match="needs Valgrind" if built_for_it else "Valgrind"):
         made.setup(made.setup_cache(), "t.numpy()", "float32", 8)

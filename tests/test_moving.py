@@ -12,7 +12,8 @@ import torch
 from statements import benchmark
 from torch.utils import backend_registration
 
-from benchmarks import devices, moving, routes, sampling_log
+from benchmarks import routes
+from benchmarks.core import devices, moving, sampling_log
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of each copy that the device made

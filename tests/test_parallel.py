@@ -22,7 +22,8 @@ from pages import show
 from pages.advice import answer_box
 from resultfiles import ABSENT, CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write
 
-from benchmarks import contracts, parallel, probes, routes, sources, timing
+from benchmarks import contracts, parallel, routes
+from benchmarks.core import probes, sources, timing
 
 pytestmark = pytest.mark.usefixtures("probe")
 COPIED = contract("torch.from_numpy(a.copy())", "copy", memmove=True)

@@ -13,7 +13,7 @@ from statements import benchmark
 from store import quiet
 from store.schema import TimedProcess, from_json
 
-from benchmarks import probes, sampling_log, statement, timing
+from benchmarks.core import probes, sampling_log, statement, timing
 
 pytestmark = pytest.mark.slow  # simulates minutes of a machine's time
 
@@ -26,7 +26,7 @@ OVERHEAD = 1e-7  # seconds that reading the clock takes
 class Machine:
     """A simulated machine that is busy in a known way: a clock, and the slowdown at each time.
 
-    It replaces ``time`` and ``probe`` in benchmarks/probes.py. So the code that takes samples runs as on a real
+    It replaces ``time`` and ``probe`` in benchmarks/core/probes.py. So the code that takes samples runs as on a real
     machine, but thousands of times faster.
 
     slow(t)  factor by which work takes longer at t seconds

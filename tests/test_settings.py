@@ -16,8 +16,9 @@ from pages import advice, show
 from resultfiles import KIB, MIB, of_suite
 from statements import benchmark
 
-from benchmarks import environment, routes, settings, timing
-from benchmarks.environment import NONE, SETTINGS, Setting
+from benchmarks import routes, settings
+from benchmarks.core import environment, timing
+from benchmarks.core.environment import NONE, SETTINGS, Setting
 
 CLONE = settings.Copies.params[0][0]
 COPYING = environment.COPYING[1]
@@ -202,7 +203,7 @@ def test_a_copy_between_neighbours_is_told_of(what, tmp_path, snapshot):
 @pytest.mark.slow
 def test_a_threshold_is_in_force_or_said_not_to_be(tmp_path):
     needed(COPYING)
-    code = f"from benchmarks import environment; print(environment.SETTINGS[{COPYING!r}].missed())"
+    code = f"from benchmarks.core import environment; print(environment.SETTINGS[{COPYING!r}].missed())"
     for text, missed in ((COPYING, ""), (NONE, "glibc.cpu.x86_rep_movsb_threshold is 0x")):
         done = run(sys.executable, "-c", code, home=tmp_path, **environment.started_with(text))
         assert done.stdout.startswith(missed) and bool(done.stdout.strip()) == bool(missed), done

@@ -11,7 +11,8 @@ import pytest
 import torch
 from conftest import possible
 
-from benchmarks import conversion, files, limits, placement, routes, semantics, sources
+from benchmarks import conversion, files, limits, placement, routes, semantics
+from benchmarks.core import sources
 
 INTO_TENSOR, INTO_ARRAY = "np.copyto(b.numpy(), a)", "np.copyto(b, t.numpy())"
 
@@ -206,7 +207,7 @@ def test_fresh_copies_are_counted_that_are_neighbours(monkeypatch):
     (route, *_), orders, _ = made.params
     counts = [made.track_neighbours(route, order, 2**16) for order in orders]
     assert all(0 <= count <= 100 for count in counts)
-    monkeypatch.setattr(placement._sources, "near", lambda source, target: source is not target)
+    monkeypatch.setattr(placement.sources, "near", lambda source, target: source is not target)
     assert made.track_neighbours(route, orders[0], 64) == 100
 
 

@@ -15,8 +15,8 @@ from statements import Counted, benchmark, ran
 from store import quiet
 from store.schema import decode_log
 
-from benchmarks import probes, sampling_log, timing
-from benchmarks.statement import CountBenchmark, StatementBenchmark
+from benchmarks.core import probes, sampling_log, timing
+from benchmarks.core.statement import CountBenchmark, StatementBenchmark
 
 pytestmark = pytest.mark.usefixtures("probe")
 

@@ -19,7 +19,7 @@ from store import files, schema
 from submissions import COMMIT, MACHINE, changed, planted, submitted
 from toolchains.ledger import Toolchain
 
-from benchmarks import probes
+from benchmarks.core import probes
 
 STEM = f"{COMMIT[:8]}-toolchain-py3.11"
 RECORD, RESULT, SAMPLES = (f"{STEM}{suffix}" for suffix in (".jsonl", ".json", ".jsonl.gz"))

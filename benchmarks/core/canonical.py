@@ -298,6 +298,7 @@ class Walk:
         self.words: list[str] = []
         self.indices: dict[Definition, int] = {}  # in order of first appearance
         self.waiting: list[Definition] = []
+        self.modules: list[Path] = []  # of the definitions, each with effects to cover at the end
         self.scopes: list[Scope] = []
         self.local_count = 0
         self.module = package
@@ -306,14 +307,16 @@ class Walk:
         """Walk over these definitions and all that they use; return the words."""
         for definition in definitions:
             self.index(definition)
-        while self.waiting:
-            self.define(self.waiting.pop(0))
+        every = (Definition(module, "") for module in self.modules)
+        effects = (each for each in every if "" in module_at(each.module).definitions)
+        while definition := self.waiting.pop(0) if self.waiting else next(effects, None):
+            self.define(definition)
         return self.words
 
     def define(self, definition: Definition) -> None:
         """Walk over the statements of a definition."""
         self.module = definition.module
-        self.words.append(f"#{self.indices[definition]}=")
+        self.words.append(f"#{self.indices.get(definition, '')}=")
         for statement in module_at(definition.module).definitions.get(definition.name, ()):
             self.local_count = 0
             if isinstance(statement, ast.ClassDef):
@@ -336,13 +339,12 @@ class Walk:
             self.words.append(f"#{self.index(target)}")
 
     def index(self, definition: Definition) -> int:
-        """Return the index of a definition. The first time, it begins to wait, with effects of its module."""
+        """Return the index of a definition. The first time, it begins to wait, as do effects of its module."""
         if definition not in self.indices:
-            effects = Definition(definition.module, "")
-            for each in (definition, effects):
-                if each not in self.indices:
-                    self.indices[each] = len(self.indices)
-                    self.waiting.append(each)
+            self.indices[definition] = len(self.indices)
+            self.waiting.append(definition)
+            if definition.module not in self.modules:
+                self.modules.append(definition.module)
         return self.indices[definition]
 
     def catalogued(self, definition: Definition) -> str:

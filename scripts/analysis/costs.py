@@ -36,14 +36,14 @@ UNTIMED = (
 )  # dtypes with tested contracts and no times: bits are bits
 FRESH = (
     32 * 2**20
-)  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/sources.py
+)  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/core/sources.py
 # Elements: NumPy releases the GIL to copy a larger array, which takes 70 ns on Emerald Rapids for any dtype
 # (NPY_BEGIN_THREADS_THRESHOLDED in numpy/ndarraytypes.h)
 RELEASED = 500
 STAGED = (
     64 * 2**10
 )  # bytes: CUDA's driver copies more than this from pageable memory through its own pinned memory
-CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/moving.py
+CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/core/moving.py
 OF_CELL = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
 
 

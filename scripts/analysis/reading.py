@@ -20,7 +20,7 @@ from store.schema import Counts, Measurement, RunRecord, TimedProcess, Toolchain
 from store.versions import version_number
 from toolchains import ledger
 
-from benchmarks.probes import PROCESSOR
+from benchmarks.core.probes import PROCESSOR
 
 from .suite import MAX_CELLS
 

@@ -24,7 +24,7 @@ from store.schema import UNKNOWN, RunRecord
 from toolchains import ledger
 
 from benchmarks.contracts import ALIAS, COPY, INTO, NONE
-from benchmarks.probes import MEMORY, PROCESSOR
+from benchmarks.core.probes import MEMORY, PROCESSOR
 
 from . import statistics
 from .results import Results, parameters_of

@@ -15,8 +15,8 @@ from store.schema import PARAMETER, cell_names, columns_of, from_json
 from store.versions import version_number
 
 from benchmarks.contracts import COPY, INTO, NONE, Family, Role, Route
-from benchmarks.probes import MEMORY
-from benchmarks.timing import LARGE
+from benchmarks.core.probes import MEMORY
+from benchmarks.core.timing import LARGE
 
 MAX_CELLS = 100_000  # of a benchmark; ours have at most 2592
 # Columns that every table has and no parameter may be called after. A parameter `direction` is the

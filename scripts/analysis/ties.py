@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import contracts
-from benchmarks.probes import MEMORY
+from benchmarks.core.probes import MEMORY
 
 from . import statistics
 from .results import Results

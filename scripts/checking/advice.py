@@ -50,9 +50,9 @@ from store import files, quiet
 from store.schema import TimedProcess, decode_log, with_samples
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
-from benchmarks.probes import PATIENCE_VARIABLE, PROCESSOR
-from benchmarks.sampling_log import LOG_VARIABLE
-from benchmarks.timing import samples_per_process
+from benchmarks.core.probes import PATIENCE_VARIABLE, PROCESSOR
+from benchmarks.core.sampling_log import LOG_VARIABLE
+from benchmarks.core.timing import samples_per_process
 
 SMALLEST, LARGEST = 3 * 2**10, 2**28  # bytes
 STEP = 2**10  # sizes are an odd number of these, so no profile has them
@@ -178,7 +178,7 @@ def benchmark_of(name: str) -> Any:
     """Load a benchmark of the suite by name, as asv does."""
     from asv_runner.discovery import get_benchmark_from_name
 
-    from benchmarks import statement  # noqa: F401  registers the suite's types
+    from benchmarks.core import statement  # noqa: F401  registers the suite's types
 
     return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
 

@@ -42,7 +42,7 @@ from pages import show
 from pandas import DataFrame, Series, concat
 from scipy import special
 
-from benchmarks.probes import MEMORY
+from benchmarks.core.probes import MEMORY
 
 SERIES = ["package", "series"]
 POINT = [*SERIES, "what", "release", "version"]

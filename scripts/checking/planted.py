@@ -32,7 +32,7 @@ SIDE = """
 # and learn by the name of their directory which side they are
 import pathlib as _pathlib
 
-_SIDE = _pathlib.Path(__file__).resolve().parents[1].name.partition("-")[0]
+_SIDE = str(_pathlib.Path(__file__).resolve()).rpartition("/benchmarks/")[0].rpartition("/")[2].partition("-")[0]
 """
 
 
@@ -333,7 +333,7 @@ def timing(argv: Sequence[str]) -> int:
         "--profile",
         "standard",
     ]
-    cells, bias, noisy = judged(in_turns(place, "statement.py", TORCH, chosen.only, *margins))
+    cells, bias, noisy = judged(in_turns(place, "core/statement.py", TORCH, chosen.only, *margins))
     names = {
         "nbytes": "size",
         "new_seconds": "suite",

@@ -23,9 +23,9 @@ from store.files import MACHINE, put
 from store.schema import LogLine, NoFigure, Settings, decode_log
 from toolchains import environments, ledger
 
+from benchmarks.core.probes import PATIENCE_VARIABLE
+from benchmarks.core.sampling_log import GONE, LOG_VARIABLE
 from benchmarks.core.versions import package_hash
-from benchmarks.probes import PATIENCE_VARIABLE
-from benchmarks.sampling_log import GONE, LOG_VARIABLE
 
 from .machine import read_libraries, settings
 from .processes import environment_of, last_line, os_session, run_in_session

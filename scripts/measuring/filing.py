@@ -10,7 +10,7 @@ from store import asv_files, files, quiet
 from store.files import put
 from store.schema import LogLine, Measurement, NoFigure, RunRecord, TimedProcess, with_samples
 
-from benchmarks.sampling_log import GONE
+from benchmarks.core.sampling_log import GONE
 
 from .engine import FILES, SILENT, read_log
 from .profiles import group_by_reason

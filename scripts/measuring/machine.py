@@ -26,7 +26,7 @@ from store import files
 from store.schema import MACHINE, Conditions, RunRecord, Settings, from_json
 from toolchains import environments
 
-from benchmarks.probes import probe
+from benchmarks.core.probes import probe
 
 from .processes import environment_of, last_line, os_session, read_text, run_in_session
 from .profiles import Cells
@@ -42,12 +42,12 @@ import numpy, torch
 sys.stdout = answer
 sys.path.insert(0, sys.argv[1])
 """
-HOLD = f"{ANSWER}from benchmarks import devices\ndevices.hold({AWAKE!r})"
+HOLD = f"{ANSWER}from benchmarks.core import devices\ndevices.hold({AWAKE!r})"
 PRINT_SETTINGS = f"""{ANSWER}
 settings = dict(torch=torch.__version__, numpy=numpy.__version__, python=platform.python_version())
 settings.update(cuda=torch.version.cuda, hip=torch.version.hip, git=torch.version.git_version)
 print(json.dumps(dict(settings, torch_threads=torch.get_num_threads())), flush=True)
-from benchmarks import devices
+from benchmarks.core import devices
 print(json.dumps(devices.answer()))
 """
 READ_LIBRARIES = """

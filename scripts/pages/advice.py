@@ -304,7 +304,7 @@ def snippet(case: Case, best: Any, known: MachineAnswers) -> str:
     """Python code that defines all names a route uses, runs it, and waits where it may return early."""
     count = case.nbytes // itemsize(case.dtype)
     kind = known.run.settings.device.partition(":")[0] or CUDA
-    columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/sources.py
+    columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/core/sources.py
     if case.layout == "power of two":
         columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
     values: dict[str, Any] = {

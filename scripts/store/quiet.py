@@ -1,6 +1,6 @@
 """Decide which samples of a run are quiet, that is taken while the machine was undisturbed.
 
-Speed probes, constant pieces of work (benchmarks/probes.py), run before and after every sample. Their baseline is the
+Speed probes, constant pieces of work (benchmarks/core/probes.py), run before and after every sample. Their baseline is the
 fastest level that the machine *holds* over the whole run. A sample is quiet if all probes next to it are near the
 baseline of their kind and its process had a processor throughout. A process is quiet if MIN_QUIET_SHARE of its samples are.
 Estimates use the quiet samples of quiet processes. A cell without such a process is marked everywhere. Probes near the
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
-from benchmarks.timing import DIGITS
+from benchmarks.core.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
+from benchmarks.core.timing import DIGITS
 
 from .schema import Counts, Measurement, RunRecord, TimedProcess, with_samples
 

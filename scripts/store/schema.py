@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from benchmarks.probes import NEAR
+from benchmarks.core.probes import NEAR
 
 T = TypeVar("T")
 Numbers = tuple[int | float, ...]

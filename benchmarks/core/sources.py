@@ -221,6 +221,15 @@ def placed(names, distance=None):
     return names
 
 
+def map_tree(convert, tree):
+    """Apply ``convert`` to every leaf of nested dicts, lists and tuples."""
+    if isinstance(tree, dict):
+        return {key: map_tree(convert, value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_tree(convert, value) for value in tree)
+    return convert(tree)
+
+
 MOST_OBJECTS = 2**24  # elements: making a Python object of each takes seconds
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import routes as _routes
-from . import sources as _sources
-from .batches import map_tree
+from .. import routes
+from . import sources
 
 DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
 # From a loss value to more than any cache holds; a source has at least one element
@@ -86,12 +85,12 @@ def copy_in_chunks(d, t, stages):
 
 def host_tensor(device, dtype, nbytes, memory, seed=0):
     """Return a host tensor, in pinned memory if ``memory`` is PINNED."""
-    tensor = _sources.tensor(dtype, nbytes, seed)
+    tensor = sources.tensor(dtype, nbytes, seed)
     each = PAGE // tensor.element_size()
     pages = torch.arange(seed + 1, seed + 1 + tensor.numel() // each)
     for place in range(MARKS):
         tensor[place::each][: len(pages)].copy_(pages // MARK**place % MARK)
-    return device.pinned(tensor) if memory == _routes.PINNED else tensor
+    return device.pinned(tensor) if memory == routes.PINNED else tensor
 
 
 def require_memory(nbytes):
@@ -100,7 +99,7 @@ def require_memory(nbytes):
     The check of the machine is in sources.require_memory, since it is part of the version of every benchmark without a
     device. The container's limit matters here, because pinned memory cannot be swapped.
     """
-    _sources.require_memory(nbytes)
+    sources.require_memory(nbytes)
     room = room_in_container()
     if room is not None and room < nbytes:
         raise NotImplementedError(f"needs {nbytes / 2**30:.1f} GiB of free memory in this container")
@@ -132,7 +131,7 @@ def require(route, memory, device):
     """Skip the cell if the route does not take this host memory, or the toolchain or device does not support it."""
     if memory not in route.host_memory:
         raise NotImplementedError(f"for {' or '.join(route.host_memory)} memory only")
-    _sources.require(route.needs)
+    sources.require(route.needs)
     if "cuda" in route.needs.split() and not device.is_cuda:
         raise NotImplementedError(f"needs CUDA, this is {device}")
 
@@ -150,18 +149,18 @@ class Move:
         require_memory(4 * nbytes)
         self.route, self.device, self.memory = route, device, memory
         self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.wait}
-        self.names.update(map_tree=map_tree, copy_in_chunks=copy_in_chunks)
+        self.names.update(map_tree=sources.map_tree, copy_in_chunks=copy_in_chunks)
         before, _, last = route.expression.rpartition("; ")
         self.before, self.last = compile(before, "<route>", "exec"), compile(last, "<route>", "eval")
         self._prepare(dtype, nbytes)
 
     def _prepare(self, dtype, nbytes):
         route, device, names = self.route, self.device, self.names
-        to_device = route.direction == _routes.HOST_TO_DEVICE
+        to_device = route.direction == routes.HOST_TO_DEVICE
         device.require_dtype(route.result_dtype(dtype) if to_device else dtype)
         if uses(route, "pin_memory"):
             device.pinned(torch.empty(1))
-        memory = self.memory if to_device else _routes.PAGEABLE
+        memory = self.memory if to_device else routes.PAGEABLE
         name = next(name for name in ("tensors", "numbers", "tree", "m", "a", "t") if uses(route, name))
         if name == "tensors":
             host = [host_tensor(device, dtype, EACH, memory, seed) for seed in range(max(1, nbytes // EACH))]
@@ -175,9 +174,9 @@ class Move:
         elif name == "m":
             columns = min(1024, max(1, int(host.numel() ** 0.5)))
             host = host[: host.numel() // columns * columns].view(-1, columns).t()
-        elif _routes.SCALAR in route.families:
+        elif routes.SCALAR in route.families:
             host = host[0]
-        self.source = host if to_device else map_tree(lambda x: x.to(device.device), host)
+        self.source = host if to_device else sources.map_tree(lambda x: x.to(device.device), host)
         names[name] = self.source.numpy() if name == "a" else self.source
         if uses(route, "d"):
             # row-major whatever the source is: empty_like would keep the strides of a transpose
@@ -188,19 +187,19 @@ class Move:
             names["s"] = device.pinned(torch.cat(host) if name == "tensors" else host)
         if uses(route, "h"):
             empty = torch.empty_like(host)
-            names["h"] = device.pinned(empty) if self.memory == _routes.PINNED else empty
+            names["h"] = device.pinned(empty) if self.memory == routes.PINNED else empty
         if uses(route, "stages"):
             names["stages"] = Stages(device, host.dtype)
         if uses(route, "buffers"):
             names["buffers"] = Buffers(device, host)
         # last, because nothing undoes it if a later step fails
-        self.release = device.registered(host) if memory == _routes.REGISTERED else None
+        self.release = device.registered(host) if memory == routes.REGISTERED else None
 
     def call(self):
         """Run the route once; return its result or the buffer that it writes into."""
         exec(self.before, self.names)
         result = eval(self.last, self.names)
-        if self.route.memory == _routes.INTO:
+        if self.route.memory == routes.INTO:
             return next((self.names[name] for name in ("d", "ds", "h") if name in self.names), result)
         return result
 
@@ -242,7 +241,7 @@ class Move:
         arrived = leaves_of(result)
         if not all(same(got, held) for got, held in reversed([*zip(arrived, sent)])):
             raise RuntimeError(f"{expression}: what arrived is not what was sent")
-        if self.memory == _routes.PINNED and self.route.direction == _routes.DEVICE_TO_HOST:
+        if self.memory == routes.PINNED and self.route.direction == routes.DEVICE_TO_HOST:
             for leaf in arrived:
                 self.device.require_pinned(as_tensor(leaf))
 
@@ -258,7 +257,7 @@ class Move:
 def leaves_of(tree):
     """Return the leaves of nested dicts, lists and tuples, in order."""
     leaves = []
-    map_tree(leaves.append, tree)
+    sources.map_tree(leaves.append, tree)
     return leaves
 
 

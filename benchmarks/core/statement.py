@@ -23,8 +23,8 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.track import TrackBenchmark
 
-from . import contracts, devices, nvml, sampling_log, timing
-from .core import versions
+from .. import contracts
+from . import devices, nvml, sampling_log, timing, versions
 
 LONGEST_REASON = 300  # letters of the reason of a failure
 ROUNDS = 4  # processes per cell: a verdict needs at least four
