@@ -68,7 +68,7 @@ class TensorsToArray:
 class _Uneven:
     """The same family for arrays whose size is not a multiple of 64 bytes; adds the parameter ``layout``."""
 
-    drawn = False
+    has_panels = False
 
     def samples_for(self, route, layout, nbytes):
         return super().samples_for(route, nbytes)
@@ -91,7 +91,7 @@ class UnevenTensorsToArray(_Uneven, TensorsToArray):
 class _Tree:
     """A nested container of four float32 leaves, ``nbytes`` bytes together."""
 
-    drawn = False
+    has_panels = False
 
     def setup(self, route, nbytes):
         leaves = [self.make("float32", nbytes // 4, seed) for seed in range(4)]

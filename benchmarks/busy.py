@@ -10,7 +10,7 @@ about = (
     "alone: a program's step that is still computing when it asks for a transfer."
 )
 place = 23
-drawn = False
+has_panels = False
 
 WORK = 0.005  # least seconds of queued work
 

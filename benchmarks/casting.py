@@ -10,7 +10,7 @@ across = "dtype"
 
 
 class NumpyToFloat32(conversion._Conversion):
-    drawn = False
+    has_panels = False
     direction = routes.NUMPY_TO_TORCH
     params = (routes.expressions(routes.CASTING), ["float64", "float16", "int64", "uint8"], sources.SIZES[:-1])
 
@@ -18,7 +18,7 @@ class NumpyToFloat32(conversion._Conversion):
 class Bfloat16ToNumpy(conversion._Conversion):
     """NumPy has no bfloat16: widen it, or take its bits."""
 
-    drawn = False
+    has_panels = False
     direction = routes.TORCH_TO_NUMPY
     params = (routes.expressions(routes.BFLOAT16), ["bfloat16"], sources.SIZES[:-1])
 

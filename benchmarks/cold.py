@@ -15,8 +15,8 @@ about = (
     "(see the harness overhead under Machine and method)."
 )
 place = 8
-drawn = False
-beside = {"role": "conversion", "called": "warm"}
+has_panels = False
+reference = {"role": "conversion", "called": "warm"}
 
 SIZES = [64 * 2**10, 2**20, 16 * 2**20]
 ROTATED = 256 * 2**20  # bytes: eight times the last-level cache of common server cores

@@ -225,12 +225,12 @@ class Family:
     title          name of its figures in the title of a table; "": the direction
     across         the parameter whose values are a table's columns
     down           the parameter whose values are a table's rows; "": the route, or else the first that is no size
-    drawn          a panel of time against nbytes for every combination of the other parameters
-    beside         reference of a figure: parameter or "role" -> its value there, "called" -> a name for it
+    has_panels     a panel of time against nbytes for every combination of the other parameters
+    reference      reference of a figure: parameter or "role" -> its value there, "called" -> a name for it
     stands_for     names that a count stands for, if the count is an index into them
     repeated       a count is the median of several: compared by their spread, and followed along histories
     settings       values of a parameter `setting` that advice may name -> a note for the user
-    speaks_for     a field of contracts: a setting that helps here helps all routes with this field
+    applies_to     a field of contracts: a setting that helps here helps all routes with this field
     multiple_of    counts are shown as multiples of this parameter
     arrays         number of arrays in its source; 0: a single array
     """
@@ -248,12 +248,12 @@ class Family:
     title: str = ""
     across: str = "nbytes"
     down: str = ""
-    drawn: bool = True
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    has_panels: bool = True
+    reference: Mapping[str, Any] = field(default_factory=dict)
     stands_for: tuple[str, ...] = ()
     repeated: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    speaks_for: str = ""
+    applies_to: str = ""
     multiple_of: str = ""
     arrays: int = 0
 

@@ -6,7 +6,7 @@ from .core import sources, timing
 section = "By dtype"
 place = 3
 across = "dtype"
-drawn = False  # decisions and curves of plain conversions have sections of their own
+has_panels = False  # decisions and curves of plain conversions have sections of their own
 
 
 class _Conversion:

@@ -10,7 +10,7 @@ about = (
 )
 place = 5
 across = "layout"
-drawn = False
+has_panels = False
 
 SIZES = [8, 4 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
 

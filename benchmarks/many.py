@@ -11,7 +11,7 @@ about = (
 )
 place = 24
 across = "tensors"
-drawn = False
+has_panels = False
 noise = "transfer"
 
 

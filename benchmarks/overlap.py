@@ -14,7 +14,7 @@ from .core import devices, moving, sources, timing
 needs_device = True
 section = "A training step, a DataLoader"
 place = 22
-drawn = False
+has_panels = False
 about = (
     "Host copies of a step or a batch use one thread (OMP_NUM_THREADS=1). Workers are the DataLoader's num_workers, "
     "started before; with num_workers=0 the process itself makes each batch, of 16 samples of 1 MiB. The loss is read "
@@ -128,7 +128,7 @@ class TrainingStep:
     """
 
     title = "From NumPy batch to NumPy loss"
-    beside = {"form": "naive", "called": "naive"}
+    reference = {"form": "naive", "called": "naive"}
     params = (
         ["naive", "pinned", "pinned non_blocking", "prefetch", "already pinned", "loss read once"],
         [2**20, 16 * 2**20],
@@ -197,7 +197,7 @@ class DataLoader:
 
     title = "From a DataLoader to the device"
     across = "memory"
-    beside = {"memory": "pageable", "called": "pageable"}
+    reference = {"memory": "pageable", "called": "pageable"}
     params = ([0, 2], [routes.PAGEABLE, routes.PINNED])
     count, features, batch = 128, 2**18, 16
     epoch = 8  # passes over all samples per epoch: 64 batches, so the start of an epoch is a small part

@@ -12,7 +12,7 @@ from .core import sources
 section = "More threads"
 place = 9
 about = "torch has its default number of threads; if that is more than 8, 8 threads are measured, too."
-drawn = False
+has_panels = False
 noise = "parallel"
 _ONE_THREAD = {"role": "conversion", "called": "one thread"}
 
@@ -50,12 +50,12 @@ def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=
 
 
 class NumpyToTorch(_Parallel, conversion.NumpyToTorch):
-    beside = _ONE_THREAD
+    reference = _ONE_THREAD
     params = _params(conversion.NumpyToTorch, routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT))
 
 
 class TorchToNumpy(_Parallel, conversion.TorchToNumpy):
-    beside = _ONE_THREAD
+    reference = _ONE_THREAD
     params = _params(conversion.TorchToNumpy, routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT))
 
 

@@ -15,12 +15,12 @@ about = (
     "Counted: how often a fresh copy is a neighbour."
 )
 place = 9
-drawn = False
+has_panels = False
 
 APART, NEIGHBOURS = "apart", "neighbours"
 # The target has the same offset in its cache line in both, so alignment is no part of the difference
 DISTANCES = {APART: sources.PAGE // 2 + sources.NEIGHBOURS, NEIGHBOURS: sources.NEIGHBOURS}
-speaks_for = "memmove"
+applies_to = "memmove"
 settings = {text: caution for text, caution in environment.ADVISED.items() if text in environment.COPYING}
 COUNT = 100  # fresh copies
 SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
@@ -29,7 +29,7 @@ SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
 class _Placed(conversion._Conversion):
     """route × lying × nbytes of float32."""
 
-    beside = {"lying": APART, "called": APART}
+    reference = {"lying": APART, "called": APART}
 
     def samples_for(self, route, lying, nbytes):
         return super().samples_for(route, "float32", nbytes)

@@ -28,9 +28,9 @@ about = (
 place = 12
 role = "settings"
 noise = "settings"
-drawn = False
+has_panels = False
 down = "setting"
-beside = {"setting": environment.NONE, "called": "without"}
+reference = {"setting": environment.NONE, "called": "without"}
 settings = environment.ADVISED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -220,7 +220,7 @@ class Neighbours(_Settings):
 
     track_page_faults = track_huge_pages = track_kept = None  # not inherited: nothing is allocated
     title = "a copy between neighbours"
-    speaks_for = "memmove"
+    applies_to = "memmove"
     params = (["np.copyto(b.numpy(), a)"], environment.COPYING, [64 * 2**10])
 
     @staticmethod

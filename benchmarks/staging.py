@@ -16,7 +16,7 @@ about = (
 )
 place = 21
 noise = "transfer"
-drawn = False
+has_panels = False
 
 CAST, PINS = "t.float().to(device)", "t.pin_memory().to(device, non_blocking=True)"
 STAGED = ["s.copy_(t); d.copy_(s, non_blocking=True)", "copy_in_chunks(d, t, stages)", PINS, CAST]
@@ -28,7 +28,7 @@ class HostThreads(transfer._Transfer):
 
     title = "staged, pinned or cast on the host"
     across = "threads"
-    beside = {"threads": "one", "called": "one thread"}
+    reference = {"threads": "one", "called": "one thread"}
     direction = routes.HOST_TO_DEVICE
     param_names = ("route", "threads", "nbytes")
     params = (STAGED, ["one", ALL], [64 * 2**20])
@@ -44,7 +44,7 @@ class PinnedCache(transfer._Transfer):
 
     title = "by way of pinned memory made by the call"
     across = "cache"
-    beside = {"cache": "hit", "called": "a hit"}
+    reference = {"cache": "hit", "called": "a hit"}
     param_names = ("route", "cache", "nbytes")
     params = ([PINS, "t.to('cpu', non_blocking=True)"], ["hit", MISS], [64 * 2**20])
     number = 1  # every call finds the cache as prepared

@@ -201,7 +201,7 @@ def test_pinning_that_nobody_measured(known):
 
 def test_a_setting_that_helps(known):
     """The gain of a setting is measured at one size and given for sizes on the same side of the jump at 32 MiB."""
-    family = SimpleNamespace(speaks_for="", settings={"MALLOC_X=1": "keeps memory"})
+    family = SimpleNamespace(applies_to="", settings={"MALLOC_X=1": "keeps memory"})
     slow = SimpleNamespace(route=CLONED, nbytes=64 * MIB, seconds=4.5, declared=family)
     fast = SimpleNamespace(seconds=1.0, declared=family, parameters={"setting": "MALLOC_X=1"})
     helped = replace(known, effects=[Gain(slow, fast)])

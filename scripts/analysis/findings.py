@@ -161,17 +161,17 @@ def _named(dtypes: Iterable[str]) -> tuple[str, ...]:
 
 
 def pair_with_reference(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
-    """Pair each cell with the cell of its benchmark that its family compares it with (see Family.beside); None if the
+    """Pair each cell with the cell of its benchmark that its family compares it with (see Family.reference); None if the
     family names none, or it was not measured."""
 
     def place(cell: Row) -> tuple[object, ...]:
         return cell.benchmark, *(
-            value for name, value in cell.parameters.items() if name not in cell.declared.beside
+            value for name, value in cell.parameters.items() if name not in cell.declared.reference
         )
 
     there, every = {}, list(cells)
     for cell in every:
-        wanted = {name: value for name, value in cell.declared.beside.items() if name != "called"}
+        wanted = {name: value for name, value in cell.declared.reference.items() if name != "called"}
         if wanted and cell.parameters.items() >= wanted.items():
             there[place(cell)] = cell
     return [(cell, there.get(place(cell))) for cell in every]
@@ -208,7 +208,7 @@ class Gain:
 
     def applies_to(self, contract: Route) -> bool:
         """Whether the gain holds for this route: its own, or one with the promise that the family declares."""
-        promise = self.slow.declared.speaks_for
+        promise = self.slow.declared.applies_to
         return bool(
             contract.expression == self.slow.route or (promise and getattr(contract, promise))
         )
@@ -254,7 +254,7 @@ def _gaining(cells: pd.DataFrame, kept: Mapping[str, Any]) -> dict[str, Gain]:
     order. kept: cell -> count of bytes, see ``Gain``."""
     declared, cells = cells["declared"].iloc[0], cells[cells["quiet"]]
     settings = cells["parameters"].map(lambda own: own["setting"])
-    without = next(cells[settings == declared.beside["setting"]].itertuples(), None)
+    without = next(cells[settings == declared.reference["setting"]].itertuples(), None)
     if without is None:
         return {}
     # in the order of the entries: benchmarks.json sorts the advised settings by name

@@ -65,7 +65,7 @@ def _shown(
     made: list[Table] = []
     for declared in benchmarks:
         timed = cells[cells["benchmark"] == declared.name]
-        panels = [*_panels(timed, missing)] if len(timed) and declared.drawn else []
+        panels = [*_panels(timed, missing)] if len(timed) and declared.has_panels else []
         drawn += panels
         if len(timed) and not panels:
             made += _timed(declared, timed, cells, missing)
@@ -105,14 +105,14 @@ def _titled(declared: Declared) -> str:
 def _timed(
     declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing: Missing
 ) -> list[Table]:
-    """Tables of seconds, each compared with the cell that the family declares in ``beside``."""
+    """Tables of seconds, each compared with the cell that the family declares in ``reference``."""
     if (
         declared.role == Role.CONVERSION
         and "threads" not in declared.param_names
         and cells["dtype"].nunique() < 2
     ):
         return []  # shown in "Time against size"
-    called, role = declared.beside.get("called", ""), declared.beside.get("role")
+    called, role = declared.reference.get("called", ""), declared.reference.get("role")
     pairs: list[tuple[Row, Any]] = pair_with_reference(cells.itertuples())
     if role:
         there = every[(every["role"] == role) & (every["threads"] == ONE_THREAD)]
