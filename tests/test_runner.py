@@ -298,7 +298,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy, disk):
                 stopped = stopped_at(event, toy)
                 left = Journal(toy.place / "run")
                 assert left.plan() is not None or event < 10
-                assert list(left.rounds("installed")) in ([], [0], [0, 1])
+                assert list(left.rounds(Job(""))) in ([], [0], [0, 1])
                 toy.runner(2).measure()
                 toy.check_whole()
         assert event > 40
@@ -344,7 +344,7 @@ def test_a_full_disk_costs_a_job(half, toy):
     full = patch.object(Path, "write_text", side_effect=OSError("no space left on device"))
     with full, pytest.raises(OSError, match="space"):
         half.take(Job("", 1))
-    assert list(half.journal.rounds("installed")) == [0]
+    assert list(half.journal.rounds(Job(""))) == [0]
     toy.runner(2).measure()
     toy.check_whole()
 
@@ -359,7 +359,7 @@ def test_what_somebody_broke_is_said(half, broken, file):
     (path,) = half.journal.directory.rglob(file)
     path.write_text(broken)
     with pytest.raises(UserError, match=rf"^\S+{file} cannot be read: remove \S+run, and begin anew$"):
-        half.journal.plan() if file == "plan.json" else half.journal.record("installed")
+        half.journal.plan() if file == "plan.json" else half.journal.record(Job(""))
 
 
 def test_the_plan_of_a_run_begun_by_an_earlier_version_is_read(tmp_path):
@@ -476,9 +476,9 @@ def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(m
     monkeypatch.setattr(engine, "os_session", None)
     coming = ledger.toolchains_by_tag()[MIDDLE]
     installed = type("Installed", (Suite,), {"current_toolchain": lambda suite: coming})
-    for keep, suite, toolchain in (("3", Suite(), None), ("2", Suite(), coming), ("3", installed(), coming)):
+    for keep, suite, tag in (("3", Suite(), None), ("2", Suite(), MIDDLE), ("3", installed(), MIDDLE)):
         monkeypatch.setenv(environments.LIMIT_VARIABLE, keep)
-        with suite.install_ahead(toolchain):
+        with suite.install_ahead(tag):
             pass
 
 

@@ -18,7 +18,6 @@ from measuring.journal import Journal, Plan
 from store import files
 from store.schema import Toolchain, with_samples
 from tiny import RELEASES, WITHOUT_WHEEL, torch_wheel, wheel
-from toolchains import ledger
 
 
 def rounds(processes, torch):
@@ -93,7 +92,7 @@ def test_next_release_is_installed_ahead(project, ledger_of, monkeypatch, capsys
     nice, asked = psutil.Process.nice, []
     monkeypatch.setattr(psutil.Process, "nice", lambda process, value: asked.append(value) or nice(process, value))
     for tag in ("torch-2.1.0", f"torch-{WITHOUT_WHEEL}"):
-        with Suite(project.root).install_ahead(ledger.toolchains_by_tag()[tag]):
+        with Suite(project.root).install_ahead(tag):
             pass
     assert asked == [engine.INSTALL_NICENESS] * 2 and capsys.readouterr().out.startswith("torch-2.1.0: ")
     assert [name for name in project.environments if "torch-2.1.0" in name], "and who needs the other one says why"

@@ -17,7 +17,7 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count, product
@@ -31,6 +31,7 @@ from store.files import BENCHMARKS, NODE_PREFIX, RECORDS, put, put_all, read_rec
 
 from .engine import Suite, copy_code
 from .journal import Plan, load
+from .profiles import Names
 
 FLEET = ROOT / ".asv" / "fleet"
 PLAN, HOSTS = "campaign.json", "hosts"  # in the directory of a machine type
@@ -49,7 +50,7 @@ Outcomes = Mapping[tuple[str, str], str]  # (release, node) -> see Campaign.gath
 # --- who measures what ------------------------------------------------------------------------------------------------
 
 
-def deal(tags: Sequence[str], nodes: int, copies: int) -> list[list[str]]:
+def deal(tags: Names, nodes: int, copies: int) -> list[list[str]]:
     """Deal ``tags``, in their order, into a block per node, as evenly as possible: each tag into ``copies`` blocks.
 
     A release goes to the node with the fewest releases so far. If there are several, it goes to the node that shares
@@ -168,7 +169,7 @@ class Campaign:
             raise UserError(f"{code} was changed since the campaign began: remove {self.directory}")
         self.save()
 
-    def program(self, tags: Sequence[str], node: str = "") -> list[str]:
+    def program(self, tags: Names, node: str = "") -> list[str]:
         """Return the command of the frozen code that measures these releases on a node ("": the node where it
         runs)."""
         verb = str(self.place / CODE / VERB)

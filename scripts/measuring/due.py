@@ -1,7 +1,7 @@
 """Choose the toolchains of a history and their order: coarse to fine, or the releases that a machine lacks."""
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from cli import RESULTS, UserError
@@ -10,9 +10,10 @@ from store import files
 from toolchains import ledger
 
 from .journal import Plan
+from .profiles import Names
 
 
-def coarse_to_fine(tags: Sequence[str]) -> list[str]:
+def coarse_to_fine(tags: Names) -> list[str]:
     """Order by the positions' reversed binary digits (van der Corput): first, (nearly) last, middle, quarters.
 
     In order of release, a drift of the machine over the hours would look like a trend of the releases.

@@ -29,7 +29,7 @@ from benchmarks.core.versions import package_hash
 
 from .machine import read_libraries, settings
 from .processes import environment_of, last_line, os_session, run_in_session
-from .profiles import Benchmarks, exact_patterns
+from .profiles import Benchmarks, Names, exact_patterns
 
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as in asv.conf.json
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
@@ -55,6 +55,11 @@ from pathlib import Path
 from toolchains import environments, ledger
 environments.prepare(Path(sys.argv[2]), ledger.toolchains_by_tag()[sys.argv[3]], environments.environment_limit())
 """
+
+
+def announce(text: str) -> None:
+    """Print a line at once, even where the output goes to a file."""
+    print(cli.one_line(text), flush=True)
 
 
 def new_id() -> str:
@@ -105,6 +110,10 @@ class Suite:
     def environments(self) -> Path:
         return self.root / ENVIRONMENTS
 
+    def environment_of(self, toolchain: ledger.Toolchain) -> Path:
+        """Return the directory of a release's environment."""
+        return environments.directory(self.environments, toolchain)
+
     @property
     def python_version(self) -> str:
         """Version of this process's Python, which environments of releases have, too."""
@@ -146,19 +155,18 @@ class Suite:
         if current and environments.is_installed(toolchain, current):
             return Path(sys.executable), current
         start = time.monotonic()
-        was_ready = environments.is_ready(environments.directory(self.environments, toolchain))
-        environment = environments.prepare(
-            self.environments, toolchain, environments.environment_limit()
-        )
+        was_ready = environments.is_ready(self.environment_of(toolchain))
+        limit = environments.environment_limit()
+        environment = environments.prepare(self.environments, toolchain, limit)
         build = environments.installed_in(environment, toolchain)
         if not was_ready:
             seconds = time.monotonic() - start
-            print(f"{toolchain.tag}: {build} installed in {seconds:.0f} s", flush=True)
+            announce(f"{toolchain.tag}: {build} installed in {seconds:.0f} s")
         return environments.interpreter_of(environment), build
 
     @contextlib.contextmanager
-    def install_ahead(self, toolchain: ledger.Toolchain | None) -> Iterator[None]:
-        """Install the next toolchain while the block runs, and wait for it at the end. If the install fails, the job
+    def install_ahead(self, tag: str | None) -> Iterator[None]:
+        """Install a release, the next one, while the block runs, and wait for it at the end. If the install fails, the job
         that needs it says why. Do nothing if fewer than three environments may stay: the next, the measured and the
         reference's.
 
@@ -166,13 +174,13 @@ class Suite:
         ends with this process. Its niceness leaves the cores to the counts. With autogroups Linux weighs these instead
         (sched(7)).
         """
-        if toolchain is None or not self.needs_install(toolchain):
+        if tag is None or not self.needs_install(ledger.toolchains_by_tag()[tag]):
             yield
             return
         start = time.monotonic()
-        scripts = str(self.root / "scripts")
-        command = [sys.executable, "-c", INSTALL, scripts, str(self.environments), toolchain.tag]
         null = subprocess.DEVNULL
+        places = [str(self.root / "scripts"), str(self.environments)]
+        command = [sys.executable, "-c", INSTALL, *places, tag]
         with os_session(command, self.root, stdin=null, stdout=null, stderr=null) as process:
             with contextlib.suppress(OSError, psutil.Error):
                 psutil.Process(process.pid).nice(INSTALL_NICENESS)
@@ -180,16 +188,16 @@ class Suite:
             yield
             if process.wait() == 0:
                 seconds = time.monotonic() - start
-                print(f"{toolchain.tag}: installed ahead, ready after {seconds:.0f} s", flush=True)
+                announce(f"{tag}: installed ahead, ready after {seconds:.0f} s")
 
     def needs_install(self, toolchain: ledger.Toolchain) -> bool:
         """Whether a toolchain is missing that can be installed while another one is measured."""
         current = self.current_toolchain()
-        if environments.environment_limit() < 3 or (
-            current and environments.is_installed(toolchain, current)
-        ):
+        if environments.environment_limit() < 3:
             return False
-        return not environments.is_ready(environments.directory(self.environments, toolchain))
+        if current and environments.is_installed(toolchain, current):
+            return False
+        return not environments.is_ready(self.environment_of(toolchain))
 
     def settings(self, python: Path) -> Settings:
         """Return what a Python imports and its device. See ``machine.settings``."""
@@ -205,7 +213,7 @@ class Suite:
 
     # --- asv ------------------------------------------------------------------------------------------------------
 
-    def asv(self, machine: str, patterns: Sequence[str], *options: str) -> list[str]:
+    def asv(self, machine: str, patterns: Names, *options: str) -> list[str]:
         """Return the command line of asv run."""
         command = [str(self.python), "-m", "asv", "run"]
         if self.commit:
@@ -218,7 +226,7 @@ class Suite:
 
     def run_asv(
         self,
-        command: Sequence[str],
+        command: Names,
         results: Path,
         meanwhile: Callable[[], None] | None = None,
         **variables: str,
@@ -245,7 +253,7 @@ class Suite:
 
     def measure(
         self,
-        cells: Sequence[str],
+        cells: Names,
         machine: str,
         place: Path,
         advance: Callable[[], None],
@@ -271,13 +279,12 @@ class Suite:
         lines = [line for line in read_log(place)[earlier:] if isinstance(line, NoFigure)]
         skipped = [line.skipped or "" for line in lines]
         if lost := [reason for reason in skipped if reason.startswith(GONE)]:
-            text = f"{lost[0]}; {len(lost)} cells that need it were skipped"
-            print(cli.one_line(text), flush=True)
+            announce(f"{lost[0]}; {len(lost)} cells that need it were skipped")
         if done.returncode == 2:  # asv's code for: results saved, some failed
             failed = failed_cells(asv_files(place, machine))
             names = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed))
             reasons = dict.fromkeys(line.failed for line in lines if line.failed is not None)
-            print(cli.one_line(f"failed: {names}: {'; '.join(reasons)[:500] or SILENT}"))
+            announce(f"failed: {names}: {'; '.join(reasons)[:500] or SILENT}")
         elif done.returncode:
             reason = last_line(done.stdout + done.stderr, str(done.returncode))
             raise UserError(f"asv stopped: {reason}")

@@ -2,13 +2,21 @@
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 from store import asv_files, files, quiet
 from store.files import put
-from store.schema import LogLine, Measurement, NoFigure, RunRecord, TimedProcess, with_samples
+from store.schema import (
+    LogLine,
+    Measurement,
+    NoFigure,
+    Reasons,
+    RunRecord,
+    TimedProcess,
+    with_samples,
+)
 
 from benchmarks.core.sampling_log import GONE
 
@@ -72,9 +80,7 @@ def summary(record: RunRecord) -> str:
     return text
 
 
-def complete_record(
-    record: RunRecord, lines: Sequence[LogLine], unavailable: Mapping[str, tuple[str, ...]]
-) -> RunRecord:
+def complete_record(record: RunRecord, lines: Sequence[LogLine], unavailable: Reasons) -> RunRecord:
     """Return the record, completed from the sampling log: how quiet the run was, skipped cells and reasons.
 
     unavailable  reason -> benchmarks left out
@@ -115,7 +121,7 @@ def device_ranges(lines: Sequence[TimedProcess]) -> dict[str, tuple[int, int]]:
     }
 
 
-def device_changes(lines: Sequence[TimedProcess]) -> dict[str, tuple[str, ...]]:
+def device_changes(lines: Sequence[TimedProcess]) -> Reasons:
     """How the device was slower, unsteady or unseen -> the cells."""
     states = [(state, line.cell) for line in lines for state in line.device]
     pairs = [(f"slowed by {reason}", cell) for state, cell in states for reason in state.slowed_by]

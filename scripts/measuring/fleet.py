@@ -12,11 +12,10 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from pathlib import Path
 
-import cli
 from cli import ROOT, UserError
 from msgspec.structs import replace
 from store.files import NODE_PREFIX, put
@@ -26,9 +25,10 @@ from . import campaign as campaigns
 from . import slurm
 from .campaign import CODE, HOME, HOSTS, ON_NODE, PLAN, SUITE, VERB, Campaign
 from .due import coarse_to_fine
-from .engine import Suite, copy_code, link_environments
+from .engine import Suite, announce, copy_code, link_environments
 from .journal import Journal, lock_directory
 from .processes import os_session, read_text
+from .profiles import Names
 from .runner import start_runner
 
 # Users, machine types and Pythons may share a node's disk. Each combination has its own directory of environments
@@ -76,7 +76,7 @@ def node_variables(campaign: Campaign, place: Path) -> dict[str, str]:
     return variables
 
 
-def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -> None:
+def enter(campaign: Campaign, directory: Path, node: str, tags: Names) -> None:
     """Make this node's suite if missing, and continue in it. Until then this process runs the frozen code itself."""
     node = node or node_name(directory, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     place = ROOT.parent / node
@@ -97,7 +97,7 @@ def enter(campaign: Campaign, directory: Path, node: str, tags: Sequence[str]) -
     os.execve(sys.executable, command, node_variables(campaign, place))
 
 
-def on_node(directory: Path, node: str, tags: Sequence[str]) -> int:
+def on_node(directory: Path, node: str, tags: Names) -> int:
     """Run a job on its node. Return exit code 0 even if a release could not be measured: its record says why.
 
     directory  of the machine type; the campaign's file there holds the settings of all its jobs
@@ -139,7 +139,7 @@ def advance(campaign: Campaign) -> str | None:
         return None
     if campaign.submitted:
         missing = f"{len(lacking)} releases are missing on some nodes"
-        print(f"{campaign.machine}: {missing}; submitting them again", flush=True)
+        announce(f"{campaign.machine}: {missing}; submitting them again")
     campaign.submitted += 1
     campaign.save()
     if not campaign.slurm:
@@ -160,7 +160,7 @@ def submit_lacking(campaign: Campaign, lacking: dict[str, set[str]]) -> bool:
     """Submit jobs for releases that too few nodes have. Return whether Slurm accepts any of them."""
     broken = slurm.broken_hosts(campaign)
     for reason in broken.values():
-        print(cli.one_line(f"{campaign.machine}: leaving out a node: {reason}"), flush=True)
+        announce(f"{campaign.machine}: leaving out a node: {reason}")
     if broken:
         time.sleep(BACK_OFF * 2 ** (campaign.submitted - 2))
     hosts = {
@@ -195,7 +195,7 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
         while (progress := advance(campaign)) is not None:
             if progress and progress != printed:
                 printed = progress
-                print(cli.one_line(f"{campaign.machine}: {progress}"), flush=True)
+                announce(f"{campaign.machine}: {progress}")
             time.sleep(slurm.POLL if campaign.slurm else 0)
     except (KeyboardInterrupt, UserError):
         print(
@@ -215,9 +215,9 @@ def report(campaign: Campaign, build: Callable[[str], object]) -> int:
     total = len(campaign.plan.tags)
     print(f"{campaign.machine}: filed {len(measured)} of {total} releases from {len(nodes)} nodes")
     for (tag, node), reason in failures.items():
-        print(cli.one_line(f"{tag}: no results from {node}: {reason}"))
+        announce(f"{tag}: no results from {node}: {reason}")
     for reason in slurm.broken_hosts(campaign).values():
-        print(cli.one_line(f"a node failed: {reason}"))
+        announce(f"a node failed: {reason}")
     if measured:
         build(campaign.machine)
     if lacking:
@@ -241,6 +241,6 @@ def download(wheelhouse: Path, tags: Collection[str]) -> None:
                 [*command, *environments.requirements(ledger.toolchains_by_tag()[tag])]
             )
         except environments.InstallError as error:
-            print(cli.one_line(f"{tag}: no wheels: {error}"), flush=True)
+            announce(f"{tag}: no wheels: {error}")
         else:
-            print(f"{tag}: wheels are in the wheelhouse", flush=True)
+            announce(f"{tag}: wheels are in the wheelhouse")

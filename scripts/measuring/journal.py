@@ -67,7 +67,7 @@ class Job:
     """
 
     tag: str
-    round: int
+    round: int = 0
     side: str = ""
     cells: tuple[str, ...] = ()
 
@@ -101,10 +101,14 @@ class Journal:
             self.directory.rename(removed)
         shutil.rmtree(removed, ignore_errors=True)
 
-    def rounds(self, session: str) -> dict[int, Path]:
-        """Complete round of a session -> its directory, in order."""
-        places = [path for path in (self.directory / session).glob("*") if path.name.isdecimal()]
-        return dict(sorted((int(path.name), path) for path in places))
+    def rounds(self, job: Job) -> dict[int, Path]:
+        """Complete round of a job's session -> its directory, in order."""
+        places = (self.directory / job.session).glob("*")
+        return dict(sorted((int(path.name), path) for path in places if path.name.isdecimal()))
+
+    def has(self, job: Job) -> bool:
+        """Whether a job is complete."""
+        return job.round in self.rounds(job)
 
     def begin(self) -> None:
         """Prepare the directory of a job. Files of an interrupted job are removed."""
@@ -119,14 +123,15 @@ class Journal:
         place.mkdir(exist_ok=True)
         self.work.rename(place / str(job.round))
 
-    def record(self, session: str) -> RunRecord | None:
-        """Return a session's record after its last complete job, or None. Raise UserError if the file is broken."""
-        places = list(self.rounds(session).values())
+    def record(self, job: Job) -> RunRecord | None:
+        """Return the record of a job's session after its last complete job, or None. Raise UserError if the file is
+        broken."""
+        places = list(self.rounds(job).values())
         return load(RunRecord, places[-1] / RECORD, self.directory) if places else None
 
-    def lines(self, session: str) -> list[LogLine]:
-        """Return the lines that a session's processes logged in its complete jobs."""
-        return [line for place in self.rounds(session).values() for line in read_log(place)]
+    def lines(self, job: Job) -> list[LogLine]:
+        """Return the lines that the processes of a job's session logged in its complete jobs."""
+        return [line for place in self.rounds(job).values() for line in read_log(place)]
 
     def filed(self) -> list[str]:
         """Return the filed sessions, in order of filing."""
@@ -168,9 +173,9 @@ def lock_directory(directory: Path, seconds: float | None = None) -> Iterator[No
         try:
             stack.enter_context(lock)
         except Timeout:
-            name = read_text(holder) or "another process"
             raise UserError(
-                f"{directory.name} is being measured already, by {name}: wait for it, or use --machine"
+                f"{directory.name} is being measured already, "
+                f"by {read_text(holder) or 'another process'}: wait for it, or use --machine"
             ) from None
         stack.callback(holder.unlink, missing_ok=True)
         # only UTF-8 can be written

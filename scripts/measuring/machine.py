@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -29,7 +29,7 @@ from toolchains import environments
 from benchmarks.core.probes import probe
 
 from .processes import environment_of, last_line, os_session, read_text, run_in_session
-from .profiles import Cells
+from .profiles import Cells, Names
 
 AWAKE = "awake"
 # The beginning of programs that import the suite's own code. Their argument is the checkout. Output of torch, or of a
@@ -184,7 +184,7 @@ class Awake(contextlib.ExitStack):
         return failure
 
     def measure(
-        self, record: RunRecord, cells: Cells, names: Sequence[str], run_asv: Callable[..., None]
+        self, record: RunRecord, cells: Cells, names: Names, run_asv: Callable[..., None]
     ) -> RunRecord:
         """Run asv on the record's cores for the cells ``names`` of ``cells``. Keep the device awake if cells use it.
         Benchmarks of its waking run first, without that. The returned record says whether the device was awake.

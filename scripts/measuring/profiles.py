@@ -16,11 +16,12 @@ from typing import Any
 import yaml
 from cli import ONLY, RESULTS, Parser, UserError, matcher, parse_size
 from store.files import BENCHMARKS, read_json
-from store.schema import cell_names
+from store.schema import Reasons, cell_names
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS
 
+Names = Sequence[str]  # of cells, benchmarks, releases or options
 Benchmark = Mapping[str, Any]  # asv's description, with our declarations
 Benchmarks = Mapping[str, Benchmark]
 MAX_CELLS_PER_PATTERN = 500
@@ -141,18 +142,18 @@ class Cells:
     counted      cells with instruction counts, which do not depend on the machine's speed
     """
 
-    names: Sequence[str]
-    rounds: Sequence[Sequence[str]]
-    unavailable: Mapping[str, tuple[str, ...]]
+    names: Names
+    rounds: Sequence[Names]
+    unavailable: Reasons
     on_device: bool = False
-    waking: Sequence[str] = ()
-    counted: Sequence[str] = ()
+    waking: Names = ()
+    counted: Names = ()
 
     @property
-    def timed(self) -> Sequence[str]:
+    def timed(self) -> Names:
         return self.rounds[0]
 
-    def round(self, number: int) -> Sequence[str]:
+    def round(self, number: int) -> Names:
         """Return the timed cells of a round, counted from 0. Rounds beyond the profile's repeat its last round."""
         return self.rounds[min(number, len(self.rounds) - 1)]
 
@@ -199,7 +200,7 @@ def _joined(lists: Iterable[list[str]]) -> list[str]:
     return list(itertools.chain.from_iterable(lists))
 
 
-def group_by_reason(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+def group_by_reason(pairs: Iterable[tuple[str, str]]) -> Reasons:
     """Reason -> its cells in order, without duplicates."""
     groups: dict[str, dict[str, None]] = {}
     for reason, cell in pairs:

@@ -43,7 +43,7 @@ def total_patience(
     if not finished or time_limit == math.inf:
         return patience
     spare = 0.0
-    if not is_hopeless(journal.lines(job.session)):
+    if not is_hopeless(journal.lines(job)):
         spare = time_limit - (record.seconds - record.waited) * planned / finished
     return min(patience, max(record.waited, spare))
 

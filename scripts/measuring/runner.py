@@ -8,12 +8,10 @@ import contextlib
 import itertools
 import math
 from argparse import Namespace
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import cli
 from cli import RESULTS, UserError
 from msgspec import structs
 from store import files
@@ -21,20 +19,23 @@ from store.schema import Measurement, RunRecord, Settings
 from toolchains import environments, ledger
 
 from . import engine
-from .engine import FILES, Suite
+from .engine import FILES, Suite, announce
 from .filing import complete_record, drift, file_measured, summary
 from .journal import REPEAT, Job, Journal, Plan
 from .machine import Awake, check_machine
 from .processes import Progress
-from .profiles import PROFILES, Benchmarks, exact_patterns, select_cells
+from .profiles import PROFILES, Names, exact_patterns, select_cells
 from .retaking import is_hopeless
-from .session import BenchmarksChanged, Clock, Session, Sessions
-from .taking import Round
+from .session import BenchmarksChanged, Clock, Sessions
+from .taking import Context, Round
 
 # Environments besides the measured ones: for the reference and for the next toolchain
 SPARE_ENVIRONMENTS = 2
 # Errors of one toolchain, which do not stop the others
 TOOLCHAIN_ERRORS = (environments.InstallError, UserError)
+
+
+AfterRound = Callable[["Runner", Job], None]
 
 
 @dataclass
@@ -63,34 +64,22 @@ class Runner:
         )
 
     @property
-    def benchmarks(self) -> Benchmarks:
-        return self.sessions.benchmarks
-
-    @property
     def reference(self) -> str:
         """The toolchain that is measured first and again at the end. "" if no toolchain could be measured so far."""
-        if self.plan.reference:
-            return self.plan.reference
-        for session in self.journal.filed():
-            if session in self.plan.tags:
-                return session
-        return next((tag for tag in self.plan.tags if self.journal.rounds(Job(tag, 0).session)), "")
+        tags = self.plan.tags
+        filed = [tag for tag in self.journal.filed() if tag in tags]
+        begun = [tag for tag in tags if self.journal.rounds(Job(tag))]
+        return self.plan.reference or [*filed, *begun, ""][0]
 
     @property
     def remaining(self) -> list[str]:
         """The toolchains of the plan that are not filed."""
         filed = self.journal.filed()
-        return [tag for tag in self.plan.tags if Job(tag, 0).session not in filed]
-
-    def open(self, job: Job) -> Session:
-        """Return the session of a job, with its toolchain installed and its cells selected."""
-        return self.sessions.open(job)
+        return [tag for tag in self.plan.tags if Job(tag).session not in filed]
 
     # --- the order of jobs ----------------------------------------------------------------------------------------
 
-    def measure(
-        self, after_round: Callable[["Runner", Job], None] = lambda runner, job: None
-    ) -> dict[str, str]:
+    def measure(self, after_round: AfterRound = lambda runner, job: None) -> dict[str, str]:
         """Take the remaining jobs in staggered order, and file each session after its last round. With several
         toolchains, measure the reference again at the end. Return tag -> why a toolchain could not be measured.
 
@@ -100,101 +89,85 @@ class Runner:
         """
         tags = self.remaining
         self.planned = self.jobs(tags)
-        successors = {
-            tag: ledger.toolchains_by_tag()[next_tag] for tag, next_tag in itertools.pairwise(tags)
-        }
+        successors = dict(itertools.pairwise(tags))
         failures: dict[str, str] = {}
         ended: set[str] = set()
         with self.device:
             for job in self.planned:
                 if job.side == REPEAT:
                     job = replace(job, tag=self.reference)
-                    if not job.tag or not self.has_news(job, {*tags} - {*failures}):
-                        continue
+                    is_latest = self.journal.filed()[-1:] == [job.session]
+                    if not job.tag or (is_latest and failures.keys() >= {*tags}):
+                        continue  # nothing was measured since its last session
                 if job.session in ended:
                     continue
-                meanwhile = self.suite.install_ahead(successors.get(job.tag))
                 try:
-                    is_over = self.take_round(job, meanwhile, after_round)
+                    is_over = self.take_round(job, successors.get(job.tag), after_round)
                 except TOOLCHAIN_ERRORS as error:
                     if not job.tag or isinstance(error, BenchmarksChanged):
                         raise
-                    print(cli.one_line(f"{job.tag} failed: {error}"), flush=True)
+                    announce(f"{job.tag} failed: {error}")
                     failures[job.tag] = str(error)
                     is_over = True
                 if is_over:
                     ended.add(job.session)
-                self.keep_reference()
+                if self.reference:  # needed again: its environment must be removed last
+                    toolchain = ledger.toolchains_by_tag()[self.reference]
+                    environments.note_use(self.suite.environment_of(toolchain))
         for tag, reason in failures.items():
             self.file_failure(tag, reason)
         return failures
 
-    def jobs(self, tags: Sequence[str]) -> list[Job]:
+    def jobs(self, tags: Names) -> list[Job]:
         """Return the jobs of these toolchains in staggered order, and those of the reference at the end."""
-        sessions = [Job(tag, 0) for tag in tags]
+        sessions = [Job(tag) for tag in tags]
         if len(self.plan.tags) > 1:
-            sessions.append(Job(self.reference or tags[0], 0, REPEAT))
+            sessions.append(Job(self.reference or tags[0], side=REPEAT))
         abreast = environments.environment_limit() - SPARE_ENVIRONMENTS
         order = staggered(len(sessions), self.plan.rounds, abreast)
         return [replace(sessions[place], round=number) for place, number in order]
 
-    def has_news(self, job: Job, measured: Collection[str]) -> bool:
-        """Whether anything was measured since the last session of a reference that is to be repeated."""
-        return bool(measured) or self.journal.filed()[-1:] != [job.session]
-
-    def keep_reference(self) -> None:
-        """Note that the reference is needed again: its environment must be removed last."""
-        if self.reference:
-            toolchain = ledger.toolchains_by_tag()[self.reference]
-            environments.note_use(environments.directory(self.suite.environments, toolchain))
-
     # --- a job ----------------------------------------------------------------------------------------------------
 
-    def take_round(
-        self,
-        job: Job,
-        meanwhile: AbstractContextManager[None],
-        after_round: Callable[["Runner", Job], None],
-    ) -> bool:
-        """Take a job, and file its session after the last one. Return whether the session has ended."""
-        if job.side == REPEAT and not self.open(job).cells.timed:
+    def take_round(self, job: Job, next_tag: str | None, after_round: AfterRound) -> bool:
+        """Take a job while the next release is installed, and file its session after the last one. Return whether the
+        session has ended."""
+        if job.side == REPEAT and not self.sessions.open(job).cells.timed:
             return True  # instruction counts do not drift
         is_over = job.round + 1 == self.plan.rounds
         if self.should_stop_early(job):
             is_over = True
-            rounds = f"{len(self.journal.rounds(job.session))} of {self.plan.rounds} rounds"
-            print(f"ended after {rounds}: too noisy for more rounds to help", flush=True)
-        elif self.take(job, meanwhile) and not is_over:
+            announce(
+                f"ended after {len(self.journal.rounds(job))} of {self.plan.rounds} rounds: "
+                "too noisy for more rounds to help"
+            )
+        elif self.take(job, self.suite.install_ahead(next_tag)) and not is_over:
             after_round(self, job)
         if is_over:
-            print(summary(self.file(job)), flush=True)
+            announce(summary(self.file(job)))
         return is_over
 
     def should_stop_early(self, job: Job) -> bool:
         """Whether this round would exceed the profile's time limit on a machine that is hardly quiet."""
-        record = self.journal.record(job.session)
+        record = self.journal.record(job)
         if not record or not record.rounds:
             return False
         seconds = record.seconds * (1 + 1 / record.rounds)
         time_limit = PROFILES[self.plan.profile].time_limit
-        return seconds > time_limit and is_hopeless(self.journal.lines(job.session))
+        return seconds > time_limit and is_hopeless(self.journal.lines(job))
 
-    def take(
-        self, job: Job, meanwhile: AbstractContextManager[None] = contextlib.nullcontext()
-    ) -> bool:
+    def take(self, job: Job, meanwhile: Context = contextlib.nullcontext()) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows. Return False if the round is
         complete already.
 
         meanwhile  context in which instructions are counted, before any timing
         """
-        if job.round in self.journal.rounds(job.session):
+        if self.journal.has(job):
             return False
-        session = self.open(job)
+        session = self.sessions.open(job)
         self.sessions.check_versions(job)
         if not self.progress.total:  # an estimate: other sessions may have fewer cells
-            missing = [
-                each for each in self.planned if each.round not in self.journal.rounds(each.session)
-            ]
+            missing = [each for each in self.planned if not self.journal.has(each)]
             self.progress.total = self.sessions.count_processes(missing, session.cells)
         cells = self.sessions.cells_in(job, session.cells)
         if not cells and job.round:
@@ -213,23 +186,22 @@ class Runner:
 
         complete  False: the session continues
         """
-        session = self.open(job)
-        lines = self.journal.lines(job.session)
+        session = self.sessions.open(job)
+        lines = self.journal.lines(job)
         record = complete_record(session.record, lines, session.cells.unavailable)
         # counting is complete after one round
-        planned = self.plan.rounds if session.cells.timed else 0
-        record = structs.replace(record, planned=max(record.rounds, planned))
+        planned = self.plan.rounds if session.cells.timed else record.rounds
         path = session.suite.result_file(record.machine, session.commit, record.settings.python)
         earlier = [line for line in files.read_measurements(path) if line.run != record.started]
         measured = [line for line in lines if isinstance(line, Measurement)]
         fresh = [structs.replace(line, run=record.started) for line in measured]
-        if job.side == REPEAT:
-            record = structs.replace(record, drift=drift(earlier, fresh))
-            if number := record.drift["cells"]:
-                ratio = f"{record.drift['median']:.3f} times what {number} cells took at first"
-                print(f"{job.tag} again: {ratio}", flush=True)
+        moved = drift(earlier, fresh) if job.side == REPEAT else {}
+        if number := moved.get("cells"):
+            ratio = moved["median"]
+            announce(f"{job.tag} again: {ratio:.3f} times what {number} cells took at first")
+        record = structs.replace(record, planned=max(record.rounds, planned), drift=moved)
         merged = files.merge(earlier, fresh, self.sessions.adds_to_earlier(job))
-        file_measured(record, path, merged, list(self.journal.rounds(job.session).values()))
+        file_measured(record, path, merged, list(self.journal.rounds(job).values()))
         if complete:
             self.journal.mark_filed(job.session)
             del self.sessions.opened[job.session]
@@ -238,35 +210,30 @@ class Runner:
     def file_complete_sessions(self) -> None:
         """File the finished sessions of an interrupted run, before another run replaces it."""
         current = self.suite.current_toolchain()
-        tags = {
-            "": current.tag if current else "",
-            **{tag: tag for tag in ledger.toolchains_by_tag()},
-        }
-        for tag in self.remaining:
-            job = Job(tag, 0)
-            record = self.journal.record(job.session)
-            if not record or tags.get(tag) != record.toolchain.tag:
-                continue
-            if len(self.journal.rounds(job.session)) >= self.plan.rounds:
-                filed = self.file(job).toolchain.tag
-                print(f"{filed}: was complete when the run was interrupted; filed now")
+        for job in map(Job, self.remaining):
+            record = self.journal.record(job)
+            tag = record and record.toolchain.tag
+            is_known = job.tag in ledger.toolchains_by_tag() or (current and tag == current.tag)
+            if tag and is_known and len(self.journal.rounds(job)) >= self.plan.rounds:
+                self.file(job)
+                announce(f"{tag}: was complete when the run was interrupted; filed now")
 
     def file_failure(self, tag: str, reason: str) -> None:
         """Let asv file the cells of a toolchain as failed, unless that would replace earlier results."""
         plan = self.plan
-        place = self.journal.work
+        benchmarks = self.sessions.benchmarks
         suite = self.suite.of_release(tag)
         path = suite.result_file(plan.machine, suite.commit)
-        if path.exists() or not self.benchmarks:
+        if path.exists() or not benchmarks:
             return
-        cells = select_cells(plan.profile, self.benchmarks, plan.only, "not looked for yet").names
+        cells = select_cells(plan.profile, benchmarks, plan.only, "not looked for yet").names
         self.journal.begin()
-        suite.run_asv(suite.asv(plan.machine, exact_patterns(cells)), place / FILES)
-        if (place / FILES / plan.machine / path.name).is_file():
-            toolchain = ledger.toolchains_by_tag()[tag]
-            record = self.sessions.new_record(Job(tag, 0), toolchain, Settings())
+        results = self.journal.work / FILES
+        suite.run_asv(suite.asv(plan.machine, exact_patterns(cells)), results)
+        if (results / plan.machine / path.name).is_file():
+            record = self.sessions.new_record(Job(tag), ledger.toolchains_by_tag()[tag], Settings())
             record = structs.replace(record, failed=reason, failures={reason: tuple(cells)})
-            file_measured(record, path, [], [place])
+            file_measured(record, path, [], [self.journal.work])
 
 
 def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int]]:
@@ -285,7 +252,7 @@ def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int
 
 
 def choose_plan(
-    journal: Journal, options: Namespace, fresh: Plan, toolchain_options: Sequence[str] = ()
+    journal: Journal, options: Namespace, fresh: Plan, toolchain_options: Names = ()
 ) -> Plan:
     """Return the plan of the interrupted run with --resume, else ``fresh``. A run that is not resumed is removed, after
     its complete sessions are filed.
@@ -307,9 +274,9 @@ def choose_plan(
         if fresh.additional and not plan.additional:
             changed.append("again")
         if changed:
-            names = ", --".join(changed)
             raise UserError(
-                f"the interrupted run had other options (--{names}): use --resume alone"
+                f"the interrupted run had other options (--{', --'.join(changed)}): "
+                "use --resume alone"
             )
         return structs.replace(plan, rounds=options.rounds or plan.rounds)
     if options.resume:
@@ -323,12 +290,12 @@ def choose_plan(
 def start_runner(journal: Journal, plan: Plan) -> Runner:
     """Save a plan and return its runner. Raise UserError if results of that name come from another machine, or if a
     toolchain is no longer in releases.json."""
-    unknown = sorted({*plan.tags} - {"", *ledger.toolchains_by_tag()})
-    if unknown:
-        begin = f"restore it there, begin anew without --resume, or remove {journal.directory}"
-        raise UserError(
-            f"{unknown[0]} of the interrupted run is not in {ledger.RELEASES.name}: {begin}"
-        )
+    for tag in sorted(plan.tags):
+        if tag and tag not in ledger.toolchains_by_tag():
+            raise UserError(
+                f"{tag} of the interrupted run is not in {ledger.RELEASES.name}: restore it there, "
+                f"begin anew without --resume, or remove {journal.directory}"
+            )
     check_machine(RESULTS / plan.machine)
     engine.register(plan.machine)
     journal.save(plan)

@@ -17,7 +17,7 @@ from toolchains import ledger
 from .engine import LAUNCH, Suite
 from .journal import REPEAT, Job, Journal, Plan
 from .machine import conditions
-from .profiles import Benchmarks, Cells, select_cells
+from .profiles import Benchmarks, Cells, Names, select_cells
 
 
 class BenchmarksChanged(UserError):
@@ -84,7 +84,7 @@ class Sessions:
 
     def _begin(self, job: Job, suite: Suite, python: Path, toolchain: ledger.Toolchain) -> Session:
         plan = self.plan
-        record = self.journal.record(job.session)
+        record = self.journal.record(job)
         if record is None:
             record = self.new_record(job, toolchain, suite.settings(python))
         if not self.benchmarks:
@@ -126,13 +126,15 @@ class Sessions:
             return False
         suite = self.suite.of_release(job.tag)
         lines = files.read_measurements(suite.result_file(self.plan.machine, suite.commit))
-        earlier = {line.benchmark: line.version for line in lines}
-        shared = earlier.keys() & self.benchmarks
-        return bool(shared) and all(
-            earlier[name] == self.benchmarks[name]["version"] for name in shared
-        )
+        versions = {line.benchmark: line.version for line in lines}
+        comparable = {
+            self.benchmarks[name]["version"] == version
+            for name, version in versions.items()
+            if name in self.benchmarks
+        }
+        return comparable == {True}
 
-    def cells_in(self, job: Job, cells: Cells) -> Sequence[str]:
+    def cells_in(self, job: Job, cells: Cells) -> Names:
         """Return the cells of a job: its own, or all in a session's first round and the timed ones in the others."""
         if job.cells:
             return job.cells
@@ -148,17 +150,17 @@ class Sessions:
     def check_versions(self, job: Job) -> None:
         """Raise BenchmarksChanged if a session's finished rounds were taken by other benchmarks."""
         session = self.opened[job.session]
-        if session.record.code != session.suite.code_hash() or self.has_other_versions(job):
-            begin = f"begin anew without --resume, or remove {self.journal.directory}"
-            raise BenchmarksChanged(f"benchmarks/ changed since the interrupted run: {begin}")
+        if session.record.code == session.suite.code_hash() and not self.has_other_versions(job):
+            return
+        raise BenchmarksChanged(
+            "benchmarks/ changed since the interrupted run: begin anew without --resume, "
+            f"or remove {self.journal.directory}"
+        )
 
     def has_other_versions(self, job: Job) -> bool:
         """Whether a session measured a benchmark that has another version now, or is gone."""
-        lines = self.journal.lines(job.session)
-        measured = {
-            (line.benchmark, line.version) for line in lines if isinstance(line, Measurement)
-        }
-        return any(
-            version != self.benchmarks.get(benchmark, {}).get("version")
-            for benchmark, version in measured
-        )
+        for line in self.journal.lines(job):
+            benchmark = self.benchmarks.get(line.benchmark, {})
+            if isinstance(line, Measurement) and line.version != benchmark.get("version"):
+                return True
+        return False

@@ -17,8 +17,9 @@ from store.schema import with_samples
 from toolchains.selection import Target
 
 from . import engine
-from .engine import Suite
+from .engine import Suite, announce
 from .journal import Job, Journal, Plan
+from .profiles import Names
 from .runner import TOOLCHAIN_ERRORS, Runner
 
 SIDES = ("base", "new")
@@ -32,7 +33,7 @@ EXTRA_TIME_SHARE = 0.5
 def measure_sides(
     targets: Sequence[Target],
     plan: Plan,
-    choose_close: Callable[[Path, Path], tuple[Sequence[str], int]],
+    choose_close: Callable[[Path, Path], tuple[Names, int]],
     suite: Suite = Suite(),
 ) -> tuple[Path, Path]:
     """Measure both sides in turns, then close cells in fresh processes. Return the sides' roots of the first stage.
@@ -46,25 +47,31 @@ def measure_sides(
     runner = stage_runner(1, directory, targets, plan, suite)
     for side in SIDES:
         try:
-            cells = runner.open(Job("", 0, side)).cells
+            cells = runner.sessions.open(Job("", side=side)).cells
         except TOOLCHAIN_ERRORS as error:
             raise UserError(f"{side}: {error}") from None
     if not cells.timed and not cells.counted:
-        profile = f"the profile {plan.profile} that can be compared"
-        raise UserError(f"--only {plan.only!r} matches no cell of {profile}")
-    counted = f"{len(cells.counted)} counted once"
-    print(f"{len(cells.timed)} cells x {plan.rounds} processes on both sides, in turns; {counted}")
+        raise UserError(
+            f"--only {plan.only!r} matches no cell of the profile {plan.profile} "
+            "that can be compared"
+        )
+    announce(
+        f"{len(cells.timed)} cells x {plan.rounds} processes on both sides, in turns; "
+        f"{len(cells.counted)} counted once"
+    )
     collect(runner, cells.timed, cells.counted)
     base, new = (runner.sides[side].root for side in SIDES)
     fresh_cells, close = choose_close(base, new)
     if fresh_cells:
-        controls = f"{len(fresh_cells) - close} more are measured with them, to know the noise"
-        decision = f"{FRESH_ROUNDS} fresh processes on both sides decide"
-        print(f"close cells, which {decision}: {close} ({controls})")
+        announce(
+            f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close} "
+            f"({len(fresh_cells) - close} more are measured with them, to know the noise)"
+        )
         plan = structs.replace(plan, rounds=FRESH_ROUNDS)
         collect(stage_runner(2, directory, targets, plan, suite), fresh_cells)
-    place = os.path.relpath(directory)
-    print(f"the data is in {place}: compare.py compares its base and new again")
+    announce(
+        f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again"
+    )
     return base, new
 
 
@@ -84,7 +91,7 @@ def stage_runner(
     return Runner(Journal(directory / f"stage-{stage}"), plan, suite, sides, collection)
 
 
-def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -> None:
+def collect(runner: Runner, cells: Names, counted: Names = ()) -> None:
     """Take the plan's rounds of these cells on both sides, in turns, and ``counted`` once. File a record on each side.
 
     A noisy process is not repeated, because its repetition would have no counterpart. Cells with fewer than
@@ -103,21 +110,23 @@ def collect(runner: Runner, cells: Sequence[str], counted: Sequence[str] = ()) -
             lacking = lacking_pairs(runner.journal, cells, pairs)
             if not lacking or runner.clock.monotonic() > end:
                 break
-            again = f"{len(lacking)}; another round of them"
-            print(f"cells that were not quiet on both sides {pairs} times: {again}")
+            announce(
+                f"cells that were not quiet on both sides {pairs} times: {len(lacking)}; "
+                "another round of them"
+            )
             runner.progress.total += len(SIDES) * len(lacking)
             take_sides(runner, number, lacking)
         for side in SIDES:
-            runner.file(Job("", 0, side))
+            runner.file(Job("", side=side))
 
 
-def take_sides(runner: Runner, number: int, cells: Sequence[str]) -> None:
+def take_sides(runner: Runner, number: int, cells: Names) -> None:
     """Take a round of these cells on both sides, in turns: base new, new base, base new, ..."""
     for side in SIDES if number % 2 == 0 else SIDES[::-1]:
         runner.take(Job("", number, side, tuple(cells)))
 
 
-def lacking_pairs(journal: Journal, cells: Sequence[str], pairs: int) -> list[str]:
+def lacking_pairs(journal: Journal, cells: Names, pairs: int) -> list[str]:
     """Return the cells that were quiet on both sides in fewer than this number of rounds. Cells that never were quiet
     on one of the sides are left out."""
     base, new = (quiet_rounds(journal, side) for side in SIDES)
@@ -127,7 +136,7 @@ def lacking_pairs(journal: Journal, cells: Sequence[str], pairs: int) -> list[st
 
 def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
     """Cell -> its quiet rounds on a side."""
-    run = quiet.Run(with_samples(journal.lines(Job("", 0, side).session)))
+    run = quiet.Run(with_samples(journal.lines(Job("", side=side))))
     return {
         cell: {number for number, is_quiet in rounds.items() if is_quiet}
         for cell, rounds in run.rounds().items()

@@ -12,14 +12,15 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
-import cli
 import psutil
 from cli import UserError
 
 from .campaign import Campaign
+from .engine import announce
 from .processes import last_line
+from .profiles import Names
 
 GRACE = 60  # seconds between Slurm's warning and the end of a job's time
 REQUEUES = 5  # times that a job may run out of time and continue
@@ -27,7 +28,7 @@ POLL = 10.0  # seconds between two checks of jobs and results
 SILENCE = 600.0  # seconds for which Slurm may list no jobs: its controller is busy, or restarts
 
 
-def slurm_job(command: Sequence[str]) -> Callable[[], None]:
+def slurm_job(command: Names) -> Callable[[], None]:
     """Return the object that submitit runs on a node. It runs the program, ends it at Slurm's warning, and resumes it.
 
     Its class is made inside this function, so that nodes receive its code and need not find this file.
@@ -52,7 +53,7 @@ def slurm_job(command: Sequence[str]) -> Callable[[], None]:
     return Job()
 
 
-def submit(campaign: Campaign, tags: Sequence[str], excluded: Collection[str]) -> bool:
+def submit(campaign: Campaign, tags: Names, excluded: Collection[str]) -> bool:
     """Submit a job that measures a block on a host not in ``excluded``. Return whether Slurm accepts the job. At the
     first submission raise UserError if Slurm rejects it."""
     try:
@@ -77,9 +78,7 @@ def submit(campaign: Campaign, tags: Sequence[str], excluded: Collection[str]) -
         reason = f"Slurm rejected the job: {last_line(str(error))}"
         if campaign.submitted <= 1:
             raise UserError(reason) from None
-        print(
-            cli.one_line(f"{campaign.machine}: {reason}"), flush=True
-        )  # no other node is left, perhaps
+        announce(f"{campaign.machine}: {reason}")  # no other node is left, perhaps
         return False
     return True
 
@@ -115,7 +114,7 @@ def failure_in(text: str) -> str:
     return last_line("\n".join(errors or lines) or text, "no output").removeprefix(prefix)
 
 
-def run_slurm(command: Sequence[str], silence: float = 0.0) -> str:
+def run_slurm(command: Names, silence: float = 0.0) -> str:
     """Return the output of a Slurm command. Raise UserError if it fails for longer than ``silence`` seconds."""
     end = time.monotonic() + silence
     while True:
@@ -130,7 +129,7 @@ def run_slurm(command: Sequence[str], silence: float = 0.0) -> str:
         failure = f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}"
         if time.monotonic() >= end:
             raise UserError(failure)
-        print(cli.one_line(f"{failure}; asking again"), flush=True)
+        announce(f"{failure}; asking again")
         time.sleep(POLL)
 
 

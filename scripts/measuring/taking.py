@@ -1,6 +1,5 @@
 """Take a job: count instructions, time cells, measure noisy cells again, and move the finished job into the journal."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,12 +8,15 @@ from msgspec.structs import replace
 from store import quiet
 from store.schema import encode_lines, with_samples
 
-from .engine import LOG, read_log
+from .engine import LOG, announce, read_log
 from .journal import Job, Journal, Plan
 from .machine import Awake
 from .processes import Progress
+from .profiles import Names
 from .retaking import FIRST_WAIT_SHARE, cells_to_retake, passes, total_patience
 from .session import Clock, Session
+
+Context = AbstractContextManager[None]
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Round:
         self.patience = total_patience(self.job, self.plan, self.journal, record, cells)
         self.wait_left = self.patience - record.waited
 
-    def take(self, cells: Sequence[str], meanwhile: AbstractContextManager[None]) -> None:
+    def take(self, cells: Names, meanwhile: Context) -> None:
         """Measure ``cells``, each in one process, then noisy cells again. ``meanwhile`` is the context in which
         instructions are counted, before any timing."""
         start = self.clock.monotonic()
@@ -57,20 +59,20 @@ class Round:
                 break
         self.keep(self.clock.monotonic() - start, bool(cells))
 
-    def count(self, cells: Sequence[str], meanwhile: AbstractContextManager[None]) -> None:
+    def count(self, cells: Names, meanwhile: Context) -> None:
         """Count the instructions of these cells, while ``meanwhile`` is open."""
-        print("counting instructions: takes some minutes without output", flush=True)
+        announce("counting instructions: takes some minutes without output")
         with meanwhile:
             self.run_asv(cells, self.first_patience(), is_timed=False)
 
-    def time(self, cells: Sequence[str]) -> None:
+    def time(self, cells: Names) -> None:
         """Time these cells with libraries that are read anew."""
         self.session.suite.read_libraries(self.session.python)
         self.run_asv(cells, self.first_patience())
 
     def retake(self) -> bool:
         """Measure noisy cells of all rounds again, as long as time is left. Return whether there were any."""
-        lines = [*self.journal.lines(self.job.session), *read_log(self.journal.work)]
+        lines = [*self.journal.lines(self.job), *read_log(self.journal.work)]
         run = quiet.Run(with_samples(lines))
         self.lacking = run.lacking()
         cells = cells_to_retake(run, self.wait_left)
@@ -99,9 +101,7 @@ class Round:
             return self.wait_left, len(self.job.cells)
         return FIRST_WAIT_SHARE * self.wait_left, len(self.session.cells.round(self.job.round))
 
-    def run_asv(
-        self, cells: Sequence[str], patience: tuple[float, int], is_timed: bool = True
-    ) -> None:
+    def run_asv(self, cells: Names, patience: tuple[float, int], is_timed: bool = True) -> None:
         """Run asv for these cells, print the progress, and number the rounds of the new lines of the log."""
         log = self.journal.work / LOG
         done = self.progress.done - log.read_bytes().count(b"\n")
