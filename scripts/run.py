@@ -78,7 +78,7 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     if not runner.remaining:
         print("the run was complete: its results are filed")
         return
-    cells, rounds = runner.sessions.open(Job("")).cells, plan.rounds
+    cells, rounds = runner.open(Job("")).cells, plan.rounds
     for why, names in cells.unavailable.items():
         families = dict.fromkeys(name.partition(".")[0] for name in names)
         print(one_line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {why}"))
@@ -97,7 +97,7 @@ def time_of(runner: Runner, processes: int) -> str:
     """The expected duration of a run here, from its profile's estimate. It is longer if the machine is noisy now: the
     run may wait, and everything slows by the same factor as the speed probes."""
     plan = runner.plan
-    least = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.sessions.benchmarks)
+    least = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.benchmarks)
     quiet, slowdown = quiet_now()
     most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
     span = " to ".join(dict.fromkeys((duration(least), duration(most))))

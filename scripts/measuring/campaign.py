@@ -213,21 +213,26 @@ class Campaign:
         blocks = deal(self.plan.tags, self.nodes, self.copies)
         minutes = [minutes_for(len(block), self.minutes) for block in blocks]
         sessions = sum(len(block) + 2 for block in blocks)
-        releases = len(self.plan.tags) + 1
         yield (
-            f"{self.machine}: {releases} releases, each on {self.copies} of {self.nodes} nodes, "
+            f"{self.machine}: {len(self.plan.tags) + 1} releases, each on {self.copies} of {self.nodes} nodes, "
             f"the reference {self.plan.reference} first and last on all of them"
         )
         if self.slurm:
-            busiest = f"{max(minutes):.0f} minutes on the busiest node, {self.allowed} allowed"
-            yield f"  {sessions} sessions; {busiest}; jobs named {self.id}"
+            yield (
+                f"  {sessions} sessions; {max(minutes):.0f} minutes on the busiest node, "
+                f"{self.allowed} allowed; jobs named {self.id}"
+            )
         else:
-            total = f"{sessions} sessions, {sum(minutes):.0f} minutes"
-            yield f"  this machine stands for every node in turn: {total}"
+            yield (
+                f"  this machine stands for every node in turn: {sessions} sessions, "
+                f"{sum(minutes):.0f} minutes"
+            )
         if self.copies == 1 < self.nodes:
             yield "  no instructions are counted: with --copies 1 nodes differ in them as releases do"
-        disk = f"{self.keep * ENVIRONMENT_GB} GB per node for {self.keep} environments"
-        yield f"  disk: {disk}, if torch includes CUDA"
+        yield (
+            f"  disk: {self.keep * ENVIRONMENT_GB} GB per node for {self.keep} environments, "
+            "if torch includes CUDA"
+        )
         for node, block in zip(node_names(), blocks):
             yield f"  {node}: {len(block) + 2} sessions: {', '.join(block)}"
 

@@ -1,7 +1,7 @@
 """Choose the toolchains of a history and their order: coarse to fine, or the releases that a machine lacks."""
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from cli import RESULTS, UserError
@@ -38,16 +38,13 @@ def due_plan(
     recorded_anywhere = recorded_toolchains(results, None)
     for package in ledger.PACKAGES:
         releases = ledger.history(package)
-        keys = [release.commit[:8] for release in releases]
-        reference = recorded if recorded.keys() & {*keys} else recorded_anywhere
-        places = [place for place, key in enumerate(keys) if key in reference]
-        last = max(places, default=len(keys))
+        last = _last_place(releases, recorded, recorded_anywhere)
         for place, release in enumerate(releases):
-            if place <= last and (release not in added or keys[place] in recorded):
+            if place <= last and (release not in added or _key(release) in recorded):
                 continue
             if earlier := releases[:place]:
                 measured = [
-                    each for each in earlier if each.tag in is_due or recorded.get(each.commit[:8])
+                    each for each in earlier if each.tag in is_due or recorded.get(_key(each))
                 ]
                 is_due.setdefault((measured or earlier)[-1].tag, False)
             is_due[release.tag] = True
@@ -55,6 +52,19 @@ def due_plan(
         return None
     additional = tuple(tag for tag in is_due if not is_due[tag])
     return replace(plan, tags=tuple(is_due), additional=additional)
+
+
+def _key(release: ledger.Toolchain) -> str:
+    """The beginning of the names of a toolchain's result files."""
+    return release.commit[:8]
+
+
+def _last_place(releases: Sequence[ledger.Toolchain], *records: Mapping[str, bool]) -> int:
+    """Return the place of the last release in the first of ``records`` that has any, else the number of releases."""
+    for recorded in records:
+        if places := [place for place, each in enumerate(releases) if _key(each) in recorded]:
+            return places[-1]
+    return len(releases)
 
 
 def recorded_toolchains(results: Path, machine: str | None) -> dict[str, bool]:

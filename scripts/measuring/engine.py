@@ -160,8 +160,7 @@ class Suite:
         environment = environments.prepare(self.environments, toolchain, limit)
         build = environments.installed_in(environment, toolchain)
         if not was_ready:
-            seconds = time.monotonic() - start
-            announce(f"{toolchain.tag}: {build} installed in {seconds:.0f} s")
+            announce(f"{toolchain.tag}: {build} installed in {time.monotonic() - start:.0f} s")
         return environments.interpreter_of(environment), build
 
     @contextlib.contextmanager
@@ -187,8 +186,7 @@ class Suite:
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(INSTALL_NICENESS))
             yield
             if process.wait() == 0:
-                seconds = time.monotonic() - start
-                announce(f"{tag}: installed ahead, ready after {seconds:.0f} s")
+                announce(f"{tag}: installed ahead, ready after {time.monotonic() - start:.0f} s")
 
     def needs_install(self, toolchain: ledger.Toolchain) -> bool:
         """Whether a toolchain is missing that can be installed while another one is measured."""
@@ -276,23 +274,29 @@ class Suite:
         }
         earlier = len(read_log(place))
         done = self.run_asv(command, place / FILES, advance, **variables)
-        lines = [line for line in read_log(place)[earlier:] if isinstance(line, NoFigure)]
-        skipped = [line.skipped or "" for line in lines]
-        if lost := [reason for reason in skipped if reason.startswith(GONE)]:
-            announce(f"{lost[0]}; {len(lost)} cells that need it were skipped")
-        if done.returncode == 2:  # asv's code for: results saved, some failed
-            failed = failed_cells(asv_files(place, machine))
-            names = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed))
-            reasons = dict.fromkeys(line.failed for line in lines if line.failed is not None)
-            announce(f"failed: {names}: {'; '.join(reasons)[:500] or SILENT}")
-        elif done.returncode:
-            reason = last_line(done.stdout + done.stderr, str(done.returncode))
-            raise UserError(f"asv stopped: {reason}")
+        check_run(done, read_log(place)[earlier:], place / FILES / machine)
 
 
-def asv_files(place: Path, machine: str) -> list[Path]:
-    """Return asv's own result files in the directory of a run."""
-    return [path for path in (place / FILES / machine).glob("*.json") if path.name != MACHINE]
+def check_run(
+    done: "subprocess.CompletedProcess[str]", lines: Sequence[LogLine], results: Path
+) -> None:
+    """Announce which cells of a run of asv failed or lost their device. Raise UserError if asv stopped.
+
+    lines    of the run's processes
+    results  directory of asv's result files
+    """
+    without = [line for line in lines if isinstance(line, NoFigure)]
+    skipped = [line.skipped or "" for line in without]
+    if lost := [reason for reason in skipped if reason.startswith(GONE)]:
+        announce(f"{lost[0]}; {len(lost)} cells that need it were skipped")
+    if done.returncode == 2:  # asv's code for: results saved, some failed
+        failed = failed_cells([path for path in results.glob("*.json") if path.name != MACHINE])
+        names = ", ".join(dict.fromkeys(cell.partition("(")[0] for cell in failed))
+        reasons = dict.fromkeys(line.failed for line in without if line.failed is not None)
+        announce(f"failed: {names}: {'; '.join(reasons)[:500] or SILENT}")
+    elif done.returncode:
+        reason = last_line(done.stdout + done.stderr, str(done.returncode))
+        raise UserError(f"asv stopped: {reason}")
 
 
 def read_log(

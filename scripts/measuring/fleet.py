@@ -49,9 +49,7 @@ def node_name(directory: Path, host: str) -> str:
     """Return the anonymous name of a host in the directory of a machine type. A host keeps its name."""
     hosts = directory / HOSTS
     with lock_directory(hosts, seconds=60.0):
-        names = {
-            path.read_text(encoding="utf-8"): path.name for path in hosts.glob(f"{NODE_PREFIX}*")
-        }
+        names = {read_text(path): path.name for path in hosts.glob(f"{NODE_PREFIX}*")}
         if host not in names:
             used = names.values()
             names[host] = next(name for name in campaigns.node_names() if name not in used)
@@ -124,9 +122,8 @@ def on_node(directory: Path, node: str, tags: Names) -> int:
 
 def advance(campaign: Campaign) -> str | None:
     """Gather results and submit missing releases. Return the progress in words, or None if no more will come."""
-    jobs = slurm.queued_jobs(
-        campaign
-    )  # before the files: a job that ends meanwhile is seen next time
+    # before the files: a job that ends meanwhile is seen next time
+    jobs = slurm.queued_jobs(campaign)
     outcomes = campaign.gather()
     lacking = campaign.lacking(outcomes)
     filed = Counter(node for (_, node), reason in outcomes.items() if not reason)
@@ -138,8 +135,10 @@ def advance(campaign: Campaign) -> str | None:
     if not lacking or campaign.submitted >= MAX_SUBMISSIONS[campaign.slurm]:
         return None
     if campaign.submitted:
-        missing = f"{len(lacking)} releases are missing on some nodes"
-        announce(f"{campaign.machine}: {missing}; submitting them again")
+        announce(
+            f"{campaign.machine}: {len(lacking)} releases are missing on some nodes; "
+            "submitting them again"
+        )
     campaign.submitted += 1
     campaign.save()
     if not campaign.slurm:
@@ -179,8 +178,10 @@ def end_earlier(machine: str) -> None:
     if earlier is None:
         return
     if slurm.queued_jobs(earlier):
-        advice = f"--resume gathers their results, scancel --name={earlier.id} cancels them"
-        raise UserError(f"jobs named {earlier.id} are still measuring {machine}: {advice}")
+        raise UserError(
+            f"jobs named {earlier.id} are still measuring {machine}: --resume gathers their "
+            f"results, scancel --name={earlier.id} cancels them"
+        )
     earlier.gather()
     earlier.finish()
 
@@ -198,7 +199,7 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
                 announce(f"{campaign.machine}: {progress}")
             time.sleep(slurm.POLL if campaign.slurm else 0)
     except (KeyboardInterrupt, UserError):
-        print(
+        announce(
             "submitted jobs continue; to gather their results, run python scripts/fleet.py --resume"
         )
         raise
@@ -212,8 +213,10 @@ def report(campaign: Campaign, build: Callable[[str], object]) -> int:
     failures = {session: reason for session, reason in outcomes.items() if reason}
     measured = {tag for tag, _ in outcomes.keys() - failures.keys()} & {*campaign.plan.tags}
     nodes = {node for _, node in outcomes}
-    total = len(campaign.plan.tags)
-    print(f"{campaign.machine}: filed {len(measured)} of {total} releases from {len(nodes)} nodes")
+    announce(
+        f"{campaign.machine}: filed {len(measured)} of {len(campaign.plan.tags)} releases "
+        f"from {len(nodes)} nodes"
+    )
     for (tag, node), reason in failures.items():
         announce(f"{tag}: no results from {node}: {reason}")
     for reason in slurm.broken_hosts(campaign).values():
@@ -221,8 +224,10 @@ def report(campaign: Campaign, build: Callable[[str], object]) -> int:
     if measured:
         build(campaign.machine)
     if lacking:
-        few = f"measured on fewer than {campaign.copies} nodes"
-        print(f"{len(lacking)} releases were {few}; --resume submits them again")
+        announce(
+            f"{len(lacking)} releases were measured on fewer than {campaign.copies} nodes; "
+            "--resume submits them again"
+        )
     elif not failures:
         campaign.finish()
     return 2 if lacking or failures else 0

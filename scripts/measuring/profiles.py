@@ -176,8 +176,9 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
     unavailable = group_by_reason((reason, name) for name, reason in missing.items() if reason)
     available = {name: benchmarks[name] for name in selected if not missing[name]}
     if not available:
-        reasons = "; ".join(unavailable)
-        raise UserError(f"nothing that was asked for can be measured here: {reasons}")
+        raise UserError(
+            f"nothing that was asked for can be measured here: {'; '.join(unavailable)}"
+        )
     timed = {
         name: benchmark for name, benchmark in available.items() if benchmark["type"] == "time"
     }

@@ -5,10 +5,11 @@ import math
 from collections.abc import Sequence
 
 from store import quiet
-from store.schema import LogLine, RunRecord, with_samples
+from store.schema import LogLine, with_samples
 
 from .journal import Job, Journal, Plan
-from .profiles import ASV_START_SECONDS, PROFILES, Cells
+from .profiles import ASV_START_SECONDS, PROFILES
+from .session import Session
 
 # To wait per planned process: about what one takes, so a busy machine takes about twice as long
 WAIT_SECONDS = 0.2
@@ -27,14 +28,13 @@ def budget(processes: int, profile: str, planned: int = 0) -> float:
     return min(seconds, definition.wait_limit * processes / max(planned, processes, 1))
 
 
-def total_patience(
-    job: Job, plan: Plan, journal: Journal, record: RunRecord, cells: Cells
-) -> float:
-    """Return the seconds that a session may wait up to the end of a job. ``record`` is that before the job.
+def total_patience(job: Job, plan: Plan, journal: Journal, session: Session) -> float:
+    """Return the seconds that a session may wait up to the end of a job, which has not begun.
 
     A round may also use the remaining budget of earlier rounds. A profile with a time limit waits for the time that
     processes leave, at their speed so far.
     """
+    record, cells = session.record, session.cells
     planned = cells.total(plan.rounds)
     finished = cells.total(job.round)
     processes = len(job.cells or cells.round(job.round))

@@ -8,9 +8,8 @@ import contextlib
 import itertools
 import math
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from cli import RESULTS, UserError
 from msgspec import structs
@@ -19,14 +18,14 @@ from store.schema import Measurement, RunRecord, Settings
 from toolchains import environments, ledger
 
 from . import engine
-from .engine import FILES, Suite, announce
+from .engine import FILES, announce
 from .filing import complete_record, drift, file_measured, summary
 from .journal import REPEAT, Job, Journal, Plan
 from .machine import Awake, check_machine
 from .processes import Progress
 from .profiles import PROFILES, Names, exact_patterns, select_cells
 from .retaking import is_hopeless
-from .session import BenchmarksChanged, Clock, Sessions
+from .session import BenchmarksChanged, Sessions
 from .taking import Context, Round
 
 # Environments besides the measured ones: for the reference and for the next toolchain
@@ -39,29 +38,17 @@ AfterRound = Callable[["Runner", Job], None]
 
 
 @dataclass
-class Runner:
+class Runner(Sessions):
     """Take the jobs of a plan, inside a ``with`` block of ``device``.
 
-    suite       of releases and of this Python's toolchain
-    sides       side -> suite measured there instead
-    collection  common to both sides, as written to their records
-    planned     all jobs, in order, for the estimate of the time left
+    planned  all jobs, in order, for the estimate of the time left
     """
 
-    journal: Journal
-    plan: Plan
-    suite: Suite = Suite()
-    sides: Mapping[str, Suite] = field(default_factory=dict)
-    collection: Mapping[str, Any] = field(default_factory=dict)
-    clock: Clock = Clock()
     planned: Sequence[Job] = ()
 
     def __post_init__(self) -> None:
         self.progress = Progress("measuring", clock=self.clock.monotonic)
         self.device = Awake()
-        self.sessions = Sessions(
-            self.plan, self.journal, self.suite, self.sides, self.collection, self.clock
-        )
 
     @property
     def reference(self) -> str:
@@ -132,7 +119,7 @@ class Runner:
     def take_round(self, job: Job, next_tag: str | None, after_round: AfterRound) -> bool:
         """Take a job while the next release is installed, and file its session after the last one. Return whether the
         session has ended."""
-        if job.side == REPEAT and not self.sessions.open(job).cells.timed:
+        if job.side == REPEAT and not self.open(job).cells.timed:
             return True  # instruction counts do not drift
         is_over = job.round + 1 == self.plan.rounds
         if self.should_stop_early(job):
@@ -164,12 +151,12 @@ class Runner:
         """
         if self.journal.has(job):
             return False
-        session = self.sessions.open(job)
-        self.sessions.check_versions(job)
+        session = self.open(job)
+        self.check_versions(job)
         if not self.progress.total:  # an estimate: other sessions may have fewer cells
             missing = [each for each in self.planned if not self.journal.has(each)]
-            self.progress.total = self.sessions.count_processes(missing, session.cells)
-        cells = self.sessions.cells_in(job, session.cells)
+            self.progress.total = self.count_processes(missing, session.cells)
+        cells = self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
         taken = Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock)
@@ -186,7 +173,7 @@ class Runner:
 
         complete  False: the session continues
         """
-        session = self.sessions.open(job)
+        session = self.open(job)
         lines = self.journal.lines(job)
         record = complete_record(session.record, lines, session.cells.unavailable)
         # counting is complete after one round
@@ -196,15 +183,17 @@ class Runner:
         measured = [line for line in lines if isinstance(line, Measurement)]
         fresh = [structs.replace(line, run=record.started) for line in measured]
         moved = drift(earlier, fresh) if job.side == REPEAT else {}
-        if number := moved.get("cells"):
-            ratio = moved["median"]
-            announce(f"{job.tag} again: {ratio:.3f} times what {number} cells took at first")
+        if "median" in moved:
+            announce(
+                f"{job.tag} again: {moved['median']:.3f} times what {moved['cells']} cells "
+                "took at first"
+            )
         record = structs.replace(record, planned=max(record.rounds, planned), drift=moved)
-        merged = files.merge(earlier, fresh, self.sessions.adds_to_earlier(job))
+        merged = files.merge(earlier, fresh, self.adds_to_earlier(job))
         file_measured(record, path, merged, list(self.journal.rounds(job).values()))
         if complete:
             self.journal.mark_filed(job.session)
-            del self.sessions.opened[job.session]
+            del self.opened[job.session]
         return structs.replace(record, file=files.result_name(path))
 
     def file_complete_sessions(self) -> None:
@@ -221,17 +210,16 @@ class Runner:
     def file_failure(self, tag: str, reason: str) -> None:
         """Let asv file the cells of a toolchain as failed, unless that would replace earlier results."""
         plan = self.plan
-        benchmarks = self.sessions.benchmarks
         suite = self.suite.of_release(tag)
         path = suite.result_file(plan.machine, suite.commit)
-        if path.exists() or not benchmarks:
+        if path.exists() or not self.benchmarks:
             return
-        cells = select_cells(plan.profile, benchmarks, plan.only, "not looked for yet").names
+        cells = select_cells(plan.profile, self.benchmarks, plan.only, "not looked for yet").names
         self.journal.begin()
         results = self.journal.work / FILES
         suite.run_asv(suite.asv(plan.machine, exact_patterns(cells)), results)
         if (results / plan.machine / path.name).is_file():
-            record = self.sessions.new_record(Job(tag), ledger.toolchains_by_tag()[tag], Settings())
+            record = self.new_record(Job(tag), ledger.toolchains_by_tag()[tag], Settings())
             record = structs.replace(record, failed=reason, failures={reason: tuple(cells)})
             file_measured(record, path, [], [self.journal.work])
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from cli import UserError
 from msgspec.structs import replace
@@ -61,12 +60,12 @@ class Sessions:
     benchmarks  as asv discovers them, once a session is open
     """
 
-    plan: Plan
     journal: Journal
-    suite: Suite
-    sides: Mapping[str, Suite]
-    collection: Mapping[str, Any]
-    clock: Clock
+    plan: Plan
+    suite: Suite = Suite()
+    sides: Mapping[str, Suite] = field(default_factory=dict)
+    collection: Mapping[str, str | int] = field(default_factory=dict)
+    clock: Clock = Clock()
     benchmarks: Benchmarks = field(default_factory=dict)
     opened: dict[str, Session] = field(default_factory=dict)
 

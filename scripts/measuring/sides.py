@@ -47,7 +47,7 @@ def measure_sides(
     runner = stage_runner(1, directory, targets, plan, suite)
     for side in SIDES:
         try:
-            cells = runner.sessions.open(Job("", side=side)).cells
+            cells = runner.open(Job("", side=side)).cells
         except TOOLCHAIN_ERRORS as error:
             raise UserError(f"{side}: {error}") from None
     if not cells.timed and not cells.counted:

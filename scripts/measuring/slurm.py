@@ -19,7 +19,7 @@ from cli import UserError
 
 from .campaign import Campaign
 from .engine import announce
-from .processes import last_line
+from .processes import last_line, read_text
 from .profiles import Names
 
 GRACE = 60  # seconds between Slurm's warning and the end of a job's time
@@ -95,7 +95,7 @@ def broken_hosts(campaign: Campaign) -> dict[str, str]:
     """Host -> why the last job there failed, with its log. A job cancelled by Slurm or by a person has not failed."""
     broken: dict[str, str] = {}
     for path in sorted(campaign.logs.glob("*.host"), key=lambda path: path.stat().st_mtime):
-        host = path.read_text(encoding="utf-8").strip()
+        host = read_text(path)
         result = path.with_name(f"{path.stem}_0_result.pkl")
         log = path.with_name(f"{path.stem}_0_log.err")
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""

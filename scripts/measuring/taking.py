@@ -38,9 +38,8 @@ class Round:
     lacking: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        record, cells = self.session.record, self.session.cells
-        self.patience = total_patience(self.job, self.plan, self.journal, record, cells)
-        self.wait_left = self.patience - record.waited
+        self.patience = total_patience(self.job, self.plan, self.journal, self.session)
+        self.wait_left = self.patience - self.session.record.waited
 
     def take(self, cells: Names, meanwhile: Context) -> None:
         """Measure ``cells``, each in one process, then noisy cells again. ``meanwhile`` is the context in which
@@ -117,8 +116,8 @@ class Round:
             advance=advance,
             patience=patience,
         )
-        record, known = self.session.record, self.session.cells
-        self.session.record = self.device.measure(record, known, cells, measure)
+        session = self.session
+        session.record = self.device.measure(session.record, session.cells, cells, measure)
         advance()
         # new lines belong to the first round that their cell lacks, or to this one; others already have a round
         lines = read_log(self.journal.work, self.job.round, self.lacking)
