@@ -1,13 +1,16 @@
 """The campaign of a fleet: which node measures which releases, and what of it is filed.
 
-A block is the work of one job on one node: the reference, some releases, and the reference again. Each release is in
-``copies`` blocks, so that an effect of one node is not mistaken for an effect of the release.
+A block is the work of one job on one node: the reference, some releases, and the reference again.
+Each release is in ``copies`` blocks, so that an effect of one node is not mistaken for an effect of
+the release.
 
-Result files show which sessions are complete: a session appears there when it is whole. So the submitting process may
-end. Another process, on any machine that shares the disk, continues from these files. The code is frozen when a
-campaign begins, so that an edit meanwhile cannot make nodes measure different versions.
+Result files show which sessions are complete: a session appears there when it is whole. So the
+submitting process may end. Another process, on any machine that shares the disk, continues from
+these files. The code is frozen when a campaign begins, so that an edit meanwhile cannot make nodes
+measure different versions.
 
-    .asv/fleet/MACHINE/hosts/node-a      name of the host called node-a; it appears nowhere outside of .asv
+    .asv/fleet/MACHINE/hosts/node-a      name of the host called node-a; it appears nowhere
+                                         outside of .asv
     .asv/fleet/MACHINE/ID/code           the code, as it was at submission
     .asv/fleet/MACHINE/ID/node-a/suite   a copy of it, with .asv/runs and reports/results
     .asv/fleet/MACHINE/ID/node-a/home    home directory with asv's file of machines
@@ -47,15 +50,16 @@ Block = tuple[list[str], set[str]]  # releases, and the hosts excluded from meas
 Outcomes = Mapping[tuple[str, str], str]  # (release, node) -> see Campaign.gather
 
 
-# --- who measures what ------------------------------------------------------------------------------------------------
+# --- who measures what ----------------------------------------------------------------------------
 
 
 def deal(tags: Names, nodes: int, copies: int) -> list[list[str]]:
-    """Deal ``tags``, in their order, into a block per node, as evenly as possible: each tag into ``copies`` blocks.
+    """Deal ``tags``, in their order, into a block per node, as evenly as possible: each tag into
+    ``copies`` blocks.
 
-    A release goes to the node with the fewest releases so far. If there are several, it goes to the node that shares
-    the fewest releases with the nodes that already have this one. With four nodes and two copies, releases go to nodes
-    01, 23, 02, 13, 03, 12.
+    A release goes to the node with the fewest releases so far. If there are several, it goes to the
+    node that shares the fewest releases with the nodes that already have this one. With four nodes
+    and two copies, releases go to nodes 01, 23, 02, 13, 03, 12.
     """
     blocks: list[list[str]] = [[] for _ in range(nodes)]
     for tag in tags:
@@ -71,8 +75,8 @@ def deal(tags: Names, nodes: int, copies: int) -> list[list[str]]:
 def top_up(
     hosts: Mapping[str, Collection[str]], copies: int, nodes: int, broken: Collection[str]
 ) -> Iterator[Block]:
-    """Yield blocks of the releases that too few hosts have, each with its excluded hosts. hosts: release -> its
-    hosts."""
+    """Yield blocks of the releases that too few hosts have, each with its excluded hosts. hosts:
+    release -> its hosts."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag, names in hosts.items():
         groups.setdefault(tuple(sorted(names)), []).append(tag)
@@ -85,7 +89,8 @@ def top_up(
 
 
 def minutes_for(releases: int, session: float) -> float:
-    """Estimate a node's minutes for this number of releases, with ``session`` minutes per session."""
+    """Estimate a node's minutes for this number of releases, with ``session`` minutes per
+    session."""
     return (releases + 2) * session + (releases + 1) * INSTALL_MINUTES
 
 
@@ -96,7 +101,7 @@ def node_names() -> Iterator[str]:
             yield NODE_PREFIX + "".join(letters)
 
 
-# --- campaigns --------------------------------------------------------------------------------------------------------
+# --- campaigns ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -104,7 +109,8 @@ class Campaign:
     """The work of the nodes of a machine type. It is kept on disk until it is complete.
 
     id         also the name of its jobs
-    plan       its releases, each measured on ``copies`` nodes, and the reference, measured first and last on every node
+    plan       its releases, each measured on ``copies`` nodes, and the reference, measured first
+               and last on every node
     keep       maximum number of environments on a node's disk
     minutes    estimate per session, by its profile
     allowed    minutes that a job may take
@@ -147,8 +153,8 @@ class Campaign:
 
     @classmethod
     def load(cls, directory: Path) -> "Campaign | None":
-        """Load the campaign from the directory of a machine type. Return None without a campaign. Raise UserError if
-        its file is broken."""
+        """Load the campaign from the directory of a machine type. Return None without a campaign.
+        Raise UserError if its file is broken."""
         return load(cls, directory / PLAN, directory)
 
     def save(self) -> None:
@@ -170,15 +176,16 @@ class Campaign:
         self.save()
 
     def program(self, tags: Names, node: str = "") -> list[str]:
-        """Return the command of the frozen code that measures these releases on a node ("": the node where it
-        runs)."""
+        """Return the command of the frozen code that measures these releases on a node ("": the
+        node where it runs)."""
         verb = str(self.place / CODE / VERB)
         return [sys.executable, verb, ON_NODE, str(self.directory), node, *tags]
 
-    # --- results so far -----------------------------------------------------------------------------------------------
+    # --- results so far ---------------------------------------------------------------------------
 
     def gather(self) -> Outcomes:
-        """File the results of each node in its own directory, and asv's description of the benchmarks.
+        """File the results of each node in its own directory, and asv's description of the
+        benchmarks.
 
         Return (release, node) -> why that node could not measure the release; "" if it is measured.
         """
@@ -214,8 +221,8 @@ class Campaign:
         minutes = [minutes_for(len(block), self.minutes) for block in blocks]
         sessions = sum(len(block) + 2 for block in blocks)
         yield (
-            f"{self.machine}: {len(self.plan.tags) + 1} releases, each on {self.copies} of {self.nodes} nodes, "
-            f"the reference {self.plan.reference} first and last on all of them"
+            f"{self.machine}: {len(self.plan.tags) + 1} releases, each on {self.copies} "
+            f"of {self.nodes} nodes, the reference {self.plan.reference} first and last on all of them"
         )
         if self.slurm:
             yield (
@@ -228,7 +235,9 @@ class Campaign:
                 f"{sum(minutes):.0f} minutes"
             )
         if self.copies == 1 < self.nodes:
-            yield "  no instructions are counted: with --copies 1 nodes differ in them as releases do"
+            yield (
+                "  no instructions are counted: with --copies 1 nodes differ in them as releases do"
+            )
         yield (
             f"  disk: {self.keep * ENVIRONMENT_GB} GB per node for {self.keep} environments, "
             "if torch includes CUDA"

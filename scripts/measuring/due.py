@@ -1,4 +1,4 @@
-"""Choose the toolchains of a history and their order: coarse to fine, or the releases that a machine lacks."""
+"""Choose the toolchains of a history: coarse to fine, or the releases that a machine lacks."""
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
@@ -14,9 +14,11 @@ from .profiles import Names
 
 
 def coarse_to_fine(tags: Names) -> list[str]:
-    """Order by the positions' reversed binary digits (van der Corput): first, (nearly) last, middle, quarters.
+    """Order by the positions' reversed binary digits (van der Corput): first, (nearly) last,
+    middle, quarters.
 
-    In order of release, a drift of the machine over the hours would look like a trend of the releases.
+    In order of release, a drift of the machine over the hours would look like a trend of the
+    releases.
     """
     digits = len(tags).bit_length()
     positions = sorted(range(len(tags)), key=lambda position: f"{position:0{digits}b}"[::-1])
@@ -28,10 +30,10 @@ def due_plan(
 ) -> Plan | None:
     """Return ``plan`` with the releases due on its machine, or None if no release is due.
 
-    Due are the releases ``added`` now, and those after the last release with a run record of the machine. Without such
-    records, those of all machines count. With a new release the one before it is measured, too, beside its earlier
-    sessions. That is the last earlier release which the machine has figures of or is going to measure, else simply the
-    previous release.
+    Due are the releases ``added`` now, and those after the last release with a run record of the
+    machine. Without such records, those of all machines count. With a new release the one before it
+    is measured, too, beside its earlier sessions. That is the last earlier release which the
+    machine has figures of or is going to measure, else simply the previous release.
     """
     is_due: dict[str, bool] = {}  # in order of measuring; False: only to compare with
     recorded = recorded_toolchains(results, plan.machine)
@@ -60,7 +62,8 @@ def _key(release: ledger.Toolchain) -> str:
 
 
 def _last_place(releases: Sequence[ledger.Toolchain], *records: Mapping[str, bool]) -> int:
-    """Return the place of the last release in the first of ``records`` that has any, else the number of releases."""
+    """Return the place of the last release in the first of ``records`` that has any, else the
+    number of releases."""
     for recorded in records:
         if places := [place for place, each in enumerate(releases) if _key(each) in recorded]:
             return places[-1]
@@ -68,8 +71,8 @@ def _last_place(releases: Sequence[ledger.Toolchain], *records: Mapping[str, boo
 
 
 def recorded_toolchains(results: Path, machine: str | None) -> dict[str, bool]:
-    """Toolchain with run records of a machine, or of any machine (None), as the first eight letters of its commit ->
-    whether it was measured at least once."""
+    """Toolchain with run records of a machine, or of any machine (None), as the first eight letters
+    of its commit -> whether it was measured at least once."""
     measured: dict[str, bool] = {}
     for path in files.result_files(results, machine, files.RECORDS):
         key = path.name.split("-")[0]

@@ -1,4 +1,4 @@
-"""Drive asv: discover the benchmarks of a checkout, or of a copy of its code, and run selected cells."""
+"""Drive asv: discover the benchmarks of a checkout or a copy of it, and run selected cells."""
 
 import contextlib
 import json
@@ -43,7 +43,8 @@ PRINT_VERSIONS = """
 import sys
 from importlib import metadata
 sys.path.insert(0, sys.argv[1])
-versions = {each.metadata["Name"].replace("-", "_"): each.version for each in metadata.distributions()}
+packages = metadata.distributions()
+versions = {each.metadata["Name"].replace("-", "_"): each.version for each in packages}
 print(versions.get("asv", "none"), versions.get("asv_runner", "none"), flush=True)
 from toolchains import environments
 toolchain = environments.read_toolchain()
@@ -53,7 +54,8 @@ INSTALL = """
 import sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from toolchains import environments, ledger
-environments.prepare(Path(sys.argv[2]), ledger.toolchains_by_tag()[sys.argv[3]], environments.environment_limit())
+toolchain = ledger.toolchains_by_tag()[sys.argv[3]]
+environments.prepare(Path(sys.argv[2]), toolchain, environments.environment_limit())
 """
 
 
@@ -63,7 +65,8 @@ def announce(text: str) -> None:
 
 
 def new_id() -> str:
-    """Return a new id from the time in UTC and the process number. Ids sort by time and can name a directory."""
+    """Return a new id from the time in UTC and the process number. Ids sort by time and can name a
+    directory."""
     return f"{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
 
@@ -73,7 +76,8 @@ def this_command() -> str:
 
 
 def copy_code(source: Path, root: Path) -> None:
-    """Copy the parts that a run needs from ``source``, a checkout or a copy, into ``root``, which is made anew."""
+    """Copy the parts that a run needs from ``source``, a checkout or a copy, into ``root``, which
+    is made anew."""
 
     def ignored(directory: str, names: list[str]) -> set[str]:
         return {*names}.difference(CODE) if Path(directory) == source else {"__pycache__"}
@@ -120,8 +124,8 @@ class Suite:
         return platform.python_version()
 
     def result_file(self, machine: str, commit: str, python: str = "") -> Path:
-        """Return asv's result file of a toolchain on a machine, for that version of Python (default: ours).
-        Measurements and run records lie in the same directory."""
+        """Return asv's result file of a toolchain on a machine, for that version of Python
+        (default: ours). Measurements and run records lie in the same directory."""
         major, minor, *_ = (python or self.python_version).split(".")
         return self.results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
 
@@ -129,14 +133,15 @@ class Suite:
         """Return this suite for a release of the ledger; "": for its Python's own toolchain."""
         return replace(self, commit=ledger.toolchains_by_tag()[tag].commit if tag else "")
 
-    # --- toolchains -----------------------------------------------------------------------------------------------
+    # --- toolchains -------------------------------------------------------------------------------
 
     def current_toolchain(self) -> ledger.Toolchain | None:
         """Return the toolchain of this process, or None if torch or numpy is missing."""
         return environments.running_toolchain()
 
     def installed(self) -> ledger.Toolchain:
-        """Return the suite's Python's toolchain. Raise UserError if torch, numpy or the pinned asv is missing."""
+        """Return the suite's Python's toolchain. Raise UserError if torch, numpy or the pinned asv
+        is missing."""
         command = [str(self.python), "-c", PRINT_VERSIONS, str(self.root / "scripts")]
         done = run_in_session(command, self.root, environment_of(self.python))
         versions, *toolchain = done.stdout.splitlines() or [""]
@@ -146,8 +151,8 @@ class Suite:
         return ledger.Toolchain(*toolchain[0].split(" "))
 
     def prepare(self) -> tuple[Path, ledger.Toolchain]:
-        """Return a Python with the toolchain to measure, installed if missing, and the toolchain that it really has,
-        with its build variant."""
+        """Return a Python with the toolchain to measure, installed if missing, and the toolchain
+        that it really has, with its build variant."""
         toolchain = ledger.toolchains_by_commit().get(self.commit)
         if toolchain is None:
             return self.python, self.installed()
@@ -165,13 +170,13 @@ class Suite:
 
     @contextlib.contextmanager
     def install_ahead(self, tag: str | None) -> Iterator[None]:
-        """Install a release, the next one, while the block runs, and wait for it at the end. If the install fails, the job
-        that needs it says why. Do nothing if fewer than three environments may stay: the next, the measured and the
-        reference's.
+        """Install a release, the next one, while the block runs, and wait for it at the end. If the
+        install fails, the job that needs it says why. Do nothing if fewer than three environments
+        may stay: the next, the measured and the reference's.
 
-        The install runs in a process of its own. So this process keeps its lock of an environment, and the install
-        ends with this process. Its niceness leaves the cores to the counts. With autogroups Linux weighs these instead
-        (sched(7)).
+        The install runs in a process of its own. So this process keeps its lock of an environment,
+        and the install ends with this process. Its niceness leaves the cores to the counts. With
+        autogroups Linux weighs these instead (sched(7)).
         """
         if tag is None or not self.needs_install(ledger.toolchains_by_tag()[tag]):
             yield
@@ -209,7 +214,7 @@ class Suite:
         """Read a Python's libraries from disk again. See ``machine.read_libraries``."""
         read_libraries(python)
 
-    # --- asv ------------------------------------------------------------------------------------------------------
+    # --- asv --------------------------------------------------------------------------------------
 
     def asv(self, machine: str, patterns: Names, *options: str) -> list[str]:
         """Return the command line of asv run."""
@@ -229,7 +234,8 @@ class Suite:
         meanwhile: Callable[[], None] | None = None,
         **variables: str,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command of ``asv``, which writes into the directory ``results``. See ``run_in_session``."""
+        """Run a command of ``asv``, which writes into the directory ``results``. See
+        ``run_in_session``."""
         variables[environments.RESULTS_VARIABLE] = str(results)
         environment = environment_of(self.python, **variables)
         return run_in_session(command, self.root, environment, meanwhile=meanwhile)
@@ -261,7 +267,8 @@ class Suite:
         """Run asv once: each of these cells in one process, which logs its measurement.
 
         place     directory for the processes' log, ``LOG``, and asv's results, ``FILES``
-        patience  seconds that the processes together may wait for quiet, and the number of processes
+        patience  seconds that the processes together may wait for quiet, and the number of
+                  processes
         cores     the processes run on these cores only; empty: on all
         """
         affinity = ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
@@ -280,7 +287,8 @@ class Suite:
 def check_run(
     done: "subprocess.CompletedProcess[str]", lines: Sequence[LogLine], results: Path
 ) -> None:
-    """Announce which cells of a run of asv failed or lost their device. Raise UserError if asv stopped.
+    """Announce which cells of a run of asv failed or lost their device. Raise UserError if asv
+    stopped.
 
     lines    of the run's processes
     results  directory of asv's result files
@@ -306,7 +314,7 @@ def read_log(
     return decode_log((place / LOG).read_text(encoding="utf-8"), default_round, rounds)
 
 
-# --- asv's versions and settings --------------------------------------------------------------------------------------
+# --- asv's versions and settings ------------------------------------------------------------------
 
 
 def check_asv(versions: Mapping[str, str] | None = None) -> None:
@@ -327,8 +335,8 @@ def check_asv(versions: Mapping[str, str] | None = None) -> None:
 
 
 def set_environment_limit(requested: int | None) -> int:
-    """Set the maximum number of environments on disk, also for asv, and return it: as requested, or else from the
-    environment variable or asv.conf.json."""
+    """Set the maximum number of environments on disk, also for asv, and return it: as requested, or
+    else from the environment variable or asv.conf.json."""
     from asv.config import Config  # check_asv has verified that asv is installed
 
     default = Config.load(str(ROOT / "asv.conf.json")).keep_environments

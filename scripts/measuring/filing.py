@@ -1,4 +1,4 @@
-"""File a session in reports/results: its measurements, their export to asv's file, and its record."""
+"""File a session in reports/results: its measurements, their export for asv, and its record."""
 
 import itertools
 import statistics
@@ -29,12 +29,12 @@ STEADY = 0.95  # share of a device's highest clock that counts as the highest
 def file_measured(
     record: RunRecord, path: Path, lines: Sequence[Measurement], places: Sequence[Path]
 ) -> None:
-    """File measurements, their export to asv's file, and their record, in this order. So a concurrent reader finds the
-    measurements of every figure and of every record.
+    """File measurements, their export to asv's file, and their record, in this order. So a
+    concurrent reader finds the measurements of every figure and of every record.
 
     lines   all measurements of the result
-    places  directories of the session's jobs, with the log of the processes and asv's own files, which describe the
-            benchmarks and the machine
+    places  directories of the session's jobs, with the log of the processes and asv's own files,
+            which describe the benchmarks and the machine
     """
     for description in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
         source = places[-1] / FILES / description
@@ -56,7 +56,8 @@ def file_measured(
 
 
 def with_silent_failures(record: RunRecord, ran: Sequence[Path]) -> RunRecord:
-    """Return the record with the cells that failed in asv's files ``ran``, although no process said why."""
+    """Return the record with the cells that failed in asv's files ``ran``, although no process said
+    why."""
     explained = {*itertools.chain(*record.skipped.values(), *record.failures.values())}
     silent = tuple(cell for cell in asv_files.failed_cells(ran) if cell not in explained)
     if not silent:
@@ -64,7 +65,7 @@ def with_silent_failures(record: RunRecord, ran: Sequence[Path]) -> RunRecord:
     return replace(record, failures={**record.failures, SILENT: silent})
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
 def summary(record: RunRecord) -> str:
@@ -81,7 +82,8 @@ def summary(record: RunRecord) -> str:
 
 
 def complete_record(record: RunRecord, lines: Sequence[LogLine], unavailable: Reasons) -> RunRecord:
-    """Return the record, completed from the sampling log: how quiet the run was, skipped cells and reasons.
+    """Return the record, completed from the sampling log: how quiet the run was, skipped cells and
+    reasons.
 
     unavailable  reason -> benchmarks left out
     """
@@ -140,7 +142,8 @@ def device_changes(lines: Sequence[TimedProcess]) -> Reasons:
 
 
 def drift(earlier: Sequence[Measurement], later: Sequence[Measurement]) -> dict[str, float]:
-    """Return the number of cells in both sessions, and the median ratio of asv's figures, later over earlier."""
+    """Return the number of cells in both sessions, and the median ratio of asv's figures, later
+    over earlier."""
     old = quiet.used_samples(with_samples(earlier))
     new = quiet.used_samples(with_samples(later))
     ratios = [

@@ -1,8 +1,9 @@
-"""Measure a history on many nodes of a machine type: submit their jobs, gather their results, run a job on its node.
+"""Measure a history on many nodes of a machine type: submit their jobs, gather their results, run a
+job on its node.
 
-The engine is this process, which runs one job after the other, or Slurm. Each node has a suite of its own: a copy of
-the campaign's frozen code, with results and a journal as in any checkout. A job that is started again on its node
-continues there. On another node it begins anew.
+The engine is this process, which runs one job after the other, or Slurm. Each node has a suite of
+its own: a copy of the campaign's frozen code, with results and a journal as in any checkout. A job
+that is started again on its node continues there. On another node it begins anew.
 """
 
 import os
@@ -31,7 +32,8 @@ from .processes import os_session, read_text
 from .profiles import Names
 from .runner import start_runner
 
-# Users, machine types and Pythons may share a node's disk. Each combination has its own directory of environments
+# Users, machine types and Pythons may share a node's disk. Each combination has its own directory
+# of environments
 OWNER = (
     f"{getattr(os, 'getuid', int)()} {platform.machine()} {platform.libc_ver()} {sys.base_prefix}"
 )
@@ -42,11 +44,12 @@ MAX_SUBMISSIONS = (2, 5)
 BACK_OFF = 30.0  # seconds before a job whose node failed is submitted again; doubled each time
 
 
-# --- on a node --------------------------------------------------------------------------------------------------------
+# --- on a node ------------------------------------------------------------------------------------
 
 
 def node_name(directory: Path, host: str) -> str:
-    """Return the anonymous name of a host in the directory of a machine type. A host keeps its name."""
+    """Return the anonymous name of a host in the directory of a machine type. A host keeps its
+    name."""
     hosts = directory / HOSTS
     with lock_directory(hosts, seconds=60.0):
         names = {read_text(path): path.name for path in hosts.glob(f"{NODE_PREFIX}*")}
@@ -58,8 +61,8 @@ def node_name(directory: Path, host: str) -> str:
 
 
 def node_variables(campaign: Campaign, place: Path) -> dict[str, str]:
-    """Return environment variables of a node's suite. asv gets its own home directory. pip uses the user's settings and
-    cache."""
+    """Return environment variables of a node's suite. asv gets its own home directory. pip uses the
+    user's settings and cache."""
     home = Path.home()
     variables = {
         "XDG_CONFIG_HOME": str(home / ".config"),
@@ -75,7 +78,8 @@ def node_variables(campaign: Campaign, place: Path) -> dict[str, str]:
 
 
 def enter(campaign: Campaign, directory: Path, node: str, tags: Names) -> None:
-    """Make this node's suite if missing, and continue in it. Until then this process runs the frozen code itself."""
+    """Make this node's suite if missing, and continue in it. Until then this process runs the
+    frozen code itself."""
     node = node or node_name(directory, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
     place = ROOT.parent / node
     suite = place / SUITE
@@ -96,7 +100,8 @@ def enter(campaign: Campaign, directory: Path, node: str, tags: Names) -> None:
 
 
 def on_node(directory: Path, node: str, tags: Names) -> int:
-    """Run a job on its node. Return exit code 0 even if a release could not be measured: its record says why.
+    """Run a job on its node. Return exit code 0 even if a release could not be measured: its record
+    says why.
 
     directory  of the machine type; the campaign's file there holds the settings of all its jobs
     """
@@ -117,11 +122,12 @@ def on_node(directory: Path, node: str, tags: Names) -> int:
     return 0
 
 
-# --- running a campaign -----------------------------------------------------------------------------------------------
+# --- running a campaign ---------------------------------------------------------------------------
 
 
 def advance(campaign: Campaign) -> str | None:
-    """Gather results and submit missing releases. Return the progress in words, or None if no more will come."""
+    """Gather results and submit missing releases. Return the progress in words, or None if no more
+    will come."""
     # before the files: a job that ends meanwhile is seen next time
     jobs = slurm.queued_jobs(campaign)
     outcomes = campaign.gather()
@@ -156,7 +162,8 @@ def run_all_nodes(campaign: Campaign) -> None:
 
 
 def submit_lacking(campaign: Campaign, lacking: dict[str, set[str]]) -> bool:
-    """Submit jobs for releases that too few nodes have. Return whether Slurm accepts any of them."""
+    """Submit jobs for releases that too few nodes have. Return whether Slurm accepts any of
+    them."""
     broken = slurm.broken_hosts(campaign)
     for reason in broken.values():
         announce(f"{campaign.machine}: leaving out a node: {reason}")
@@ -173,7 +180,8 @@ def submit_lacking(campaign: Campaign, lacking: dict[str, set[str]]) -> bool:
 
 
 def end_earlier(machine: str) -> None:
-    """End an incomplete campaign to make room for a new one, and file its results. Raise UserError if it has jobs."""
+    """End an incomplete campaign to make room for a new one, and file its results. Raise UserError
+    if it has jobs."""
     earlier = Campaign.load(campaigns.FLEET / machine)
     if earlier is None:
         return

@@ -1,15 +1,18 @@
-"""The journal of a run on disk: its plan, its finished jobs, and the lock that lets one process measure at a time.
+"""The journal of a run on disk: its plan, its finished jobs, and the lock that lets one process
+measure at a time.
 
-A job is a round of a session: every cell in one process, then noisy cells again, as long as the budget allows.
+A job is a round of a session: every cell in one process, then noisy cells again, as long as the
+budget allows.
 
     .asv/runs/NAME/run/plan.json    the plan: what the user asked for
-    .asv/runs/NAME/run/TAG/2        the third round of a session: run.json (its record so far), sampling.jsonl (the log
-                                    of its processes) and results/ (asv's files)
+    .asv/runs/NAME/run/TAG/2        the third round of a session: run.json (its record so far),
+                                    sampling.jsonl (the log of its processes) and results/ (asv's
+                                    files)
     .asv/runs/NAME/run/filed/0-TAG  the first session that is filed in reports/results
     .asv/runs/NAME/run/work         the job that is being taken
 
-One rename makes a job complete, and another marks a session as filed. A kill, or a full disk, loses only the job that
-is being taken. A resumed run takes the jobs that the journal lacks.
+One rename makes a job complete, and another marks a session as filed. A kill, or a full disk, loses
+only the job that is being taken. A resumed run takes the jobs that the journal lacks.
 """
 
 import contextlib
@@ -42,9 +45,10 @@ class Plan(msgspec.Struct, frozen=True):
     """The settings of a run.
 
     tags       toolchains, in the order in which they are measured; "" is this Python's toolchain
-    additional tags whose new sessions are added to earlier ones, instead of replacing them, if the benchmarks are the
-               same
-    reference  toolchain measured first and last; "": the first that can be measured, since the oldest may have no wheel
+    additional  tags whose new sessions are added to earlier ones, instead of replacing them, if the
+                benchmarks are equal
+    reference  toolchain measured first and last; "": the first that can be measured, since the
+               oldest may have no wheel
     fleet      for a node: id of the campaign, engine, node
     """
 
@@ -61,7 +65,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Job:
-    """A round of a session: one toolchain (by its tag), on one side if it is measured several times.
+    """A round of a session: one toolchain (by its tag), on one side if it is measured several
+    times.
 
     cells  asv's names; empty: the profile's cells in this round
     """
@@ -93,8 +98,8 @@ class Journal:
         put(self.directory / PLAN, json.dumps(msgspec.to_builtins(plan)))
 
     def forget(self) -> None:
-        """Remove the journal, because another run begins. One rename removes it: half of a journal would be measured,
-        or filed, again."""
+        """Remove the journal, because another run begins. One rename removes it: half of a journal
+        would be measured, or filed, again."""
         removed = self.directory.with_name(f".{self.directory.name}.gone")
         shutil.rmtree(removed, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
@@ -124,8 +129,8 @@ class Journal:
         self.work.rename(place / str(job.round))
 
     def record(self, job: Job) -> RunRecord | None:
-        """Return the record of a job's session after its last complete job, or None. Raise UserError if the file is
-        broken."""
+        """Return the record of a job's session after its last complete job, or None. Raise
+        UserError if the file is broken."""
         places = list(self.rounds(job).values())
         return load(RunRecord, places[-1] / RECORD, self.directory) if places else None
 
@@ -148,9 +153,11 @@ class Journal:
 
 
 def load(cls: type[T], path: Path, directory: Path) -> T | None:
-    """Read a declared class from a file below ``directory``. Return None if the file does not exist.
+    """Read a declared class from a file below ``directory``. Return None if the file does not
+    exist.
 
-    Raise UserError if the file cannot be read. A run that ignored it would measure everything again.
+    Raise UserError if the file cannot be read. A run that ignored it would measure everything
+    again.
     """
     try:
         return from_json(cls, json.loads(path.read_text(encoding="utf-8")))
@@ -162,8 +169,8 @@ def load(cls: type[T], path: Path, directory: Path) -> T | None:
 
 @contextlib.contextmanager
 def lock_directory(directory: Path, seconds: float | None = None) -> Iterator[None]:
-    """Let no other process measure into ``directory`` meanwhile. If one does after ``seconds``, raise UserError with
-    its name. The default is LOCK_SECONDS."""
+    """Let no other process measure into ``directory`` meanwhile. If one does after ``seconds``,
+    raise UserError with its name. The default is LOCK_SECONDS."""
     from filelock import FileLock, Timeout  # comes with asv, by way of virtualenv
 
     directory.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""Record what affects timing on a machine (hardware, load, torch and its threads, the device), and check its fitness.
+"""Record what affects timing on a machine (hardware, load, torch and its threads, the device), and
+check its fitness.
 
-During a run a separate process holds a context on the device. Otherwise each timed process would find clocks and link
-asleep.
+During a run a separate process holds a context on the device. Otherwise each timed process would
+find clocks and link asleep.
 """
 
 import contextlib
@@ -32,8 +33,9 @@ from .processes import environment_of, last_line, os_session, read_text, run_in_
 from .profiles import Cells, Names
 
 AWAKE = "awake"
-# The beginning of programs that import the suite's own code. Their argument is the checkout. Output of torch, or of a
-# backend that it loads, during the import goes to stderr, because it is not the answer
+# The beginning of programs that import the suite's own code. Their argument is the checkout. Output
+# of torch, or of a backend that it loads, during the import goes to stderr, because it is not the
+# answer
 ANSWER = """
 import json, os, platform, sys
 answer, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
@@ -65,7 +67,8 @@ CPU = Path("/sys/devices/system/cpu/cpu0")
 
 
 def check_machine(directory: Path) -> None:
-    """Raise UserError if the results in ``directory`` come from other hardware. A page covers one machine."""
+    """Raise UserError if the results in ``directory`` come from other hardware. A page covers one
+    machine."""
     current = asdict(conditions())
     for path in files.result_files(directory.parent, directory.name, files.RECORDS):
         try:
@@ -74,7 +77,8 @@ def check_machine(directory: Path) -> None:
             continue  # a broken file names no machine
         for record in records[-1:]:
             earlier = asdict(record.conditions)
-            # a virtual machine may move to another host, whose CPU has the same name but other caches
+            # a virtual machine may move to another host, whose CPU has the same name but other
+            # caches
             if any(
                 current[name] != earlier[name] and current[name] and earlier[name]
                 for name in MACHINE
@@ -88,7 +92,8 @@ def check_machine(directory: Path) -> None:
 
 
 def caches() -> dict[str, str]:
-    """Cache level -> size of the data cache, as the system writes it. Empty if the system does not report caches."""
+    """Cache level -> size of the data cache, as the system writes it. Empty if the system does not
+    report caches."""
     return {
         f"L{read_text(cache / 'level')}": read_text(cache / "size")
         for cache in sorted((CPU / "cache").glob("index*"))
@@ -115,8 +120,8 @@ def conditions() -> Conditions:
 
 
 def settings(python: Path = Path(sys.executable), root: Path = ROOT) -> Settings:
-    """Return the imported toolchain, its thread settings, and the device's name and model or why there is no device. A
-    process like the timed ones determines them, in at most DEVICE_SECONDS.
+    """Return the imported toolchain, its thread settings, and the device's name and model or why
+    there is no device. A process like the timed ones determines them, in at most DEVICE_SECONDS.
 
     Making a context may abort, crash or hang in the driver. Then the run goes on without a device.
     """
@@ -140,12 +145,13 @@ def settings(python: Path = Path(sys.executable), root: Path = ROOT) -> Settings
 
 
 def read_libraries(python: Path) -> None:
-    """Read the libraries of this Python's torch and numpy from disk again, each from its beginning to its end.
+    """Read the libraries of this Python's torch and numpy from disk again, each from its beginning
+    to its end.
 
-    The position of their pages in memory changes the time of calls by some percent, until they are loaded again
-    (docs/lab-notes.md). Reading them before each round makes positions vary between rounds instead of between sessions.
-    Libraries that another process uses stay where they are. Only Linux has the call. Elsewhere, and without torch,
-    nothing is done.
+    The position of their pages in memory changes the time of calls by some percent, until they are
+    loaded again (docs/lab-notes.md). Reading them before each round makes positions vary between
+    rounds instead of between sessions. Libraries that another process uses stay where they are.
+    Only Linux has the call. Elsewhere, and without torch, nothing is done.
     """
     if hasattr(os, "posix_fadvise"):
         run_in(python, READ_LIBRARIES)
@@ -158,17 +164,18 @@ def run_in(
     return run_in_session([python, "-c", code, root], root, environment_of(python), seconds)
 
 
-# --- a device that is kept awake --------------------------------------------------------------------------------------
+# --- a device that is kept awake ------------------------------------------------------------------
 
 
 class Awake(contextlib.ExitStack):
-    """Keep the device of a run awake, from its first measurement until the context manager exits."""
+    """Keep the device of a run awake, from its first measurement until the context manager
+    exits."""
 
     failure: str | None = None  # why the device is not awake, "" = it is; None: not tried yet
 
     def hold(self) -> str:
-        """Keep the device awake from now on. Return the reason of a failure, or "". A device that accepts only one
-        process is released again."""
+        """Keep the device awake from now on. Return the reason of a failure, or "". A device that
+        accepts only one process is released again."""
         pipe = subprocess.PIPE
         command = [sys.executable, "-c", HOLD, str(ROOT)]
         process = self.enter_context(
@@ -186,8 +193,9 @@ class Awake(contextlib.ExitStack):
     def measure(
         self, record: RunRecord, cells: Cells, names: Names, run_asv: Callable[..., None]
     ) -> RunRecord:
-        """Run asv on the record's cores for the cells ``names`` of ``cells``. Keep the device awake if cells use it.
-        Benchmarks of its waking run first, without that. The returned record says whether the device was awake.
+        """Run asv on the record's cores for the cells ``names`` of ``cells``. Keep the device awake
+        if cells use it. Benchmarks of its waking run first, without that. The returned record says
+        whether the device was awake.
         """
         waking = [cell for cell in names if cell.partition("(")[0] in cells.waking]
         remaining = [cell for cell in names if cell not in waking]
@@ -204,7 +212,7 @@ class Awake(contextlib.ExitStack):
         return record
 
 
-# --- fitness for measuring --------------------------------------------------------------------------------------------
+# --- fitness for measuring ------------------------------------------------------------------------
 
 QUIET_SHARE = 0.9  # of the time; below this a run takes longer, and some cells may stay noisy
 GROUPS = Path("/sys/fs/cgroup")
@@ -212,8 +220,8 @@ GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
 SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 END_LOAD = "end what else runs here"
 FIND_QUIET = (
-    "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take another machine or "
-    "hour (a neighbour of a virtual machine cannot be seen from inside)"
+    "a run takes up to twice as long, and some cells may stay noisy: end what else runs, or take "
+    "another machine or hour (a neighbour of a virtual machine cannot be seen from inside)"
 )
 LIFT_QUOTA = "the container is stopped when it is used up: lift it (docker run without --cpus)"
 ALLOW_CORES = "asv needs one beside the one that is measured: allow two"
@@ -221,8 +229,8 @@ SET_GOVERNOR = "sudo cpupower frequency-set -g performance: the clock rises only
 
 
 def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
-    """Return the share of speed probes within 10% of the fastest level, and the mean time of a probe as a multiple of
-    that level."""
+    """Return the share of speed probes within 10% of the fastest level, and the mean time of a
+    probe as a multiple of that level."""
     readings = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -233,8 +241,8 @@ def quiet_now(seconds: float = 1.0) -> tuple[float, float]:
 
 
 def quota() -> float:
-    """Return the CPU quota of this process, in processors: the smallest of its control groups and their parent groups.
-    It is infinite without a limit."""
+    """Return the CPU quota of this process, in processors: the smallest of its control groups and
+    their parent groups. It is infinite without a limit."""
     smallest = math.inf
     for line in read_text(GROUPS_OF_PROCESS).splitlines():
         _, controllers, name = line.split(":", 2)  # version 2 names no controllers

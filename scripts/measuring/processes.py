@@ -1,8 +1,10 @@
-"""Run programs in a session of their own, which ends with this process in any case. Print the progress of long work.
+"""Run programs in a session of their own, which ends with this process in any case. Print the
+progress of long work.
 
-asv starts a server, which forks a process per cell, each in its own process group. Only the session contains them all.
-Run as a program, this file is the watcher of a session, for the case that the parent is killed. It reads the session's
-number, and ends the session when its input ends. A process cannot prevent that, not even one that is killed.
+asv starts a server, which forks a process per cell, each in its own process group. Only the session
+contains them all. Run as a program, this file is the watcher of a session, for the case that the
+parent is killed. It reads the session's number, and ends the session when its input ends. A process
+cannot prevent that, not even one that is killed.
 """
 
 import contextlib
@@ -29,7 +31,8 @@ Environment = Mapping[str, str]
 
 
 def environment_of(python: Path, **variables: str) -> dict[str, str]:
-    """Return environment variables for programs of that Python: this process's, updated by ``variables``."""
+    """Return environment variables for programs of that Python: this process's, updated by
+    ``variables``."""
     inherited = dict(os.environ)
     if python != Path(sys.executable):
         inherited.pop("PYTHONPATH", None)  # packages found there belong to this Python
@@ -40,8 +43,8 @@ def environment_of(python: Path, **variables: str) -> dict[str, str]:
 def os_session(
     command: Command, cwd: Path, env: Environment | None = None, **streams: Any
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Start a program in a session of the operating system. At the end of the block, kill it and all processes that it
-    started.
+    """Start a program in a session of the operating system. At the end of the block, kill it and
+    all processes that it started.
 
     streams  stdin, stdout, stderr, as for Popen
     """
@@ -79,9 +82,11 @@ def run_in_session(
     seconds: float = math.inf,
     meanwhile: Callable[[], None] | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program in a session of the operating system. Return its output and exit code, None after ``seconds``.
+    """Run a program in a session of the operating system. Return its output and exit code, None
+    after ``seconds``.
 
-    meanwhile  called while the program runs, only a few times per second so as not to disturb measurements
+    meanwhile  called while the program runs, only a few times per second so as not to disturb
+               measurements
     """
     end = time.monotonic() + seconds
     # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
@@ -111,7 +116,8 @@ def read_text(path: Path | str) -> str:
 
 
 def kill_session(number: int) -> None:
-    """Kill the processes of a session, and any that they start meanwhile. A process that hangs in a driver survives."""
+    """Kill the processes of a session, and any that they start meanwhile. A process that hangs in a
+    driver survives."""
     end = time.monotonic() + GRACE
     while (processes := session_members(number)) and time.monotonic() < end:
         for process in processes:
@@ -121,7 +127,8 @@ def kill_session(number: int) -> None:
 
 
 def session_members(number: int) -> list[int]:
-    """Return the running processes of a session. The list is empty on systems without sessions, such as Windows."""
+    """Return the running processes of a session. The list is empty on systems without sessions,
+    such as Windows."""
     processes = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, AttributeError, psutil.Error):
@@ -133,7 +140,8 @@ def session_members(number: int) -> list[int]:
 
 @contextlib.contextmanager
 def _later_interrupted() -> Iterator[None]:
-    """Delay signals until the end of the block. An interruption inside would leave a process unwatched."""
+    """Delay signals until the end of the block. An interruption inside would leave a process
+    unwatched."""
     delayed: list[int] = []
     with contextlib.ExitStack() as stack:
         for number in SIGNALS:
@@ -145,7 +153,7 @@ def _later_interrupted() -> Iterator[None]:
         signal.raise_signal(delayed[0])
 
 
-# --- progress ---------------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------
 
 
 def duration(seconds: float) -> str:
@@ -157,8 +165,8 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Print the percentage of ``total`` steps done, and the time left, estimated from the mean so far. Print at most
-    one line per PROGRESS_SECONDS, and only for another percent."""
+    """Print the percentage of ``total`` steps done, and the time left, estimated from the mean so
+    far. Print at most one line per PROGRESS_SECONDS, and only for another percent."""
 
     def __init__(
         self, title: str, total: int = 0, clock: Callable[[], float] = time.monotonic

@@ -1,6 +1,8 @@
-"""Profiles select the cells of the cross product that a run times, and the number of processes. See profiles.yaml.
+"""Profiles select the cells of the cross product that a run times, and the number of processes. See
+profiles.yaml.
 
-A rule does not restrict parameters that it does not name. Cells have asv's names: ``module.Class.method(param, ...)``.
+A rule does not restrict parameters that it does not name. Cells have asv's names:
+``module.Class.method(param, ...)``.
 """
 
 import itertools
@@ -52,7 +54,8 @@ class Rule:
         self.values = values
 
     def cells(self, benchmark: Benchmark) -> list[str]:
-        """Return the cells of a benchmark that this rule selects. The list is empty for other benchmarks."""
+        """Return the cells of a benchmark that this rule selects. The list is empty for other
+        benchmarks."""
         if not re.fullmatch(self.benchmark, benchmark["name"]):
             return []
         if self.host and benchmark.get("needs_device"):
@@ -99,7 +102,8 @@ class Profile:
 def select(
     profile: Profile, benchmarks: Benchmarks, number: int = 0, only: str = ""
 ) -> dict[str, list[str]]:
-    """Benchmark -> its cells in this profile whose name matches ``only``. Benchmarks without such cells are left out.
+    """Benchmark -> its cells in this profile whose name matches ``only``. Benchmarks without such
+    cells are left out.
 
     number  of the round, from 0
     """
@@ -114,8 +118,8 @@ def select(
 
 
 def exact_patterns(cells: Iterable[str]) -> list[str]:
-    """Return regular expressions for asv's --bench that match exactly these cells, at most MAX_CELLS_PER_PATTERN in
-    each. An argument of a command is limited to 128 KiB."""
+    """Return regular expressions for asv's --bench that match exactly these cells, at most
+    MAX_CELLS_PER_PATTERN in each. An argument of a command is limited to 128 KiB."""
     by_benchmark: dict[str, list[str]] = {}
     for cell in cells:
         name, bracket, params = cell.partition("(")
@@ -128,7 +132,7 @@ def exact_patterns(cells: Iterable[str]) -> list[str]:
     return patterns
 
 
-# --- the cells of a run -----------------------------------------------------------------------------------------------
+# --- the cells of a run ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,8 @@ class Cells:
         return self.rounds[0]
 
     def round(self, number: int) -> Names:
-        """Return the timed cells of a round, counted from 0. Rounds beyond the profile's repeat its last round."""
+        """Return the timed cells of a round, counted from 0. Rounds beyond the profile's repeat its
+        last round."""
         return self.rounds[min(number, len(self.rounds) - 1)]
 
     def total(self, rounds: int) -> int:
@@ -163,10 +168,12 @@ class Cells:
 
 
 def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str = "") -> Cells:
-    """Return the cells of a profile whose name matches ``only``. Raise UserError if no cell matches or can be measured.
+    """Return the cells of a profile whose name matches ``only``. Raise UserError if no cell matches
+    or can be measured.
 
-    Benchmarks that need a device are left out if ``no_device`` gives a reason. Benchmarks that need a missing program
-    are left out, too. This is decided once: asking each of their thousands of cells would cost a process each.
+    Benchmarks that need a device are left out if ``no_device`` gives a reason. Benchmarks that need
+    a missing program are left out, too. This is decided once: asking each of their thousands of
+    cells would cost a process each.
     """
     definition = PROFILES[profile]
     selected = select(definition, benchmarks, only=only)
@@ -212,8 +219,9 @@ def group_by_reason(pairs: Iterable[tuple[str, str]]) -> Reasons:
 def estimate_minutes(
     profile: str, only: str, rounds: int, benchmarks: Benchmarks | None = None
 ) -> float:
-    """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the time of its processes is
-    scaled by their share, if ``benchmarks`` are given or asv's description of them exists."""
+    """Estimate the minutes that a profile takes with this number of rounds. With ``only`` the time
+    of its processes is scaled by their share, if ``benchmarks`` are given or asv's description of
+    them exists."""
     definition = PROFILES[profile]
     description = RESULTS / BENCHMARKS
     if not only or not (benchmarks or description.is_file()):
@@ -238,7 +246,7 @@ def missing_requirement(benchmark: Benchmark, no_device: str) -> str:
     return ""
 
 
-# --- the profiles -----------------------------------------------------------------------------------------------------
+# --- the profiles ---------------------------------------------------------------------------------
 
 
 def flatten(value: Any) -> Any:
@@ -268,11 +276,12 @@ def read_profiles() -> dict[str, Profile]:
 PROFILES = read_profiles()
 
 
-# --- options: the same in every verb that measures --------------------------------------------------------------------
+# --- options: the same in every verb that measures ------------------------------------------------
 
 
 def add_options(parser: Parser, default: str) -> None:
-    """Add options for the cells to measure and the name of the machine. ``default`` is the default profile."""
+    """Add options for the cells to measure and the name of the machine. ``default`` is the default
+    profile."""
     names = ", ".join(PROFILES)
     parser.option("--profile NAME", f"one of: {names} (default: {default})", choices=PROFILES)
     parser.option("--only REGEX", ONLY)

@@ -17,12 +17,14 @@ WAIT_SECONDS = 0.2
 FIRST_WAIT_SHARE = 2 / 3
 # Least share of cells with a quiet process; below it a profile with a time limit stops waiting
 MIN_QUIET_SHARE = 0.25
-# Over the noisy cells of all rounds after the last round; after each earlier round there is one pass
+# Over the noisy cells of all rounds after the last round; after each earlier round there is one
+# pass
 PASSES = 2
 
 
 def budget(processes: int, profile: str, planned: int = 0) -> float:
-    """Return the seconds that ``processes`` of the ``planned`` processes may wait for the machine to be quiet."""
+    """Return the seconds that ``processes`` of the ``planned`` processes may wait for the machine
+    to be quiet."""
     definition = PROFILES[profile]
     seconds = WAIT_SECONDS * processes * definition.patience
     return min(seconds, definition.wait_limit * processes / max(planned, processes, 1))
@@ -31,8 +33,8 @@ def budget(processes: int, profile: str, planned: int = 0) -> float:
 def total_patience(job: Job, plan: Plan, journal: Journal, session: Session) -> float:
     """Return the seconds that a session may wait up to the end of a job, which has not begun.
 
-    A round may also use the remaining budget of earlier rounds. A profile with a time limit waits for the time that
-    processes leave, at their speed so far.
+    A round may also use the remaining budget of earlier rounds. A profile with a time limit waits
+    for the time that processes leave, at their speed so far.
     """
     record, cells = session.record, session.cells
     planned = cells.total(plan.rounds)
@@ -55,15 +57,16 @@ def is_hopeless(lines: Sequence[LogLine]) -> bool:
 
 
 def passes(job: Job, rounds: int) -> int:
-    """Return how often noisy cells are measured again after a job. Cells that the job names are taken once: a new
-    process would have no counterpart on the other side."""
+    """Return how often noisy cells are measured again after a job. Cells that the job names are
+    taken once: a new process would have no counterpart on the other side."""
     if job.cells:
         return 0
     return PASSES if job.round + 1 >= rounds else 1
 
 
 def cells_to_retake(run: quiet.Run, seconds: float) -> list[str]:
-    """Return the noisy cells for which new processes take at most ``seconds``, those never quiet first."""
+    """Return the noisy cells for which new processes take at most ``seconds``, those never quiet
+    first."""
     took = {line.cell: line.took for line in run.lines}
     cells = list(run.lacking())
     ends = itertools.accumulate(took[cell] for cell in cells)

@@ -1,7 +1,8 @@
 """One runner over one journal: it takes jobs, keeps complete jobs, and files complete sessions.
 
-``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ only in their list of jobs. A history is
-measured from coarse to fine, several toolchains at a time, and its reference again at the end.
+``run.py``, ``track.py``, ``compare.py --run`` and a node of a fleet differ only in their list of
+jobs. A history is measured from coarse to fine, several toolchains at a time, and its reference
+again at the end.
 """
 
 import contextlib
@@ -52,7 +53,8 @@ class Runner(Sessions):
 
     @property
     def reference(self) -> str:
-        """The toolchain that is measured first and again at the end. "" if no toolchain could be measured so far."""
+        """The toolchain that is measured first and again at the end. "" if no toolchain could be
+        measured so far."""
         tags = self.plan.tags
         filed = [tag for tag in self.journal.filed() if tag in tags]
         begun = [tag for tag in tags if self.journal.rounds(Job(tag))]
@@ -64,11 +66,12 @@ class Runner(Sessions):
         filed = self.journal.filed()
         return [tag for tag in self.plan.tags if Job(tag).session not in filed]
 
-    # --- the order of jobs ----------------------------------------------------------------------------------------
+    # --- the order of jobs ------------------------------------------------------------------------
 
     def measure(self, after_round: AfterRound = lambda runner, job: None) -> dict[str, str]:
-        """Take the remaining jobs in staggered order, and file each session after its last round. With several
-        toolchains, measure the reference again at the end. Return tag -> why a toolchain could not be measured.
+        """Take the remaining jobs in staggered order, and file each session after its last round.
+        With several toolchains, measure the reference again at the end. Return tag -> why a
+        toolchain could not be measured.
 
         Toolchains that failed before are tried again: perhaps the network failed.
 
@@ -106,7 +109,8 @@ class Runner(Sessions):
         return failures
 
     def jobs(self, tags: Names) -> list[Job]:
-        """Return the jobs of these toolchains in staggered order, and those of the reference at the end."""
+        """Return the jobs of these toolchains in staggered order, and those of the reference at the
+        end."""
         sessions = [Job(tag) for tag in tags]
         if len(self.plan.tags) > 1:
             sessions.append(Job(self.reference or tags[0], side=REPEAT))
@@ -114,11 +118,11 @@ class Runner(Sessions):
         order = staggered(len(sessions), self.plan.rounds, abreast)
         return [replace(sessions[place], round=number) for place, number in order]
 
-    # --- a job ----------------------------------------------------------------------------------------------------
+    # --- a job ------------------------------------------------------------------------------------
 
     def take_round(self, job: Job, next_tag: str | None, after_round: AfterRound) -> bool:
-        """Take a job while the next release is installed, and file its session after the last one. Return whether the
-        session has ended."""
+        """Take a job while the next release is installed, and file its session after the last one.
+        Return whether the session has ended."""
         if job.side == REPEAT and not self.open(job).cells.timed:
             return True  # instruction counts do not drift
         is_over = job.round + 1 == self.plan.rounds
@@ -135,7 +139,8 @@ class Runner(Sessions):
         return is_over
 
     def should_stop_early(self, job: Job) -> bool:
-        """Whether this round would exceed the profile's time limit on a machine that is hardly quiet."""
+        """Whether this round would exceed the profile's time limit on a machine that is hardly
+        quiet."""
         record = self.journal.record(job)
         if not record or not record.rounds:
             return False
@@ -144,8 +149,8 @@ class Runner(Sessions):
         return seconds > time_limit and is_hopeless(self.journal.lines(job))
 
     def take(self, job: Job, meanwhile: Context = contextlib.nullcontext()) -> bool:
-        """Take a round, then new processes of noisy cells, as long as the budget allows. Return False if the round is
-        complete already.
+        """Take a round, then new processes of noisy cells, as long as the budget allows. Return
+        False if the round is complete already.
 
         meanwhile  context in which instructions are counted, before any timing
         """
@@ -163,13 +168,14 @@ class Runner(Sessions):
         taken.take(cells, meanwhile)
         return True
 
-    # --- filing ---------------------------------------------------------------------------------------------------
+    # --- filing -----------------------------------------------------------------------------------
 
     def file(self, job: Job, complete: bool = True) -> RunRecord:
-        """File a session's finished jobs: measurements, their export to asv's file, and the record. Return the record.
+        """File a session's finished jobs: measurements, their export to asv's file, and the record.
+        Return the record.
 
-        They are merged with the present files, so that results which asv filed meanwhile are kept. Filing twice changes
-        nothing. At least one job of the session must be finished.
+        They are merged with the present files, so that results which asv filed meanwhile are kept.
+        Filing twice changes nothing. At least one job of the session must be finished.
 
         complete  False: the session continues
         """
@@ -208,7 +214,8 @@ class Runner(Sessions):
                 announce(f"{tag}: was complete when the run was interrupted; filed now")
 
     def file_failure(self, tag: str, reason: str) -> None:
-        """Let asv file the cells of a toolchain as failed, unless that would replace earlier results."""
+        """Let asv file the cells of a toolchain as failed, unless that would replace earlier
+        results."""
         plan = self.plan
         suite = self.suite.of_release(tag)
         path = suite.result_file(plan.machine, suite.commit)
@@ -225,28 +232,29 @@ class Runner(Sessions):
 
 
 def staggered(toolchains: int, rounds: int, abreast: int) -> list[tuple[int, int]]:
-    """Return ordered jobs, (place of a toolchain, round): ``abreast`` toolchains at a time, each behind the last.
+    """Return ordered jobs, (place of a toolchain, round): ``abreast`` toolchains at a time, each
+    behind the last.
 
-    A machine may take some percent longer for minutes, and no probe sees it. In this order it affects a round or two of
-    several toolchains, whose rounds then differ. If it affected all rounds of one toolchain, it would look like a
-    change.
+    A machine may take some percent longer for minutes, and no probe sees it. In this order it
+    affects a round or two of several toolchains, whose rounds then differ. If it affected all
+    rounds of one toolchain, it would look like a change.
     """
     part = math.ceil(rounds / max(1, min(abreast, rounds)))
     jobs = itertools.product(range(toolchains), range(rounds))
     return sorted(jobs, key=lambda job: (job[0] + job[1] // part, job[1] % part, job[0]))
 
 
-# --- beginning a run --------------------------------------------------------------------------------------------------
+# --- beginning a run ------------------------------------------------------------------------------
 
 
 def choose_plan(
     journal: Journal, options: Namespace, fresh: Plan, toolchain_options: Names = ()
 ) -> Plan:
-    """Return the plan of the interrupted run with --resume, else ``fresh``. A run that is not resumed is removed, after
-    its complete sessions are filed.
+    """Return the plan of the interrupted run with --resume, else ``fresh``. A run that is not
+    resumed is removed, after its complete sessions are filed.
 
-    Raise UserError if there is nothing to resume, or if --resume comes with other options than that run had. Only the
-    number of rounds may differ.
+    Raise UserError if there is nothing to resume, or if --resume comes with other options than that
+    run had. Only the number of rounds may differ.
 
     toolchain_options  the options that choose toolchains
     """
@@ -276,8 +284,8 @@ def choose_plan(
 
 
 def start_runner(journal: Journal, plan: Plan) -> Runner:
-    """Save a plan and return its runner. Raise UserError if results of that name come from another machine, or if a
-    toolchain is no longer in releases.json."""
+    """Save a plan and return its runner. Raise UserError if results of that name come from another
+    machine, or if a toolchain is no longer in releases.json."""
     for tag in sorted(plan.tags):
         if tag and tag not in ledger.toolchains_by_tag():
             raise UserError(

@@ -1,4 +1,4 @@
-"""The session of one toolchain on one side: the suite and Python that measure it, its cells, and its run record."""
+"""The session of a toolchain: the suite and Python that measure it, its cells, its run record."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from cli import UserError
 from msgspec.structs import replace
 from store import files
 from store.schema import Measurement, RunRecord, Settings, Toolchain
+from store.versions import version_number
 from toolchains import ledger
 
 from .engine import LAUNCH, Suite
@@ -20,7 +21,8 @@ from .profiles import Benchmarks, Cells, Names, select_cells
 
 
 class BenchmarksChanged(UserError):
-    """benchmarks/ changed after the first rounds were taken: no toolchain of the run can continue."""
+    """benchmarks/ changed after the first rounds were taken: no toolchain of the run can
+    continue."""
 
 
 def _utc_now() -> datetime:
@@ -118,7 +120,8 @@ class Sessions:
         )
 
     def adds_to_earlier(self, job: Job) -> bool:
-        """Whether a session is added to earlier ones of its toolchain: if planned, with the same benchmarks."""
+        """Whether a session is added to earlier ones of its toolchain: if planned, with the same
+        benchmarks."""
         if job.side == REPEAT:
             return True
         if job.tag not in self.plan.additional:
@@ -134,7 +137,8 @@ class Sessions:
         return comparable == {True}
 
     def cells_in(self, job: Job, cells: Cells) -> Names:
-        """Return the cells of a job: its own, or all in a session's first round and the timed ones in the others."""
+        """Return the cells of a job: its own, or all in a session's first round and the timed ones
+        in the others."""
         if job.cells:
             return job.cells
         if job.round or self.adds_to_earlier(job):
@@ -142,7 +146,8 @@ class Sessions:
         return cells.names
 
     def count_processes(self, jobs: Sequence[Job], cells: Cells) -> int:
-        """Return the number of timed processes in these jobs, if all have the ``cells`` of one of them."""
+        """Return the number of timed processes in these jobs, if all have the ``cells`` of one of
+        them."""
         counted = {*cells.counted}
         return sum(len({*self.cells_in(job, cells)} - counted) for job in jobs)
 
@@ -159,7 +164,8 @@ class Sessions:
     def has_other_versions(self, job: Job) -> bool:
         """Whether a session measured a benchmark that has another version now, or is gone."""
         for line in self.journal.lines(job):
-            benchmark = self.benchmarks.get(line.benchmark, {})
-            if isinstance(line, Measurement) and line.version != benchmark.get("version"):
-                return True
+            if isinstance(line, Measurement):
+                current = self.benchmarks.get(line.benchmark, {}).get("version")
+                if version_number(line.benchmark, line.version) != current:
+                    return True
         return False

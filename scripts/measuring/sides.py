@@ -1,8 +1,9 @@
 """Measure two sides in turns, A B B A, so that a machine's drift affects both.
 
-Each side has a copy of the checkout's code, so that an edit meanwhile changes neither side. Each side also has its own
-Python, which runs asv there. The copies are ``.asv/compare/ID/base`` and ``new``, in the second stage ``base-fresh`` and
-``new-fresh``. Each holds results as any checkout does. Run records say which results belong together.
+Each side has a copy of the checkout's code, so that an edit meanwhile changes neither side. Each
+side also has its own Python, which runs asv there. The copies are ``.asv/compare/ID/base`` and
+``new``, in the second stage ``base-fresh`` and ``new-fresh``. Each holds results as any checkout
+does. Run records say which results belong together.
 """
 
 import os
@@ -24,7 +25,8 @@ from .runner import TOOLCHAIN_ERRORS, Runner
 
 SIDES = ("base", "new")
 ROUNDS, FRESH_ROUNDS = 4, 8  # processes per side: for all cells, and for close ones
-# Quiet pairs that a verdict needs: statistics.MIN_PROCESSES. The measuring Python may lack packages to import it
+# Quiet pairs that a verdict needs: statistics.MIN_PROCESSES. The measuring Python may lack packages
+# to import it
 MIN_QUIET_PAIRS = 4
 # Of the rounds' time, in which extra rounds may begin for cells not quiet on both sides
 EXTRA_TIME_SHARE = 0.5
@@ -36,10 +38,11 @@ def measure_sides(
     choose_close: Callable[[Path, Path], tuple[Names, int]],
     suite: Suite = Suite(),
 ) -> tuple[Path, Path]:
-    """Measure both sides in turns, then close cells in fresh processes. Return the sides' roots of the first stage.
+    """Measure both sides in turns, then close cells in fresh processes. Return the sides' roots of
+    the first stage.
 
-    choose_close  takes these roots; returns the cells to measure again and the number of close ones (the others show
-                  noise)
+    choose_close  takes these roots; returns the cells to measure again and the number of close ones
+                  (the others show noise)
     suite         the checkout whose code is measured
     """
     directory = suite.root / ".asv" / "compare" / engine.new_id()
@@ -78,8 +81,8 @@ def measure_sides(
 def stage_runner(
     stage: int, directory: Path, targets: Sequence[Target], plan: Plan, suite: Suite = Suite()
 ) -> Runner:
-    """Return the runner of a stage, with a copy of the code for each side. Releases are installed in the checkout's
-    environments."""
+    """Return the runner of a stage, with a copy of the code for each side. Releases are installed
+    in the checkout's environments."""
     sides = {}
     suffix = files.FRESH_SUFFIX if stage == 2 else ""
     for side, (python, commit) in zip(SIDES, targets):
@@ -92,11 +95,12 @@ def stage_runner(
 
 
 def collect(runner: Runner, cells: Names, counted: Names = ()) -> None:
-    """Take the plan's rounds of these cells on both sides, in turns, and ``counted`` once. File a record on each side.
+    """Take the plan's rounds of these cells on both sides, in turns, and ``counted`` once. File a
+    record on each side.
 
-    A noisy process is not repeated, because its repetition would have no counterpart. Cells with fewer than
-    MIN_QUIET_PAIRS quiet pairs get more rounds on both sides. No extra round begins after EXTRA_TIME_SHARE of the time
-    that the plan's rounds took.
+    A noisy process is not repeated, because its repetition would have no counterpart. Cells with
+    fewer than MIN_QUIET_PAIRS quiet pairs get more rounds on both sides. No extra round begins
+    after EXTRA_TIME_SHARE of the time that the plan's rounds took.
     """
     rounds = runner.plan.rounds if cells else 1
     runner.progress.total = len(SIDES) * len(cells) * rounds
@@ -127,8 +131,8 @@ def take_sides(runner: Runner, number: int, cells: Names) -> None:
 
 
 def lacking_pairs(journal: Journal, cells: Names, pairs: int) -> list[str]:
-    """Return the cells that were quiet on both sides in fewer than this number of rounds. Cells that never were quiet
-    on one of the sides are left out."""
+    """Return the cells that were quiet on both sides in fewer than this number of rounds. Cells
+    that never were quiet on one of the sides are left out."""
     base, new = (quiet_rounds(journal, side) for side in SIDES)
     hopeful = [cell for cell in cells if base.get(cell) and new.get(cell)]
     return [cell for cell in hopeful if len(base[cell] & new[cell]) < pairs]

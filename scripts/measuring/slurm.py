@@ -1,8 +1,9 @@
-"""Submit the jobs of a campaign to the users' own Slurm, through submitit, and look what became of them.
+"""Submit the jobs of a campaign to the users' own Slurm, through submitit, and look what became of
+them.
 
-Only this module uses submitit. Its job states are not used: without accounting it knows none, and it reports a node's
-failure as the end of a job, although Slurm restarts the job. A node whose job failed by itself is left out the next
-time.
+Only this module uses submitit. Its job states are not used: without accounting it knows none, and
+it reports a node's failure as the end of a job, although Slurm restarts the job. A node whose job
+failed by itself is left out the next time.
 """
 
 import math
@@ -29,9 +30,11 @@ SILENCE = 600.0  # seconds for which Slurm may list no jobs: its controller is b
 
 
 def slurm_job(command: Names) -> Callable[[], None]:
-    """Return the object that submitit runs on a node. It runs the program, ends it at Slurm's warning, and resumes it.
+    """Return the object that submitit runs on a node. It runs the program, ends it at Slurm's
+    warning, and resumes it.
 
-    Its class is made inside this function, so that nodes receive its code and need not find this file.
+    Its class is made inside this function, so that nodes receive its code and need not find this
+    file.
     """
     from submitit.helpers import DelayedSubmission
 
@@ -43,8 +46,8 @@ def slurm_job(command: Names) -> Callable[[], None]:
                 raise RuntimeError(f"exit status {code}; the reason is above")
 
         def checkpoint(self) -> DelayedSubmission:
-            """Stop the program. submitit calls this at the warning, during the wait above. There subprocess's wait
-            would lock, psutil's does not."""
+            """Stop the program. submitit calls this at the warning, during the wait above. There
+            subprocess's wait would lock, psutil's does not."""
             if self.process.is_running():
                 self.process.terminate()
                 self.process.wait()
@@ -54,13 +57,14 @@ def slurm_job(command: Names) -> Callable[[], None]:
 
 
 def submit(campaign: Campaign, tags: Names, excluded: Collection[str]) -> bool:
-    """Submit a job that measures a block on a host not in ``excluded``. Return whether Slurm accepts the job. At the
-    first submission raise UserError if Slurm rejects it."""
+    """Submit a job that measures a block on a host not in ``excluded``. Return whether Slurm
+    accepts the job. At the first submission raise UserError if Slurm rejects it."""
     try:
         import submitit
     except ModuleNotFoundError:
         raise UserError(
-            "--engine slurm needs submitit: pip install submitit (in this Python, which the nodes use, too)"
+            "--engine slurm needs submitit: pip install submitit "
+            "(in this Python, which the nodes use, too)"
         ) from None
     executor = submitit.AutoExecutor(campaign.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
     executor.update_parameters(
@@ -92,7 +96,8 @@ def queued_jobs(campaign: Campaign) -> list[str]:
 
 
 def broken_hosts(campaign: Campaign) -> dict[str, str]:
-    """Host -> why the last job there failed, with its log. A job cancelled by Slurm or by a person has not failed."""
+    """Host -> why the last job there failed, with its log. A job cancelled by Slurm or by a person
+    has not failed."""
     broken: dict[str, str] = {}
     for path in sorted(campaign.logs.glob("*.host"), key=lambda path: path.stat().st_mtime):
         host = read_text(path)
@@ -107,7 +112,8 @@ def broken_hosts(campaign: Campaign) -> dict[str, str]:
 
 
 def failure_in(text: str) -> str:
-    """Return the reason of a failure from a job's log: the last line of fleet.py, else of any other program."""
+    """Return the reason of a failure from a job's log: the last line of fleet.py, else of any other
+    program."""
     lines = re.findall(r"^(?!submitit |srun: )(?=.*\S).*", text, re.MULTILINE)
     prefix = "fleet.py: "
     errors = [line for line in lines if line.startswith(prefix)]
@@ -115,7 +121,8 @@ def failure_in(text: str) -> str:
 
 
 def run_slurm(command: Names, silence: float = 0.0) -> str:
-    """Return the output of a Slurm command. Raise UserError if it fails for longer than ``silence`` seconds."""
+    """Return the output of a Slurm command. Raise UserError if it fails for longer than ``silence``
+    seconds."""
     end = time.monotonic() + silence
     while True:
         try:
@@ -146,7 +153,8 @@ def parse_minutes(limit: str) -> float:
 
 
 def check_cluster(campaign: Campaign) -> None:
-    """Raise UserError unless Slurm accepts jobs with these options on all nodes, and allows them enough time."""
+    """Raise UserError unless Slurm accepts jobs with these options on all nodes, and allows them
+    enough time."""
     options = [
         f"--{name}" if value is True else f"--{name}={value}"
         for name, value in campaign.options.items()
@@ -157,6 +165,6 @@ def check_cluster(campaign: Campaign) -> None:
     longest = max(map(parse_minutes, limits), default=math.inf)
     if campaign.allowed > longest:
         raise UserError(
-            f"the partition allows {longest:.0f} minutes per job, but {campaign.allowed} are needed: "
-            f"with --time {longest:.0f} a second job continues the first"
+            f"the partition allows {longest:.0f} minutes per job, "
+            f"but {campaign.allowed} are needed: with --time {longest:.0f} a second job continues the first"
         )

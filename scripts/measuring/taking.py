@@ -1,4 +1,5 @@
-"""Take a job: count instructions, time cells, measure noisy cells again, and move the finished job into the journal."""
+"""Take a job: count instructions, time cells, measure noisy cells again, and move the finished job
+into the journal."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -42,8 +43,8 @@ class Round:
         self.wait_left = self.patience - self.session.record.waited
 
     def take(self, cells: Names, meanwhile: Context) -> None:
-        """Measure ``cells``, each in one process, then noisy cells again. ``meanwhile`` is the context in which
-        instructions are counted, before any timing."""
+        """Measure ``cells``, each in one process, then noisy cells again. ``meanwhile`` is the
+        context in which instructions are counted, before any timing."""
         start = self.clock.monotonic()
         self.journal.begin()
         counted = {*self.session.cells.counted}
@@ -70,7 +71,8 @@ class Round:
         self.run_asv(cells, self.first_patience())
 
     def retake(self) -> bool:
-        """Measure noisy cells of all rounds again, as long as time is left. Return whether there were any."""
+        """Measure noisy cells of all rounds again, as long as time is left. Return whether there
+        were any."""
         lines = [*self.journal.lines(self.job), *read_log(self.journal.work)]
         run = quiet.Run(with_samples(lines))
         self.lacking = run.lacking()
@@ -101,7 +103,8 @@ class Round:
         return FIRST_WAIT_SHARE * self.wait_left, len(self.session.cells.round(self.job.round))
 
     def run_asv(self, cells: Names, patience: tuple[float, int], is_timed: bool = True) -> None:
-        """Run asv for these cells, print the progress, and number the rounds of the new lines of the log."""
+        """Run asv for these cells, print the progress, and number the rounds of the new lines of
+        the log."""
         log = self.journal.work / LOG
         done = self.progress.done - log.read_bytes().count(b"\n")
 
@@ -119,6 +122,7 @@ class Round:
         session = self.session
         session.record = self.device.measure(session.record, session.cells, cells, measure)
         advance()
-        # new lines belong to the first round that their cell lacks, or to this one; others already have a round
+        # new lines belong to the first round that their cell lacks, or to this one; others already
+        # have a round
         lines = read_log(self.journal.work, self.job.round, self.lacking)
         log.write_text(encode_lines(lines), encoding="utf-8")
