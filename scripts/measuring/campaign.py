@@ -222,7 +222,8 @@ class Campaign:
         sessions = sum(len(block) + 2 for block in blocks)
         yield (
             f"{self.machine}: {len(self.plan.tags) + 1} releases, each on {self.copies} "
-            f"of {self.nodes} nodes, the reference {self.plan.reference} first and last on all of them"
+            f"of {self.nodes} nodes, the reference {self.plan.reference} first and last "
+            "on all of them"
         )
         if self.slurm:
             yield (

@@ -166,5 +166,6 @@ def check_cluster(campaign: Campaign) -> None:
     if campaign.allowed > longest:
         raise UserError(
             f"the partition allows {longest:.0f} minutes per job, "
-            f"but {campaign.allowed} are needed: with --time {longest:.0f} a second job continues the first"
+            f"but {campaign.allowed} are needed: with --time {longest:.0f} "
+            "a second job continues the first"
         )
