@@ -90,7 +90,7 @@ def stage_runner(
         engine.copy_code(suite.root, root)
         engine.link_environments(root, suite.environments)
         sides[side] = replace(suite, root=root, python=python, commit=commit)
-    collection = {"id": directory.name, "stage": stage}
+    collection: dict[str, str | int] = {"id": directory.name, "stage": stage}
     return Runner(Journal(directory / f"stage-{stage}"), plan, suite, sides, collection)
 
 
