@@ -1,4 +1,6 @@
-"""What do many small arrays cost: a list of them into one tensor, of tensors into one array, a nested container?"""
+"""What do many small arrays cost: a list of them into one tensor, of tensors into one array, a
+nested container?
+"""
 
 import numpy as np
 import torch
@@ -8,8 +10,9 @@ from .core import sources, timing
 
 section = "Many small arrays"
 about = (
-    "Measured in a program that has freed a large array before. In a fresh program, malloc may return memory to the "
-    "system at every call, which takes several times as long. Uneven: the size of each is no multiple of 64 bytes."
+    "Measured in a program that has freed a large array before. In a fresh program, malloc may "
+    "return memory to the system at every call, which takes several times as long. Uneven: the "
+    "size of each is no multiple of 64 bytes."
 )
 place = 6
 
@@ -66,7 +69,9 @@ class TensorsToArray:
 
 
 class _Uneven:
-    """The same family for arrays whose size is not a multiple of 64 bytes; adds the parameter ``layout``."""
+    """The same family for arrays whose size is not a multiple of 64 bytes; adds the parameter
+    ``layout``.
+    """
 
     has_panels = False
 
@@ -95,7 +100,10 @@ class _Tree:
 
     def setup(self, route, nbytes):
         leaves = [self.make("float32", nbytes // 4, seed) for seed in range(4)]
-        tree = {"image": leaves[0], "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}]}
+        tree = {
+            "image": leaves[0],
+            "targets": [leaves[1], {"boxes": leaves[2], "labels": leaves[3]}],
+        }
         self.names = {"np": np, "torch": torch, "map_tree": sources.map_tree, "tree": tree}
 
     def timeit_convert(self, route, nbytes):

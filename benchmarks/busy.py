@@ -1,4 +1,6 @@
-"""Does a transfer hold its caller while the device is busy? The time of a call when work is queued before it."""
+"""Does a transfer hold its caller while the device is busy? The time of a call when work is queued
+before it.
+"""
 
 from . import routes, transfer
 from .core import devices, moving
@@ -6,8 +8,8 @@ from .core import devices, moving
 needs_device = True
 section = "Transfers: while the device is busy"
 about = (
-    "5 ms of copies within the device, or a little more, are queued on the same stream, and then the call is timed "
-    "alone: a program's step that is still computing when it asks for a transfer."
+    "5 ms of copies within the device, or a little more, are queued on the same stream, and then "
+    "the call is timed alone: a program's step that is still computing when it asks for a transfer."
 )
 place = 23
 has_panels = False
@@ -18,14 +20,18 @@ SIZES = [moving.EACH, 64 * 2**20]
 
 
 class _Busy:
-    """One call per sample, with work queued before it. No probes: the queue would empty while they run."""
+    """One call per sample, with work queued before it. No probes: the queue would empty while they
+    run.
+    """
 
     probed = False
     number = 1
     warmup_time = 0
 
     def before(self, first=lambda: None):
-        """Return a function to call before a sample: drain the queue, call ``first``, queue the work."""
+        """Return a function to call before a sample: drain the queue, call ``first``, queue the
+        work.
+        """
         work = devices.Work(self.move.device, WORK).require()
 
         def prepare():
@@ -58,7 +64,9 @@ class Call(_Busy, transfer._Float):
 
 
 class WorkBehind(_Busy):
-    """Read a host array whose copy was queued before the work: wait for the copy's event, or for all work."""
+    """Read a host array whose copy was queued before the work: wait for the copy's event, or for
+    all work.
+    """
 
     role = "work behind"
     title = "an array whose copy was queued before the work"

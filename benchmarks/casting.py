@@ -12,7 +12,11 @@ across = "dtype"
 class NumpyToFloat32(conversion._Conversion):
     has_panels = False
     direction = routes.NUMPY_TO_TORCH
-    params = (routes.expressions(routes.CASTING), ["float64", "float16", "int64", "uint8"], sources.SIZES[:-1])
+    params = (
+        routes.expressions(routes.CASTING),
+        ["float64", "float16", "int64", "uint8"],
+        sources.SIZES[:-1],
+    )
 
 
 class Bfloat16ToNumpy(conversion._Conversion):

@@ -1,7 +1,8 @@
 """What does a conversion cost when its source is not in the caches?
 
-The sources are rotated through more memory than the caches hold, so each call meets one that has been evicted. Taking
-the next source is part of the statement: ``limits.Floor`` says what that alone costs.
+The sources are rotated through more memory than the caches hold, so each call meets one that has
+been evicted. Taking the next source is part of the statement: ``limits.Floor`` says what that alone
+costs.
 """
 
 import itertools
@@ -11,8 +12,8 @@ from .core import sources
 
 section = "Source not in the caches"
 about = (
-    "Sources are float32 and rotate through more memory than the caches hold. The time includes taking the next source "
-    "(see the harness overhead under Machine and method)."
+    "Sources are float32 and rotate through more memory than the caches hold. The time includes "
+    "taking the next source (see the harness overhead under Machine and method)."
 )
 place = 8
 has_panels = False

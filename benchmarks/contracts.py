@@ -1,7 +1,7 @@
 """Metadata of benchmarks for reports, and the vocabulary of that metadata.
 
-A route has a contract, a family has declarations. asv writes both to benchmarks.json. This module uses only the
-standard library, because benchmarks/ and scripts/ both import it.
+A route has a contract, a family has declarations. asv writes both to benchmarks.json. This module
+uses only the standard library, because benchmarks/ and scripts/ both import it.
 """
 
 import re
@@ -21,7 +21,9 @@ PINNED = "pinned"  # page-locked when it was allocated
 REGISTERED = "registered"  # ordinary memory, page-locked in place
 
 ONE_THREAD, ALL_THREADS = "1", "all"  # torch's threads: "all" is its default number
-PARALLEL = 2**15  # elements from which torch spreads a copy over its threads (GRAIN_SIZE in ATen/TensorIterator.h)
+PARALLEL = (
+    2**15
+)  # elements from which torch spreads a copy over its threads (GRAIN_SIZE in ATen/TensorIterator.h)
 
 CONTIGUOUS = "contiguous"  # default layout of a source
 UNEVEN = "uneven"  # layout of a list of arrays whose size is not a multiple of LINE
@@ -44,7 +46,8 @@ Outcomes = Mapping[str, str]  # awkward source or dtype -> outcome
 class Does:
     """Outcome of a route for an awkward source, if it raises nothing.
 
-    If the route drops something, the text says what. If it misreads the source, the outcome is WRONG.
+    If the route drops something, the text says what. If it misreads the source, the outcome is
+    WRONG.
     """
 
     WORKS = "works"
@@ -64,19 +67,40 @@ class Does:
     EXTENDS = "adds zeros to the file, silently"
     FOLLOWS = "works, and the result requires grad"
     ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
-    # Kind of each outcome, for code that branches on it; the name of an exception has the kind RAISES
+    # Kind of each outcome, for code that branches on it; the name of an exception has the kind
+    # RAISES
     KINDS = {
         **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
         **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
-        **{UNMASKED: "silent", COUNTS: "silent", UNCONVERTED: "silent", FEWER: "silent", ACCUMULATES: "silent"},
-        **{WRONG: "wrong", EXTENDS: "wrong", ABORTS: "aborts", SEGFAULT: "aborts", BUS_ERROR: "aborts"},
+        **{
+            UNMASKED: "silent",
+            COUNTS: "silent",
+            UNCONVERTED: "silent",
+            FEWER: "silent",
+            ACCUMULATES: "silent",
+        },
+        **{
+            WRONG: "wrong",
+            EXTENDS: "wrong",
+            ABORTS: "aborts",
+            SEGFAULT: "aborts",
+            BUS_ERROR: "aborts",
+        },
     }
 
 
 RAISES = "raises"
 UNSAFE = ("wrong", "aborts")  # fails without an exception
 FINE = ("works", "detaches")  # takes the source as it is
-KIND_ORDER = {"silent": 0, "wrong": 0, "aborts": 0, "warns": 1, RAISES: 2, "works": 3, "detaches": 3}
+KIND_ORDER = {
+    "silent": 0,
+    "wrong": 0,
+    "aborts": 0,
+    "warns": 1,
+    RAISES: 2,
+    "works": 3,
+    "detaches": 3,
+}
 GRAD = "requires grad"  # the awkward source that questions and measurements are about
 
 
@@ -92,10 +116,13 @@ class Route:
     Routes that were described before a field existed take its default.
 
     expression    the code that is timed, tested, shown and pasted
-    memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view of the bits does not
+    memory        alias, copy or into, where the dtype is kept; a cast always makes a copy, a view
+                  of the bits does not
     direction     numpy→torch or torch→numpy
-    casts_to      dtype of every result; "python": the dtype made from Python numbers; "": the source's dtype
-    view          the result is a view of the source's bits as numbers of casts_to, so it shares memory
+    casts_to      dtype of every result; "python": the dtype made from Python numbers; "": the
+                  source's dtype
+    view          the result is a view of the source's bits as numbers of casts_to, so it shares
+                  memory
     inputs        awkward source -> outcome: works, warns, an exception's name, ...
     refuses       dtype -> the exception it raises
     copies        sources.LAYOUTS and awkward sources that it copies although its memory is alias
@@ -106,9 +133,11 @@ class Route:
     needs         release it appeared in, such as "torch>=1.11"
     per_element   makes a Python object of every element: seconds where others take milliseconds
     memmove       copies a contiguous source with C's memmove, as NumPy does: see sources.placed
-    hazard        one sentence that tables and advice show; a route with a hazard is never recommended
+    hazard        one sentence that tables and advice show; a route with a hazard is never
+                  recommended
     hazard_memory transfers: host memory that has the hazard. Empty: any memory
-    caution       one sentence that tables and advice show, too: how an unusual source changes the route's meaning
+    caution       one sentence that tables and advice show, too: how an unusual source changes the
+                  route's meaning
     """
 
     expression: str
@@ -133,10 +162,14 @@ class Route:
     def result_dtype(self, dtype: str) -> str:
         """Return the name of the result's dtype for a source of ``dtype``."""
         if self.casts_to == "python":
-            wide = self.direction == TORCH_TO_NUMPY  # torch makes its default dtypes, NumPy keeps Python's precision
+            wide = (
+                self.direction == TORCH_TO_NUMPY
+            )  # torch makes its default dtypes, NumPy keeps Python's precision
             kinds = {"bool": "bool", "complex": "complex128" if wide else "complex64"}
             kinds.update(float="float64" if wide else "float32", int="int64")
-            return kinds[re.sub(r"[^a-z].*", "", dtype).replace("uint", "int").replace("bfloat", "float")]
+            return kinds[
+                re.sub(r"[^a-z].*", "", dtype).replace("uint", "int").replace("bfloat", "float")
+            ]
         return self.casts_to or dtype
 
     def keeps_dtype(self, dtype: str) -> bool:
@@ -144,22 +177,27 @@ class Route:
         return self.casts_to in ("", dtype)
 
     def memory_for(self, dtype: str, layout: str = "") -> str:
-        """Return alias, copy or into for a source of ``dtype`` in ``layout``; "" without a contract.
+        """Return alias, copy or into for a source of ``dtype`` in ``layout``; "" without a
+        contract.
 
-        A route that shares memory makes a copy in two cases: it changes the dtype and is not a view of the source's
-        bits, or its contract lists the layout in ``copies``.
+        A route that shares memory makes a copy in two cases: it changes the dtype and is not a view
+        of the source's bits, or its contract lists the layout in ``copies``.
         """
         shares = self.view or (self.keeps_dtype(dtype) and layout not in self.copies)
         return COPY if self.memory == ALIAS and not shares else self.memory
 
     def on(self, host: str) -> "Route":
-        """Return the contract for ``host`` memory at the host's end: without a hazard of other memory."""
+        """Return the contract for ``host`` memory at the host's end: without a hazard of other
+        memory.
+        """
         elsewhere = host and self.hazard_memory and host not in self.hazard_memory
         return replace(self, hazard="") if elsewhere else self
 
     @property
     def safe(self) -> bool:
-        """Whether the route may be recommended: no hazard, no silently wrong result, no killed process."""
+        """Whether the route may be recommended: no hazard, no silently wrong result, no killed
+        process.
+        """
         return not self.hazard and not any(kind(does) in UNSAFE for does in self.inputs.values())
 
     @property
@@ -169,16 +207,22 @@ class Route:
 
     @property
     def outcomes(self) -> dict[str, list[str]]:
-        """Outcome -> awkward sources with this outcome; silent outcomes first, working ones last."""
+        """Outcome -> awkward sources with this outcome; silent outcomes first, working last."""
         sources: dict[str, list[str]] = {}
         for source, does in self.inputs.items():
             sources.setdefault(does, []).append(source)
-        return {does: sources[does] for does in sorted(sources, key=lambda does: KIND_ORDER[kind(does)])}
+        return {
+            does: sources[does] for does in sorted(sources, key=lambda does: KIND_ORDER[kind(does)])
+        }
 
     @property
     def quiet(self) -> dict[str, list[str]]:
         """Outcomes that are neither FINE nor an exception, with their sources."""
-        return {does: sources for does, sources in self.outcomes.items() if kind(does) not in (*FINE, RAISES)}
+        return {
+            does: sources
+            for does, sources in self.outcomes.items()
+            if kind(does) not in (*FINE, RAISES)
+        }
 
     @property
     def refused(self) -> list[str]:
@@ -197,11 +241,23 @@ class Role:
     """Further use of a family's figures in reports."""
 
     # subjects of advice
-    CONVERSION, GRAD, LISTS, CASTING, SETTINGS = "conversion", "requires grad", "lists", "casting", "settings"
+    CONVERSION, GRAD, LISTS, CASTING, SETTINGS = (
+        "conversion",
+        "requires grad",
+        "lists",
+        "casting",
+        "settings",
+    )
     PLACEMENT = "placement"  # compared with figures where source and buffer lie apart
     MEMCPY, HARNESS, SEMANTICS = "memcpy", "harness", "semantics"
     # with an accelerator
-    TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = "transfer", "scalar", "overlap", "context", "pinned memory"
+    TRANSFER, SCALAR, OVERLAP, CONTEXT, PINNING = (
+        "transfer",
+        "scalar",
+        "overlap",
+        "context",
+        "pinned memory",
+    )
     LINK, SYNCHRONIZE, HARDWARE = "link", "synchronize", "hardware"
     BUSY, BEHIND, MANY, CAST_ON_THE_WAY = "busy", "work behind", "many", "cast on the way"
     READ_EARLY = "read too early"
@@ -213,22 +269,27 @@ class Family:
 
     needs_device   uses an accelerator: left out where there is none
     needs_programs program -> how to get it: left out where it is not found
-    asleep         times the wake-up of an accelerator: nothing else in the run may use one meanwhile
+    asleep         times the wake-up of an accelerator: nothing else in the run may use one
+                   meanwhile
     control        independent of the toolchain: memcpy and the like
-    noise          name of its noise, shared by families of the same name; "": the memory (alias, copy, into) of its
-                   routes, else the family
-    direction      direction of the conversion or transfer, where its parameters and routes do not give it
+    noise          name of its noise, shared by families of the same name; "": the memory (alias,
+                   copy, into) of its routes, else the family
+    direction      direction of the conversion or transfer, where its parameters and routes do not
+                   give it
     role           further use of its figures in reports: one of Role
     section        its title on a page; "": the family's name
     place          position of the section on the page
     about          sentences below the section's question
     title          name of its figures in the title of a table; "": the direction
     across         the parameter whose values are a table's columns
-    down           the parameter whose values are a table's rows; "": the route, or else the first that is no size
+    down           the parameter whose values are a table's rows; "": the route, or else the first
+                   that is no size
     has_panels     a panel of time against nbytes for every combination of the other parameters
-    reference      reference of a figure: parameter or "role" -> its value there, "called" -> a name for it
+    reference      reference of a figure: parameter or "role" -> its value there, "called" -> a name
+                   for it
     stands_for     names that a count stands for, if the count is an index into them
-    repeated       a count is the median of several: compared by their spread, and followed along histories
+    repeated       a count is the median of several: compared by their spread, and followed along
+                   histories
     settings       values of a parameter `setting` that advice may name -> a note for the user
     applies_to     a field of contracts: a setting that helps here helps all routes with this field
     multiple_of    counts are shown as multiples of this parameter

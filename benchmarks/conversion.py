@@ -1,4 +1,6 @@
-"""What does it cost to turn a NumPy array into a tensor, and a tensor into a NumPy array, dtype kept?"""
+"""What does it cost to turn a NumPy array into a tensor, and a tensor into a NumPy array, dtype
+kept?
+"""
 
 from . import routes
 from .core import sources, timing
@@ -50,7 +52,9 @@ class TorchToNumpy(_Conversion):
     params = (routes.expressions(routes.CONVERSION, direction), sources.TORCH_DTYPES, sources.SIZES)
 
 
-_DETACHING = [r.expression for r in routes.select(routes.CONVERSION, routes.TORCH_TO_NUMPY) if r.takes_grad]
+_DETACHING = [
+    r.expression for r in routes.select(routes.CONVERSION, routes.TORCH_TO_NUMPY) if r.takes_grad
+]
 
 
 class RequiresGradToNumpy(_Conversion):

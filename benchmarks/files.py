@@ -1,4 +1,5 @@
-"""What does it cost to get the numbers of a file into a tensor, by mapping the file or by reading it?
+"""What does it cost to get the numbers of a file into a tensor, by mapping the file or by reading
+it?
 
 open  the call alone: what maps a file has read nothing of it yet
 warm  the call, and a sum that reads every number once; the file is in the system's page cache
@@ -18,9 +19,10 @@ from .core import sources
 
 section = "From files"
 about = (
-    "Numbers are float32. Open: the call alone; a mapped file is not read yet. Warm and cold: the call, and a sum that "
-    "reads every number once. Warm: the file is in the system's page cache. Cold: it is not, which is checked before "
-    "every sample; the host of a virtual machine may still hold it."
+    "Numbers are float32. Open: the call alone; a mapped file is not read yet. Warm and cold: the "
+    "call, and a sum that reads every number once. Warm: the file is in the system's page cache. "
+    "Cold: it is not, which is checked before every sample; the host of a virtual machine may "
+    "still hold it."
 )
 place = 12
 noise = "files"  # from page faults and the disk, whether memory is shared or not
@@ -46,21 +48,27 @@ def cached_pages(path):
     with open(path, "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), "uint8")
-    addresses = [ctypes.c_void_p(values.ctypes.data) for values in (np.frombuffer(mapped, "uint8"), pages)]
+    addresses = [
+        ctypes.c_void_p(values.ctypes.data) for values in (np.frombuffer(mapped, "uint8"), pages)
+    ]
     if ctypes.CDLL(None).mincore(addresses[0], ctypes.c_size_t(len(mapped)), addresses[1]):
         raise NotImplementedError("this system does not say which pages of a file are in memory")
     return int((pages & 1).sum())  # the other bits are reserved
 
 
 def evict(path):
-    """Remove a file from the page cache. NotImplementedError if that is impossible or cannot be verified."""
+    """Remove a file from the page cache. NotImplementedError if that is impossible or cannot be
+    verified.
+    """
     if not hasattr(os, "posix_fadvise"):
         raise NotImplementedError("this system cannot be told to forget a file")
     with open(path, "rb") as file:
         os.fsync(file.fileno())  # the system can drop only pages that are on the disk
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if cached_pages(path):
-        raise NotImplementedError("temporary files stay in memory here: set TMPDIR to a directory on a disk")
+        raise NotImplementedError(
+            "temporary files stay in memory here: set TMPDIR to a directory on a disk"
+        )
 
 
 class FileToTensor:

@@ -1,4 +1,6 @@
-"""What does the first use of a device or of pinned memory cost? Once in a process: each sample is a fresh one."""
+"""What does the first use of a device or of pinned memory cost? Once in a process: each sample is a
+fresh one.
+"""
 
 import multiprocessing
 import time
@@ -42,7 +44,9 @@ def _found():
 
 
 def _first_use(name):
-    """Return the seconds until the first tensor is on the device; NotImplementedError, with the reason, if it fails."""
+    """Return the seconds until the first tensor is on the device; NotImplementedError, with the
+    reason, if it fails.
+    """
     device, start = devices.Device(name), time.perf_counter()
     with device.first_use():
         torch.empty(1, device=device.device)
@@ -86,8 +90,9 @@ class PinnedMemory:
 
     def timeit_register(self, nbytes):
         """Pin an existing tensor in place."""
-        # An error here skips the cell; in the timed statement it would be a failure. This warms up only the call,
-        # which takes microseconds: it locks none of the large tensor's pages, which take the time.
+        # An error here skips the cell; in the timed statement it would be a failure. This warms up
+        # only the call, which takes microseconds: it locks none of the large tensor's pages, which
+        # take the time.
         small = torch.ones(PROBE, dtype=torch.uint8)
         self.device.registered(small)()
         return "register()", self.names

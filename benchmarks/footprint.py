@@ -32,7 +32,9 @@ class _Footprint:
             exec(self.statement, self.names)
 
     def track_bytes(self, route, nbytes):
-        """Bytes that one call allocates, freed or not: the peak for NumPy and Python, the sum for torch."""
+        """Bytes that one call allocates, freed or not: the peak for NumPy and Python, the sum for
+        torch.
+        """
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         exec(self.statement, self.names)

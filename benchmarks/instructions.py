@@ -1,7 +1,8 @@
 """How many instructions does one call take? Counted by Valgrind, so that no noise touches it.
 
-Torch's wheels for Linux carry Valgrind's client requests, and callgrind counts between two of them. Three processes
-count every cell of a toolchain (asv's setup_cache), for to start one under Valgrind takes a quarter of a minute.
+Torch's wheels for Linux carry Valgrind's client requests, and callgrind counts between two of them.
+Three processes count every cell of a toolchain (asv's setup_cache), for to start one under Valgrind
+takes a quarter of a minute.
 """
 
 import gc
@@ -22,8 +23,9 @@ from .core import sampling_log, sources
 
 section = "Instructions per call"
 about = (
-    "Counted by Valgrind's callgrind, less the empty loop. Counts describe calls, not bytes: an instruction moves "
-    "many. They depend on the C library, the processor's instruction sets and the interpreter."
+    "Counted by Valgrind's callgrind, less the empty loop. Counts describe calls, not bytes: an "
+    "instruction moves many. They depend on the C library, the processor's instruction sets and "
+    "the interpreter."
 )
 place = 11
 across = "dtype"
@@ -32,11 +34,12 @@ needs_programs = {"valgrind": "apt-get install valgrind"}
 SIZES = [8, 4 * 2**10]
 ROOT = Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
-# Processes that count each cell. A count depends on addresses: hashes of addresses collide, and copies are aligned or
-# not. Valgrind gives every process the same ones. So a count repeats to the last digit, but another release may change
-# it by its addresses alone. Each process therefore has other objects, holes in malloc's heap and another environment
-# size. For t.numpy().copy(), 4 KiB, ten such processes counted 8,976 to 9,475 instructions; three that differ only in
-# Python's objects counted 9,218 to 9,234. On two cores, four take as long as three.
+# Processes that count each cell. A count depends on addresses: hashes of addresses collide, and
+# copies are aligned or not. Valgrind gives every process the same ones. So a count repeats to the
+# last digit, but another release may change it by its addresses alone. Each process therefore has
+# other objects, holes in malloc's heap and another environment size. For t.numpy().copy(), 4 KiB,
+# ten such processes counted 8,976 to 9,475 instructions; three that differ only in Python's objects
+# counted 9,218 to 9,234. On two cores, four take as long as three.
 REPEATS = 4
 MOVED = 997  # objects
 BYTES = 613  # of the environment
@@ -45,13 +48,16 @@ TIMEOUT = 1800  # seconds
 
 
 def _counted(directory, statement, names, calls=CALLS):
-    """Return the instructions of a call and its loop iteration: callgrind counts between two requests.
+    """Return the instructions of a call and its loop iteration: callgrind counts between two
+    requests.
 
-    Two uncounted runs of ``calls`` calls come first: caches and allocators settle, and Python 3.11 and newer
-    specialize the loop while it first runs.
+    Two uncounted runs of ``calls`` calls come first: caches and allocators settle, and Python 3.11
+    and newer specialize the loop while it first runs.
     """
     made = dict(names)
-    exec(f"def run(calls, begin, end):\n begin()\n for _ in range(calls): {statement}\n end()", made)
+    exec(
+        f"def run(calls, begin, end):\n begin()\n for _ in range(calls): {statement}\n end()", made
+    )
     for begin, end in (
         (dict, dict),
         (dict, dict),
@@ -65,12 +71,16 @@ def _counted(directory, statement, names, calls=CALLS):
 
 
 def count_all(path):
-    """Count every cell, in a process under callgrind, and write counts.json to the directory ``path``.
+    """Count every cell, in a process under callgrind, and write counts.json to the directory
+    ``path``.
 
-    Its keys are direction, route, dtype and size of a cell. Its values are counts, or reasons for missing counts.
+    Its keys are direction, route, dtype and size of a cell. Its values are counts, or reasons for
+    missing counts.
     """
     directory = Path(path)
-    subprocess.run(["callgrind_control", "-i", "on", str(os.getpid())], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["callgrind_control", "-i", "on", str(os.getpid())], check=True, stdout=subprocess.DEVNULL
+    )
     gc.disable()
     found = {}
     empty = _counted(directory, "pass", {})
@@ -79,7 +89,12 @@ def count_all(path):
             route = routes.find(expression, family.direction)
             try:
                 names = sources.namespace(route, sources.source(route, dtype, nbytes))
-                count = _counted(directory, expression, names, SLOW_CALLS if route.per_element else CALLS) - empty
+                count = (
+                    _counted(
+                        directory, expression, names, SLOW_CALLS if route.per_element else CALLS
+                    )
+                    - empty
+                )
             except NotImplementedError as reason:
                 count = str(reason)
             except Exception as error:  # of one route: the others are still counted
@@ -88,32 +103,49 @@ def count_all(path):
     (directory / COUNTS).write_text(json.dumps(found), encoding="utf-8")
 
 
-# Contains the function's name, so that the family's hash covers its code. Objects made first move all later
-# ones in memory; a seventh of the first, of up to 70 kB, are deleted and leave holes.
+# Contains the function's name, so that the family's hash covers its code. Objects made first move
+# all later ones in memory; a seventh of the first, of up to 70 kB, are deleted and leave holes.
 CODE = (
-    "import sys; moved = [bytearray(size * size % 70_000 + size % 700) for size in range(int(sys.argv[2]))]; "
-    "del moved[::7]; "
+    "import sys; moved = [bytearray(size * size % 70_000 + size % 700) for size in "
+    "range(int(sys.argv[2]))]; del moved[::7]; "
     f"from benchmarks import instructions; instructions.{count_all.__name__}(sys.argv[1])"
 )
 
 
 def _counts(code, moved):
-    """Run ``count_all`` in a new process, after making ``moved`` objects; return its counts or why there are none."""
+    """Run ``count_all`` in a new process, after making ``moved`` objects; return its counts or why
+    there are none.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no"]
+        valgrind = [
+            "valgrind",
+            "--tool=callgrind",
+            "--instr-atstart=no",
+            "--collect-atstart=no",
+            "--dump-line=no",
+        ]
         valgrind.append(f"--callgrind-out-file={directory}/callgrind.out.1")
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": "0",
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
         environment["MOVES_THE_STACK"] = "x" * (moved // MOVED * BYTES)
         command = [*valgrind, sys.executable, "-c", code, directory, str(moved)]
         try:
-            done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+            done = subprocess.run(
+                command, cwd=directory, env=environment, capture_output=True, text=True
+            )
         except FileNotFoundError:
             return "needs Valgrind"
         counts = Path(directory, COUNTS)
         if done.returncode or not counts.is_file():
-            said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("==")] or [
-                "nothing"
-            ]
+            said = [
+                line
+                for line in done.stderr.splitlines()
+                if line.strip() and not line.startswith("==")
+            ] or ["nothing"]
             return f"Valgrind ended with {done.returncode}: {said[-1]}"
         return json.loads(counts.read_text(encoding="utf-8"))
 
@@ -129,13 +161,17 @@ class _Instructions(conversion._Conversion):
     def setup_cache(self, code=CODE):
         if not getattr(torch._C, "_valgrind_supported_platform", lambda: False)():
             return "this build of torch does not talk to Valgrind: its wheels for Linux do"
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # noise does not affect counts: run in parallel
+        with ThreadPoolExecutor(
+            os.cpu_count()
+        ) as pool:  # noise does not affect counts: run in parallel
             found = list(pool.map(_counts, [code] * REPEATS, range(0, REPEATS * MOVED, MOVED)))
         broken = [each for each in found if isinstance(each, str)]
         if broken:
             return broken[0]
         counts = {cell: [each[cell] for each in found] for cell in found[0]}
-        return {cell: each if isinstance(each[0], float) else each[0] for cell, each in counts.items()}
+        return {
+            cell: each if isinstance(each[0], float) else each[0] for cell, each in counts.items()
+        }
 
     setup_cache.timeout = TIMEOUT
 
@@ -149,7 +185,10 @@ class _Instructions(conversion._Conversion):
             raise RuntimeError(self.counts["failed"])
 
     def track_instructions(self, cache, route, dtype, nbytes):
-        return {"samples": self.counts, "number": 1}  # asv takes the median, and keeps the counts and their spread
+        return {
+            "samples": self.counts,
+            "number": 1,
+        }  # asv takes the median, and keeps the counts and their spread
 
     track_instructions.unit = "instructions"
 

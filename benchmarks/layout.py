@@ -1,12 +1,14 @@
-"""What do strided, transposed, Fortran-ordered, 5-D and 0-d sources cost? nbytes is that of the elements."""
+"""What do strided, transposed, Fortran-ordered, 5-D and 0-d sources cost? nbytes is that of the
+elements.
+"""
 
 from . import conversion, routes
 from .core import sources
 
 section = "Layout of the source"
 about = (
-    "Elements are float32. Strided: every second element. Transposed and Fortran: odd number of columns. Power of two: "
-    "transposed, which caches handle badly. Sharing keeps the strides."
+    "Elements are float32. Strided: every second element. Transposed and Fortran: odd number of "
+    "columns. Power of two: transposed, which caches handle badly. Sharing keeps the strides."
 )
 place = 5
 across = "layout"

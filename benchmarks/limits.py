@@ -1,4 +1,6 @@
-"""What do the machine and the harness allow? Every other figure stands against these, measured in the same run."""
+"""What do the machine and the harness allow? Every other figure stands against these, measured in
+the same run.
+"""
 
 import ctypes
 import itertools
@@ -17,8 +19,11 @@ class Memcpy:
 
     def setup(self, nbytes):
         sources.require_memory(4 * nbytes)
-        # arrays kept alive by self; ctypes takes bare addresses, which cost less to pass than objects
-        names = sources.placed({"a": sources.array("uint8", nbytes), "b": sources.array("uint8", nbytes, seed=1)})
+        # arrays kept alive by self; ctypes takes bare addresses, which cost less to pass than
+        # objects
+        names = sources.placed(
+            {"a": sources.array("uint8", nbytes), "b": sources.array("uint8", nbytes, seed=1)}
+        )
         self.source, self.target = names["a"], names["b"]
         copy = ctypes.memmove
         self.names = {
@@ -33,7 +38,9 @@ class Memcpy:
 
 
 class Floor:
-    """Overhead of the harness: an empty statement, a call of an empty function, taking the next rotated source."""
+    """Overhead of the harness: an empty statement, a call of an empty function, taking the next
+    rotated source.
+    """
 
     role = "harness"
     statements = {

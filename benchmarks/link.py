@@ -1,4 +1,6 @@
-"""What does the link to the accelerator allow? Pinned copies into existing memory, by the device's own clock."""
+"""What does the link to the accelerator allow? Pinned copies into existing memory, by the device's
+own clock.
+"""
 
 import time
 from importlib.util import find_spec
@@ -14,8 +16,10 @@ WAYS = {
     "h.copy_(t, non_blocking=True)": routes.DEVICE_TO_HOST,
 }
 COPIES = 16  # copies queued between two events, so that the events time the link alone
-QUEUED = 0.004  # seconds of work before the copies: launching 32 of them takes 0.2 ms, on a slow host 2 ms
-LOAD_SECONDS = 0.3  # seconds of copying before the link is read: an idle link sleeps at a low generation and width
+# seconds of work before the copies: launching 32 of them takes 0.2 ms, on a slow host 2 ms
+QUEUED = 0.004
+# seconds of copying before the link is read: an idle link sleeps at a low generation and width
+LOAD_SECONDS = 0.3
 
 
 class _Ways:
@@ -29,7 +33,9 @@ class _Ways:
         """Prepare ``moves``, to the device first; return the device."""
         device = devices.find().use()
         device.require_streams()
-        timed_routes = [routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)]
+        timed_routes = [
+            routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)
+        ]
         self.moves = [moving.Move(route, memory, dtype, nbytes, device) for route in timed_routes]
         for move in self.moves:
             move.ready()
@@ -43,8 +49,8 @@ class _Ways:
 class Limit(_Ways):
     """The best time of a copy of ``nbytes``, each way and both ways at once (then 2 x nbytes move).
 
-    Timed as in nvbandwidth, by events around COPIES copies that are queued behind work: all are launched before the
-    first begins. The host's clock is read, too, from one event to the other.
+    Timed as in nvbandwidth, by events around COPIES copies that are queued behind work: all are
+    launched before the first begins. The host's clock is read, too, from one event to the other.
     """
 
     role = "link"
@@ -52,7 +58,10 @@ class Limit(_Ways):
 
     def setup(self, direction, nbytes):
         self.device = device = self.ready(direction, routes.PINNED, "uint8", nbytes)
-        self.streams = [device.current_stream(), *(device.stream() for _ in self.moves[1:])]  # one for each move
+        self.streams = [
+            device.current_stream(),
+            *(device.stream() for _ in self.moves[1:]),
+        ]  # one for each move
         self.work = devices.Work(device, QUEUED).require()
         self.timed_by, self.parts = self, {"host": [], "device": []}
 
@@ -60,7 +69,9 @@ class Limit(_Ways):
         return "; ".join(move.route.expression for move in self.moves), {}, COPIES
 
     def timeit(self, number):
-        """Return the seconds of COPIES copies of each move, by device events; ``parts`` also has the host's times."""
+        """Return the seconds of COPIES copies of each move, by device events; ``parts`` also has
+        the host's times.
+        """
         return sum(self._once() for _ in range(number))
 
     def _once(self):

@@ -6,8 +6,8 @@ from .core import moving
 needs_device = True
 section = "Many small tensors"
 about = (
-    "To the device each has 4 KiB. Packed: they are written into one pinned tensor, which crosses at once and is split "
-    "there. To the host each is a number, such as the losses of as many steps."
+    "To the device each has 4 KiB. Packed: they are written into one pinned tensor, which crosses "
+    "at once and is split there. To the host each is a number, such as the losses of as many steps."
 )
 place = 24
 across = "tensors"
@@ -21,7 +21,11 @@ class ToDevice(transfer._Transfer):
     role = "many"
     direction, each = routes.HOST_TO_DEVICE, moving.EACH
     param_names = ("route", "memory", "tensors")
-    params = (routes.expressions(routes.MANY, direction), [routes.PAGEABLE, routes.PINNED], [64, 1000])
+    params = (
+        routes.expressions(routes.MANY, direction),
+        [routes.PAGEABLE, routes.PINNED],
+        [64, 1000],
+    )
 
     def setup(self, route, memory, tensors):
         super().setup(route, memory, "float32", tensors * self.each)

@@ -1,4 +1,6 @@
-"""How much of a transfer hides behind compute, and what does a training step cost from NumPy batch to NumPy loss?"""
+"""How much of a transfer hides behind compute, and what does a training step cost from NumPy batch
+to NumPy loss?
+"""
 
 import os
 import sys
@@ -16,9 +18,10 @@ section = "A training step, a DataLoader"
 place = 22
 has_panels = False
 about = (
-    "Host copies of a step or a batch use one thread (OMP_NUM_THREADS=1). Workers are the DataLoader's num_workers, "
-    "started before; with num_workers=0 the process itself makes each batch, of 16 samples of 1 MiB. The loss is read "
-    "after each step, or the losses of all eight steps at their end: loss read once."
+    "Host copies of a step or a batch use one thread (OMP_NUM_THREADS=1). Workers are the "
+    "DataLoader's num_workers, started before; with num_workers=0 the process itself makes each "
+    "batch, of 16 samples of 1 MiB. The loss is read after each step, or the losses of all eight "
+    "steps at their end: loss read once."
 )
 
 SIDES = [512, 1024, 2048, 4096, 8192]  # rows and columns of the matrices that transfers hide behind
@@ -28,7 +31,8 @@ PARTS = 2  # a product takes at most 1 / PARTS of the transfer, so that the tota
 
 
 class Hidden(link._Ways):
-    """Other work on a side stream and a transfer on the current stream: each alone and both at once, in turns.
+    """Other work on a side stream and a transfer on the current stream: each alone and both at
+    once, in turns.
 
     The other work is matrix products or, for both ways at once, a copy back. The hidden share is
     (other + transfer - both) / min(other, transfer), from the three times of one process.
@@ -58,15 +62,19 @@ class Hidden(link._Ways):
     def timeit(self, number):
         """Time each alone, then both at once; return the seconds of both."""
         for part, statement in self.statements.items():
-            seconds = timeit.timeit(f"{statement}; synchronize()", globals=self.names, number=number)
+            seconds = timeit.timeit(
+                f"{statement}; synchronize()", globals=self.names, number=number
+            )
             self.parts[part].append(seconds / number)
         return seconds
 
 
 def _products(device, transfer):
-    """Return a function that multiplies matrices on its own stream, for LONGER times the ``transfer`` seconds.
+    """Return a function that multiplies matrices on its own stream, for LONGER times the
+    ``transfer`` seconds.
 
-    It uses the largest matrices of which several products fit: starting a product delays the host and so the transfer.
+    It uses the largest matrices of which several products fit: starting a product delays the host
+    and so the transfer.
     """
     stream, chosen = device.stream(), None
     for side in SIDES:
@@ -93,7 +101,9 @@ def _aside(device, stream, work, count=1):
 
 
 def _seconds(statement, names):
-    """Return the shortest of four times: the first call also allocates workspaces that a library keeps."""
+    """Return the shortest of four times: the first call also allocates workspaces that a library
+    keeps.
+    """
     return min(timeit.repeat(statement, globals=names, number=1, repeat=4))
 
 
@@ -110,7 +120,9 @@ class _Step:
         loss = self.model(batch).square().mean()
         loss.backward()
         with torch.no_grad():
-            for weight in self.model.parameters():  # torch.optim would import the compiler, which takes seconds
+            for weight in (
+                self.model.parameters()
+            ):  # torch.optim would import the compiler, which takes seconds
                 weight.sub_(weight.grad, alpha=1e-3)
                 weight.grad = None
         return loss.detach()
@@ -123,8 +135,10 @@ class TrainingStep:
     pinned               the batch is copied into pinned memory, and from there with a blocking copy
     pinned non_blocking  like pinned, with a non-blocking copy
     prefetch             the next batch is copied on a side stream while the step runs
-    already pinned       the batch lies in pinned memory, as from some DataLoaders; the copy is non-blocking
-    loss read once       like already pinned, with all losses read after the eight steps, not one after each step
+    already pinned       the batch lies in pinned memory, as from some DataLoaders; the copy is
+                         non-blocking
+    loss read once       like already pinned, with all losses read after the eight steps, not one
+    after each step
     """
 
     title = "From NumPy batch to NumPy loss"
@@ -145,8 +159,11 @@ class TrainingStep:
         if form in ("already pinned", "loss read once"):
             batches = [device.pinned(batch) for batch in batches]
         early = form not in ("naive", "pinned")
-        # the loss read back at the end of the step waits for the copy, so the staging tensor may be refilled
-        stage = device.pinned(batches[0]).copy_ if form.startswith("pinned") else lambda batch: batch
+        # the loss read back at the end of the step waits for the copy, so the staging tensor may be
+        # refilled
+        stage = (
+            device.pinned(batches[0]).copy_ if form.startswith("pinned") else lambda batch: batch
+        )
 
         def losses():
             return (step(stage(batch).to(device.device, non_blocking=early)) for batch in batches)
@@ -184,7 +201,8 @@ class TrainingStep:
                 loss = step(batch)
                 if index + 1 < len(batches):
                     following = load(index + 1)
-                yield loss  # read before the next step, which so waits for this step and the copy of its batch
+                # read before the next step, which so waits for this step and the copy of its batch
+                yield loss
 
         return losses
 
@@ -193,14 +211,18 @@ class TrainingStep:
 
 
 class DataLoader:
-    """Batches of 16 MiB from a DataLoader to the device, time per batch, without pin_memory (pageable) and with it."""
+    """Batches of 16 MiB from a DataLoader to the device, time per batch, without pin_memory
+    (pageable) and with it.
+    """
 
     title = "From a DataLoader to the device"
     across = "memory"
     reference = {"memory": "pageable", "called": "pageable"}
     params = ([0, 2], [routes.PAGEABLE, routes.PINNED])
     count, features, batch = 128, 2**18, 16
-    epoch = 8  # passes over all samples per epoch: 64 batches, so the start of an epoch is a small part
+    epoch = (
+        8  # passes over all samples per epoch: 64 batches, so the start of an epoch is a small part
+    )
     timeout = 300
 
     def samples_for(self, workers, memory):
@@ -226,8 +248,11 @@ class DataLoader:
             pin_memory=pin_memory,
             num_workers=workers,
             persistent_workers=workers > 0,
-            # Linux's default before Python 3.14; other methods import the main module again, which is asv's
-            multiprocessing_context="fork" if workers and sys.platform.startswith("linux") else None,
+            # Linux's default before Python 3.14; other methods import the main module again, which
+            # is asv's
+            multiprocessing_context="fork"
+            if workers and sys.platform.startswith("linux")
+            else None,
         )
 
         def epoch():

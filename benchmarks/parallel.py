@@ -1,7 +1,8 @@
-"""What do routes that copy cost with as many threads as torch takes by itself, as most programs run?
+"""What do routes that copy cost with as many threads as torch takes by itself, as most programs
+run?
 
-Every other family has one thread. Here the families of conversions are timed again, by the routes that move bytes and
-at sizes from which on torch spreads a copy over its threads.
+Every other family has one thread. Here the families of conversions are timed again, by the routes
+that move bytes and at sizes from which on torch spreads a copy over its threads.
 """
 
 import torch
@@ -11,13 +12,16 @@ from .core import sources
 
 section = "More threads"
 place = 9
-about = "torch has its default number of threads; if that is more than 8, 8 threads are measured, too."
+about = (
+    "torch has its default number of threads; if that is more than 8, 8 threads are measured, too."
+)
 has_panels = False
 noise = "parallel"
 _ONE_THREAD = {"role": "conversion", "called": "one thread"}
 
 FROM = 4 * contracts.PARALLEL  # bytes from which torch spreads a copy of float32 over its threads
-SAMPLES = 12  # per process: torch's threads have to fall asleep between two, so each takes some milliseconds
+# per process: torch's threads have to fall asleep between two, so each takes some milliseconds
+SAMPLES = 12
 ALL, EIGHT = contracts.ALL_THREADS, "8"
 
 
@@ -30,7 +34,9 @@ class _Parallel:
     def setup(self, route, threads, *others):
         by_default = sources.DEFAULT_THREADS
         if by_default == 1 or (threads == EIGHT and by_default <= int(EIGHT)):
-            raise NotImplementedError(f"torch takes {by_default} thread{'s' * (by_default > 1)} here by itself")
+            raise NotImplementedError(
+                f"torch takes {by_default} thread{'s' * (by_default > 1)} here by itself"
+            )
         torch.set_num_threads(int(EIGHT) if threads == EIGHT else by_default)
         super().setup(route, *others)
 
@@ -42,21 +48,31 @@ class _Parallel:
 
 
 def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=""):
-    """Return the routes of a family that move bytes, its other parameters or ``others``, and its sizes from FROM on."""
+    """Return the routes of a family that move bytes, its other parameters or ``others``, and its
+    sizes from FROM on.
+    """
     others = others or family.params[1:-1]
     family_routes = (routes.find(route, direction) for route in family.params[0])
-    moving = [route.expression for route in family_routes if route.memory_for(dtype, layout) != routes.ALIAS]
+    moving = [
+        route.expression
+        for route in family_routes
+        if route.memory_for(dtype, layout) != routes.ALIAS
+    ]
     return moving, list(threads), *others, [size for size in family.params[-1] if size >= FROM]
 
 
 class NumpyToTorch(_Parallel, conversion.NumpyToTorch):
     reference = _ONE_THREAD
-    params = _params(conversion.NumpyToTorch, routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT))
+    params = _params(
+        conversion.NumpyToTorch, routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT)
+    )
 
 
 class TorchToNumpy(_Parallel, conversion.TorchToNumpy):
     reference = _ONE_THREAD
-    params = _params(conversion.TorchToNumpy, routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT))
+    params = _params(
+        conversion.TorchToNumpy, routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT)
+    )
 
 
 class LayoutToTorch(_Parallel, layout.NumpyToTorch):

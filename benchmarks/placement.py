@@ -1,7 +1,7 @@
 """Does it matter where in their pages a source and a buffer begin?
 
-On some processors it decides how fast C copies bytes, by which NumPy copies: the same call in the same program takes
-many times as long when its arrays happen to lie otherwise.
+On some processors it decides how fast C copies bytes, by which NumPy copies: the same call in the
+same program takes many times as long when its arrays happen to lie otherwise.
 """
 
 from . import conversion, routes
@@ -10,18 +10,21 @@ from .core import environment, sources
 role = "placement"
 section = "Where arrays lie"
 about = (
-    "Elements are float32. Neighbours: the target begins 16 bytes further on in its page than the source, as arrays of "
-    "whole pages do that malloc places one after the other. Apart: half a page more. Timed into an existing buffer. "
-    "Counted: how often a fresh copy is a neighbour."
+    "Elements are float32. Neighbours: the target begins 16 bytes further on in its page than the "
+    "source, as arrays of whole pages do that malloc places one after the other. Apart: half a "
+    "page more. Timed into an existing buffer. Counted: how often a fresh copy is a neighbour."
 )
 place = 9
 has_panels = False
 
 APART, NEIGHBOURS = "apart", "neighbours"
-# The target has the same offset in its cache line in both, so alignment is no part of the difference
+# The target has the same offset in its cache line in both, so alignment is no part of the
+# difference
 DISTANCES = {APART: sources.PAGE // 2 + sources.NEIGHBOURS, NEIGHBOURS: sources.NEIGHBOURS}
 applies_to = "memmove"
-settings = {text: caution for text, caution in environment.ADVISED.items() if text in environment.COPYING}
+settings = {
+    text: caution for text, caution in environment.ADVISED.items() if text in environment.COPYING
+}
 COUNT = 100  # fresh copies
 SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
 
@@ -57,7 +60,9 @@ class TorchToNumpy(_Placed):
 
 
 class _Fresh:
-    """route × copied × nbytes of float32: how many of 100 fresh copies, all kept, are neighbours of their source."""
+    """route × copied × nbytes of float32: how many of 100 fresh copies, all kept, are neighbours of
+    their source.
+    """
 
     title = "a hundred fresh copies that are kept"
     orders = {"each when it is made": False, "when all are made": True}
@@ -77,7 +82,9 @@ class _Fresh:
 
 def _fresh(direction):
     conversions = routes.select(routes.CONVERSION, direction)
-    copying = [r.expression for r in conversions if r.memmove and r.memory == routes.COPY and r.safe]
+    copying = [
+        r.expression for r in conversions if r.memmove and r.memory == routes.COPY and r.safe
+    ]
     return copying, list(_Fresh.orders), SIZES[:3]
 
 

@@ -1,7 +1,7 @@
 """The catalogue: every route with its contract. To add a route, add one entry here.
 
-An entry defines the route's benchmark cells, its contract tests, its row in every table and its advice. A route is
-the expression a user would write, over these names:
+An entry defines the route's benchmark cells, its contract tests, its row in every table and its
+advice. A route is the expression a user would write, over these names:
 
     a       a NumPy array             arrays  a list of NumPy arrays
     t       a CPU tensor              tensors a list of CPU tensors
@@ -14,9 +14,9 @@ and, where an accelerator takes part, over
     device  the accelerator          d       an existing tensor on the device
     t       the tensor to move       h       an existing host tensor
     m       a transposed host tensor s       a persistent pinned staging tensor
-    tensors small host tensors       ds      existing tensors on the device, one for each of `tensors`
-    numbers tensors on the device of one number each
-    buffers two pinned tensors       stages  two pinned chunks and a side stream
+    tensors small host tensors       ds      existing tensors on the device, one for each of
+    `tensors` numbers tensors on the device of one number each buffers two pinned tensors
+    stages  two pinned chunks and a side stream
 
 and, where the numbers lie in a file,
 
@@ -27,7 +27,8 @@ and, where other processes take part,
     memory  a SharedMemory            block   an array in it, also open in a worker
     shared  a tensor in shared memory connection  to the worker
 
-Contracts hold for the pinned toolchain; the ``semantics`` benchmarks measure them on every toolchain.
+Contracts hold for the pinned toolchain; the ``semantics`` benchmarks measure them on every
+toolchain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -95,7 +96,14 @@ FROM_NUMPY = _each(
         Does.WARNS: ["broadcast", "read-only"],
         Does.UNMASKED: ["masked"],
         "ValueError": ["byte-swapped", "negative strides", "record field"],
-        "TypeError": ["datetime64", "longdouble", "ml_dtypes", "object", "object of numbers", "structured"],
+        "TypeError": [
+            "datetime64",
+            "longdouble",
+            "ml_dtypes",
+            "object",
+            "object of numbers",
+            "structured",
+        ],
     }
 )
 ALL_WORK = _each({Does.WORKS: FROM_NUMPY})
@@ -105,7 +113,12 @@ CASTS_FROM_NUMPY = {**FROM_NUMPY, "complex": Does.REAL_PART}
 CASTS_COPIES_FIRST = {**COPIES_FIRST, "complex": Does.REAL_PART}
 NUMPY_CASTS = _but(
     {**ALL_WORK, "complex": Does.REAL_PART},
-    {Does.COUNTS: ["datetime64"], Does.UNMASKED: ["masked"], "TypeError": ["structured"], "ValueError": ["object"]},
+    {
+        Does.COUNTS: ["datetime64"],
+        Does.UNMASKED: ["masked"],
+        "TypeError": ["structured"],
+        "ValueError": ["object"],
+    },
 )
 DLPACK = {
     **_each({"BufferError": FROM_NUMPY}),
@@ -117,10 +130,19 @@ NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": Does.INFINITE}
 DLPACK_COPIES = "torch>=2.9 numpy>=2.1"  # on demand
 DLPACK_COPIES_FIRST = _but(DLPACK, {Does.WORKS: ["negative strides", "record field"]})
 COPYTO = _but(
-    ALL_WORK, {Does.UNMASKED: ["masked"], "TypeError": ["datetime64", "object", "object of numbers", "structured"]}
+    ALL_WORK,
+    {
+        Does.UNMASKED: ["masked"],
+        "TypeError": ["datetime64", "object", "object of numbers", "structured"],
+    },
 )
 LISTED = _but(
-    ALL_WORK, {RAISES: ["datetime64", "masked"], "TypeError": ["longdouble", "object"], Does.WRONG: ["structured"]}
+    ALL_WORK,
+    {
+        RAISES: ["datetime64", "masked"],
+        "TypeError": ["longdouble", "object"],
+        Does.WRONG: ["structured"],
+    },
 )
 # torch→numpy: outcomes of Tensor.numpy
 NUMPY = _each(
@@ -133,18 +155,26 @@ NUMPY = _each(
 DETACHED = {**NUMPY, "requires grad": Does.DETACHES}
 # copy_ reads a tensor in any representation; the array's own memory is dense
 INTO_ARRAY = _but(
-    DETACHED, {Does.WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]}
+    DETACHED,
+    {Does.WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]},
 )
 RESOLVED = _but(NUMPY, {Does.WORKS: ["conjugate view", "negative view"]})
 TORCH_CASTS = _but(
-    NUMPY, {Does.REAL_PART: ["complex", "conjugate view"], Does.WORKS: ["float8"], RAISES: ["quantized"]}
+    NUMPY,
+    {Does.REAL_PART: ["complex", "conjugate view"], Does.WORKS: ["float8"], RAISES: ["quantized"]},
 )
 TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": Does.WORKS}
 ASTYPE = {**NUMPY, "complex": Does.REAL_PART}
-TO_DLPACK = _but(NUMPY, {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]})
-# a negative view is every second number of a complex tensor, so contiguous() copies it and applies the sign
+TO_DLPACK = _but(
+    NUMPY,
+    {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]},
+)
+# a negative view is every second number of a complex tensor, so contiguous() copies it and applies
+# the sign
 DENSE = _but(NUMPY, {Does.WORKS: ["negative view"], RAISES: ["sparse"]})
-TORCH_LISTED = _each({Does.WORKS: NUMPY, Does.DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]})
+TORCH_LISTED = _each(
+    {Does.WORKS: NUMPY, Does.DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]}
+)
 # Layouts copied by routes with contiguous results: the reason to call them
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
@@ -157,34 +187,46 @@ NO_BFLOAT16 = {"bfloat16": "TypeError"}
 
 HOSTS = (PAGEABLE, PINNED)
 ANY_HOST = (*HOSTS, REGISTERED)
-# Autograd records a transfer between tensors like any other operation: a loop that refills the same buffer needs
-# detach() first
+# Autograd records a transfer between tensors like any other operation: a loop that refills the same
+# buffer needs detach() first
 MOVED, FILLED = {"requires grad": Does.FOLLOWS}, {"requires grad": Does.ACCUMULATES}
-# file→tensor. A process that maps a file dies if the file is truncated meanwhile; one that has read it does not. If the
-# file does not store the count of its numbers, a truncated file seems complete.
+# file→tensor. A process that maps a file dies if the file is truncated meanwhile; one that has read
+# it does not. If the file does not store the count of its numbers, a truncated file seems complete.
 READ = _each(
-    {"FileNotFoundError": ["missing"], "ValueError": ["cut short"], Does.WORKS: ["cut short in use", "written to"]}
+    {
+        "FileNotFoundError": ["missing"],
+        "ValueError": ["cut short"],
+        Does.WORKS: ["cut short in use", "written to"],
+    }
 )
 MAPPED = {**READ, "cut short in use": Does.BUS_ERROR}
 MAPPED_RAW = {**MAPPED, "cut short": Does.FEWER}
 KILLED = {"written to": Does.SEGFAULT}
 FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
 
-_SOURCE_IN_FLIGHT = "from pinned memory, changing the source before a synchronize changes what arrives"
-_PINS_EACH_CALL = (
-    "copies on the calling thread at every call, and page-locks memory where torch's pinned cache has none to reuse: "
-    "can be slower than a plain .to(device)"
+_SOURCE_IN_FLIGHT = (
+    "from pinned memory, changing the source before a synchronize changes what arrives"
 )
-_WAIT_BEFORE_REFILL = "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
+_PINS_EACH_CALL = (
+    "copies on the calling thread at every call, and page-locks memory where torch's pinned cache "
+    "has none to reuse: can be slower than a plain .to(device)"
+)
+_WAIT_BEFORE_REFILL = (
+    "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
+)
 _TEMPORARY = "not contiguous: goes through a pageable temporary even when pinned"
 _READ_TOO_EARLY = "reading the result before a synchronize gives garbage"
 _SHOWS_THE_BUFFER = "the array shows what h holds: the next copy into h changes it"
-_NEXT_BUT_ONE = "the second start() after its own overwrites the array, also while it is read: copy what is to stay"
+_NEXT_BUT_ONE = (
+    "the second start() after its own overwrites the array, also while it is read: "
+    "copy what is to stay"
+)
 _CASTS_THERE = "converts on the device, so the wider bytes cross the link"
 
 _TENSOR_CLASS = (
-    "always gives float32: shares the memory of a source that is float32 already, and a complex one loses its "
-    "imaginary part; takes a 0-d array of integers for a size and gives that many uninitialised numbers"
+    "always gives float32: shares the memory of a source that is float32 already, and a complex "
+    "one loses its imaginary part; takes a 0-d array of integers for a size and gives that many "
+    "uninitialised numbers"
 )
 _DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
 _NO_CAST = "shares the memory of a source that is float32 already"
@@ -192,12 +234,21 @@ _INFINITE = "numbers beyond 65,504 become infinite"
 _NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 already"
 _INFINITE_AND_WARNS = f"{_INFINITE}, of which NumPy warns from 1.24 on"
 _PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
-_READ_ONLY_MAP = "writing to the tensor kills the process: the warning, once a process, says undefined"
+_READ_ONLY_MAP = (
+    "writing to the tensor kills the process: the warning, once a process, says undefined"
+)
 _WRITES_THROUGH = "a write to the tensor is a write to the file"
-_MAKES_A_FILE = f"{_WRITES_THROUGH}, and one that is missing or too short is made as long as asked for, with zeros"
-_CLOSED_BELOW = "using the tensor after memory.close(), or after memory is no longer named, kills the process"
+_MAKES_A_FILE = (
+    f"{_WRITES_THROUGH}, and one that is missing or too short is made as long as asked for, "
+    "with zeros"
+)
+_CLOSED_BELOW = (
+    "using the tensor after memory.close(), or after memory is no longer named, kills the process"
+)
 _NEVER_0D = "gives a 0-d source one dimension"
-_LEGACY_DATA = "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
+_LEGACY_DATA = (
+    "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
+)
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
 
 # Contract fields that several routes share; an entry may override them
@@ -205,34 +256,56 @@ _to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
 _asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), needs="torch>=1.11")
 _to_numpy = partial(Route, direction=TORCH_TO_NUMPY, inputs=NUMPY, refuses=NO_BFLOAT16)
 _to_dlpack = partial(_to_numpy, refuses={"bfloat16": "RuntimeError"})
-_resolving = partial(_to_numpy, memory=ALIAS, copies=("conjugate view", "negative view"), hazard=_PERHAPS_A_COPY)
-_cast = partial(Route, direction=NUMPY_TO_TORCH, casts_to="float32", inputs=CASTS_FROM_NUMPY, families=(CASTING,))
+_resolving = partial(
+    _to_numpy, memory=ALIAS, copies=("conjugate view", "negative view"), hazard=_PERHAPS_A_COPY
+)
+_cast = partial(
+    Route,
+    direction=NUMPY_TO_TORCH,
+    casts_to="float32",
+    inputs=CASTS_FROM_NUMPY,
+    families=(CASTING,),
+)
 _to_float16 = partial(_cast, casts_to="float16", families=(TO_FLOAT16,))
-_to_bfloat16 = partial(_cast, casts_to="bfloat16", families=(TO_BFLOAT16,), caution="keeps two or three decimal digits")
+_to_bfloat16 = partial(
+    _cast, casts_to="bfloat16", families=(TO_BFLOAT16,), caution="keeps two or three decimal digits"
+)
 _cast_by_torch = partial(Route, direction=TORCH_TO_NUMPY, inputs=TORCH_CASTS)
 _from_bfloat16 = partial(_cast_by_torch, families=(BFLOAT16,))
-_numpy_float16 = partial(_cast_by_torch, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,))
+_numpy_float16 = partial(
+    _cast_by_torch, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,)
+)
 _batch = partial(Route, direction=NUMPY_TO_TORCH, families=(BATCHES,))
 _stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
 _from_file = partial(Route, direction=FILE_TO_TENSOR, families=(FILES,))
 _mapped_raw = partial(_from_file, inputs=MAPPED_RAW)
 _read_only = partial(_from_file, memory=ALIAS, hazard=_READ_ONLY_MAP)
 _shared = partial(Route, direction=PROCESS_TO_PROCESS, families=(SHARED,))
-_over_block = partial(_shared, memory=ALIAS, inputs={"closed in use": Does.SEGFAULT}, hazard=_CLOSED_BELOW)
+_over_block = partial(
+    _shared, memory=ALIAS, inputs={"closed in use": Does.SEGFAULT}, hazard=_CLOSED_BELOW
+)
 _handed_over = partial(Route, direction=PROCESS_TO_PROCESS, families=(HANDED_OVER,))
 _to_device = partial(Route, direction=HOST_TO_DEVICE, host_memory=ANY_HOST, families=(TRANSFER,))
 _early_to_device = partial(_to_device, non_blocking=True)
 # bytes in pageable memory have left their source when the call returns
 _in_flight = partial(_early_to_device, hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
-_staged = partial(_early_to_device, memory=INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL)
+_staged = partial(
+    _early_to_device, memory=INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL
+)
 _to_host = partial(Route, direction=DEVICE_TO_HOST, host_memory=(PAGEABLE,), families=(TRANSFER,))
-_early_to_host = partial(_to_host, non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY)
+_early_to_host = partial(
+    _to_host, non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY
+)
 _to_array = partial(_to_host, inputs=NUMPY, array=True)
 CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
 FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
 TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
 MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
-CASTS_TO_BFLOAT16: dict[str, Any] = {"casts_to": "bfloat16", "host_memory": HOSTS, "families": (TRANSFER_BFLOAT16,)}
+CASTS_TO_BFLOAT16: dict[str, Any] = {
+    "casts_to": "bfloat16",
+    "host_memory": HOSTS,
+    "families": (TRANSFER_BFLOAT16,),
+}
 
 ROUTES = (
     # NumPy to torch
@@ -241,24 +314,41 @@ ROUTES = (
     _asarray("torch.asarray(a)", families=MAIN, hazard="copies a 0-d array, shares any other"),
     _asarray(
         "torch.asarray(a, copy=False)",
-        hazard="copies a 0-d array all the same, and raises where any other would have to be copied",
+        hazard=(
+            "copies a 0-d array all the same, and raises where any other would have to be copied"
+        ),
     ),
     _to_torch("torch.asarray(a, copy=True)", COPY, inputs=COPIES_FIRST, needs="torch>=1.11"),
     _to_torch("torch.tensor(a)", COPY, inputs=COPIES_FIRST, families=MAIN),
-    _to_torch("b.new_tensor(a)", COPY, inputs=COPIES_FIRST, caution="gives the dtype of b, whatever that of a"),
+    _to_torch(
+        "b.new_tensor(a)",
+        COPY,
+        inputs=COPIES_FIRST,
+        caution="gives the dtype of b, whatever that of a",
+    ),
     _cast("torch.Tensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
     _cast("torch.FloatTensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
     _to_torch("torch.from_numpy(a).clone()", COPY, families=MAIN),
-    _to_torch("torch.from_numpy(a.copy())", COPY, inputs=NUMPY_COPIES_FIRST, families=MAIN, memmove=True),
+    _to_torch(
+        "torch.from_numpy(a.copy())", COPY, inputs=NUMPY_COPIES_FIRST, families=MAIN, memmove=True
+    ),
     _to_torch(
         "torch.from_dlpack(a)",
         ALIAS,
         inputs=DLPACK,
         families=MAIN,
         needs="torch>=1.10",
-        hazard="shares a read-only array without a warning, and aborts the process on negative strides",
+        hazard=(
+            "shares a read-only array without a warning, and aborts the process on negative strides"
+        ),
     ),
-    _to_torch("torch.from_dlpack(a, copy=True)", COPY, inputs=DLPACK_COPIES_FIRST, needs=DLPACK_COPIES, memmove=True),
+    _to_torch(
+        "torch.from_dlpack(a, copy=True)",
+        COPY,
+        inputs=DLPACK_COPIES_FIRST,
+        needs=DLPACK_COPIES,
+        memmove=True,
+    ),
     _to_torch(
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
@@ -275,7 +365,10 @@ ROUTES = (
         ALIAS,
         inputs=_but(FROM_NUMPY, {Does.UNCONVERTED: ["masked", "object", "object of numbers"]}),
         needs="torch>=1.11",
-        hazard="gives back what it does not know, such as masked arrays and those of objects or strings",
+        hazard=(
+            "gives back what it does not know, "
+            "such as masked arrays and those of objects or strings"
+        ),
     ),
     _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS, hazard=_LEGACY_VARIABLE),
     _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN),
@@ -283,7 +376,11 @@ ROUTES = (
     _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, **BY_ELEMENT),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
-    _resolving("t.numpy(force=True)", inputs={**RESOLVED, "requires grad": Does.DETACHES}, needs="torch>=1.13"),
+    _resolving(
+        "t.numpy(force=True)",
+        inputs={**RESOLVED, "requires grad": Does.DETACHES},
+        needs="torch>=1.13",
+    ),
     _resolving("t.resolve_conj().resolve_neg().numpy()", inputs=RESOLVED, needs="torch>=1.10"),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
@@ -299,7 +396,9 @@ ROUTES = (
     _to_numpy("t.cpu().detach().numpy().copy()", COPY, inputs=DETACHED, memmove=True),
     _to_numpy("t.detach().numpy().copy()", COPY, inputs=DETACHED, memmove=True),
     _to_numpy("t.clone().numpy()", COPY, inputs=RESOLVED, families=MAIN),
-    _to_numpy("t.detach().clone().numpy()", COPY, inputs={**RESOLVED, "requires grad": Does.DETACHES}),
+    _to_numpy(
+        "t.detach().clone().numpy()", COPY, inputs={**RESOLVED, "requires grad": Does.DETACHES}
+    ),
     _to_numpy("np.asarray(t)", ALIAS, families=MAIN),
     _to_numpy(
         "np.array(t)",
@@ -317,7 +416,11 @@ ROUTES = (
         needs="numpy>=1.23",
         hazard="a negative view (such as torch.imag of a conjugate) gets the wrong sign",
     ),
-    _to_dlpack("np.from_dlpack(t, copy=True)", inputs={**TO_DLPACK, "negative view": Does.WORKS}, needs=DLPACK_COPIES),
+    _to_dlpack(
+        "np.from_dlpack(t, copy=True)",
+        inputs={**TO_DLPACK, "negative view": Does.WORKS},
+        needs=DLPACK_COPIES,
+    ),
     _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
     _to_numpy("torch.from_numpy(b).copy_(t)", INTO, inputs=INTO_ARRAY, families=MAIN),
     _to_numpy("np.array(t.tolist())", COPY, inputs=TORCH_LISTED, refuses={}, **BY_ELEMENT),
@@ -333,15 +436,26 @@ ROUTES = (
         "t.view(torch.int16).numpy()",
         ALIAS,
         casts_to="int16",
-        inputs=_but(DETACHED, {Does.WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]}),
+        inputs=_but(
+            DETACHED,
+            {Does.WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]},
+        ),
         view=True,
-        hazard="the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16",
+        hazard=(
+            "the bits of the bfloat16 numbers, not their values: view them as ml_dtypes.bfloat16"
+        ),
     ),
     # To 16 bits: which of the two casts faster
     _to_float16("torch.from_numpy(a).half()", ALIAS, caution=_NO_CAST_TO_16),
     _to_float16("torch.from_numpy(a).to(torch.float16)", ALIAS, caution=_NO_CAST_TO_16),
-    _to_float16("torch.from_numpy(a.astype(np.float16))", inputs=NUMPY_CASTS_TO_16, caution=_INFINITE_AND_WARNS),
-    _to_float16("torch.tensor(a, dtype=torch.float16)", inputs=CASTS_COPIES_FIRST, caution=_INFINITE),
+    _to_float16(
+        "torch.from_numpy(a.astype(np.float16))",
+        inputs=NUMPY_CASTS_TO_16,
+        caution=_INFINITE_AND_WARNS,
+    ),
+    _to_float16(
+        "torch.tensor(a, dtype=torch.float16)", inputs=CASTS_COPIES_FIRST, caution=_INFINITE
+    ),
     _to_float16("torch.as_tensor(a, dtype=torch.float16)", ALIAS, caution=_NO_CAST_TO_16),
     _to_bfloat16("torch.from_numpy(a).bfloat16()"),
     _to_bfloat16("torch.from_numpy(a).to(torch.bfloat16)"),
@@ -349,9 +463,19 @@ ROUTES = (
     _to_bfloat16("torch.as_tensor(a, dtype=torch.bfloat16)"),
     _numpy_float16("t.half().numpy()", ALIAS, caution=_NO_CAST_TO_16),
     _numpy_float16("t.to(torch.float16).numpy()", ALIAS, caution=_NO_CAST_TO_16),
-    _numpy_float16("t.numpy().astype(np.float16)", inputs=ASTYPE, refuses=NO_BFLOAT16, caution=_INFINITE_AND_WARNS),
+    _numpy_float16(
+        "t.numpy().astype(np.float16)",
+        inputs=ASTYPE,
+        refuses=NO_BFLOAT16,
+        caution=_INFINITE_AND_WARNS,
+    ),
     # Layout: routes that matter where the source is not contiguous
-    _to_torch("torch.from_numpy(a).contiguous()", ALIAS, copies=(*NOT_CONTIGUOUS, "broadcast"), families=(LAYOUT,)),
+    _to_torch(
+        "torch.from_numpy(a).contiguous()",
+        ALIAS,
+        copies=(*NOT_CONTIGUOUS, "broadcast"),
+        families=(LAYOUT,),
+    ),
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
@@ -360,10 +484,26 @@ ROUTES = (
         families=(LAYOUT,),
         hazard=_NEVER_0D,
     ),
-    _to_numpy("t.contiguous().numpy()", ALIAS, inputs=DENSE, copies=(*NOT_DENSE, "negative view"), families=(LAYOUT,)),
-    _to_numpy("np.ascontiguousarray(t.numpy())", ALIAS, copies=NOT_DENSE, families=(LAYOUT,), hazard=_NEVER_0D),
+    _to_numpy(
+        "t.contiguous().numpy()",
+        ALIAS,
+        inputs=DENSE,
+        copies=(*NOT_DENSE, "negative view"),
+        families=(LAYOUT,),
+    ),
+    _to_numpy(
+        "np.ascontiguousarray(t.numpy())",
+        ALIAS,
+        copies=NOT_DENSE,
+        families=(LAYOUT,),
+        hazard=_NEVER_0D,
+    ),
     # Many small arrays, nested containers
-    _batch("torch.tensor(arrays)", per_element=True, hazard="converts element by element and warns once a process"),
+    _batch(
+        "torch.tensor(arrays)",
+        per_element=True,
+        hazard="converts element by element and warns once a process",
+    ),
     _batch("torch.from_numpy(np.stack(arrays))"),
     _batch("torch.stack([torch.from_numpy(x) for x in arrays])"),
     _batch("torch.tensor(np.array(arrays))"),
@@ -373,21 +513,33 @@ ROUTES = (
     _stack("np.stack([t.numpy() for t in tensors])"),
     _stack("np.stack(tensors)"),
     _stack(
-        "np.array(tensors)", needs="numpy>=1.25", caution="before NumPy 1.25 it gives an array of objects, or raises"
+        "np.array(tensors)",
+        needs="numpy>=1.25",
+        caution="before NumPy 1.25 it gives an array of objects, or raises",
     ),
     Route("map_tree(torch.Tensor.numpy, tree)", ALIAS, TORCH_TO_NUMPY, families=(TREES,)),
     Route("map_tree(torch.from_numpy, tree)", ALIAS, NUMPY_TO_TORCH, families=(TREES,)),
     # Files
-    _read_only("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))", inputs={**MAPPED_RAW, **KILLED}),
+    _read_only(
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
+        inputs={**MAPPED_RAW, **KILLED},
+    ),
     _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))"),
-    _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))", ALIAS, caution=_WRITES_THROUGH),
+    _mapped_raw(
+        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))",
+        ALIAS,
+        caution=_WRITES_THROUGH,
+    ),
     _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, **KILLED}),
     _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", inputs=MAPPED),
     _from_file(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
         ALIAS,
         inputs={**MAPPED, "cut short": Does.EXTENDS},
-        hazard=f"{_WRITES_THROUGH}, and one that is too short is made as long as its header says, with zeros",
+        hazard=(
+            f"{_WRITES_THROUGH}, "
+            "and one that is too short is made as long as its header says, with zeros"
+        ),
     ),
     _from_file("torch.from_file(path, size=size, dtype=torch.float32)", inputs=FROM_FILE),
     _from_file(
@@ -397,9 +549,14 @@ ROUTES = (
         hazard=_MAKES_A_FILE,
     ),
     _from_file(
-        "torch.load(path, mmap=True, weights_only=True)", inputs={**MAPPED, "cut short": "OSError"}, needs="torch>=2.1"
+        "torch.load(path, mmap=True, weights_only=True)",
+        inputs={**MAPPED, "cut short": "OSError"},
+        needs="torch>=2.1",
     ),
-    _from_file("torch.from_numpy(np.fromfile(path, dtype=np.float32))", inputs={**READ, "cut short": Does.FEWER}),
+    _from_file(
+        "torch.from_numpy(np.fromfile(path, dtype=np.float32))",
+        inputs={**READ, "cut short": Does.FEWER},
+    ),
     _from_file("torch.from_numpy(np.load(path))", inputs=READ),
     _from_file("torch.load(path, weights_only=True)", inputs={**READ, "cut short": "OSError"}),
     # Between processes
@@ -407,26 +564,43 @@ ROUTES = (
     _shared(
         "torch.from_numpy(a).share_memory_()",
         COPY,
-        caution="moves the tensor's memory, not that of arrays or tensors which shared it before: a stays where it is",
+        caution=(
+            "moves the tensor's memory, not that of arrays or tensors which shared it before: "
+            "a stays where it is"
+        ),
     ),
     _over_block("torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))"),
     _over_block("torch.frombuffer(memory.buf, dtype=dtype)"),
     _shared(
-        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))", ALIAS, inputs={"closed in use": "BufferError"}
+        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))",
+        ALIAS,
+        inputs={"closed in use": "BufferError"},
     ),
     _handed_over("connection.send(a)", COPY),
     _handed_over("connection.send(torch.from_numpy(a))", COPY),
     _handed_over(
-        "connection.send(shared)", ALIAS, caution="what the worker writes shows here, too, and the other way round"
+        "connection.send(shared)",
+        ALIAS,
+        caution="what the worker writes shows here, too, and the other way round",
     ),
-    _handed_over("np.copyto(block, a); connection.send(None)", INTO, caution="wait for the answer before the next one"),
+    _handed_over(
+        "np.copyto(block, a); connection.send(None)",
+        INTO,
+        caution="wait for the answer before the next one",
+    ),
     # Host to device
     _to_device("t.to(device)", inputs=MOVED),
     _in_flight("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
     _to_device("t.cuda()", inputs=MOVED, needs="cuda"),
     _to_device("d.copy_(t)", INTO, inputs=FILLED),
-    _in_flight("d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)),
-    _early_to_device("t.pin_memory().to(device, non_blocking=True)", host_memory=(PAGEABLE,), hazard=_PINS_EACH_CALL),
+    _in_flight(
+        "d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)
+    ),
+    _early_to_device(
+        "t.pin_memory().to(device, non_blocking=True)",
+        host_memory=(PAGEABLE,),
+        hazard=_PINS_EACH_CALL,
+    ),
     _staged("s.copy_(t); d.copy_(s, non_blocking=True)"),
     _staged(
         "copy_in_chunks(d, t, stages)",
@@ -449,13 +623,20 @@ ROUTES = (
     _to_device("t.to(device, torch.bfloat16)", **CASTS_TO_BFLOAT16),
     _to_device("t.bfloat16().to(device)", **CASTS_TO_BFLOAT16),
     # the copy waits, and the cast is queued behind it
-    _to_device("t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
-    _in_flight("t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16),
-    # .to keeps the strides of a transpose: its bytes cross in memory order. A row-major destination has another order.
+    _to_device(
+        "t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16
+    ),
+    _in_flight(
+        "t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16
+    ),
+    # .to keeps the strides of a transpose: its bytes cross in memory order. A row-major destination
+    # has another order.
     _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
     _in_flight("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
     _to_device("d.copy_(m)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
-    _early_to_device("d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
+    _early_to_device(
+        "d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY
+    ),
     _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
     # Device to host
     _to_host("t.cpu()", inputs=MOVED),
@@ -470,15 +651,37 @@ ROUTES = (
     _to_array("t.detach().to('cpu').numpy()", inputs=DETACHED),
     _to_array("t.cpu().data.numpy()", inputs=DETACHED, hazard=_LEGACY_DATA),
     _to_array("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
-    _to_array("t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"),
-    _to_array("t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"),
+    _to_array(
+        "t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"
+    ),
+    _to_array(
+        "t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"
+    ),
     _to_array("h.copy_(t).numpy()", INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
-    _to_array("buffers.start(t); buffers.read()", INTO, host_memory=(PINNED,), needs="streams", hazard=_NEXT_BUT_ONE),
+    _to_array(
+        "buffers.start(t); buffers.read()",
+        INTO,
+        host_memory=(PINNED,),
+        needs="streams",
+        hazard=_NEXT_BUT_ONE,
+    ),
     _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
-    _to_host("t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"),
+    _to_host(
+        "t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"
+    ),
     _to_array("t.cpu().float().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,)),
-    _to_array("t.float().cpu().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,), caution=_CASTS_THERE),
-    _to_host("[x.item() for x in numbers]", families=(MANY,), casts_to="python", hazard="waits for the device at each"),
+    _to_array(
+        "t.float().cpu().numpy()",
+        casts_to="float32",
+        families=(TRANSFER_BFLOAT16,),
+        caution=_CASTS_THERE,
+    ),
+    _to_host(
+        "[x.item() for x in numbers]",
+        families=(MANY,),
+        casts_to="python",
+        hazard="waits for the device at each",
+    ),
     _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
     _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
     _to_device("map_tree(lambda x: x.to(device), tree)", **TREES_THERE),
@@ -493,7 +696,8 @@ ROUTES = (
         **MANY_THERE,
     ),
     _early_to_device(
-        "torch.cat(tensors, out=s); s.to(device, non_blocking=True).split([len(x) for x in tensors])",
+        "torch.cat(tensors, out=s); "
+        "s.to(device, non_blocking=True).split([len(x) for x in tensors])",
         hazard=_WAIT_BEFORE_REFILL,
         **MANY_THERE,
     ),
@@ -503,7 +707,11 @@ _BY_NAME = {(route.expression, route.direction): route for route in ROUTES}
 
 def select(family: str, direction: str | None = None) -> list[Route]:
     """Return the routes of a family, in catalogue order."""
-    return [route for route in ROUTES if family in route.families and direction in (None, route.direction)]
+    return [
+        route
+        for route in ROUTES
+        if family in route.families and direction in (None, route.direction)
+    ]
 
 
 def expressions(family: str, direction: str | None = None) -> list[str]:

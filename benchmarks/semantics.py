@@ -1,7 +1,9 @@
-"""Does a route alias, which dtype does it give, does it take a tensor that requires grad? Measured, on every toolchain.
+"""Does a route alias, which dtype does it give, does it take a tensor that requires grad? Measured,
+on every toolchain.
 
-A history of these shows where a release changed what a route means, not only what it costs. asv tracks numbers, so
-aliasing is 1 or 0, a dtype is its place in DTYPES, and grad is 1 (taken) or 0 (refused).
+A history of these shows where a release changed what a route means, not only what it costs. asv
+tracks numbers, so aliasing is 1 or 0, a dtype is its place in DTYPES, and grad is 1 (taken) or 0
+(refused).
 """
 
 import numpy as np
@@ -13,7 +15,18 @@ from .core import sources
 role = "semantics"
 
 DTYPES = [
-    *("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"),
+    *(
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    ),
     *("complex64", "complex128", "uint16", "uint32", "uint64"),
 ]
 NBYTES = 4096
@@ -26,7 +39,9 @@ def result_of(route, names):
 
 
 def _bytes(values):
-    """Return the memory of an array or a tensor as a NumPy view of bytes, writable where the source is."""
+    """Return the memory of an array or a tensor as a NumPy view of bytes, writable where the source
+    is.
+    """
     if isinstance(values, torch.Tensor):
         values = values.detach()
         values = (values.view(torch.int16) if values.dtype == torch.bfloat16 else values).numpy()
@@ -44,14 +59,17 @@ def _seen(written, read):
 
 
 def shares_memory(source, result):
-    """Whether source and result alias, tested by writing to one and reading the other, in both directions.
+    """Whether source and result alias, tested by writing to one and reading the other, in both
+    directions.
 
-    Both must be contiguous. A read-only side (such as from numpy.from_dlpack in NumPy 1) is only read. Raises
-    AssertionError if a write shows in one direction but not in the other.
+    Both must be contiguous. A read-only side (such as from numpy.from_dlpack in NumPy 1) is only
+    read. Raises AssertionError if a write shows in one direction but not in the other.
     """
     pairs = [(source, result), (result, source)]
     seen = {_seen(written, read) for written, read in pairs if _bytes(written).flags.writeable}
-    assert len(seen) == 1, "a write shows in one direction only" if seen else "neither side can be written to"
+    assert len(seen) == 1, (
+        "a write shows in one direction only" if seen else "neither side can be written to"
+    )
     return seen.pop()
 
 

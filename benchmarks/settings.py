@@ -1,9 +1,9 @@
 """What does the environment do to fresh memory and to copies: allocator, huge pages, instructions?
 
-A setting has to be there when a process starts, so every cell has a process of its own that makes the source and runs
-the statement. The benchmark's own process decides when and how often, and whether that was quiet, as for any other
-cell. It takes the probes, too: in the other process the setting would touch their memory (jemalloc slows those that
-move bytes by a fifth).
+A setting has to be there when a process starts, so every cell has a process of its own that makes
+the source and runs the statement. The benchmark's own process decides when and how often, and
+whether that was quiet, as for any other cell. It takes the probes, too: in the other process the
+setting would touch their memory (jemalloc slows those that move bytes by a fifth).
 """
 
 import builtins
@@ -21,9 +21,10 @@ from .core import devices, environment, moving
 
 section = "Settings of the environment"
 about = (
-    "Sources are float32. After its first call, every process is checked: are its pages huge, are they faulted in "
-    "anew, whose malloc does it call? A setting without effect is a failure. Counted: pages that a call faults in, the "
-    "share of a result's memory in huge pages, and what the process keeps after freeing all results."
+    "Sources are float32. After its first call, every process is checked: are its pages huge, are "
+    "they faulted in anew, whose malloc does it call? A setting without effect is a failure. "
+    "Counted: pages that a call faults in, the share of a result's memory in huge pages, and what "
+    "the process keeps after freeing all results."
 )
 place = 12
 role = "settings"
@@ -36,7 +37,9 @@ settings = environment.ADVISED
 ROOT = Path(__file__).resolve().parent.parent
 SETTLED = 24  # calls before counting: a heap needs some calls until it has room for all
 CALLS = 8  # calls whose pages are counted
-HOLDERS = 4  # processes whose memory is counted: by where glibc's blocks lie, it differs by ten times
+HOLDERS = (
+    4  # processes whose memory is counted: by where glibc's blocks lie, it differs by ten times
+)
 SMALL = 4 * 2**10  # bytes: loads the code that a route needs, and leaves no memory
 USUAL = 64 * 2**20  # bytes: more than glibc keeps for reuse by default
 
@@ -73,7 +76,9 @@ def _resident():
 
 
 def serve(family, route, setting, nbytes):
-    """In the other process: read JSON lines with calls of the cell's methods, and answer each with a JSON line."""
+    """In the other process: read JSON lines with calls of the cell's methods, and answer each with
+    a JSON line.
+    """
 
     def answer(**said):
         print(json.dumps(said), flush=True)
@@ -95,18 +100,25 @@ def serve(family, route, setting, nbytes):
 
 
 # Contains the function's name, so that the family's hash covers its code
-CODE = f"import json, sys; from benchmarks import settings; settings.{serve.__name__}(*json.loads(sys.argv[1]))"
+CODE = (
+    "import json, sys; from benchmarks import settings; "
+    f"settings.{serve.__name__}(*json.loads(sys.argv[1]))"
+)
 
 
 class Elsewhere:
-    """A cell in another process, started with a setting: timed like a timeit.Timer. The process ends with this one."""
+    """A cell in another process, started with a setting: timed like a timeit.Timer. The process
+    ends with this one.
+    """
 
     def __init__(self, family, route, setting, nbytes):
         self.allowed = os.sched_getaffinity(0)
         # both processes on one core, or the probes would measure another core
         os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
         variables = environment.started_with(setting)
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), variables.get("PYTHONPATH"))))
+        variables["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(ROOT), variables.get("PYTHONPATH")))
+        )
         self.process = subprocess.Popen(
             [sys.executable, "-c", CODE, json.dumps([family, route, setting, nbytes])],
             stdin=subprocess.PIPE,
@@ -131,7 +143,9 @@ class Elsewhere:
         line = self.process.stdout.readline()
         if not line:
             said = self.process.communicate()[1].strip().splitlines() or ["nothing"]
-            raise RuntimeError(f"the process with the setting ended with {self.process.returncode}: {said[-1]}")
+            raise RuntimeError(
+                f"the process with the setting ended with {self.process.returncode}: {said[-1]}"
+            )
         answer = json.loads(line)
         if "raised" in answer:
             raise getattr(builtins, answer["raised"])(answer["text"])
@@ -190,7 +204,11 @@ class _Settings:
 
 class Copies(_Settings):
     title = "a fresh copy in torch's memory"
-    params = (["torch.from_numpy(a).clone()"], environment.FRESH, [2**20, 16 * 2**20, USUAL, 256 * 2**20])
+    params = (
+        ["torch.from_numpy(a).clone()"],
+        environment.FRESH,
+        [2**20, 16 * 2**20, USUAL, 256 * 2**20],
+    )
 
     @staticmethod
     def names(route, nbytes):
@@ -233,7 +251,9 @@ class Neighbours(_Settings):
 class ReadBack(_Settings):
     """Into fresh memory, as for a checkpoint; only the other process has the device's context."""
 
-    track_page_faults = track_huge_pages = track_kept = None  # not inherited: Copies counts them for the same memory
+    track_page_faults = track_huge_pages = track_kept = (
+        None  # not inherited: Copies counts them for the same memory
+    )
     needs_device = True
     section = "Transfers: settings of the environment"
     about = "Another process is started with each setting, and has the tensor on the device."

@@ -14,8 +14,9 @@ from .core import sources
 
 section = "Between processes"
 about = (
-    "Numbers are float32. Answered: a worker that waits at a pipe has summed all of them and replied. A queue is such "
-    "a pipe with a lock and a thread. The worker is forked before; starting it is not timed."
+    "Numbers are float32. Answered: a worker that waits at a pipe has summed all of them and "
+    "replied. A queue is such a pipe with a lock and a thread. The worker is forked before; "
+    "starting it is not timed."
 )
 place = 13
 noise = "processes"  # from two processes and the system between them
@@ -76,7 +77,9 @@ class HandedOver(_Shared):
         super().setup(route, nbytes)
         self.connection, there = multiprocessing.Pipe()
         arguments = (there, self.connection, self.names["block"])
-        self.worker = multiprocessing.get_context("fork").Process(target=_work, args=arguments, daemon=True)
+        self.worker = multiprocessing.get_context("fork").Process(
+            target=_work, args=arguments, daemon=True
+        )
         self.worker.start()
         there.close()
         shared = torch.from_numpy(self.names["a"]).share_memory_()
@@ -86,7 +89,8 @@ class HandedOver(_Shared):
         if hasattr(self, "worker"):
             self.connection.close()  # which ends the worker
             self.worker.join()
-            # torch hands over tensors by a socket that multiprocessing removes at exit, but asv's processes skip that
+            # torch hands over tensors by a socket that multiprocessing removes at exit, but asv's
+            # processes skip that
             resource_sharer.stop()
             shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
         super().teardown(route, nbytes)

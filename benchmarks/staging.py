@@ -1,4 +1,6 @@
-"""What does the host's part of a transfer cost, with more threads, and with pinned memory to reuse or without?"""
+"""What does the host's part of a transfer cost, with more threads, and with pinned memory to reuse
+or without?
+"""
 
 import os
 
@@ -10,9 +12,10 @@ from .core import devices, moving
 needs_device = True
 section = "Transfers: threads of the host, pinned memory anew"
 about = (
-    "Float64 is cast to float32, the others are float32; all threads are as many as the process may use cores. What "
-    "gives pinned memory copies at every call. It page-locks memory on a miss of torch's pinned cache, emptied before "
-    "that call; a hit takes the block of the call before, as loops do. torch may round the size of a block up."
+    "Float64 is cast to float32, the others are float32; all threads are as many as the process "
+    "may use cores. What gives pinned memory copies at every call. It page-locks memory on a miss "
+    "of torch's pinned cache, emptied before that call; a hit takes the block of the call before, "
+    "as loops do. torch may round the size of a block up."
 )
 place = 21
 noise = "transfer"
@@ -24,7 +27,9 @@ ALL, MISS = "all", "miss"
 
 
 class HostThreads(transfer._Transfer):
-    """From pageable memory, by routes that stage, pin or cast on the host: with one thread, and with all."""
+    """From pageable memory, by routes that stage, pin or cast on the host: with one thread, and
+    with all.
+    """
 
     title = "staged, pinned or cast on the host"
     across = "threads"
@@ -40,7 +45,7 @@ class HostThreads(transfer._Transfer):
 
 
 class PinnedCache(transfer._Transfer):
-    """A route that allocates pinned memory, from torch's cache ("hit") or from the driver ("miss")."""
+    """A route that allocates pinned memory: from torch's cache (hit) or the driver (miss)."""
 
     title = "by way of pinned memory made by the call"
     across = "cache"
@@ -63,23 +68,31 @@ class PinnedCache(transfer._Transfer):
 
 
 class PinnedBlock:
-    """Memory of a pinned tensor of a power of two plus one byte: the largest tensor that fits into its block."""
+    """Memory of a pinned tensor of a power of two plus one byte: the largest tensor that fits into
+    its block.
+    """
 
     title = "pinned memory that a tensor of one byte more takes"
     multiple_of = "nbytes"
     params = ([2**20, 64 * 2**20],)
 
     def setup(self, nbytes):
-        """Find the largest tensor that gets the same block. Done in setup, where an error is logged with its reason."""
+        """Find the largest tensor that gets the same block. Done in setup, where an error is logged
+        with its reason.
+        """
         device = devices.find().use()
         moving.require_memory(4 * nbytes)
 
         def address(size):
-            return device.pin(lambda: torch.empty(size, dtype=torch.uint8, pin_memory=True)).data_ptr()
+            return device.pin(
+                lambda: torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            ).data_ptr()
 
         asked = nbytes + 1
         first = address(asked)
-        self.block = next(s for s in [*range(2 * nbytes, asked, -nbytes // 8), asked] if address(s) == first)
+        self.block = next(
+            s for s in [*range(2 * nbytes, asked, -nbytes // 8), asked] if address(s) == first
+        )
 
     def track_block(self, nbytes):
         """Bytes of the block that torch keeps."""

@@ -1,6 +1,8 @@
-"""What does it cost to move data between the host and an accelerator, from and to which memory, waiting or not?
+"""What does it cost to move data between the host and an accelerator, from and to which memory,
+waiting or not?
 
-completion  until the bytes have arrived: the call, and a synchronize where the call may return before
+completion  until the bytes have arrived: the call, and a synchronize where the call may return
+            before
 enqueue     the call alone: how long the caller is held; the queue is drained before every sample
 sustained   several non-blocking copies in flight and one synchronize, by the copy
 """
@@ -16,19 +18,27 @@ place = 20
 across = "memory"
 noise = "transfer"  # noise of the device, independent of alias or copy
 
-ENQUEUED = 30  # samples of the enqueue time per process: each is one call, so that the queue is empty before it
+# samples of the enqueue time per process: each is one call, so that the queue is empty before it
+ENQUEUED = 30
 SMALL = 2**20  # bytes up to which a call and a wait are more than 1 % of a few copies
-ENGINE = 2**20  # bytes from which the copy engine, not the call, takes most of the time of a pinned copy
-# Shortest sample from timing.LARGE on, where a call takes a millisecond: occasional delays by the driver or by another
-# user of the link are as long as one call
+ENGINE = (
+    2**20
+)  # bytes from which the copy engine, not the call, takes most of the time of a pinned copy
+# Shortest sample from timing.LARGE on, where a call takes a millisecond: occasional delays by the
+# driver or by another user of the link are as long as one call
 LARGE_SAMPLE_SECONDS = 0.01
 READS = 50  # reads of a result without a wait
-IN_FLIGHT, SMALL_IN_FLIGHT = 8, 64  # copies queued before the synchronize of `sustained`, to make its share small
+IN_FLIGHT, SMALL_IN_FLIGHT = (
+    8,
+    64,
+)  # copies queued before the synchronize of `sustained`, to make its share small
 
 
 def find(expression):
     """Return the route to or from a device with this expression."""
-    return next(route for route in routes.ROUTES if route.expression == expression and route.host_memory)
+    return next(
+        route for route in routes.ROUTES if route.expression == expression and route.host_memory
+    )
 
 
 class _Transfer:
@@ -44,7 +54,8 @@ class _Transfer:
         self.move = moving.Move(self.route, memory, dtype, nbytes, devices.find())
         self.move.ready()
         self.sample_time = LARGE_SAMPLE_SECONDS if nbytes >= timing.LARGE else timing.SAMPLE_SECONDS
-        # the host's speed does not affect a copy engine: scripts/store/quiet.py judges by the spread
+        # the host's speed does not affect a copy engine: scripts/store/quiet.py judges by the
+        # spread
         self.light = memory != routes.PAGEABLE and routes.TRANSFER in self.route.families
         self.probed = not self.light or nbytes < ENGINE
 
@@ -53,14 +64,17 @@ class _Transfer:
             self.move.close()
 
     def timeit_completion(self, route, *cell):
-        # a blocking route needs no second wait, a third of a small transfer; `verify` has checked that it waits
+        # a blocking route needs no second wait, a third of a small transfer; `verify` has checked
+        # that it waits
         return f"{route}; synchronize()" if self.route.non_blocking else route, self.move.names
 
 
 class _Asynchronous(_Transfer):
     def timeit_enqueue(self, route, *cell):
         if not self.route.non_blocking:
-            raise NotImplementedError("blocking: its completion time is how long it holds the caller")
+            raise NotImplementedError(
+                "blocking: its completion time is how long it holds the caller"
+            )
         # warm up here with a wait after every call: without it, hundreds of copies would be queued
         waited = timeit.Timer(f"{route}; synchronize()", globals=self.move.names)
         timing.Timing(waited, ENQUEUED, number=1).warm_up()
@@ -87,12 +101,22 @@ class _Every(_Asynchronous):
 
 class HostToDevice(_Every):
     direction = routes.HOST_TO_DEVICE
-    params = (routes.expressions(routes.TRANSFER, direction), routes.ANY_HOST, moving.DTYPES, moving.SIZES)
+    params = (
+        routes.expressions(routes.TRANSFER, direction),
+        routes.ANY_HOST,
+        moving.DTYPES,
+        moving.SIZES,
+    )
 
 
 class DeviceToHost(_Every):
     direction = routes.DEVICE_TO_HOST
-    params = (routes.expressions(routes.TRANSFER, direction), routes.HOSTS, moving.DTYPES, moving.SIZES)
+    params = (
+        routes.expressions(routes.TRANSFER, direction),
+        routes.HOSTS,
+        moving.DTYPES,
+        moving.SIZES,
+    )
 
 
 class _Float(_Transfer):
@@ -147,7 +171,11 @@ class Bfloat16ToNumpy(_Float):
     title = "bfloat16 on the device to a float32 array"
     direction = routes.DEVICE_TO_HOST
     dtype = "bfloat16"
-    params = (routes.expressions(routes.TRANSFER_BFLOAT16, direction), [routes.PAGEABLE], moving.SIZES[2:7])
+    params = (
+        routes.expressions(routes.TRANSFER_BFLOAT16, direction),
+        [routes.PAGEABLE],
+        moving.SIZES[2:7],
+    )
 
 
 class Transposed(_ToDevice):
@@ -169,7 +197,11 @@ class TreeToNumpy(_Float):
 
     title = "a nested container to NumPy"
     direction = routes.DEVICE_TO_HOST
-    params = (routes.expressions(routes.DEVICE_TREES, routes.DEVICE_TO_HOST), [routes.PAGEABLE], moving.SIZES[1:7])
+    params = (
+        routes.expressions(routes.DEVICE_TREES, routes.DEVICE_TO_HOST),
+        [routes.PAGEABLE],
+        moving.SIZES[1:7],
+    )
 
 
 class Scalar(_Float):

@@ -1,1 +1,3 @@
-"""The engine: how a cell is prepared, timed, probed and logged. Families and the catalogue lie beside it."""
+"""The engine: how a cell is prepared, timed, probed and logged. Families and the catalogue lie
+beside it.
+"""

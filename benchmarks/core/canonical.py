@@ -1,12 +1,14 @@
 """A hash of the code that decides a family's figures, the same under other names.
 
-The hash covers the family's class and, recursively, everything of this package that its code uses. Definitions, local
-names, parameters, and attributes that the covered classes define become indices. Names of torch, numpy, Python and
-asv stay, as do constants. Comments, docstrings, annotations and layout are not in the syntax tree, or are left out of
-it. So are declarations for reports, parameter values and catalogues. So a new size, a better title or a better name
-gives the same hash, on every Python.
+The hash covers the family's class and, recursively, everything of this package that its code uses.
+Definitions, local names, parameters, and attributes that the covered classes define become indices.
+Names of torch, numpy, Python and asv stay, as do constants. Comments, docstrings, annotations and
+layout are not in the syntax tree, or are left out of it. So are declarations for reports, parameter
+values and catalogues. So a new size, a better title or a better name gives the same hash, on every
+Python.
 
-An attribute keeps its name where a text of the same name occurs, because ``getattr`` may look it up by that text.
+An attribute keeps its name where a text of the same name occurs, because ``getattr`` may look it up
+by that text.
 """
 
 import ast
@@ -19,10 +21,11 @@ from typing import Any, NamedTuple
 
 from ..contracts import DECLARED
 
-# Catalogues do not decide figures: a cell is named by a route's expression or a setting's text, the rest is metadata.
-# Module -> name of the catalogue in it, "" if the whole module is one
+# Catalogues do not decide figures: a cell is named by a route's expression or a setting's text, the
+# rest is metadata. Module -> name of the catalogue in it, "" if the whole module is one
 CATALOGUES = {"routes": "", "contracts": "", "environment": "SETTINGS"}
-# Attributes of a class that only inform reports, select cells, or set how long and how often asv runs them
+# Attributes of a class that only inform reports, select cells, or set how long and how often asv
+# runs them
 DESCRIPTIVE = {*DECLARED, "params", "param_names", "contracts", "rounds", "timeout", "unit"}
 DESCRIPTIVE -= {"direction"}
 # Attributes that asv reads, besides those that statement.py names in a text
@@ -48,7 +51,9 @@ class External(str):
 
 
 class Definition(NamedTuple):
-    """What a module of the package defines at its top level. name "": the statements that define nothing."""
+    """What a module of the package defines at its top level. name "": the statements that define
+    nothing.
+    """
 
     module: Path
     name: str
@@ -60,7 +65,8 @@ Target = External | Definition | Path  # a path is a module of the package, or a
 class Module:
     """The top level of a file.
 
-    definitions  name -> the statements that define it; "" -> statements that define nothing, such as a call
+    definitions  name -> the statements that define it; "" -> statements that define nothing, such
+                 as a call
     imports      name -> what it stands for
     """
 
@@ -165,7 +171,9 @@ def parallel_assignments(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]
 
 
 def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names that nodes bind in their own scope; not those of functions, classes and comprehensions inside."""
+    """Return the names that nodes bind in their own scope; not those of functions, classes and
+    comprehensions inside.
+    """
     names: set[str] = set()
     outer: set[str] = set()
     for node in nodes:
@@ -228,7 +236,9 @@ def texts_in(path: Path) -> frozenset[str]:
 
 @dataclass
 class Scope:
-    """Names of a function, a lambda or a comprehension, with the class of ``self``; or those of a class body."""
+    """Names of a function, a lambda or a comprehension, with the class of ``self``; or those of a
+    class body.
+    """
 
     names: Collection[str]
     self_name: str = ""
@@ -239,10 +249,11 @@ class Scope:
 
 @dataclass
 class Attributes:
-    """Attributes that the covered classes define. Classes that inherit from each other share theirs.
+    """Attributes that the covered classes define. Classes that inherit from each other share
+    theirs.
 
-    Of an unknown object, ``word`` names the attribute in all classes that it may have: those that covered code names,
-    not only as a base. The family itself and Timing are made by other code.
+    Of an unknown object, ``word`` names the attribute in all classes that it may have: those that
+    covered code names, not only as a base. The family itself and Timing are made by other code.
 
     defined   class -> the attributes that it defines, in order
     methods   name -> the methods of that name
@@ -339,7 +350,9 @@ class Walk:
             self.words.append(f"#{self.index(target)}")
 
     def index(self, definition: Definition) -> int:
-        """Return the index of a definition. The first time, it begins to wait, as do effects of its module."""
+        """Return the index of a definition. The first time, it begins to wait, as do effects of its
+        module.
+        """
         if definition not in self.indices:
             self.indices[definition] = len(self.indices)
             self.waiting.append(definition)
@@ -423,7 +436,9 @@ class Walk:
             self.words.append(f"${scope.indices[name]}")
 
     def scope_of(self, name: str) -> Scope | None:
-        """Return the innermost scope with a name. Functions do not see the names of a class around them."""
+        """Return the innermost scope with a name. Functions do not see the names of a class around
+        them.
+        """
         for depth, scope in enumerate(reversed(self.scopes)):
             if name in scope.names and (depth == 0 or not scope.is_class):
                 return scope
@@ -441,7 +456,9 @@ class Walk:
         self.words.append(self.attributes.word(node.attr, owner))
 
     def target(self, node: ast.expr) -> Target | None:
-        """Return what a dotted name of the package or of another library stands for; None for other expressions."""
+        """Return what a dotted name of the package or of another library stands for; None for other
+        expressions.
+        """
         if isinstance(node, ast.Name) and self.scope_of(node.id) is None:
             return find_in(self.module, node.id)
         if isinstance(node, ast.Attribute):
@@ -453,7 +470,9 @@ class Walk:
         return None
 
     def owner(self, node: ast.expr) -> Definition | None:
-        """Return the class of ``self``, of ``Class()``, or of a class itself; None where nobody knows."""
+        """Return the class of ``self``, of ``Class()``, or of a class itself; None where nobody
+        knows.
+        """
         if isinstance(node, ast.Name):
             scope = self.scope_of(node.id)
             if scope and scope.self_name == node.id:
@@ -474,7 +493,9 @@ class Walk:
         self.words.append(")")
 
     def parameter_names(self, node: ast.expr) -> list[str]:
-        """Return the parameters of a function or class of the package, without self; [] if it is not known which."""
+        """Return the parameters of a function or class of the package, without self; [] if it is
+        not known which.
+        """
         target = self.target(node)
         if isinstance(target, Definition):
             for statement in module_at(target.module).definitions[target.name]:
@@ -660,7 +681,9 @@ def members(definition: Definition) -> dict[str, ast.stmt]:
 
 
 def constructor_parameters(definition: Definition) -> list[str]:
-    """Return the parameters of a class, without self: those of __init__, or the fields of a dataclass."""
+    """Return the parameters of a class, without self: those of __init__, or the fields of a
+    dataclass.
+    """
     constructor = members(definition).get("__init__")
     if isinstance(constructor, FUNCTIONS):
         return parameters(constructor.args)[1:]

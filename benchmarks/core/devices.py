@@ -1,8 +1,8 @@
 """Find an accelerator, wait for it, pin host memory. Touches no device until `find` is called.
 
-torch.cuda stands for CUDA and ROCm alike. Other accelerators (xpu, mps, a private-use backend) are used through their
-module under torch, and through torch.accelerator for calls that this module lacks. If both lack a call, the cell is
-skipped; no capability is assumed.
+torch.cuda stands for CUDA and ROCm alike. Other accelerators (xpu, mps, a private-use backend) are
+used through their module under torch, and through torch.accelerator for calls that this module
+lacks. If both lack a call, the cell is skipped; no capability is assumed.
 """
 
 import contextlib
@@ -23,7 +23,10 @@ from .sampling_log import first_sentence, is_out_of_memory, lose, note
 
 VARIABLE = "CONVERSION_DEVICE"  # the device to use, such as cuda:1; default: the first one found
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory
-NONE_FOUND = f"needs an accelerator: torch finds no CUDA, ROCm, XPU or MPS device, and {VARIABLE} names no other"
+NONE_FOUND = (
+    "needs an accelerator: torch finds no CUDA, ROCm, XPU or MPS device, "
+    f"and {VARIABLE} names no other"
+)
 # Environment variables that invalidate every figure
 REFUSED = {
     "CUDA_LAUNCH_BLOCKING": "every call waits for the device",
@@ -36,20 +39,31 @@ RECORDED = (
     *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
-BLOCK = 64 * 2**20  # bytes of each copy within the device: 30 µs on the fastest, 3 ms on a small one
+BLOCK = (
+    64 * 2**20
+)  # bytes of each copy within the device: 30 µs on the fastest, 3 ms on a small one
 TRIES = 3  # attempts at queueing work; the shortest counts
 MOST_TRIES = 20  # attempts at seeing queued work: a host that is busy elsewhere looks too late
 MOST = 1024  # most queued copies, where a wait returns at once: 14 ms of work on the fastest
-HOPELESS = 20  # if queueing takes this many times as long as the work, the device works during the call
-SEEN = 0.002  # seconds of work queued before a check: a call that returns too early is microseconds early
-# A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a sleeping link wakes in milliseconds
+HOPELESS = (
+    20  # if queueing takes this many times as long as the work, the device works during the call
+)
+# seconds of work queued before a check: a call that returns too early is microseconds early
+SEEN = 0.002
+# A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a sleeping link wakes in
+# milliseconds
 WARM_SECONDS, WARM_AT_MOST = 0.3, 2.0
-WARM_STEP, WARM_WITHIN = 0.1, 0.03  # seconds between two samples, and their largest relative difference
+WARM_STEP, WARM_WITHIN = (
+    0.1,
+    0.03,
+)  # seconds between two samples, and their largest relative difference
 CROSSING = 2**20  # bytes that cross the link with each piece of warm-up work
 
 
 class Device:
-    """An accelerator, by torch's name for it (cuda:0). ``use`` initialises the device, the constructor does not."""
+    """An accelerator, by torch's name for it (cuda:0). ``use`` initialises the device, the
+    constructor does not.
+    """
 
     def __init__(self, name):
         self.device = torch.device(name)
@@ -67,15 +81,19 @@ class Device:
 
     @contextlib.contextmanager
     def first_use(self):
-        """Skip the cell, with the driver's reason, if the body fails to create the device's context.
+        """Skip the cell, with the driver's reason, if the body fails to create the device's
+        context.
 
-        torch may count a device that cannot have a context: its driver is too old for this torch, another process has
-        it, its memory is full, or MIG has no instance. Errors after the first success are failures, not skips.
+        torch may count a device that cannot have a context: its driver is too old for this torch,
+        another process has it, its memory is full, or MIG has no instance. Errors after the first
+        success are failures, not skips.
         """
         try:
             yield
         except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
-            if self.works or "forked subprocess" in str(error):  # a context created before asv forked is our bug
+            if self.works or "forked subprocess" in str(
+                error
+            ):  # a context created before asv forked is our bug
                 raise
             named = f"{VARIABLE}={self}" if os.environ.get(VARIABLE) else str(self)
             why = f"{named} cannot be used: {first_sentence(error)}"
@@ -87,7 +105,8 @@ class Device:
     def use(self):
         """Make the device the current one, for streams, events and pinned memory; return it.
 
-        The first call also allocates an element. If that fails, NotImplementedError has the driver's reason.
+        The first call also allocates an element. If that fails, NotImplementedError has the
+        driver's reason.
         """
         with self.first_use():
             choose = self._call("set_device", "set_device_index")
@@ -100,26 +119,38 @@ class Device:
 
     @cached_property
     def _accelerator(self):
-        """torch.accelerator if it serves this device: it has calls that some backends' own modules lack."""
+        """torch.accelerator if it serves this device: it has calls that some backends' own modules
+        lack.
+        """
         module = getattr(torch, "accelerator", None)  # torch 2.6
         return module if _accelerator_kind() == self.device.type else None
 
     def _call(self, name, general):
-        """Return ``name`` of the backend's module, else ``general`` of torch.accelerator, else None."""
+        """Return ``name`` of the backend's module, else ``general`` of torch.accelerator, else
+        None.
+        """
         return getattr(self.module, name, None) or getattr(self._accelerator, general, None)
 
     def synchronize(self):
-        """Wait until all work queued on the device is done; NotImplementedError where torch cannot."""
+        """Wait until all work queued on the device is done; skip the cell where torch cannot."""
         wait = self._call("synchronize", "synchronize")
-        if wait is None:  # without a wait the arrival of bytes is unknown, and figures are meaningless
-            raise NotImplementedError(f"torch {torch.__version__} has no call that waits for {self.device.type}")
-        if self.device.index is None or self.device.type == "mps":  # torch.mps has one device and takes no argument
+        if (
+            wait is None
+        ):  # without a wait the arrival of bytes is unknown, and figures are meaningless
+            raise NotImplementedError(
+                f"torch {torch.__version__} has no call that waits for {self.device.type}"
+            )
+        if (
+            self.device.index is None or self.device.type == "mps"
+        ):  # torch.mps has one device and takes no argument
             wait()
         else:
             wait(self.device)
 
     def is_idle(self):
-        """Whether all work queued on the current stream is done, without waiting; None where the device cannot say."""
+        """Whether all work queued on the current stream is done, without waiting; None where the
+        device cannot say.
+        """
         try:
             return self.current_stream().query()
         except (AttributeError, TypeError, RuntimeError):  # no streams, or streams without query()
@@ -132,29 +163,49 @@ class Device:
 
     @property
     def wait(self):
-        """Function that waits for the current stream, as a blocking copy does. With streams it is one call in C.
+        """Function that waits for the current stream, as a blocking copy does. With streams it is
+        one call in C.
 
-        The device's own synchronize goes through Python, and made blocking routes look 36 % faster at 4 KiB.
+        The device's own synchronize goes through Python, and made blocking routes look 36 % faster
+        at 4 KiB.
         """
         try:
             return self.current_stream().synchronize
-        except (AttributeError, TypeError, RuntimeError):  # no streams, or streams without synchronize()
+        except (
+            AttributeError,
+            TypeError,
+            RuntimeError,
+        ):  # no streams, or streams without synchronize()
             return self.synchronize
 
     def check_synchronize(self):
-        """Raise RuntimeError unless waits last as long as the queued work; return the Work, for more checks."""
+        """Raise RuntimeError unless waits last as long as the queued work; return the Work, for
+        more checks.
+        """
         work = Work(self, SEEN)
-        for what, wait in {"synchronize()": self.synchronize, "the stream's synchronize()": self.wait}.items():
+        for what, wait in {
+            "synchronize()": self.synchronize,
+            "the stream's synchronize()": self.wait,
+        }.items():
             work.queue_before(what)
             wait()
             self.require_idle(what)
         return work
 
     def warm_up(self):
-        """Load device and link until their clocks have risen: at least WARM_SECONDS, and until two samples agree."""
+        """Load device and link until their clocks have risen: at least WARM_SECONDS, and until two
+        samples agree.
+        """
         sizes = (BLOCK, BLOCK, CROSSING)
-        here, there, crossed = (torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes)
-        host, start, samples, steady = torch.empty(CROSSING, dtype=torch.uint8), time.perf_counter(), [], False
+        here, there, crossed = (
+            torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes
+        )
+        host, start, samples, steady = (
+            torch.empty(CROSSING, dtype=torch.uint8),
+            time.perf_counter(),
+            [],
+            False,
+        )
         while True:
             begun, pieces = time.perf_counter(), []
             while (before := time.perf_counter()) < begun + WARM_STEP:
@@ -167,7 +218,14 @@ class Device:
             elapsed = time.perf_counter() - start
             if (steady and elapsed >= WARM_SECONDS) or elapsed >= WARM_AT_MOST:
                 break
-        note(warmed={"seconds": round(elapsed, 3), "first": samples[0], "last": samples[-1], "steady": steady})
+        note(
+            warmed={
+                "seconds": round(elapsed, 3),
+                "first": samples[0],
+                "last": samples[-1],
+                "steady": steady,
+            }
+        )
 
     @property
     def is_there(self):
@@ -197,11 +255,15 @@ class Device:
 
     @property
     def _own_streams(self):
-        return all(hasattr(self.module, name) for name in ("Stream", "stream", "Event", "current_stream"))
+        return all(
+            hasattr(self.module, name) for name in ("Stream", "stream", "Event", "current_stream")
+        )
 
     def require_streams(self):
         why = f"{self.device.type} has no streams in torch {torch.__version__}"
-        if not self._own_streams and (self._accelerator is None or not hasattr(torch.Stream, "__enter__")):
+        if not self._own_streams and (
+            self._accelerator is None or not hasattr(torch.Stream, "__enter__")
+        ):
             raise NotImplementedError(why)
         try:
             self.stream(), self.event()
@@ -210,7 +272,11 @@ class Device:
 
     def stream(self):
         """Return a new stream of the device."""
-        return self.module.Stream(device=self.device) if self._own_streams else torch.Stream(self.device)
+        return (
+            self.module.Stream(device=self.device)
+            if self._own_streams
+            else torch.Stream(self.device)
+        )
 
     def on(self, stream):
         """Return a context manager that makes ``stream`` the current one."""
@@ -220,7 +286,11 @@ class Device:
         return self._call("current_stream", "current_stream")()
 
     def event(self, enable_timing=False):
-        kind = self.module.Event if self._own_streams else lambda **options: torch.Event(self.device, **options)
+        kind = (
+            self.module.Event
+            if self._own_streams
+            else lambda **options: torch.Event(self.device, **options)
+        )
         return kind(enable_timing=enable_timing)
 
     def require_dtype(self, dtype):
@@ -228,44 +298,65 @@ class Device:
         try:
             torch.empty(1, dtype=getattr(torch, dtype), device=self.device)
         except TypeError as error:
-            raise NotImplementedError(f"{self.device.type} has no {dtype}: {first_sentence(error)}") from None
+            raise NotImplementedError(
+                f"{self.device.type} has no {dtype}: {first_sentence(error)}"
+            ) from None
 
     def pinned(self, tensor):
-        """Return a copy of a host tensor, page-locked for this device; skip the cell without pinned memory."""
+        """Return a copy of a host tensor, page-locked for this device; skip the cell without pinned
+        memory.
+        """
         return self.pin(lambda: torch.empty_like(tensor, pin_memory=True)).copy_(tensor)
 
     def pin(self, make):
-        """Return the page-locked tensor that ``make`` creates; skip the cell without pinned memory."""
+        """Return the page-locked tensor that ``make`` creates; skip a cell without such memory."""
         kind = self.device.type
         pins = _accelerator_kind()
         if pins != kind:  # torch pins for one kind of device per process, here another one
-            raise NotImplementedError(f"{kind} has no pinned memory: this torch pins for {pins or 'none'}")
+            raise NotImplementedError(
+                f"{kind} has no pinned memory: this torch pins for {pins or 'none'}"
+            )
         try:
             made = make()
         except (RuntimeError, NotImplementedError, AssertionError) as error:
-            if is_out_of_memory(error) or any(f"{maker} error" in str(error) for maker in ("CUDA", "HIP")):
+            if is_out_of_memory(error) or any(
+                f"{maker} error" in str(error) for maker in ("CUDA", "HIP")
+            ):
                 raise  # pinned memory exists, but not this much of it, or the device is broken
-            raise NotImplementedError(f"{kind} has no pinned memory: {first_sentence(error)}") from None
+            raise NotImplementedError(
+                f"{kind} has no pinned memory: {first_sentence(error)}"
+            ) from None
         self.require_pinned(made)
         return made
 
     def require_pinned(self, tensor):
-        """Skip the cell unless a host tensor is pinned: its figures would be those of pageable memory."""
+        """Skip the cell unless a host tensor is pinned: its figures would be those of pageable
+        memory.
+        """
         if not tensor.is_pinned():
-            raise NotImplementedError(f"{self.device.type}: what torch was asked to pin is not pinned")
+            raise NotImplementedError(
+                f"{self.device.type}: what torch was asked to pin is not pinned"
+            )
 
     def empty_pinned_cache(self):
-        """Release the pinned memory that torch keeps for reuse; NotImplementedError where torch has no such call.
+        """Release the pinned memory that torch keeps for reuse; NotImplementedError where torch has
+        no such call.
 
         Memory in use by a tensor or a copy stays.
         """
-        empty = getattr(self._accelerator, "empty_host_cache", None) or getattr(torch._C, "_host_emptyCache", None)
+        empty = getattr(self._accelerator, "empty_host_cache", None) or getattr(
+            torch._C, "_host_emptyCache", None
+        )
         if empty is None:
-            raise NotImplementedError(f"torch {torch.__version__} has no call that empties its cache of pinned memory")
+            raise NotImplementedError(
+                f"torch {torch.__version__} has no call that empties its cache of pinned memory"
+            )
         empty()
 
     def registered(self, tensor):
-        """Page-lock the memory of a host tensor in place; return a function that undoes it. Skip if it fails."""
+        """Page-lock the memory of a host tensor in place; return a function that undoes it. Skip if
+        it fails.
+        """
         if not self.is_cuda:
             raise NotImplementedError(f"{self.device.type} has no call that registers host memory")
         runtime = torch.cuda.cudart()
@@ -274,32 +365,41 @@ class Device:
         if int(code):
             # fails under confidential computing, and with a low limit of locked memory (ulimit -l)
             why = "out of memory" if int(code) == OUT_OF_MEMORY else code
-            with contextlib.suppress(RuntimeError):  # CUDA keeps its last error: the next launch would report it
+            with contextlib.suppress(
+                RuntimeError
+            ):  # CUDA keeps its last error: the next launch would report it
                 torch.zeros(1, device=self.device)
             raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {why}")
         return lambda: runtime.cudaHostUnregister(address)
 
 
 class Work:
-    """Copies within a device, enough to keep it busy for ``seconds``; no copies if the device does not queue."""
+    """Copies within a device, enough to keep it busy for ``seconds``; no copies if the device does
+    not queue.
+    """
 
     def __init__(self, device, seconds):
         self.device, self.copies, self.seen = device, 1, False
-        self.here, self.there = (torch.empty(BLOCK, dtype=torch.uint8, device=device.device) for _ in range(2))
+        self.here, self.there = (
+            torch.empty(BLOCK, dtype=torch.uint8, device=device.device) for _ in range(2)
+        )
         while True:
             queueing, left = (min(each) for each in zip(*(self._taken() for _ in range(TRIES))))
             if queueing > HOPELESS * seconds and not self.seen:
                 self.copies = 0
             if not 0 < self.copies < MOST or left >= seconds:
                 break
-            self.copies = min(MOST, math.ceil(self.copies * min(10, max(1.1, seconds / max(left, 1e-9)))))
+            self.copies = min(
+                MOST, math.ceil(self.copies * min(10, max(1.1, seconds / max(left, 1e-9))))
+            )
 
     def queue(self):
         for _ in range(self.copies):
             self.there.copy_(self.here, non_blocking=True)
 
     def queue_before(self, what):
-        """Queue work until the stream is seen to be busy. Without that, a check whether ``what`` waits is impossible.
+        """Queue work until the stream is seen to be busy. Without that, a check whether ``what``
+        waits is impossible.
 
         If the device does not queue or cannot report, this is noted. Otherwise the cell is skipped.
         """
@@ -311,11 +411,15 @@ class Work:
         if idle is False:
             return
         if self.copies and idle:
-            raise NotImplementedError(f"could not tell whether {what} waits: {self.device} was never seen busy before")
+            raise NotImplementedError(
+                f"could not tell whether {what} waits: {self.device} was never seen busy before"
+            )
         note(unseen=f"{what}: the stream was not seen to be busy before")
 
     def _taken(self):
-        """Return the seconds that queueing takes, and the seconds that the device then remains busy."""
+        """Return the seconds that queueing takes, and the seconds that the device then remains
+        busy.
+        """
         self.device.synchronize()
         start = time.perf_counter()
         self.queue()
@@ -327,12 +431,16 @@ class Work:
     def require(self):
         """Skip the cell if no work can be queued."""
         if not self.copies:
-            raise NotImplementedError(f"no work can be queued on {self.device}: it is done when the call returns")
+            raise NotImplementedError(
+                f"no work can be queued on {self.device}: it is done when the call returns"
+            )
         return self
 
 
 def find():
-    """Return the accelerator to measure, untried (see `use`); NotImplementedError without one. Creates no context."""
+    """Return the accelerator to measure, untried (see `use`); NotImplementedError without one.
+    Creates no context.
+    """
     # count devices without a CUDA context: a process with a context could not fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     name = os.environ.get(VARIABLE)
@@ -343,7 +451,8 @@ def find():
         device = next(filter(None, map(_there, names)), None)
     if device is None:
         none = f"{VARIABLE}={name}: torch finds no such accelerator" if name else NONE_FOUND
-        # without NVML (torch 1.13 never uses it) CUDA counts the devices, and torch warns if that fails
+        # without NVML (torch 1.13 never uses it) CUDA counts the devices, and torch warns if that
+        # fails
         raise NotImplementedError(
             ": ".join([none, *dict.fromkeys(first_sentence(warning.message) for warning in said)])
         )
@@ -365,7 +474,9 @@ def _there(name):
 
 
 def _accelerator_kind():
-    """Return the one kind of accelerator that torch serves in this process, or "". Creates no context."""
+    """Return the one kind of accelerator that torch serves in this process, or "". Creates no
+    context.
+    """
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:
         return "cuda"  # before torch 2.6 nothing else has pinned memory
@@ -376,16 +487,25 @@ def _accelerator_kind():
 def answer():
     """Return the device's part of a run record.
 
-    ``{"device": name, "device_name": model, "driver": version, "environment": those of RECORDED that are set,
-    "no_device": reason without a device, "near_cores": cores near it, as far as its driver tells}``. A device counts if
-    a context and one element can be made on it. Call this in a separate process, since a driver may hang or kill it:
-    measuring/machine.py.
+    ``{"device": name, "device_name": model, "driver": version, "environment": those of RECORDED
+    that are set, "no_device": reason without a device, "near_cores": cores near it, as far as its
+    driver tells}``. A device counts if a context and one element can be made on it. Call this in a
+    separate process, since a driver may hang or kill it: measuring/machine.py.
     """
     environment = {name: os.environ[name] for name in RECORDED if name in os.environ}
     try:
         device = find().use()
-        found = {"device": str(device), "device_name": device.model, "no_device": "", "driver": device.driver}
-        return {**found, "environment": environment, "near_cores": nvml.ask(device, nvml.near_cores) or []}
+        found = {
+            "device": str(device),
+            "device_name": device.model,
+            "no_device": "",
+            "driver": device.driver,
+        }
+        return {
+            **found,
+            "environment": environment,
+            "near_cores": nvml.ask(device, nvml.near_cores) or [],
+        }
     except NotImplementedError as reason:
         why = first_sentence(reason)
     except Exception as error:  # any other fault of the device: the rest can still be measured
@@ -394,7 +514,9 @@ def answer():
 
 
 def hold(word):
-    """Create a context, print ``word``, and keep the context until standard input ends. Call in a separate process."""
+    """Create a context, print ``word``, and keep the context until standard input ends. Call in a
+    separate process.
+    """
     held = torch.empty(1, device=find().use().device)
     print(word, flush=True)
     sys.stdin.read()

@@ -1,8 +1,9 @@
 """The measured settings of the environment. To add a setting, add one entry to SETTINGS here.
 
-A setting is the text that a user would put before a command. It must be set when the process starts. An entry defines
-the cells of a setting, its row in every table, its advice, and a check that it is in force in a process started with
-it. Without the check, a misspelt name would be measured as a setting without effect.
+A setting is the text that a user would put before a command. It must be set when the process
+starts. An entry defines the cells of a setting, its row in every table, its advice, and a check
+that it is in force in a process started with it. Without the check, a misspelt name would be
+measured as a setting without effect.
 """
 
 import ctypes
@@ -45,7 +46,8 @@ class Setting:
     x86         concerns instructions of x86 processors
     copying     concerns the copying of bytes, not fresh memory
     caution     one sentence that advice shows
-    advised     False: a baseline, a setting that slows things down, or one no better than the default
+    advised     False: a baseline, a setting that slows things down, or one no better than the
+                default
     """
 
     missed: Callable[[], str]
@@ -59,11 +61,14 @@ class Setting:
     advised: bool = True
 
 
-# What shows that a setting is in force ------------------------------------------------------------------------------
+# What shows that a setting is in force
+# ------------------------------------------------------------------------------
 
 
 def mapping(address):
-    """Return the system's description of the mapping around an address: name -> text, "path" of its file."""
+    """Return the system's description of the mapping around an address: name -> text, "path" of its
+    file.
+    """
     found = {}
     with MAPPINGS.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -79,7 +84,9 @@ def mapping(address):
 
 
 def mapping_of(result):
-    """Return the mapping in the middle of an array or a tensor: its beginning may lie in another mapping."""
+    """Return the mapping in the middle of an array or a tensor: its beginning may lie in another
+    mapping.
+    """
     array = np.asarray(result)
     return mapping(array.ctypes.data + array.nbytes // 2)
 
@@ -108,7 +115,9 @@ def _not_huge():
 
 
 def _asked_by_numpy():
-    return "NumPy asks for huge pages" if _asks_for_huge_pages(np.ones(PROBE // 4, np.float32)) else ""
+    return (
+        "NumPy asks for huge pages" if _asks_for_huge_pages(np.ones(PROBE // 4, np.float32)) else ""
+    )
 
 
 def _not_reused():
@@ -121,28 +130,37 @@ def _not_reused():
 
 
 def _not_allocating(library):
-    """Return evidence that malloc is not the library's. Its file's name may be longer: libx.so.4 is libx.so.4.5."""
+    """Return evidence that malloc is not the library's. Its file's name may be longer: libx.so.4 is
+    libx.so.4.5.
+    """
     malloc = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
     name = Path(mapping(malloc).get("path", "")).name
     return "" if name.startswith(library) else f"malloc is that of {name or 'no file'}"
 
 
 def _other_threshold(variable):
-    """Compare glibc's value of a tunable with the setting: glibc silently ignores values out of bounds."""
+    """Compare glibc's value of a tunable with the setting: glibc silently ignores values out of
+    bounds.
+    """
     name, _, wanted = variable.partition("=")
     mapped = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
     loader = next(path for path in mapped if "ld-linux" in Path(path).name)
     said = subprocess.run([loader, "--list-tunables"], capture_output=True, text=True).stdout
     found = re.search(rf"^{re.escape(name)}: (\w+)", said, re.MULTILINE)
-    return "" if found and int(found[1], 0) == int(wanted) else f"{name} is {found[1] if found else 'not there'}"
+    return (
+        ""
+        if found and int(found[1], 0) == int(wanted)
+        else f"{name} is {found[1] if found else 'not there'}"
+    )
 
 
-# The settings -------------------------------------------------------------------------------------------------------
+# The settings
+# --------------------------------------------------------------------------------------------------
 
 _NO_REP_MOVSB = "glibc.cpu.x86_rep_movsb_threshold=1073741824"
 _JEMALLOC, _TCMALLOC, _MIMALLOC = "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"
-# In order of scope: torch's large tensors alone, all large blocks, the whole allocator. In a tie, advice takes the
-# first setting.
+# In order of scope: torch's large tensors alone, all large blocks, the whole allocator. In a tie,
+# advice takes the first setting.
 SETTINGS = {
     NONE: Setting(lambda: "", advised=False),
     "THP_MEM_ALLOC_ENABLE=1": Setting(_not_huge, needs="torch>=2.2", huge_pages=True),
@@ -158,8 +176,12 @@ SETTINGS = {
         package="libjemalloc2",
         caution="the process gives back nothing that it freed",
     ),
-    f"LD_PRELOAD={_TCMALLOC}": Setting(lambda: _not_allocating(_TCMALLOC), package="libtcmalloc-minimal4"),
-    f"LD_PRELOAD={_MIMALLOC}": Setting(lambda: _not_allocating(_MIMALLOC), package="libmimalloc2.0"),
+    f"LD_PRELOAD={_TCMALLOC}": Setting(
+        lambda: _not_allocating(_TCMALLOC), package="libtcmalloc-minimal4"
+    ),
+    f"LD_PRELOAD={_MIMALLOC}": Setting(
+        lambda: _not_allocating(_MIMALLOC), package="libmimalloc2.0"
+    ),
     f"GLIBC_TUNABLES={_NO_REP_MOVSB}": Setting(
         lambda: _other_threshold(_NO_REP_MOVSB),
         glibc="2.33",  # can list its tunables; 2.32 has the tunable, too
@@ -172,7 +194,9 @@ FRESH = [text for text, made in SETTINGS.items() if not made.copying]
 COPYING = [NONE, *(text for text, made in SETTINGS.items() if made.copying)]
 # Setting that may be advised -> note for the user
 ADVISED = {
-    text: "; ".join(filter(None, (made.package and f"needs apt-get install {made.package}", made.caution)))
+    text: "; ".join(
+        filter(None, (made.package and f"needs apt-get install {made.package}", made.caution))
+    )
     for text, made in SETTINGS.items()
     if made.advised
 }
@@ -193,7 +217,11 @@ def started_with(text):
         if name in ours and here.get(name):
             ours[name] += between + here[name]
     others = {name for each in SETTINGS for name in variables(each)} - set(JOINED)
-    return {**{name: value for name, value in here.items() if name not in others}, **ONE_THREAD, **ours}
+    return {
+        **{name: value for name, value in here.items() if name not in others},
+        **ONE_THREAD,
+        **ours,
+    }
 
 
 def require(text):
@@ -210,6 +238,10 @@ def require(text):
         raise NotImplementedError(f"is about x86, this is {platform.machine()}")
     preloaded = variables(text).get("LD_PRELOAD", "")
     if preloaded:  # the loader reports a missing library and goes on without it
-        said = subprocess.run(["true"], env=started_with(text), capture_output=True, text=True).stderr
+        said = subprocess.run(
+            ["true"], env=started_with(text), capture_output=True, text=True
+        ).stderr
         if preloaded in said:
-            raise NotImplementedError(f"{preloaded} is not there: apt-get install {setting.package}")
+            raise NotImplementedError(
+                f"{preloaded} is not there: apt-get install {setting.package}"
+            )

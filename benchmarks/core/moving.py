@@ -1,6 +1,8 @@
-"""Transfers between host and device: sources, destinations, staging, and a check that the bytes arrive.
+"""Transfers between host and device: sources, destinations, staging, and a check that the bytes
+arrive.
 
-Nothing here measures time. So tests run all of it on a device that only moves bytes (tests/test_moving.py).
+Nothing here measures time. So tests run all of it on a device that only moves bytes
+(tests/test_moving.py).
 """
 
 import re
@@ -18,10 +20,14 @@ SIZES = [4, 4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 2
 CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
 EACH = 4 * 2**10  # bytes of each of many small tensors
 VERIFY_ALL = 16 * 2**20  # bytes up to which all are compared
-SLICES, SLICE = 9, 4096  # beyond: number of slices, including first, middle and last, and least elements of each
+SLICES, SLICE = (
+    9,
+    4096,
+)  # beyond: number of slices, including first, middle and last, and least elements of each
 RUBBISH = 99  # content of a destination before a transfer
-# Each page of a source begins with its number: MARKS digits to the base MARK, so that every dtype holds them exactly. A
-# source of one repeated tile would hide a chunk that arrives in place of another.
+# Each page of a source begins with its number: MARKS digits to the base MARK, so that every dtype
+# holds them exactly. A source of one repeated tile would hide a chunk that arrives in place of
+# another.
 PAGE, MARKS, MARK = 4096, 3, 64
 CONTAINERS = Path("/sys/fs/cgroup")
 
@@ -51,7 +57,9 @@ class Buffers:
         self.started += 1
 
     def read(self):
-        """Wait for the oldest unread copy and return its array; RuntimeError without an unread copy."""
+        """Wait for the oldest unread copy and return its array; RuntimeError without an unread
+        copy.
+        """
         if self.finished == self.started:
             raise RuntimeError("no copy was started that is not read yet")
         turn = self.finished % 2
@@ -69,11 +77,15 @@ class Stages(Buffers):
 
 
 def copy_in_chunks(d, t, stages):
-    """Copy a pageable host tensor to the device through two pinned buffers; host and device copy at the same time."""
+    """Copy a pageable host tensor to the device through two pinned buffers; host and device copy at
+    the same time.
+    """
     size = len(stages.tensors[0])
     stages.stream.wait_stream(stages.device.current_stream())
     with stages.device.on(stages.stream):
-        for index, (source, target) in enumerate(zip(t.view(-1).split(size), d.view(-1).split(size))):
+        for index, (source, target) in enumerate(
+            zip(t.view(-1).split(size), d.view(-1).split(size))
+        ):
             buffer, event = stages.tensors[index % 2][: len(source)], stages.events[index % 2]
             event.synchronize()  # the buffer's last chunk has left it
             buffer.copy_(source)
@@ -94,33 +106,51 @@ def host_tensor(device, dtype, nbytes, memory, seed=0):
 
 
 def require_memory(nbytes):
-    """Skip the cell unless ``nbytes`` bytes are free, on the machine and in this process's container.
+    """Skip the cell unless ``nbytes`` bytes are free, on the machine and in this process's
+    container.
 
-    The check of the machine is in sources.require_memory, since it is part of the version of every benchmark without a
-    device. The container's limit matters here, because pinned memory cannot be swapped.
+    The check of the machine is in sources.require_memory, since it is part of the version of every
+    benchmark without a device. The container's limit matters here, because pinned memory cannot be
+    swapped.
     """
     sources.require_memory(nbytes)
     room = room_in_container()
     if room is not None and room < nbytes:
-        raise NotImplementedError(f"needs {nbytes / 2**30:.1f} GiB of free memory in this container")
+        raise NotImplementedError(
+            f"needs {nbytes / 2**30:.1f} GiB of free memory in this container"
+        )
 
 
 def room_in_container(own=Path("/proc/self/cgroup")):
-    """Return the bytes that this process may still take in its control groups (v1 or v2); None without a limit."""
+    """Return the bytes that this process may still take in its control groups (v1 or v2); None
+    without a limit.
+    """
     rooms = []
     for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else ():
         _, kinds, path = line.split(":", 2)
         if kinds and "memory" not in kinds.split(","):
             continue
         root = CONTAINERS / "memory" if kinds else CONTAINERS
-        limit, used = ("memory.limit_in_bytes", "memory.usage_in_bytes") if kinds else ("memory.max", "memory.current")
+        limit, used = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            if kinds
+            else ("memory.max", "memory.current")
+        )
         group = root / path.strip("/")
-        # a container may see its own group as the root, and list it by a path that does not exist there
+        # a container may see its own group as the root, and list it by a path that does not exist
+        # there
         for each in [group, *group.parents][: len(group.relative_to(root).parts) + 1]:
             try:
-                numbers = dict(row.split() for row in (each / "memory.stat").read_text(encoding="utf-8").splitlines())
-                cached = int(numbers.get("total_inactive_file", numbers.get("inactive_file", 0)))  # given back if asked
-                most, now = (int((each / name).read_text(encoding="utf-8")) for name in (limit, used))
+                numbers = dict(
+                    row.split()
+                    for row in (each / "memory.stat").read_text(encoding="utf-8").splitlines()
+                )
+                cached = int(
+                    numbers.get("total_inactive_file", numbers.get("inactive_file", 0))
+                )  # given back if asked
+                most, now = (
+                    int((each / name).read_text(encoding="utf-8")) for name in (limit, used)
+                )
             except (OSError, ValueError):  # no such group, or its limit is the word max
                 continue
             rooms.append(most - now + cached)
@@ -128,7 +158,9 @@ def room_in_container(own=Path("/proc/self/cgroup")):
 
 
 def require(route, memory, device):
-    """Skip the cell if the route does not take this host memory, or the toolchain or device does not support it."""
+    """Skip the cell if the route does not take this host memory, or the toolchain or device does
+    not support it.
+    """
     if memory not in route.host_memory:
         raise NotImplementedError(f"for {' or '.join(route.host_memory)} memory only")
     sources.require(route.needs)
@@ -137,7 +169,8 @@ def require(route, memory, device):
 
 
 class Move:
-    """A prepared route: ``names`` for its expression, ``run``, ``verify`` for the bytes that arrive, ``close``.
+    """A prepared route: ``names`` for its expression, ``run``, ``verify`` for the bytes that
+    arrive, ``close``.
 
     NotImplementedError if the toolchain, the device or the memory cannot do it.
     """
@@ -151,7 +184,10 @@ class Move:
         self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.wait}
         self.names.update(map_tree=sources.map_tree, copy_in_chunks=copy_in_chunks)
         before, _, last = route.expression.rpartition("; ")
-        self.before, self.last = compile(before, "<route>", "exec"), compile(last, "<route>", "eval")
+        self.before, self.last = (
+            compile(before, "<route>", "exec"),
+            compile(last, "<route>", "eval"),
+        )
         self._prepare(dtype, nbytes)
 
     def _prepare(self, dtype, nbytes):
@@ -161,9 +197,14 @@ class Move:
         if uses(route, "pin_memory"):
             device.pinned(torch.empty(1))
         memory = self.memory if to_device else routes.PAGEABLE
-        name = next(name for name in ("tensors", "numbers", "tree", "m", "a", "t") if uses(route, name))
+        name = next(
+            name for name in ("tensors", "numbers", "tree", "m", "a", "t") if uses(route, name)
+        )
         if name == "tensors":
-            host = [host_tensor(device, dtype, EACH, memory, seed) for seed in range(max(1, nbytes // EACH))]
+            host = [
+                host_tensor(device, dtype, EACH, memory, seed)
+                for seed in range(max(1, nbytes // EACH))
+            ]
         else:
             host = host_tensor(device, dtype, nbytes, memory)
         if name == "numbers":  # such as the losses of many steps
@@ -180,7 +221,9 @@ class Move:
         names[name] = self.source.numpy() if name == "a" else self.source
         if uses(route, "d"):
             # row-major whatever the source is: empty_like would keep the strides of a transpose
-            names["d"] = torch.empty(self.source.shape, dtype=self.source.dtype, device=device.device)
+            names["d"] = torch.empty(
+                self.source.shape, dtype=self.source.dtype, device=device.device
+            )
         if uses(route, "ds"):
             names["ds"] = [torch.empty_like(each, device=device.device) for each in host]
         if uses(route, "s"):
@@ -200,7 +243,9 @@ class Move:
         exec(self.before, self.names)
         result = eval(self.last, self.names)
         if self.route.memory == routes.INTO:
-            return next((self.names[name] for name in ("d", "ds", "h") if name in self.names), result)
+            return next(
+                (self.names[name] for name in ("d", "ds", "h") if name in self.names), result
+            )
         return result
 
     def run(self):
@@ -220,12 +265,14 @@ class Move:
         return leaves_of([*found, self.names["buffers"].tensors if "buffers" in self.names else []])
 
     def verify(self):
-        """Run the route once; RuntimeError unless the sent values have arrived when the route is said to be done.
+        """Run the route once; RuntimeError unless the sent values have arrived when the route is
+        said to be done.
 
-        Between the route and the comparison, only the timed statement may wait for the device: the check must find
-        a copy that is still on its way when its time is taken. Work is queued first, so that a route that does not wait
-        returns long before its bytes arrive. The sent values are on the host beforehand. A result on the host is
-        compared where it lies; for one on the device its stream is checked first. The last leaf is compared first.
+        Between the route and the comparison, only the timed statement may wait for the device: the
+        check must find a copy that is still on its way when its time is taken. Work is queued
+        first, so that a route that does not wait returns long before its bytes arrive. The sent
+        values are on the host beforehand. A result on the host is compared where it lies; for one
+        on the device its stream is checked first. The last leaf is compared first.
         """
         expression = self.route.expression
         work = self.device.check_synchronize()
@@ -237,7 +284,9 @@ class Move:
         result = self.call()
         if self.route.non_blocking:
             self.names["synchronize"]()
-        self.device.require_idle(f"{expression}; synchronize()" if self.route.non_blocking else expression)
+        self.device.require_idle(
+            f"{expression}; synchronize()" if self.route.non_blocking else expression
+        )
         arrived = leaves_of(result)
         if not all(same(got, held) for got, held in reversed([*zip(arrived, sent)])):
             raise RuntimeError(f"{expression}: what arrived is not what was sent")
@@ -263,20 +312,29 @@ def leaves_of(tree):
 
 def as_tensor(value):
     """Return a tensor, an array or a number as a tensor, without moving it."""
-    return value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+    return (
+        value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+    )
 
 
 def parts_of(tensor):
-    """Return the indices to compare: all of a small tensor, slices along the first dimension of a large one."""
+    """Return the indices to compare: all of a small tensor, slices along the first dimension of a
+    large one.
+    """
     if tensor.numel() * tensor.element_size() <= VERIFY_ALL:
         return [...]
     rows = -(-SLICE * len(tensor) // tensor.numel())
     last = len(tensor) - rows
-    return [slice(start, start + rows) for start in (last * place // (SLICES - 1) for place in range(SLICES))]
+    return [
+        slice(start, start + rows)
+        for start in (last * place // (SLICES - 1) for place in range(SLICES))
+    ]
 
 
 def spoil(buffer):
-    """Fill the compared parts of a destination with RUBBISH, by copies alone, which every device supports."""
+    """Fill the compared parts of a destination with RUBBISH, by copies alone, which every device
+    supports.
+    """
     for part in parts_of(buffer):
         buffer[part].copy_(torch.full(buffer[part].shape, RUBBISH, dtype=buffer.dtype))
 
@@ -293,7 +351,8 @@ class Held:
 def same(got, held):
     """Whether a tensor, an array or a number, on any device, has the values of ``held``.
 
-    The parts move to the host one by one: moving a large tensor back would take longer than the measurement.
+    The parts move to the host one by one: moving a large tensor back would take longer than the
+    measurement.
     """
     got = as_tensor(got)
     if got.shape != held.shape:

@@ -25,10 +25,14 @@ def handle_of(pynvml, device):
         return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
     # torch < 2.5 gives no uuid: use the device's index, if no device is hidden
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        raise OSError("this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places")
+        raise OSError(
+            "this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places"
+        )
     handle = pynvml.nvmlDeviceGetHandleByIndex(device.device.index or 0)
     name = pynvml.nvmlDeviceGetName(handle)
-    name = name.decode() if isinstance(name, bytes) else name  # bytes in older releases of nvidia-ml-py
+    name = (
+        name.decode() if isinstance(name, bytes) else name
+    )  # bytes in older releases of nvidia-ml-py
     if name != properties.name:  # CUDA orders devices by speed, NVML by bus
         raise OSError(f"in its place is {name}")
     return handle
@@ -37,7 +41,9 @@ def handle_of(pynvml, device):
 def near_cores(pynvml, handle):
     """Return the cores near the device, according to the driver, that this process may use."""
     words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() + 63) // 64)
-    near = {64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1}
+    near = {
+        64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1
+    }
     return sorted(near & os.sched_getaffinity(0))
 
 
@@ -56,7 +62,9 @@ def ask(device, question):
 
 
 def state(pynvml, handle):
-    """Return the device's state: link generation, clock in MHz, and throttle reasons, as THROTTLED names them."""
+    """Return the device's state: link generation, clock in MHz, and throttle reasons, as THROTTLED
+    names them.
+    """
     reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return {
         "link generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
@@ -67,5 +75,8 @@ def state(pynvml, handle):
 
 def link(pynvml, handle):
     """Return the current generation and width of the device's link."""
-    asked = {"generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration, "width": pynvml.nvmlDeviceGetCurrPcieLinkWidth}
+    asked = {
+        "generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration,
+        "width": pynvml.nvmlDeviceGetCurrPcieLinkWidth,
+    }
     return {f"link {name}": ask(handle) for name, ask in asked.items()}

@@ -1,12 +1,13 @@
 """Speed probes: fixed work timed next to every sample. They say how fast the machine was meanwhile.
 
-CPU time over wall time sees a processor that was taken away. It does not see one that was slowed down: by a neighbour
-on the same physical core, by heat, by a lower clock. A probe uses neither torch nor numpy, so what changes between two
-probes of one interpreter is the machine (fixed work quantum: Sottile and Minnich 2004).
+CPU time over wall time sees a processor that was taken away. It does not see one that was slowed
+down: by a neighbour on the same physical core, by heat, by a lower clock. A probe uses neither
+torch nor numpy, so what changes between two probes of one interpreter is the machine (fixed work
+quantum: Sottile and Minnich 2004).
 
-Here samples are taken, and repeated, by the probes so far. Once a run is complete, scripts/store/quiet.py judges again
-which samples are quiet. It shares the constants below and reads all probes and samples from the sampling log. This
-module uses only the standard library.
+Here samples are taken, and repeated, by the probes so far. Once a run is complete,
+scripts/store/quiet.py judges again which samples are quiet. It shares the constants below and reads
+all probes and samples from the sampling log. This module uses only the standard library.
 """
 
 import ctypes
@@ -20,35 +21,43 @@ from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Kinds of probes. Each sees slowdowns of its kind of work: a neighbour on the core, in the caches, on the memory bus.
+# Kinds of probes. Each sees slowdowns of its kind of work: a neighbour on the core, in the caches,
+# on the memory bus.
 PROCESSOR, CACHE, MEMORY = "processor", "cache", "memory"
-# A probe this close to the baseline (log units) is quiet: within a tenth. Probes that move bytes vary more by
-# themselves: copies between two of them within a fifth are as steady as between two within a tenth.
+# A probe this close to the baseline (log units) is quiet: within a tenth. Probes that move bytes
+# vary more by themselves: copies between two of them within a fifth are as steady as between two
+# within a tenth.
 NEAR = {PROCESSOR: math.log(1.1), CACHE: math.log(1.2), MEMORY: math.log(1.2)}
 WIDTH = 1.03  # width of a level: its slowest probe over its fastest
 HELD = 0.05  # least share of the recent probes in a level that the machine holds
 RECENT = 512  # probes that the current baseline comes from: those of 5 to 25 processes
 RING = 3  # index of the first probe in the memory that processes share
 ANEW = 32  # probes after which the current baseline is recomputed
-FIRST = 0.2  # seconds of probes by the first process that needs a kind: without them it could not judge its samples
+# seconds of probes by the first process that needs a kind: without them it could not judge its
+# samples
+FIRST = 0.2
 PATIENCE = 0.3  # longest wait of a process for a quiet machine, in seconds
-FAIR = 2  # longest wait of a process over its share of the remaining time, so that the last can wait, too
-PATIENCE_VARIABLE = "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
-HOPELESS = (
-    5  # samples that begin quiet and end disturbed, none being quiet: the machine is quiet for less than they take
+# longest wait of a process over its share of the remaining time, so that the last can wait, too
+FAIR = 2
+PATIENCE_VARIABLE = (
+    "CONVERSION_PATIENCE"  # "12.5/200": seconds that the processes of an asv run may wait, how many
 )
+# samples that begin quiet and end disturbed, none being quiet: the machine is quiet for less than
+# they take
+HOPELESS = 5
 SPINS = 0.05  # longest spin of threads without work, in seconds: GNU OpenMP's spin for 5 to 15 ms
 ASLEEP = 0.001  # seconds: sleeping threads take no processor time in this interval
 POLL = 0.004  # seconds between two recorded probes of a wait
 
-# Decimal digits of a whole number: additions and multiplications in one loop, without a branch that depends on data.
-# Steady when quiet on Intel's Emerald Rapids. There str.count, used until 2026-11-27, has two levels, presumably from
-# the state of the branch predictors: that machine looked quiet 5 % of the time (docs/accuracy.md). Python loops have
-# levels of their own. sha256 has its own instructions and hardly slows down.
+# Decimal digits of a whole number: additions and multiplications in one loop, without a branch that
+# depends on data. Steady when quiet on Intel's Emerald Rapids. There str.count, used until
+# 2026-11-27, has two levels, presumably from the state of the branch predictors: that machine
+# looked quiet 5 % of the time (docs/accuracy.md). Python loops have levels of their own. sha256 has
+# its own instructions and hardly slows down.
 _digits = timeit.Timer("str(number)", globals={"number": 7**600})
 _TIMES = 10
-# Kind -> bytes that its probes walk through, and bytes that one probe moves. A core's own cache does not hold the walk
-# of CACHE; no cache holds that of MEMORY.
+# Kind -> bytes that its probes walk through, and bytes that one probe moves. A core's own cache
+# does not hold the walk of CACHE; no cache holds that of MEMORY.
 WALKS = {CACHE: (2 * 2**20, 2**20), MEMORY: (64 * 2**20, 4 * 2**20)}
 UNITS = 1e-9  # seconds: probes are logged as whole nanoseconds
 
@@ -59,7 +68,9 @@ def probe():
 
 
 class MoveProbe:
-    """Return the seconds of moving bytes in memory when called: 20 to 100 µs in the caches, 0.2 to 1 ms beyond them."""
+    """Return the seconds of moving bytes in memory when called: 20 to 100 µs in the caches, 0.2 to
+    1 ms beyond them.
+    """
 
     def __init__(self, kind):
         self.again = kind == CACHE  # the first move brings the bytes into the cache
@@ -85,10 +96,12 @@ class MoveProbe:
 
 
 class Cores:
-    """The processor's probe on every core that this process may use, for work that torch spreads over all cores.
+    """The processor's probe on every core that this process may use, for work that torch spreads
+    over all cores.
 
-    Each core has its own thread for probes. The measuring thread must not take them: it would return to a core on which
-    one of torch's threads waits. A copy of 1 MiB then took 2.4 ms instead of 17 µs (Linux 6.18, two cores).
+    Each core has its own thread for probes. The measuring thread must not take them: it would
+    return to a core on which one of torch's threads waits. A copy of 1 MiB then took 2.4 ms instead
+    of 17 µs (Linux 6.18, two cores).
     """
 
     def __init__(self):
@@ -114,9 +127,14 @@ class Cores:
 
 
 def ready():
-    """Return the total seconds that threads of this process waited for a core, ready to run; NaN if unknown."""
+    """Return the total seconds that threads of this process waited for a core, ready to run; NaN if
+    unknown.
+    """
     try:
-        waits = [int((task / "schedstat").read_text().split()[1]) for task in Path("/proc/self/task").iterdir()]
+        waits = [
+            int((task / "schedstat").read_text().split()[1])
+            for task in Path("/proc/self/task").iterdir()
+        ]
     except (OSError, IndexError):
         return math.nan
     return sum(waits) / 1e9
@@ -125,7 +143,8 @@ def ready():
 class Recent:
     """The latest probes of one kind and the seconds waited, of all processes from one fork server.
 
-    Forked processes share this memory; spawned processes each have their own. asv runs one process at a time.
+    Forked processes share this memory; spawned processes each have their own. asv runs one process
+    at a time.
     """
 
     def __init__(self):
@@ -156,7 +175,9 @@ class Recent:
         return max(0.0, min(PATIENCE, left, share))
 
     def meet(self, take, fine):
-        """Take probes for FIRST seconds; keep those that follow a true ``fine()``, at most enough to fill the ring."""
+        """Take probes for FIRST seconds; keep those that follow a true ``fine()``, at most enough
+        to fill the ring.
+        """
         start = now = time.perf_counter()
         while now - start < FIRST:
             good, seconds, now = fine(), take(), time.perf_counter()
@@ -164,7 +185,9 @@ class Recent:
                 self.add(seconds)
 
     def baseline(self):
-        """Return the logarithm of the fastest level that the machine held recently; None without enough probes."""
+        """Return the logarithm of the fastest level that the machine held recently; None without
+        enough probes.
+        """
         if self.shared[0] >= self.found_at + ANEW:
             self.found_at, self.found = int(self.shared[0]), self._find()
         return self.found
@@ -181,11 +204,13 @@ _RECENT = {kind: Recent() for kind in NEAR}
 
 
 class Watch:
-    """Takes probes before the first sample of a process and after each, and records how long the process waits.
+    """Takes probes before the first sample of a process and after each, and records how long the
+    process waits.
 
-    kinds    kinds of probes between samples; empty if a device's own clock times the samples, independent of the host's
-             speed
-    prepare  called before every look, so that a look shows the machine as it is when the next sample begins
+    kinds    kinds of probes between samples; empty if a device's own clock times the samples,
+             independent of the host's speed
+    prepare  called before every look, so that a look shows the machine as it is when the next
+             sample begins
     cores    takes the processor's probe on all cores; None: only on the core of this process
     """
 
@@ -194,7 +219,8 @@ class Watch:
         self.kinds = {kind: self.probe if kind == PROCESSOR else MoveProbe(kind) for kind in kinds}
         self.prepare = prepare
         self.probes = {kind: [] for kind in self.kinds}
-        self.waits = []  # samples taken before each wait: two looks lie between the last sample and the next
+        # samples taken before each wait: two looks lie between the last sample and the next
+        self.waits = []
         self.waiting = []  # some probes taken during waits
         self.samples = 0
         self.patience = _RECENT[PROCESSOR].patience()
@@ -203,18 +229,25 @@ class Watch:
         for kind, take in self.kinds.items():
             take()  # warms up its code and memory in this process
             if not _RECENT[kind].shared[0]:
-                _RECENT[kind].meet(take, lambda kind=kind: kind == PROCESSOR or excess(self.probe()) <= NEAR[PROCESSOR])
+                _RECENT[kind].meet(
+                    take,
+                    lambda kind=kind: kind == PROCESSOR or excess(self.probe()) <= NEAR[PROCESSOR],
+                )
         self.quiet = self.look()
 
     def look(self):
-        """Take a probe of each kind, between two samples; return whether all are quiet, by the baselines so far."""
+        """Take a probe of each kind, between two samples; return whether all are quiet, by the
+        baselines so far.
+        """
         if self.prepare is not None:
             self.prepare()
         self.quiet = True
         for kind, take in self.kinds.items():
             seconds = take()
             self.probes[kind].append(round(seconds / UNITS))
-            if self.quiet:  # the processor's probe comes first: other baselines need a quiet processor
+            if (
+                self.quiet
+            ):  # the processor's probe comes first: other baselines need a quiet processor
                 _RECENT[kind].add(seconds)
             self.quiet &= excess(seconds, kind) <= NEAR[kind]
         return self.quiet
@@ -243,7 +276,8 @@ class Watch:
         return 0.0 if hopeless else max(0.0, self.patience - self.waited)
 
     def judge(self, sample):
-        """Call ``sample``; return its seconds, whether it had the processor throughout, and whether it is quiet.
+        """Call ``sample``; return its seconds, whether it had the processor throughout, and whether
+        it is quiet.
 
         A noisy sample is worth another try while ``left`` is above zero.
         """
@@ -258,9 +292,16 @@ class Watch:
         return seconds, undisturbed, quiet
 
     def distances(self):
-        """Return the distance of the probes around each sample from the baseline, in log units, summed over kinds."""
-        far = [[excess(taken * UNITS, kind) for taken in probes] for kind, probes in self.probes.items()]
-        places = [sample + sum(wait <= sample for wait in self.waits) for sample in range(self.samples)]
+        """Return the distance of the probes around each sample from the baseline, in log units,
+        summed over kinds.
+        """
+        far = [
+            [excess(taken * UNITS, kind) for taken in probes]
+            for kind, probes in self.probes.items()
+        ]
+        places = [
+            sample + sum(wait <= sample for wait in self.waits) for sample in range(self.samples)
+        ]
         return [sum(max(kind[place], kind[place + 1]) for kind in far) for place in places]
 
     def close(self):
@@ -270,6 +311,8 @@ class Watch:
 
 
 def excess(seconds, kind=PROCESSOR):
-    """Return a probe's absolute distance from the current baseline, in log units; 0 without enough probes."""
+    """Return a probe's absolute distance from the current baseline, in log units; 0 without enough
+    probes.
+    """
     baseline = _RECENT[kind].baseline()
     return 0.0 if baseline is None else abs(math.log(seconds) - baseline)

@@ -1,4 +1,6 @@
-"""Log of data that asv's results cannot hold: samples with their probes, and reasons for cells without a figure."""
+"""Log of data that asv's results cannot hold: samples with their probes, and reasons for cells
+without a figure.
+"""
 
 import contextlib
 import dis
@@ -16,7 +18,9 @@ LOG_VARIABLE = "CONVERSION_SAMPLING_LOG"  # path of the log
 
 
 def log(**record):
-    """Append one JSON line to the sampling log, if the caller of asv asked for one (scripts/run.py does)."""
+    """Append one JSON line to the sampling log, if the caller of asv asked for one (scripts/run.py
+    does).
+    """
     if path := os.environ.get(LOG_VARIABLE):
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
@@ -28,7 +32,9 @@ def note(**facts):
 
 
 def lose(why):
-    """Keep later processes of this run from trying the device again. A logged run began with a working device."""
+    """Keep later processes of this run from trying the device again. A logged run began with a
+    working device.
+    """
     if path := os.environ.get(LOG_VARIABLE):
         Path(path + LOST).write_text(why, encoding="utf-8")
 
@@ -45,7 +51,9 @@ def first_line(error):
 
 
 def first_sentence(error):
-    """Return the first line or, if it is long, its first sentence: torch may add advice on the same line."""
+    """Return the first line or, if it is long, its first sentence: torch may add advice on the same
+    line.
+    """
     line = first_line(error)
     return line if len(line) <= LONGEST_LINE else re.split(r"(?<=[a-z\d)])\. (?=[A-Z])", line)[0]
 
@@ -55,7 +63,9 @@ def is_out_of_memory(error):
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error).lower()
-    return any(phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory"))
+    return any(
+        phrase in text for phrase in ("out of memory", "can't allocate memory", "not enough memory")
+    )
 
 
 @contextlib.contextmanager
@@ -64,15 +74,19 @@ def out_of_memory_skips():
     try:
         yield
     except Exception as error:
-        if isinstance(error, NotImplementedError) or not is_out_of_memory(error):  # the first is already a skip
+        if isinstance(error, NotImplementedError) or not is_out_of_memory(
+            error
+        ):  # the first is already a skip
             raise
         raise NotImplementedError(f"out of memory: {first_sentence(error)}") from None
 
 
 def is_torchs(error):
-    """Whether a NotImplementedError is torch's own, for an operator that a backend lacks: a failure, not a skip.
+    """Whether a NotImplementedError is torch's own, for an operator that a backend lacks: a
+    failure, not a skip.
 
-    Ours come from a ``raise``. Torch's come from a call without a Python frame, or from torch's own files.
+    Ours come from a ``raise``. Torch's come from a call without a Python frame, or from torch's own
+    files.
     """
     trace = error.__traceback__
     if trace is None:

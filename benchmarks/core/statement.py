@@ -1,9 +1,11 @@
-"""StatementBenchmark: asv times, in the benchmark's own process, the statement that a ``timeit_*`` method returns.
+"""StatementBenchmark: asv times, in the benchmark's own process, the statement that a ``timeit_*``
+method returns.
 
-asv's ``time_*`` methods cannot time a sub-microsecond call that needs a source made in ``setup``. Since asv_runner 0.3
-a setup forces one call per sample, with caches emptied by a new setup: ``torch.from_numpy(a)`` takes 74 µs instead of
-0.43 µs. Here a method returns ``(statement, namespace)``, like asv's own ``timeraw_*``. The statement runs in a
-``timeit`` loop over the source that ``setup`` made once.
+asv's ``time_*`` methods cannot time a sub-microsecond call that needs a source made in ``setup``.
+Since asv_runner 0.3 a setup forces one call per sample, with caches emptied by a new setup:
+``torch.from_numpy(a)`` takes 74 µs instead of 0.43 µs. Here a method returns ``(statement,
+namespace)``, like asv's own ``timeraw_*``. The statement runs in a ``timeit`` loop over the source
+that ``setup`` made once.
 """
 
 import cProfile
@@ -30,7 +32,11 @@ LONGEST_REASON = 300  # letters of the reason of a failure
 ROUNDS = 4  # processes per cell: a verdict needs at least four
 # Attributes with which a benchmark sets its timing: those of timing.Timing, and others
 TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "warmup_time")
-SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {"drained": False, "light": False, "timed_by": None}
+SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {
+    "drained": False,
+    "light": False,
+    "timed_by": None,
+}
 
 
 def _owner(func):
@@ -39,18 +45,25 @@ def _owner(func):
 
 
 class _Declared:
-    """Common base of both types of benchmark: the family's declarations and question, its version in versions.lock,
+    """Common base of both types of benchmark: the family's declarations and question, its version
+    in versions.lock,
     and reasons of missing figures. ``param_names`` default to the method's parameters.
     """
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
-        named = [*inspect.signature(func).parameters][bool(self._setup_cache) :]  # without the cache, the first
+        named = [*inspect.signature(func).parameters][
+            bool(self._setup_cache) :
+        ]  # without the cache, the first
         self.param_names = [*_get_first_attr(attr_sources, "param_names", named)]
-        for each, default in json.loads(json.dumps(asdict(contracts.Family()))).items():  # asv cannot describe tuples
+        for each, default in json.loads(
+            json.dumps(asdict(contracts.Family()))
+        ).items():  # asv cannot describe tuples
             setattr(self, each, _get_first_attr(attr_sources, each, default))
         text = inspect.getdoc(inspect.getmodule(_owner(func))) or ""
-        self.question = " ".join(text.split("\n\n")[0].split())  # the first paragraph of its file's docstring
+        self.question = " ".join(
+            text.split("\n\n")[0].split()
+        )  # the first paragraph of its file's docstring
         self.version = versions.version_of(self.name)
         self.version_alts = ()
 
@@ -85,12 +98,18 @@ class _Declared:
             print(f"asv: skipped: {error}")
             self.log(skipped=str(error))
         else:  # asv prints the reason of a failure, but does not store it
-            self.log(failed=f"{type(error).__name__}: {sampling_log.first_sentence(error)}"[:LONGEST_REASON])
+            self.log(
+                failed=f"{type(error).__name__}: {sampling_log.first_sentence(error)}"[
+                    :LONGEST_REASON
+                ]
+            )
         return skipped
 
     def log(self, **record):
-        """Write a record of this cell to the sampling log, with its parameters as asv writes them."""
-        sampling_log.log(benchmark=self.name, params=[repr(value) for value in self._current_params], **record)
+        """Log a record of this cell, with its parameters as asv writes them."""
+        sampling_log.log(
+            benchmark=self.name, params=[repr(value) for value in self._current_params], **record
+        )
 
     def log_figures(self, began, **figures):
         self.log(version=self.version, **figures, took=round(time.perf_counter() - began, 4))
@@ -100,7 +119,9 @@ class CountBenchmark(_Declared, TrackBenchmark):
     """asv's own type, for counts."""
 
     def take(self, *params):
-        """Return the count, or ``{"samples": [counts], "number": 1}`` if it is repeated, and log it."""
+        """Return the count, or ``{"samples": [counts], "number": 1}`` if it is repeated, and log
+        it.
+        """
         began = time.perf_counter()
         result = self.func(*params)
         values = result["samples"] if isinstance(result, dict) else [result]
@@ -112,22 +133,26 @@ class CountBenchmark(_Declared, TrackBenchmark):
 class StatementBenchmark(_Declared, TimeBenchmark):
     """Times the statement that ``timeit_*`` returns as ``(statement, namespace)``, in seconds.
 
-    An optional third value, ``calls``, is the number of calls in the statement: samples are per call. A function
-    ``prepare`` in the namespace is called before every sample. A benchmark class, or a ``timeit_*`` method as its
-    attribute, may set
+    An optional third value, ``calls``, is the number of calls in the statement: samples are per
+    call. A function ``prepare`` in the namespace is called before every sample. A benchmark class,
+    or a ``timeit_*`` method as its attribute, may set
 
     samples_for(*params)     samples per process of a cell (default: timing.samples_per_process)
-    single_threaded = False  host work is spread over threads, or waits for another process: CPU time is meaningless;
+    single_threaded = False  host work is spread over threads, or waits for another process: CPU
+    time is meaningless;
                              the default with an accelerator
-    on_all_cores = True      torch spreads the work over all cores: all of them are watched
-    drained = True           call the namespace's ``synchronize`` before every sample
-    probed = False           the device's own clock times it, independent of the host's speed; or the work queued by
+    on_all_cores = True      torch spreads the work over all cores: all of them are watched drained
+    = True           call the namespace's ``synchronize`` before every sample probed = False
+    the device's own clock times it, independent of the host's speed; or the work queued by
                              ``prepare`` would be done while probes are taken
-    light = True             the host moves no bytes: probes that do would only empty the caches for the call
-    once = True              can be timed once per process: no warm-up, one sample of one call
-    timed_by                 set on the instance by its setup: times the statement elsewhere, instead of a timeit.Timer;
-                             its optional ``parts`` map names to seconds of other parts, one figure per call
-    contracts = {}           contracts of its routes; written to asv's benchmarks.json, as is contracts.Family
+    light = True             the host moves no bytes: probes that do would only empty the caches for
+    the call once = True              can be timed once per process: no warm-up, one sample of one
+    call
+    timed_by                 set on the instance by its setup: times the statement elsewhere,
+                             instead of a timeit.Timer; its optional ``parts`` map names to seconds
+                             of other parts, one figure per call
+    contracts = {}           contracts of its routes; written to asv's benchmarks.json, as is
+    contracts.Family
     """
 
     name_regex = re.compile("^(Timeit[A-Z_].+)|(timeit_.+)$")
@@ -138,7 +163,9 @@ class StatementBenchmark(_Declared, TimeBenchmark):
         self.rounds = int(_get_first_attr(attr_sources, "rounds", ROUNDS))
         self.contracts = _get_first_attr(attr_sources, "contracts", {})
         samples_for = _get_first_attr(attr_sources, "samples_for", self._usual_samples)
-        self.samples_per_process = [1 if self.once else samples_for(*cell) for cell in itertools.product(*self._params)]
+        self.samples_per_process = [
+            1 if self.once else samples_for(*cell) for cell in itertools.product(*self._params)
+        ]
 
     def _usual_samples(self, *cell):
         return timing.samples_per_process(self._nbytes(cell))
@@ -149,7 +176,10 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     def _load_vars(self):
         super()._load_vars()
         # the host waits for the device, spinning or asleep
-        said = {**SAID, "single_threaded": not _get_first_attr(self._attr_sources, "needs_device", False)}
+        said = {
+            **SAID,
+            "single_threaded": not _get_first_attr(self._attr_sources, "needs_device", False),
+        }
         for name, default in said.items():
             setattr(self, name, _get_first_attr(self._attr_sources, name, default))
 
@@ -161,7 +191,9 @@ class StatementBenchmark(_Declared, TimeBenchmark):
         return skipped
 
     def take(self, *params):
-        """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a sample}``."""
+        """Warm up and take the samples: ``{"samples": [seconds a call], "number": calls a
+        sample}``.
+        """
         statement, namespace, *calls = self.func(*params)
         timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
@@ -177,7 +209,9 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             **{name: getattr(self, name) for name in TIMED},
         ).take()
         if parts := getattr(timer, "parts", {}):
-            found["parts"] = {part: seconds[-len(found["seconds"]) :] for part, seconds in parts.items()}
+            found["parts"] = {
+                part: seconds[-len(found["seconds"]) :] for part, seconds in parts.items()
+            }
         around.append(self._device_state())
         if all(around):
             found["device"] = around
@@ -189,12 +223,17 @@ class StatementBenchmark(_Declared, TimeBenchmark):
 
     def _device_state(self):
         """Return the device's state from its driver; None if this process has no context."""
-        return nvml.ask(devices.find(), nvml.state) if self.needs_device and torch.cuda.is_initialized() else None
+        return (
+            nvml.ask(devices.find(), nvml.state)
+            if self.needs_device and torch.cuda.is_initialized()
+            else None
+        )
 
     def do_profile(self, filename=None):
         """Profile the statement itself (asv's own would profile the method that merely returns it).
 
-        The profile of a cell that is timed elsewhere, such as in another process, shows the wait for one call.
+        The profile of a cell that is timed elsewhere, such as in another process, shows the wait
+        for one call.
         """
         if filename is not None:
             statement, namespace = self.func(*self._current_params)[:2]
@@ -202,6 +241,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             cProfile.runctx(f"timer.timeit({1 if self.timed_by else 100})", names, {}, filename)
 
 
-# asv_runner finds benchmark types in its own package or any distribution named asv_bench*. This suite is not an
-# installed distribution, so it registers its types. asv imports this module before any benchmark (__init__.py).
+# asv_runner finds benchmark types in its own package or any distribution named asv_bench*. This
+# suite is not an installed distribution, so it registers its types. asv imports this module before
+# any benchmark (__init__.py).
 benchmark_types[:0] = [StatementBenchmark, CountBenchmark]

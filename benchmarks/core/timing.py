@@ -1,4 +1,5 @@
-"""Time a cell: warm up, choose the length of a sample, take samples between probes, keep the quiet ones.
+"""Time a cell: warm up, choose the length of a sample, take samples between probes, keep the quiet
+ones.
 
 All code here decides figures, so all of it is in the hash of every timed family (versions.py).
 """
@@ -11,24 +12,33 @@ from dataclasses import dataclass
 from . import probes
 
 SAMPLES = 20  # per process
-SAMPLES_LARGE = 8  # per process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
+# per process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
+SAMPLES_LARGE = 8
 LARGE = 16 * 2**20  # bytes
-# Shortest sample: 10,000 times the clock's resolution, and short enough to fit between two bursts of a neighbour,
-# which may come every millisecond. Samples of 3 ms were quiet half as often, and took ten times as long.
+# Shortest sample: 10,000 times the clock's resolution, and short enough to fit between two bursts
+# of a neighbour, which may come every millisecond. Samples of 3 ms were quiet half as often, and
+# took ten times as long.
 SAMPLE_SECONDS = 0.0003
 WARMUP_SECONDS = 0.02
-WARMUP_CALLS = 100  # a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
+# a fresh 16 MiB copy takes ten until glibc reuses its memory, fifty more until the caches settle
+WARMUP_CALLS = 100
 WARMUP_AT_MOST = 0.2  # seconds, for calls so slow that five of them would take longer
-UNDISTURBED = 0.95  # least CPU time / wall time of a sample; below it, the machine did other work meanwhile
+UNDISTURBED = (
+    0.95  # least CPU time / wall time of a sample; below it, the machine did other work meanwhile
+)
 CACHED = 256 * 2**10  # bytes from which a copy needs more than the core's own cache
-# Bytes per second that no core reaches in its caches, and no machine in its memory: a faster call moves no bytes.
+# Bytes per second that no core reaches in its caches, and no machine in its memory: a faster call
+# moves no bytes.
 FASTEST = {probes.CACHE: 2e11, probes.MEMORY: 1e12}
-REFRESH = 0.005  # seconds: a call that takes less may have had its memory in a cache, which the probes emptied
+# seconds: a call that takes less may have had its memory in a cache, which the probes emptied
+REFRESH = 0.005
 DIGITS = 6  # kept digits of a sample: a hundredth of the clock's resolution
 
 
 def samples_per_process(nbytes=0):
-    """Return the samples per process of a cell of ``nbytes`` bytes. Constant, so that results can be split again."""
+    """Return the samples per process of a cell of ``nbytes`` bytes. Constant, so that results can
+    be split again.
+    """
     return SAMPLES_LARGE if nbytes >= LARGE else SAMPLES
 
 
@@ -41,8 +51,10 @@ class Timing:
     calls            calls in the statement: samples are per call
     number           runs of the statement per sample; 0: as many as fill sample_time
     once             can be timed once per process: no warm-up, one sample of one call
-    single_threaded  False: host work is spread over threads or waits for a device, and CPU time is meaningless
-    on_all_cores     torch spreads the work over all cores, so each is watched: a stalled thread stalls all
+    single_threaded  False: host work is spread over threads or waits for a device, and CPU time is
+                     meaningless
+    on_all_cores     torch spreads the work over all cores, so each is watched: a stalled thread
+                     stalls all
     probed           False: the device's own clock times it, independent of the host's speed
     prepare          called before every sample
     """
@@ -61,7 +73,9 @@ class Timing:
     warmup_time: float = WARMUP_SECONDS
 
     def take(self):
-        """Return the samples in seconds per call, the runs of the statement in each, and the record to log."""
+        """Return the samples in seconds per call, the runs of the statement in each, and the record
+        to log.
+        """
         number = 1 if self.once else self.warm_up()
         kinds, refresh = self._kinds()
         watchable = self.on_all_cores and hasattr(os, "sched_getaffinity")
@@ -81,9 +95,12 @@ class Timing:
                 disturbed.append(len(taken) - 1)
             if self.once:
                 break
-        # prefer quiet samples, then those with the least disturbed probes; keep the order in which they were taken
+        # prefer quiet samples, then those with the least disturbed probes; keep the order in which
+        # they were taken
         distances = watch.distances()
-        best = sorted(range(len(taken)), key=lambda index: (not quiet[index], distances[index]))[: self.count]
+        best = sorted(range(len(taken)), key=lambda index: (not quiet[index], distances[index]))[
+            : self.count
+        ]
         found = {
             "at": round(time.time(), 3),
             "wanted": self.count,
@@ -98,9 +115,11 @@ class Timing:
         return [taken[index] for index in sorted(best)], number, found
 
     def warm_up(self):
-        """Call until caches, allocator and clock frequency are steady; return the number of calls per sample.
+        """Call until caches, allocator and clock frequency are steady; return the number of calls
+        per sample.
 
-        The fastest calls so far decide it: a single call that waits milliseconds for a core would seem long enough.
+        The fastest calls so far decide it: a single call that waits milliseconds for a core would
+        seem long enough.
         """
         number = self.number or 1
         calls, fastest, start = 0, math.inf, time.perf_counter()
@@ -109,7 +128,9 @@ class Timing:
             calls += number
             elapsed = time.perf_counter() - start
             long_enough = self.number or fastest * number >= self.sample_time
-            if long_enough and (elapsed >= WARMUP_AT_MOST or (elapsed >= self.warmup_time and calls >= WARMUP_CALLS)):
+            if long_enough and (
+                elapsed >= WARMUP_AT_MOST or (elapsed >= self.warmup_time and calls >= WARMUP_CALLS)
+            ):
                 return number
             if self.warmup_time == 0 and self.number:  # asv run --quick
                 return number
@@ -118,7 +139,9 @@ class Timing:
                 number = max(number + 1, int(number * min(10.0, max(1.1, growth))))
 
     def _kinds(self):
-        """Return the kinds of probes for this cell, and whether a call must first bring its memory back to a cache."""
+        """Return the kinds of probes for this cell, and whether a call must first bring its memory
+        back to a cache.
+        """
         if not self.probed:
             return (), False
         if self.nbytes < CACHED or self.once:
@@ -135,11 +158,15 @@ class Timing:
         return (probes.PROCESSOR, moves), seconds < REFRESH and self.prepare is None
 
     def sample(self, number):
-        """Return the seconds of ``number`` calls, and whether the process had a processor throughout."""
+        """Return the seconds of ``number`` calls, and whether the process had a processor
+        throughout.
+        """
         if self.on_all_cores:
             before = probes.ready()
             seconds = self.timer.timeit(number)
-            return seconds, probes.ready() - before <= (1 - UNDISTURBED) * seconds  # False if unknown
+            return seconds, probes.ready() - before <= (
+                1 - UNDISTURBED
+            ) * seconds  # False if unknown
         cpu, wall = time.process_time(), time.perf_counter()
         seconds = self.timer.timeit(number)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

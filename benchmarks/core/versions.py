@@ -1,17 +1,20 @@
 """Versions of benchmarks, and the hashes that guard them, in benchmarks/versions.lock.
 
-A version is a number, raised by hand: results of another version of a family (a benchmark class) are not compared. The
-lock also holds a hash of the code that decides the family's figures. ``make lint`` runs this module and fails where the
-hash has changed and the lock has not. Two ways lead on::
+A version is a number, raised by hand: results of another version of a family (a benchmark class)
+are not compared. The lock also holds a hash of the code that decides the family's figures. ``make
+lint`` runs this module and fails where the hash has changed and the lock has not. Two ways lead
+on::
 
-    python -m benchmarks.core.versions --raise FAMILY            older results are no longer compared
-    python -m benchmarks.core.versions --record FAMILY REASON    figures cannot have changed, because of REASON
+    python -m benchmarks.core.versions --raise FAMILY            older results are no longer
+    compared python -m benchmarks.core.versions --record FAMILY REASON    figures cannot have
+    changed, because of REASON
 
-FAMILY is a name such as transfer.Casting, or a pattern: '*' stands for all families that have changed.
+FAMILY is a name such as transfer.Casting, or a pattern: '*' stands for all families that have
+changed.
 
-The hash (canonical.py) covers the family's class and all code of this package that it uses. It ignores names, aliases,
-comments, docstrings, annotations and layout. This module needs only the standard library, and discovery reads the lock
-alone.
+The hash (canonical.py) covers the family's class and all code of this package that it uses. It
+ignores names, aliases, comments, docstrings, annotations and layout. This module needs only the
+standard library, and discovery reads the lock alone.
 """
 
 import argparse
@@ -33,7 +36,7 @@ CHANGED, UNKNOWN, GONE = "changed", "not in the lock", "no such family"
 
 @dataclass(frozen=True)
 class Entry:
-    """A family in the lock. reason: why the last recorded hash leaves the version as it is, or ""."""
+    """A family in the lock. reason: why the last recorded hash leaves the version; or ""."""
 
     version: str
     hash: str
@@ -69,13 +72,15 @@ def locked() -> dict[str, Entry]:
 
 
 def version_of(benchmark: str) -> str:
-    """Return the version of a benchmark, such as transfer.Casting.timeit_completion, by the lock."""
+    """Return the version of a benchmark, such as cold.NumpyToTorch.timeit_convert."""
     entry = locked().get(benchmark.rpartition(".")[0])
     return entry.version if entry else UNLOCKED
 
 
 def package_hash(package: Path = PACKAGE) -> str:
-    """Return a hash of all files of a package. A run that goes on sees by it that benchmarks/ was edited."""
+    """Return a hash of all files of a package. A run that goes on sees by it that benchmarks/ was
+    edited.
+    """
     files = sorted([*package.rglob("*.py"), package / LOCK])
     content = sha256()
     for path in files:
@@ -98,7 +103,7 @@ def differences(entries: Mapping[str, Entry], hashes: Mapping[str, str]) -> dict
 
 
 def updated(entry: Entry | None, fresh: str, reason: str | None) -> Entry:
-    """Return the entry for a fresh hash: with a reason if there is one, else with the next version."""
+    """Return the entry for a fresh hash: with the reason, or else with the next version."""
     if entry is None:
         return Entry("1", fresh)
     if reason is not None:

@@ -28,6 +28,7 @@ from cli import ROOT, UserError, one_line
 from store import files
 from store.files import put
 from store.schema import latest_files
+from store.versions import TABLE
 from toolchains import ledger
 
 from benchmarks.contracts import ONE_THREAD
@@ -222,7 +223,7 @@ def _copy(reports: Path, folder: Path, machines: Sequence[str]) -> None:
     result_file = f"(?:{files.MACHINE}|{files.RESULT_FILE.pattern})"
     result = rf"{machine}/(?:{files.NODE_PREFIX}[\w.-]+/)?{result_file}"
     page = f"(?:(?:history/)?{machine}/|history/)?{PAGE}"
-    published = re.compile(f"{page}|{RESULTS}/(?:{files.BENCHMARKS}|{files.TABLE}|{result})")
+    published = re.compile(f"{page}|{RESULTS}/(?:{files.BENCHMARKS}|{TABLE}|{result})")
     for path in reports.rglob("*"):  # does not follow links
         name = path.relative_to(reports).as_posix()
         if published.fullmatch(name) and path.is_file() and not path.is_symlink():

@@ -24,6 +24,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from store import files
 from store.files import put
+from store.versions import TABLE
 
 from . import environments, ledger
 from .ledger import Toolchain
@@ -247,7 +248,7 @@ def find_result_file(name: str, results: Path, machine: str | None = None) -> Pa
     """
     path = Path(name)
     if path.is_file():
-        if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS, files.TABLE):
+        if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS, TABLE):
             raise UserError(
                 f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json"
             )
