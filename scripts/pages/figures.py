@@ -35,7 +35,23 @@ LABEL_POINTS_GAP = 11.5  # between the baselines of two labels
 LABEL_LETTERS = 46  # per line of a label; longer labels are broken
 LABEL: dict[str, Any] = {"color": INK, "fontsize": LABEL_POINTS, "va": "center_baseline"}
 # Labels of ratios, the nearest to 1 first
-RATIO_TICKS = (1, 0.9, 1.1, 0.8, 1.25, 0.67, 1.5, 0.5, 2, 0.33, 3, 0.2, 5, 0.1, 10)
+RATIO_TICKS: tuple[float, ...] = (
+    1,
+    0.9,
+    1.1,
+    0.8,
+    1.25,
+    0.67,
+    1.5,
+    0.5,
+    2,
+    0.33,
+    3,
+    0.2,
+    5,
+    0.1,
+    10,
+)
 RATIO_TICKS += (0.05, 20, 0.02, 50, 0.01, 100)
 
 
@@ -92,14 +108,14 @@ def against_size(
     dashed = {nbytes: curves.value(nbytes, limit[nbytes]) for nbytes in sizes if nbytes in limit}
     names = [*points["line"].unique(), *([curves.limit] if dashed else [])]
     with plt.style.context(STYLE):
-        ax = _plot(names)
+        figure, ax = _plot(names)
         _set_sizes(ax, sizes)
         _set_values(ax, curves, [*points["low"], *points["high"], *dashed.values()])
         if dashed:
             ax.plot([*dashed], [*dashed.values()], label=curves.limit, **DASHED)
         _draw_lines(ax, points)
         _draw_legend(ax, curves.limit)
-        return finish(ax.figure, name, _described(cells, limit, curves.limit), cells, caption)
+        return finish(figure, name, _described(cells, limit, curves.limit), cells, caption)
 
 
 def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.DataFrame:
@@ -133,13 +149,13 @@ def _described(cells: Sequence[Row], limit: Mapping[int, float], dashed: str) ->
     return render_line("figures", "described", **values)
 
 
-def _plot(labels: Sequence[str], height: float = PLOT) -> Axes:
+def _plot(labels: Sequence[str], height: float = PLOT) -> tuple[plt.Figure, Axes]:
     """A plot with room for these labels below it."""
     below = BOTTOM + sum(len(broken(each)) for each in labels) * LABEL_POINTS_GAP / 72
     total = height + TOP + below
     figure = plt.figure(figsize=(WIDTH, total))
     width = 1 - (LEFT + RIGHT) / WIDTH
-    return figure.add_axes((LEFT / WIDTH, below / total, width, height / total))
+    return figure, figure.add_axes((LEFT / WIDTH, below / total, width, height / total))
 
 
 def _draw_legend(ax: Axes, plain: str) -> None:
@@ -147,7 +163,8 @@ def _draw_legend(ax: Axes, plain: str) -> None:
     ends. All names but ``plain`` are code."""
     figure: Any = ax.figure
     row = LABEL_POINTS_GAP / 72 / figure.get_figheight()
-    lines = sorted(ax.get_lines(), key=lambda line: (-line.get_ydata()[-1], line.get_label()))
+    lines: list[Any] = [*ax.get_lines()]
+    lines.sort(key=lambda line: (-line.get_ydata()[-1], line.get_label()))
     above = sum(len(broken(line.get_label())) for line in lines) - 0.3
     for line in lines:
         figure.add_artist(_legend_line(line, row * above))
@@ -291,7 +308,7 @@ def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
     """A row per route, the fastest first: its name, and below it its time and range over
     processes."""
     with plt.style.context(STYLE):
-        ax = _plot([], height=(2 * len(cells) + 1) * LABEL_POINTS_GAP / 72)
+        figure, ax = _plot([], height=(2 * len(cells) + 1) * LABEL_POINTS_GAP / 72)
         font: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "family": MONO, **LABEL}
         dot: dict[str, Any] = {"color": BLUE, "markersize": 4.4, "markeredgewidth": 0}
         for row, cell in enumerate(cells):
@@ -304,7 +321,7 @@ def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
         ax.xaxis.set_major_formatter(TIME.formatter())
         ax.xaxis.set_major_locator(ticker.MaxNLocator(5))
         ax.set_xlabel(TIME.axis)
-        return finish(ax.figure, name, _described(cells, {}, ""), cells, caption)
+        return finish(figure, name, _described(cells, {}, ""), cells, caption)
 
 
 def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:

@@ -48,7 +48,7 @@ def forest(comparison: Comparison) -> Figure | None:
     labels = [show.short(show.bare(words.cell_text(row)), LABEL_LETTERS) for row in rows]
     verdicts = [words.change_text(row) for row in rows]
     with plt.style.context(str(STYLE)):
-        ax = _plot(labels, verdicts)
+        figure, ax = _plot(labels, verdicts)
         _draw_band(ax, comparison.settings.equivalence)
         for place, row in enumerate(rows):
             _draw_row(ax, place, row)
@@ -72,17 +72,17 @@ def forest(comparison: Comparison) -> Figure | None:
         )
         margin = words.percentage(comparison.settings.equivalence)
         caption = show.render_line("figures", "forest", title=summary.title, margin=margin)
-        return finish(ax.figure, "comparison", description, (), caption)
+        return finish(figure, "comparison", description, (), caption)
 
 
-def _plot(labels: list[str], verdicts: list[str]) -> Axes:
+def _plot(labels: list[str], verdicts: list[str]) -> tuple[plt.Figure, Axes]:
     """A plot with room for labels on its left and verdicts on its right."""
     left = LETTER * max(map(len, labels)) + 0.32
     right = LETTER * max(map(len, verdicts)) + 0.25
     width, height = left + PLOT_WIDTH + right, ROW * (len(labels) + 1)
     total = height + 0.55
     figure = plt.figure(figsize=(width, total))
-    return figure.add_axes((left / width, FOOT / total, PLOT_WIDTH / width, height / total))
+    return figure, figure.add_axes((left / width, FOOT / total, PLOT_WIDTH / width, height / total))
 
 
 def _draw_band(ax: Axes, equivalence: float) -> None:

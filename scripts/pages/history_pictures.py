@@ -285,5 +285,6 @@ def _set_axes(ax: Axes, days: Sequence[float], limits: tuple[float, float]) -> N
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
     ax.set_ylim(*limits)
-    inches = ax.get_position().height * ax.figure.get_figheight()
+    figure: Any = ax.figure
+    inches = ax.get_position().height * figure.get_figheight()
     label_ticks(ax.yaxis, RATIO_TICKS, 0.24 / inches, "{:g}×".format)

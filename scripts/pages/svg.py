@@ -144,8 +144,9 @@ def _simplify(element: xml.Element) -> None:
     if element.tag != GROUP or len(children) < 2 or any(child.tag == GROUP for child in children):
         return
     for attribute in ("style", "clip-path"):
-        shared = {child.get(attribute) for child in children}
-        if len(shared) == 1 and None not in shared and attribute not in element.attrib:
-            element.set(attribute, *shared)
+        value = children[0].get(attribute)
+        is_shared = all(child.get(attribute) == value for child in children)
+        if value and is_shared and attribute not in element.attrib:
+            element.set(attribute, value)
             for child in children:
                 del child.attrib[attribute]
