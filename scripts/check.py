@@ -6,7 +6,8 @@
     python scripts/check.py advice     test the advice on random cases: five to ten minutes
     python scripts/check.py history    check the intervals of a history, from results: seconds
 
-Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to check.
+Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to
+check.
 """
 
 import os

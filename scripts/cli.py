@@ -1,4 +1,5 @@
-"""What the verbs in scripts/ share: one clear line and exit code 2 for every error a person can mend."""
+"""What the verbs in scripts/ share: one clear line and exit code 2 for every error a person can
+mend."""
 
 import argparse
 import contextlib
@@ -45,8 +46,9 @@ class Parser(argparse.ArgumentParser):
         )
 
     def option(self, words: str, about: str, **more: Any) -> None:
-        """Add an option, spelled as in its help: "--keep N" takes a whole number (see TAKES), and "--resume" no value,
-        unless there are ``choices``. The help states the default. ``more`` goes to argparse."""
+        """Add an option, spelled as in its help: "--keep N" takes a whole number (see TAKES), and
+        "--resume" no value, unless there are ``choices``. The help states the default. ``more``
+        goes to argparse."""
         name, _, takes = words.partition(" ")
         if default := more.get("default"):
             default = os.path.relpath(default, ROOT) if isinstance(default, Path) else str(default)
@@ -74,9 +76,10 @@ class Parser(argparse.ArgumentParser):
 def matcher(only: str | None) -> Callable[[str], bool]:
     """Return a function that decides whether --only chooses a cell, given by its asv name.
 
-    --only means the same in every verb, and the same as asv's --bench: a regular expression that is found anywhere in a
-    name such as ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)', 'float32', 8)``. A literal part of a
-    name matches, too, so brackets of a route need no backslash. UserError if ``only`` is no regular expression.
+    --only means the same in every verb, and the same as asv's --bench: a regular expression that is
+    found anywhere in a name such as ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)',
+    'float32', 8)``. A literal part of a name matches, too, so brackets of a route need no
+    backslash. UserError if ``only`` is no regular expression.
     """
     try:
         with warnings.catch_warnings():
@@ -126,7 +129,8 @@ def parse_size(text: str) -> int | None:
 
 
 def parse_share(text: str, ends: bool = False) -> float:
-    """Parse a share such as "1%", "1 %" or "0.01", above 0 and below 1; with ``ends`` also 0 or 1."""
+    """Parse a share such as "1%", "1 %" or "0.01", above 0 and below 1; with ``ends`` also 0 or 1.
+    """
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
@@ -152,8 +156,8 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
-    """Run a verb as a program. The exit status is the result of ``main``, 2 after an error, or 128 plus the number of a
-    signal."""
+    """Run a verb as a program. The exit status is the result of ``main``, 2 after an error, or 128
+    plus the number of a signal."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -194,7 +198,8 @@ def report_end(error: BaseException) -> int:
 
 
 def flush_output(code: int) -> int:
-    """Flush the output and return the exit code. If the reader is gone, as with ``| head``, it states no verdict."""
+    """Flush the output and return the exit code. If the reader is gone, as with ``| head``, it
+    states no verdict."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -205,13 +210,15 @@ def flush_output(code: int) -> int:
 
 
 if os.path.dirname(os.path.abspath(sys.argv[0])) == os.path.dirname(os.path.abspath(__file__)):
-    # A verb imports this module first. Then Ctrl-C and missing packages during its other imports give one line, too
+    # A verb imports this module first. Then Ctrl-C and missing packages during its other imports
+    # give one line, too
     sys.path.insert(0, str(ROOT))  # has benchmarks/
     sys.excepthook = lambda kind, error, trace: os._exit(flush_output(report_end(error)))
 
 
 def one_line(text: str) -> str:
-    """Make a text one line that a terminal can show: without control characters, and of limited length."""
+    """Make a text one line that a terminal can show: without control characters, and of limited
+    length."""
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else " " for letter in text)
     half = MAX_TEXT_LENGTH // 2 - 2  # short enough that line(line(text)) == line(text)

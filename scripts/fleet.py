@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Measure a history on many machines through Slurm: each release on several nodes of a type.
 
-    python scripts/fleet.py --history torch --nodes 4 --copies 2 --partition cpu    jobs of this cluster
-    python scripts/fleet.py --resume                                                continue, from any login node
-    python scripts/fleet.py --history torch                                         without Slurm, on this machine
+    python scripts/fleet.py --history torch --nodes 4 --copies 2 --partition cpu    jobs of this
+    cluster
+    python scripts/fleet.py --resume                                                continue, from
+                                                                                    any login node
+    python scripts/fleet.py --history torch                                         without Slurm,
+                                                                                    on this machine
 
-Every node measures the reference, a block of releases, and the reference again. Each release is measured on several
-nodes, with the code as it is now. Results are gathered as they arrive, under the name of the machine type and an
-anonymous name per node. Sessions that are missing when no job is left are submitted again on other nodes.
-You can stop this program at any time: jobs continue, and --resume gathers their results. The plan is printed first.
-Jobs are submitted with submitit.
+Every node measures the reference, a block of releases, and the reference again. Each release is
+measured on several nodes, with the code as it is now. Results are gathered as they arrive, under
+the name of the machine type and an anonymous name per node. Sessions that are missing when no job
+is left are submitted again on other nodes. You can stop this program at any time: jobs continue,
+and --resume gathers their results. The plan is printed first. Jobs are submitted with submitit.
 """
 
 import re
@@ -49,7 +52,8 @@ OPTIONS = {  # Slurm's
     "gres": "generic resources, such as gpu:1",
     "reservation": "reservation",
 }
-# Options that affect figures. The command in run records has these, and no options that name a place
+# Options that affect figures. The command in run records has these, and no options that name a
+# place
 DECIDING = (
     "history",
     "releases",
@@ -116,8 +120,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 
 
 def machine_of(chosen: Namespace) -> str:
-    """The machine name for results: as given, of the only campaign to resume, or made from the options that choose
-    nodes."""
+    """The machine name for results: as given, of the only campaign to resume, or made from the
+    options that choose nodes."""
     named = chosen.machine or "-".join(filter(None, (chosen.partition, chosen.constraint)))
     if chosen.resume and not named:
         begun = sorted(path.parent.name for path in campaigns.FLEET.glob(f"*/{campaigns.PLAN}"))

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Measure the torch and numpy of this Python on this machine, and build the page.
 
-    python scripts/run.py                      quick profile, about 4 minutes; first answers after round 1 of 4
+    python scripts/run.py                      quick profile, about 4 minutes; first answers after
+                                               round 1 of 4
     python scripts/run.py --profile standard   profile of the published pages, about 27 minutes
     python scripts/run.py --resume             continue an interrupted run
-    python scripts/run.py --check              check in ten seconds whether this machine is quiet enough
+    python scripts/run.py --check              check in ten seconds whether this machine is quiet
+                                               enough
     python scripts/run.py --resume --rounds 2  file an interrupted run that has two finished rounds
-    python scripts/run.py --describe           describe benchmarks/ anew in reports/results; measures nothing
+    python scripts/run.py --describe           describe benchmarks/ anew in reports/results;
+                                               measures nothing
 
-asv times everything, one process at a time, in rounds. Each round gives every result one more process. A finished round
-is filed, so an interruption loses one round at most. Answers are printed after each round. The expected duration on
-this machine is printed first.
+asv times everything, one process at a time, in rounds. Each round gives every result one more
+process. A finished round is filed, so an interruption loses one round at most. Answers are printed
+after each round. The expected duration on this machine is printed first.
 """
 
 import sys
@@ -64,7 +67,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
 
 
 def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
-    """Measure and file the profile's rounds; with --resume, the rounds missing in the interrupted run's journal."""
+    """Measure and file the profile's rounds; with --resume, the rounds missing in the interrupted
+    run's journal."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
     plan = choose_plan(
         journal, chosen, Plan(machine, command=this_command(), **profile_options(chosen, DEFAULT))
@@ -94,8 +98,8 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
 
 
 def time_of(runner: Runner, processes: int) -> str:
-    """The expected duration of a run here, from its profile's estimate. It is longer if the machine is noisy now: the
-    run may wait, and everything slows by the same factor as the speed probes."""
+    """The expected duration of a run here, from its profile's estimate. It is longer if the machine
+    is noisy now: the run may wait, and everything slows by the same factor as the speed probes."""
     plan = runner.plan
     least = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.benchmarks)
     quiet, slowdown = quiet_now()
@@ -105,8 +109,9 @@ def time_of(runner: Runner, processes: int) -> str:
 
 
 def answers(quiet: bool) -> Callable[[Runner, Job], None]:
-    """Return a function that files the rounds so far and prints their answers. After later rounds it prints only those
-    that are new or whose significance changed. It prints nothing if ``quiet``, or if this Python lacks packages."""
+    """Return a function that files the rounds so far and prints their answers. After later rounds
+    it prints only those that are new or whose significance changed. It prints nothing if ``quiet``,
+    or if this Python lacks packages."""
     known: dict[tuple[str, str, str], bool] = {}
 
     def after_round(runner: Runner, job: Job) -> None:

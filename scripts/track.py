@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
-"""Measure speed changes across torch and numpy releases: install each release, time it with asv, and file its results.
+"""Measure speed changes across torch and numpy releases: install each release, time it with asv,
+and file its results.
 
-    python scripts/track.py                              both histories, the last patch of every minor release
+    python scripts/track.py                              both histories, the last patch of every
+                                                         minor release
     python scripts/track.py --history numpy --since 2.0
     python scripts/track.py --history torch --releases 2.6.0,2.13.0
-    python scripts/track.py --again                      times once more, beside those that are there: smaller intervals
-    python scripts/track.py --dry-run                    how many releases, minutes of each, disk space; no measurement
+    python scripts/track.py --again                      times once more, beside those that are
+                                                         there: smaller intervals
+    python scripts/track.py --dry-run                    how many releases, minutes of each, disk
+                                                         space; no measurement
     python scripts/track.py --resume                     continue an interrupted run
-    python scripts/track.py --new                        new releases: measure each and compare it with the one before
+    python scripts/track.py --new                        new releases: measure each and compare it
+                                                         with the one before
     python scripts/track.py --update                     only add new releases to releases.json
 
-Every release gets a virtual environment in .asv/env. If torch comes with CUDA, it takes about 5 GB and 90 seconds;
---keep limits how many stay. All but two of them are measured at a time, each some rounds behind the one before it, so
-that a machine which is slow for minutes is so for several releases. They come from coarse to fine, so that an
-interrupted run still spans the whole history. The first toolchain is measured again at the end, to show how the machine
-itself changed. Afterwards `asv compare`, `asv find` and `asv publish` work across releases; releases.json lists them.
-The page of the histories is built, too.
+Every release gets a virtual environment in .asv/env. If torch comes with CUDA, it takes about 5 GB
+and 90 seconds; --keep limits how many stay. All but two of them are measured at a time, each some
+rounds behind the one before it, so that a machine which is slow for minutes is so for several
+releases. They come from coarse to fine, so that an interrupted run still spans the whole history.
+The first toolchain is measured again at the end, to show how the machine itself changed. Afterwards
+`asv compare`, `asv find` and `asv publish` work across releases; releases.json lists them. The page
+of the histories is built, too.
 """
 
 import sys
@@ -149,8 +155,8 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         raise
     for tag, reason in failed.items():
         print(one_line(f"{tag} has no results: {reason}"))
-    # A new release without a wheel for this Python is final, or it would be tried again every week. It is not final if
-    # the reason ends with an error of the index, in brackets
+    # A new release without a wheel for this Python is final, or it would be tried again every week.
+    # It is not final if the reason ends with an error of the index, in brackets
     known = (
         reason.startswith(environments.NO_WHEEL) and not reason.endswith(")")
         for reason in failed.values()

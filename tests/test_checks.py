@@ -241,14 +241,14 @@ def test_verdict(regret, predicted, code):
     """Exit code by regrets and predicted seconds, where all routes take 1 s."""
     ends = [each if isinstance(each, tuple) else (each, each) for each in predicted]
     routes = pd.DataFrame(ends, columns=["least", "most"]).assign(case=CASE, route="f(a)")
-    judged = advice.judged(routes, np.zeros((len(routes), 2)))[1]
-    assert advice.code_of(10, pd.Series(regret), judged) == code
+    judged = advice.judge(routes, np.zeros((len(routes), 2)))[1]
+    assert advice.exit_status(10, pd.Series(regret), judged) == code
 
 
 def test_cases_are_drawn_of_all_that_somebody_may_have():
     """Drawn cases cover all layouts, memories, dtypes and sources; their sizes are in no profile."""
     rng = random.Random(0)
-    cases = [advice.drawn(ALL_THREADS, rng) for _ in range(500)]
+    cases = [advice.draw_case(ALL_THREADS, rng) for _ in range(500)]
     assert {case.layout for case in cases} == set(advice.LAYOUTS) and {case.memory for case in cases} == {COPY, INTO}
     assert {case.dtype for case in cases} == set(advice.DTYPES) and len({case.source for case in cases}) == 2
     even, uneven = (sum(case.batch and bool(case.nbytes % LINE) == odd for case in cases) for odd in (False, True))
@@ -258,7 +258,7 @@ def test_cases_are_drawn_of_all_that_somebody_may_have():
 
 
 def test_questions_are_the_same_for_a_seed_and_others_for_another(known):
-    one, same, other = ([*advice.questions(known, ONE_THREAD, 5, seed)["case"].unique()] for seed in (0, 0, 1))
+    one, same, other = ([*advice.draw_predictions(known, ONE_THREAD, 5, seed)["case"].unique()] for seed in (0, 0, 1))
     assert one == same != other and len(one) == 5
 
 
@@ -275,8 +275,8 @@ def test_a_case_is_timed_by_the_benchmark_of_its_family(snapshot):
 def test_summary_names_the_worst(snapshot):
     ends = {"least": [1e-6] * 3, "most": [1e-6, 1e-6, 1.2e-6]}
     asked = pd.DataFrame({"case": [CASE] * 3, "route": ["f(a)", "g(a)", "h(a)"], **ends})
-    cases, routes = advice.judged(asked, np.log([[1.5e-6] * 2, [1e-6] * 2, [1.1e-6] * 2]))
-    assert list(advice.summary(2, 1, cases, routes)) == snapshot
+    cases, routes = advice.judge(asked, np.log([[1.5e-6] * 2, [1e-6] * 2, [1.1e-6] * 2]))
+    assert list(advice.summary_lines(2, 1, cases, routes)) == snapshot
 
 
 @pytest.mark.parametrize("machine, title", [("amd-epyc-turin", "Zen 5"), ("intel-emerald-rapids", "Emerald Rapids")])
@@ -295,14 +295,14 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
         with contextlib.suppress(cli.UserError):  # the quick profile lacks this need
             found = [each for each in answer(row_case(row), known).ranked if each.route == row.route]
             predicted = (each for each in found if each.how != MEASURED)
-            asked += [(row_case(row), row.route, *advice.ends(each), row.seconds) for each in predicted]
+            asked += [(row_case(row), row.route, *advice.predicted_range(each), row.seconds) for each in predicted]
     asked = pd.DataFrame(asked, columns=["case", "route", "least", "most", "seconds"])
-    _, routes = advice.judged(asked, np.log(asked[["seconds", "seconds"]].to_numpy()))
-    times, ranges, *bounds = advice.right(routes).values()
+    _, routes = advice.judge(asked, np.log(asked[["seconds", "seconds"]].to_numpy()))
+    times, ranges, *bounds = advice.kept_promises(routes).values()
     shares = [f"{show.percent(each.mean())} of {len(each)}" for each in (times, ranges, *bounds)]
     assert f"| {title} | {' | '.join([*shares, 'none'][:3])} |" in LAB_NOTES
     assert len(times) + len(ranges) > 90
-    assert all(len(each) >= 15 and each.mean() >= advice.SHARE for each in (times, ranges))
+    assert all(len(each) >= 15 and each.mean() >= advice.MIN_RIGHT_SHARE for each in (times, ranges))
 
 
 # History: agreement of two histories of the same toolchains, made up and committed ------------------------------------

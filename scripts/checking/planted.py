@@ -1,4 +1,5 @@
-"""check.py noise, check.py timing: plant a change in a copy of the suite, and see what its own comparison reports."""
+"""check.py noise, check.py timing: plant a change in a copy of the suite, and see what its own
+comparison reports."""
 
 import contextlib
 import inspect
@@ -24,7 +25,7 @@ from pages import show
 
 MACHINE = "checked"  # name of the machine in copies of the checkout
 
-# --- copies of the suite in which the two sides of a comparison differ ------------------------------------------------
+# --- copies of the suite in which the two sides of a comparison differ ----------------------------
 
 SIDE = """
 
@@ -37,11 +38,11 @@ _SIDE = str(_pathlib.Path(__file__).resolve()).rpartition("/benchmarks/")[0].rpa
 
 
 def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
-    """Run this Python in ``root`` and return its output, "" if that goes to another file ``stdout``. UserError if it
-    failed; it has printed the reason.
+    """Run this Python in ``root`` and return its output, "" if that goes to another file
+    ``stdout``. UserError if it failed; it has printed the reason.
 
-    It has a home directory of its own, for the machines of asv and the settings of git, and no variables of git or of
-    this suite.
+    It has a home directory of its own, for the machines of asv and the settings of git, and no
+    variables of git or of this suite.
     """
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
@@ -63,13 +64,15 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
 
 
 def plant(root: Path, file: str, code: str) -> None:
-    """Append ``code``, which makes the two sides differ, to a file of the benchmarks in the copy ``root``."""
+    """Append ``code``, which makes the two sides differ, to a file of the benchmarks in the copy
+    ``root``."""
     with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
         benchmarks.write(SIDE + code)
 
 
 def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any:
-    """Plant ``code`` in a copy of this suite, compare it with itself by compare.py --run, and return the report."""
+    """Plant ``code`` in a copy of this suite, compare it with itself by compare.py --run, and
+    return the report."""
     root = place / "planted"
     copy_code(ROOT, root)
     plant(root, file, code)
@@ -77,14 +80,15 @@ def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any
     return json.loads(call(root, "scripts/compare.py", *command))
 
 
-# --- noise ------------------------------------------------------------------------------------------------------------
+# --- noise ----------------------------------------------------------------------------------------
 
 QUIET, NOISE = CONDITIONS = "quiet", "noise"
 # Promises for the A/A: limits on quantiles of |log ratio|
 PROMISED = (("the median cell", 0.5, 0.02), ("the 90th percentile", 0.9, 0.06))
 SMALL = 2**20  # bytes
-# One process of noise, on the core given as its argument, with bursts and pauses of 1 to 50 ms. Its buffers exceed the
-# caches and hold ones: untouched pages of zeros could share one page. A piece takes a tenth of the shortest burst
+# One process of noise, on the core given as its argument, with bursts and pauses of 1 to 50 ms. Its
+# buffers exceed the caches and hold ones: untouched pages of zeros could share one page. A piece
+# takes a tenth of the shortest burst
 DISTURB = """
 import itertools, os, random, sys, time
 if hasattr(os, "sched_setaffinity"):
@@ -106,7 +110,8 @@ while True:
 
 @contextlib.contextmanager
 def disturbed() -> Iterator[list[int]]:
-    """Make noise on every core that this process may use while the block runs. Yield the ids of its processes.
+    """Make noise on every core that this process may use while the block runs. Yield the ids of its
+    processes.
 
     UserError if one of them ended before the block did.
     """
@@ -148,8 +153,8 @@ _Conversion.timeit_convert = _timeit_convert
 
 
 def runs(place: Path, only: str) -> list[Path]:
-    """Make two quick runs of this code in copies of the checkout, with their progress on stderr. Return their
-    results."""
+    """Make two quick runs of this code in copies of the checkout, with their progress on stderr.
+    Return their results."""
     roots = [place / "run-1", place / "run-2"]
     for root in roots:
         copy_code(ROOT, root)
@@ -168,7 +173,8 @@ Finding = tuple[str, bool]  # a line, and whether its promise was kept
 
 
 def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
-    """The A/A of two runs and of their comparison, also of small sizes alone, which use no cache shared with others."""
+    """The A/A of two runs and of their comparison, also of small sizes alone, which use no cache
+    shared with others."""
     one, other = (load(path).timed.set_index("cell") for path in results)
     off = np.log(one["seconds"] / other["seconds"]).abs().dropna()
     if off.empty:
@@ -204,14 +210,16 @@ def noise(argv: Sequence[str]) -> int:
         python scripts/check.py noise                      quiet and noise: about half an hour
         python scripts/check.py noise --condition noise    noise alone
 
-    Noise is one process per core. It is busy for half of the time, in bursts of 1 to 50 ms that burn CPU or stream
-    memory, and runs only while something is measured. Under both conditions this check makes two comparisons:
+    Noise is one process per core. It is busy for half of the time, in bursts of 1 to 50 ms that
+    burn CPU or stream memory, and runs only while something is measured. Under both conditions this
+    check makes two comparisons:
 
-        A/A        two quick runs of the same code, four processes per result: how far their figures differ, and what
-                   compare.py reports (every reported change is a false alarm)
+        A/A        two quick runs of the same code, four processes per result: how far their figures
+                   differ, and what compare.py reports (every reported change is a false alarm)
         slowdown   one alias route made 10 % slower: compare.py --run, in turns
 
-    Exit status: 0 all promises kept, 1 not all, 2 could not measure. Do not use the machine meanwhile.
+    Exit status: 0 all promises kept, 1 not all, 2 could not measure. Do not use the machine
+    meanwhile.
     """
     parser = Parser(inspect.getdoc(noise))
     parser.add_argument(
@@ -232,7 +240,7 @@ def noise(argv: Sequence[str]) -> int:
     return 0 if kept else 1
 
 
-# --- timing -----------------------------------------------------------------------------------------------------------
+# --- timing ---------------------------------------------------------------------------------------
 
 CELLS = (
     r"^conversion\.(NumpyToTorch|TorchToNumpy)\..*'float32', (8|4096|1048576|16777216|67108864)\)$"
@@ -242,7 +250,8 @@ CONFIDENCE = 0.99  # of the interval of the median cell
 TELLING = 0.5  # share of the cells whose deviation must be known to EACH
 FEW = 10  # cells: the median of fewer is not judged
 
-# torch's Timer makes two or more calls before it times any, which is costly if a call takes a second
+# torch's Timer makes two or more calls before it times any, which is costly if a call takes a
+# second
 TORCH = """
 if _SIDE == "base":
     from types import SimpleNamespace as _Names
@@ -269,7 +278,8 @@ if _SIDE == "base":
 
 
 def middle(effects: "pd.Series[float]") -> tuple[float, float]:
-    """The confidence interval of the median of all such cells, in log units; unbounded for few cells."""
+    """The confidence interval of the median of all such cells, in log units; unbounded for few
+    cells."""
     from scipy.stats import quantile_test  # scipy.stats takes half a second to import
 
     if len(effects) < FEW:
@@ -279,7 +289,8 @@ def middle(effects: "pd.Series[float]") -> tuple[float, float]:
 
 
 def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]:
-    """Return the cells of a comparison (suite time / torch time), the signs of bias, and those of too much noise."""
+    """Return the cells of a comparison (suite time / torch time), the signs of bias, and those of
+    too much noise."""
     cells = pd.DataFrame(said["cells"]).dropna(subset=["ratio"])
     if cells.empty:
         raise UserError("no cell was timed on both sides")
@@ -305,26 +316,31 @@ def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]
 
 
 def timing(argv: Sequence[str]) -> int:
-    """Is the suite honest on this machine? Compare it with torch.utils.benchmark, and separate bias from noise.
+    """Is the suite honest on this machine? Compare it with torch.utils.benchmark, and separate bias
+    from noise.
 
-        python scripts/check.py timing                     every conversion of float32, at up to five sizes
-        python scripts/check.py timing --only from_numpy   those of some routes, in any dtype and size
+        python scripts/check.py timing                     every conversion of float32, at up to
+                                                           five sizes
+        python scripts/check.py timing --only from_numpy   those of some routes, in any dtype and
+                                                           size
 
-    compare.py --run measures two copies of the suite in turns, four processes a side and more where it is close. In one
-    of them a torch.utils.benchmark.Timer takes the samples, after a warm-up that is longer by as many samples as a
-    process takes. Sources, processes, probes and the choice of quiet samples are the same on both sides. So a
-    difference is one of the suite's loop, its clock, its setup or its warm-up. Noise is known as in every comparison,
-    by A/A, too.
+    compare.py --run measures two copies of the suite in turns, four processes a side and more where
+    it is close. In one of them a torch.utils.benchmark.Timer takes the samples, after a warm-up
+    that is longer by as many samples as a process takes. Sources, processes, probes and the choice
+    of quiet samples are the same on both sides. So a difference is one of the suite's loop, its
+    clock, its setup or its warm-up. Noise is known as in every comparison, by A/A, too.
 
-    Exit code 1 is bias: a cell differs by more than 5 % beyond its noise, or the median cell, of all or of one size, by
-    more than 2 % beyond its error. Exit code 2 is too noisy to decide: a bias of 5 % could hide in more than half of
-    the cells, or one of 2 % in the median cell. Otherwise 0.
+    Exit code 1 is bias: a cell differs by more than 5 % beyond its noise, or the median cell, of
+    all or of one size, by more than 2 % beyond its error. Exit code 2 is too noisy to decide: a
+    bias of 5 % could hide in more than half of the cells, or one of 2 % in the median cell.
+    Otherwise 0.
     """
     parser = Parser(inspect.getdoc(timing))
     parser.add_argument("--only", metavar="REGEX", type=check_regex, default=CELLS, help=ONLY)
     chosen = parser.parse_args(argv)
     place = ROOT / ".asv" / "timing" / new_id()
-    # "no change" means a deviation below EACH. A comparison requires --equivalence to exceed --min-effect
+    # "no change" means a deviation below EACH. A comparison requires --equivalence to exceed
+    # --min-effect
     margins = [
         "--min-effect",
         f"{EACH:.1%}",

@@ -1,13 +1,16 @@
-"""Virtual environments, one per toolchain, and the packages in an environment or in the running interpreter.
+"""Virtual environments, one per toolchain, and the packages in an environment or in the running
+interpreter.
 
-An environment is made when it is first needed. Beyond a limit the least recently used environment is removed. A CUDA
-build of torch takes about 5 GB and a minute and a half to install, so not all twenty of a history stay. Several
-processes may need environments at the same time. One installs while the others wait. No process removes an environment
-that another installs or uses. Installed versions are found without importing torch, which takes a second.
+An environment is made when it is first needed. Beyond a limit the least recently used environment
+is removed. A CUDA build of torch takes about 5 GB and a minute and a half to install, so not all
+twenty of a history stay. Several processes may need environments at the same time. One installs
+while the others wait. No process removes an environment that another installs or uses. Installed
+versions are found without importing torch, which takes a second.
 """
 
 import dataclasses
 import importlib.util
+import json
 import os
 import platform
 import re
@@ -30,12 +33,13 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LIMIT_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
-RESULTS_VARIABLE = (
-    "CONVERSION_RESULTS"  # for the plugin: the results directory of a run that is not complete yet
-)
-DEFAULT_LIMIT = 3  # if asv.conf.json gives no number; two let `asv continuous` alternate without installing again
+# For the plugin: the results directory of a run that is not complete yet
+RESULTS_VARIABLE = "CONVERSION_RESULTS"
+# If asv.conf.json gives no number; two let `asv continuous` alternate without installing again
+DEFAULT_LIMIT = 3
 READY = "ready"  # a file in every complete environment; its modification time is the last use
-NO_WHEEL = "No matching distribution found"  # beginning of pip's reason if a release has no wheel for this Python
+NO_WHEEL = "No matching distribution found"  # begins the reason if a release has no wheel
+INDEX_SECONDS = 300  # limit for an answer of pip about the package index
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
 PINNED = ("asv", "asv_runner")  # pinned in requirements.txt, because the timing depends on them
 
@@ -45,13 +49,15 @@ class InstallError(Exception):
 
 
 def environment_limit(default: int = DEFAULT_LIMIT) -> int:
-    """Return the maximum number of environments on disk: the environment variable, else ``default``."""
+    """Return the maximum number of environments on disk: the environment variable, else
+    ``default``."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     return max(1, int(text)) if text.isdigit() else default
 
 
 def directory(root: Path, toolchain: Toolchain) -> Path:
-    """Directory of a toolchain's environment. It is named by its content, so that the two histories share it."""
+    """Directory of a toolchain's environment. It is named by its content, so that the two histories
+    share it."""
     return (
         root
         / f"py{sysconfig.get_python_version()}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
@@ -63,21 +69,21 @@ def interpreter_of(environment: Path) -> Path:
     return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def installed_in(environment: Path, wanted: Toolchain) -> Toolchain:
-    """Return the toolchain that the environment of ``wanted`` really contains, with its build variant."""
+def installed_in(environment: Path, expected: Toolchain) -> Toolchain:
+    """Return the toolchain that the environment of ``expected`` contains, with its build variant.
+    """
     base = {"base": str(environment), "platbase": str(environment)}
-    scheme = (
-        "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
-    )  # Python 3.10 has no "venv"
+    # Python 3.10 has no scheme "venv"
+    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
     path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
-    return dataclasses.replace(read_toolchain(path), history=wanted.history)
+    return dataclasses.replace(read_toolchain(path), history=expected.history)
 
 
 def requirements(toolchain: Toolchain) -> list[str]:
     """Return pip requirements of an environment. The pinned asv_runner runs the benchmarks there.
 
-    ``===`` takes the package index's build. ``==`` would prefer a nearer wheel of another variant, such as 2.13.0+cpu,
-    but a history has one build variant.
+    ``===`` takes the package index's build. ``==`` would prefer a nearer wheel of another variant,
+    such as 2.13.0+cpu, but a history has one build variant.
     """
     return [
         f"torch==={toolchain.release}",
@@ -87,19 +93,21 @@ def requirements(toolchain: Toolchain) -> list[str]:
 
 
 def pins() -> dict[str, str]:
-    """Return the versions of PINNED in requirements.txt. Raise InstallError if a package is not pinned."""
-    found = dict(
-        re.findall(r"^(\w+)==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    """Return the versions of PINNED in requirements.txt. Raise InstallError if a package is not
+    pinned."""
+    text = REQUIREMENTS.read_text(encoding="utf-8")
+    versions = dict(re.findall(r"^(\w+)==(\S+)", text, re.MULTILINE))
     for package in PINNED:
-        if package not in found:
+        if package not in versions:
             raise InstallError(f"{REQUIREMENTS} does not pin {package}")
-    return {package: found[package] for package in PINNED}
+    return {package: versions[package] for package in PINNED}
 
 
-def is_installed(toolchain: Toolchain, here: Toolchain) -> bool:
-    """Whether ``here``, the installed toolchain, is this release of a history. Both histories share one toolchain."""
-    return bool(here.history) and (here.release, here.numpy) == (toolchain.release, toolchain.numpy)
+def is_installed(toolchain: Toolchain, running: Toolchain) -> bool:
+    """Whether ``running``, the interpreter's toolchain, is this release of a history. Both
+    histories share one toolchain."""
+    release = (toolchain.release, toolchain.numpy)
+    return bool(running.history) and (running.release, running.numpy) == release
 
 
 def is_ready(environment: Path) -> bool:
@@ -108,16 +116,19 @@ def is_ready(environment: Path) -> bool:
 
 
 def prepare(root: Path, toolchain: Toolchain, limit: int, seconds: float = 3600) -> Path:
-    """Return the environment of a history's toolchain. Install it if missing. Raise InstallError if that fails.
+    """Return the environment of a history's toolchain. Install it if missing. Raise InstallError if
+    that fails.
 
-    This process uses the environment from now on. It releases the previous one, which may have to be removed.
+    This process uses the environment from now on. It releases the previous one, which may have to
+    be removed.
     """
-    environment, until = directory(root, toolchain), time.monotonic() + seconds
+    environment = directory(root, toolchain)
+    deadline = time.monotonic() + seconds
     root.mkdir(parents=True, exist_ok=True)
     while _held_locks:
         os.close(_held_locks.pop())
     while (lock := _lock(environment, alone=not is_ready(environment))) is None:
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise InstallError(f"another process has been installing it for {seconds:.0f} s")
         time.sleep(0.1)
     _held_locks.append(lock)
@@ -140,10 +151,11 @@ _held_locks: list[int] = []  # the lock of the environment that this process use
 
 
 def _lock(environment: Path, alone: bool) -> int | None:
-    """Lock an environment: shared by its users, or exclusive (``alone``) to install or remove it. Return None if
-    another process holds the lock, or if there is no environment to share. The lock ends with the process, however the
-    process ends. Unlike a process number, it also works across containers and across machines with the same disk.
-    Windows has no such locks, but keeps files that are in use.
+    """Lock an environment: shared by its users, or exclusive (``alone``) to install or remove it.
+    Return None if another process holds the lock, or if there is no environment to share. The lock
+    ends with the process, however the process ends. Unlike a process number, it also works across
+    containers and across machines with the same disk. Windows has no such locks, but keeps files
+    that are in use.
     """
     lock = os.open(environment.with_name(environment.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -155,8 +167,10 @@ def _lock(environment: Path, alone: bool) -> int | None:
         pass
     except OSError as error:  # such as on Lustre, mounted without -o flock
         os.close(lock)
-        why = f"no file can be locked in .asv/env ({error.strerror})"
-        raise InstallError(f"{why}: make it a link to a directory of a local disk") from None
+        raise InstallError(
+            f"no file can be locked in .asv/env ({error.strerror}): "
+            "make it a link to a directory of a local disk"
+        ) from None
     os.close(lock)
     return None
 
@@ -168,104 +182,98 @@ def note_use(environment: Path) -> None:
 
 
 def clean_up(root: Path, limit: int) -> None:
-    """Remove incomplete environments, and the least recently used ones until at most ``limit`` are left.
+    """Remove incomplete environments, and the least recently used ones until at most ``limit`` are
+    left.
 
     Environments that another process installs or uses stay.
     """
-    whole = sorted(
+    complete = sorted(
         root.glob(f"py*-torch-*/{READY}"), key=lambda ready: ready.stat().st_mtime_ns, reverse=True
     )
-    staying = {ready.parent for ready in whole[: max(0, limit)]}
+    staying = {ready.parent for ready in complete[: max(0, limit)]}
     for path in list(root.glob("py*-torch-*")):
-        if path.is_dir() and path not in staying and (lock := _lock(path, alone=True)) is not None:
+        if not path.is_dir() or path in staying:
+            continue
+        lock = _lock(path, alone=True)
+        if lock is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
-    run_program(
-        [
-            sys.executable,
-            "-m",
-            "virtualenv",
-            "--quiet",
-            "--python",
-            sys.executable,
-            str(environment),
-        ],
-        seconds,
-    )
+    python = sys.executable
+    virtualenv = [python, "-m", "virtualenv", "--quiet", "--python", python, str(environment)]
+    run_program(virtualenv, seconds)
     # A release without a wheel for this Python has to fail, not to compile for an hour
-    pip = [
-        str(interpreter_of(environment)),
-        "-m",
-        "pip",
-        "install",
-        "--progress-bar=off",
-        "--only-binary=torch,numpy",
-    ]
-    run_program([*pip, *requirements(toolchain)], seconds)
+    pip = [str(interpreter_of(environment)), "-m", "pip"]
+    install = [*pip, "install", "--progress-bar=off", "--only-binary=torch,numpy"]
     try:
-        really = installed_in(environment, toolchain)
+        run_program([*install, *requirements(toolchain)], seconds)
+    except InstallError as error:
+        raise InstallError(_missing_wheel(pip, toolchain) or str(error)) from None
+    try:
+        installed = installed_in(environment, toolchain)
     except ModuleNotFoundError as missing:
         raise InstallError(str(missing)) from None
-    if (really.release, really.numpy) != (toolchain.release, toolchain.numpy):
-        raise InstallError(f"pip installed {really} instead")
+    if (installed.release, installed.numpy) != (toolchain.release, toolchain.numpy):
+        raise InstallError(f"pip installed {installed} instead")
+
+
+def _missing_wheel(pip: Sequence[str], toolchain: Toolchain) -> str:
+    """Return the first requirement that the package index has no wheel of for this Python, as a
+    sentence; "" if it has all. pip lists the index's versions as JSON."""
+    for requirement in requirements(toolchain):
+        package, _, version = requirement.replace("===", "==").partition("==")
+        listing = [*pip, "index", "versions", package, "--json", "--only-binary=:all:"]
+        try:
+            versions = json.loads(run_program(listing, INDEX_SECONDS))["versions"]
+        except (InstallError, ValueError, LookupError):
+            return (
+                f"{NO_WHEEL} for {requirement} "
+                "(the package index lists none for this Python, or did not answer)"
+            )
+        if version not in versions:
+            return f"{NO_WHEEL} for {requirement}"
+    return ""
 
 
 def run_program(command: Sequence[str], seconds: float | None = None) -> str:
-    """Run a program such as pip and return its output. Raise InstallError if it fails or takes too long."""
+    """Run a program such as pip and return its output. Raise InstallError if it fails or takes too
+    long."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    # Otherwise pip asks the index for its own newest version, and prints lines that are no reason for a failure
+    # Otherwise pip asks the index for its own newest version, and prints lines about that
     env |= {"PIP_USER": "false", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    none, both = subprocess.DEVNULL, subprocess.STDOUT
     try:
         return subprocess.check_output(
-            command, env=env, stdin=none, stderr=both, errors="replace", timeout=seconds
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            errors="replace",
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired:
         raise InstallError(f"{command[2]} took longer than {seconds:.0f} s") from None
     except subprocess.CalledProcessError as failed:
-        raise InstallError(failure_reason(failed.output)) from None
+        raise InstallError(last_error(failed.output)) from None
 
 
-def failure_reason(output: str) -> str:
-    """pip's reason for a failure, in one line."""
-    errors = re.findall(r"^\s*(?:ERROR|error): *(.+)$", output, re.MULTILINE)
-    reasons = [
-        error
-        for error in errors
-        if not error.startswith(("ResolutionImpossible", "Ignored the following"))
-    ]
-    lines = reasons or [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
-    # addresses of an index and paths of this machine do not belong in results
-    text = re.sub(
-        r"\s*\(from versions:.*?\)|[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", lines[-1]
-    ).strip()
-    answered = re.findall(
-        r"too many (\d{3}) error responses|Could not fetch URL \S+: (\d{3}) ", output
-    )
-    if answered:
-        text += f" (the package index answered {''.join(answered[0])})"
-    elif "Retrying" in output or "Could not fetch URL" in output:
-        text += " (the package index did not answer)"
-    elif (
-        "(from versions: none)" in output
-    ):  # pip's only message if an index is silent and pip asks once
-        text += " (the package index has none for this Python, or did not answer)"
-    elif text.startswith(NO_WHEEL) and "Fetched page" in output and "Found link" not in output:
-        text += " (the package index lists no release: does it ask for a login?)"
-    held = dict.fromkeys(re.findall(r"The user requested \(constraint\) (\S+)", output))
-    if held:
-        text += f" (pip's own settings hold it to {' and '.join(held)}: see pip config list)"
-    return text[:300]
+def last_error(output: str) -> str:
+    """The last error that pip printed, in one line, without addresses of an index and paths of this
+    machine: those do not belong in results."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it said nothing"]
+    errors = [line for line in lines if line.lower().startswith("error: ")]
+    errors = [line for line in errors if "ResolutionImpossible" not in line]  # the end of another
+    text = re.sub("^error: *", "", (errors or lines)[-1], flags=re.IGNORECASE)
+    return re.sub(r"[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", text).strip()[:300]
 
 
-# --- an interpreter's packages, and its machine -----------------------------------------------------------------------
+# --- an interpreter's packages, and its machine ---------------------------------------------------
 
 
 def read_toolchain(path: list[str] | None = None) -> Toolchain:
-    """Return the toolchain of the running interpreter, or of the directories ``path``, with torch's build variant.
+    """Return the toolchain of the running interpreter, or of the directories ``path``, with torch's
+    build variant.
 
     Raise ModuleNotFoundError if torch or numpy is missing.
     """
@@ -279,8 +287,8 @@ def read_toolchain(path: list[str] | None = None) -> Toolchain:
     version = str(build["__version__"])
     if "+" not in version:
         variants = {"cu": build.get("cuda"), "rocm": build.get("hip"), "xpu": build.get("xpu")}
-        named = [name + str(number).replace(".", "") for name, number in variants.items() if number]
-        version += "+" + (named or ["cpu"])[0]
+        names = [name + str(number).replace(".", "") for name, number in variants.items() if number]
+        version += "+" + (names or ["cpu"])[0]
     numpy = find_distribution("numpy", path)
     if numpy is None:
         raise ModuleNotFoundError("numpy is not installed in this Python")
@@ -300,18 +308,19 @@ def running_toolchain() -> Toolchain | None:
 
 
 def find_distribution(name: str, path: list[str] | None = None) -> Distribution | None:
-    """Find an installed package in the running interpreter or in the directories ``path``; None if there is none."""
+    """Find an installed package in the running interpreter or in the directories ``path``; None if
+    there is none."""
     return next(
         iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None
     )
 
 
 def _from_index(torch: Distribution | None, package: Path) -> bool:
-    """Whether ``package`` is the package index's build: its metadata names no variant, and pip or a similar program
-    installed it.
+    """Whether ``package`` is the package index's build: its metadata names no variant, and pip or a
+    similar program installed it.
 
-    A wheel of PyTorch's own index names its variant, and a build from source names its commit. Builds of conda and of
-    Linux distributions do not come from the index either.
+    A wheel of PyTorch's own index names its variant, and a build from source names its commit.
+    Builds of conda and of Linux distributions do not come from the index either.
     """
     if torch is None or Path(str(torch.locate_file("torch"))).resolve() != package.resolve():
         return False
@@ -321,13 +330,15 @@ def _from_index(torch: Distribution | None, package: Path) -> bool:
 
 
 def cpu_model() -> str:
-    """Return the processor's name as asv finds it. py-cpuinfo finds the same name, but takes a second."""
+    """Return the processor's name as asv finds it. py-cpuinfo finds the same name, but takes a
+    second."""
     from asv.util import get_cpu_info  # whether asv is missing is checked elsewhere
 
     return get_cpu_info() or platform.processor() or platform.machine()
 
 
 def machine_name(cores: int = os.cpu_count() or 1) -> str:
-    """Return a name made from the hardware, such as amd-epyc-2-cores. The host's name is private and never used."""
+    """Return a name made from the hardware, such as amd-epyc-2-cores. The host's name is private
+    and never used."""
     words = re.sub(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*", " ", cpu_model().lower())
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:40] + f"-{cores}-cores"

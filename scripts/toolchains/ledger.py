@@ -1,10 +1,11 @@
 """The ledger: every toolchain as a commit, so that asv can track it.
 
-asv asks a repository for its commits, their dates and their names. Here the installed release changes, so a commit
-stands for one torch with one numpy. Its date is the day of the release, and its tag can be typed. There are two
-histories, each with one package held fixed, and a branch for all other toolchains with results. No repository is
-stored. The hash of a toolchain is that of a git commit without parents that holds only this toolchain. So the hash is
-the same on every machine, whatever else is in the ledger.
+asv asks a repository for its commits, their dates and their names. Here the installed release
+changes, so a commit stands for one torch with one numpy. Its date is the day of the release, and
+its tag can be typed. There are two histories, each with one package held fixed, and a branch for
+all other toolchains with results. No repository is stored. The hash of a toolchain is that of a git
+commit without parents that holds only this toolchain. So the hash is the same on every machine,
+whatever else is in the ledger.
 """
 
 import errno
@@ -40,7 +41,8 @@ def _releases() -> dict[str, Any]:
 
 
 def first_seen(package: str, version: str) -> bool:
-    """Whether a release is dated by the day it was first seen, because the package index gave no date."""
+    """Whether a release is dated by the day it was first seen, because the package index gave no
+    date."""
     return version in _releases().get("seen", {}).get(package, ())
 
 
@@ -48,8 +50,9 @@ def first_seen(package: str, version: str) -> bool:
 class Toolchain:
     """One torch with one numpy.
 
-    ``torch`` includes the build variant (2.13.0+cpu) if it is known. A history consists of the package index's builds,
-    whose variant depends on the platform. So in a history the variant is not part of a toolchain's identity.
+    ``torch`` includes the build variant (2.13.0+cpu) if it is known. A history consists of the
+    package index's builds, whose variant depends on the platform. So in a history the variant is
+    not part of a toolchain's identity.
     """
 
     torch: str
@@ -75,7 +78,8 @@ class Toolchain:
 
     @property
     def date(self) -> str:
-        """Day of the release that this commit stands for. For a nightly build, the day in its version."""
+        """Day of the release that this commit stands for. For a nightly build, the day in its
+        version."""
         nightly = re.search(r"\.dev(20\d{2})(\d{2})(\d{2})", self.torch)
         if nightly:
             return "-".join(nightly.groups())
@@ -92,7 +96,8 @@ class Toolchain:
 
     @property
     def commit(self) -> str:
-        """Hash of the commit, as git would compute it. The commit holds one file and has no parents."""
+        """Hash of the commit, as git would compute it. The commit holds one file and has no
+        parents."""
         torch = self.release if self.history else self.torch
         held = {"torch": torch, "numpy": self.numpy} | (
             {"history": self.history} if self.history else {}
@@ -131,7 +136,8 @@ def clear_caches() -> None:
 
 
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
-    """Return the toolchain of this torch and numpy. It is in a history if both match and torch is the index's build."""
+    """Return the toolchain of this torch and numpy. It is in a history if both match and torch is
+    the index's build."""
     here = torch.split("+")[0], numpy
     histories = (
         each.history
@@ -148,8 +154,8 @@ def toolchains_by_commit() -> dict[str, Toolchain]:
 
 
 def parse_toolchain(torch: str, numpy: str, tag: str | None = None) -> Toolchain:
-    """Return the toolchain that a run record names. Raise ValueError or TypeError if it cannot be a commit of asv. Such
-    a toolchain in the ledger would make all others unusable."""
+    """Return the toolchain that a run record names. Raise ValueError or TypeError if it cannot be a
+    commit of asv. Such a toolchain in the ledger would make all others unusable."""
     if tag in toolchains_by_tag():
         return toolchains_by_tag()[tag]
     for version in (torch, numpy):

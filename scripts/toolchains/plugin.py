@@ -1,8 +1,10 @@
-"""asv plugin: the ledger as asv's repository, and an environment type that provides the requested toolchain.
+"""asv plugin: the ledger as asv's repository, and an environment type that provides the requested
+toolchain.
 
-With the plugin a plain ``asv run`` benchmarks the torch and numpy of the interpreter that runs asv. The result is filed
-under their commit. ``asv run torch-2.6.0^!`` installs that release and benchmarks it. Both have the same environment
-name, because asv compares results within one environment only. asv's own matrix makes an environment per version.
+With the plugin a plain ``asv run`` benchmarks the torch and numpy of the interpreter that runs asv.
+The result is filed under their commit. ``asv run torch-2.6.0^!`` installs that release and
+benchmarks it. Both have the same environment name, because asv compares results within one
+environment only. asv's own matrix makes an environment per version.
 """
 
 import json
@@ -52,7 +54,8 @@ def read_other_toolchains(results: Path = RESULTS) -> list[ledger.Toolchain]:
 
 
 def record_toolchain(toolchain: ledger.Toolchain, results: Path) -> None:
-    """Add a toolchain outside the histories to the ledger. asv cannot publish a commit that is missing there."""
+    """Add a toolchain outside the histories to the ledger. asv cannot publish a commit that is
+    missing there."""
     if toolchain.history or toolchain in read_other_toolchains(results):
         return
     results.mkdir(parents=True, exist_ok=True)
@@ -64,8 +67,8 @@ def record_toolchain(toolchain: ledger.Toolchain, results: Path) -> None:
 def register_machine(name: str) -> None:
     """Register ``name`` as this machine's name in asv's own file in the home directory.
 
-    Raise asv's UserError if that file is broken. The file is replaced as a whole. asv 0.6.6 writes it in place: a
-    reader would find half of it during the write, or after the disk was full.
+    Raise asv's UserError if that file is broken. The file is replaced as a whole. asv 0.6.6 writes
+    it in place: a reader would find half of it during the write, or after the disk was full.
     """
     from filelock import FileLock  # comes with asv, by way of virtualenv
 
@@ -99,7 +102,8 @@ def setup() -> None:
     except OSError as error:
         raise util.UserError(f"{error.filename} {error.strerror}") from None
     if environments.RESULTS_VARIABLE in os.environ:
-        # asv saves machine.json before it makes the environment, whose constructor changes results_dir
+        # asv saves machine.json before it makes the environment, whose constructor changes
+        # results_dir
         save = Machine.save
         Machine.save = lambda machine, results_dir: save(
             machine, os.environ[environments.RESULTS_VARIABLE]
@@ -109,8 +113,8 @@ def setup() -> None:
 
 
 class Ledger(Git):
-    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are as for git. There is
-    no git repository: this class itself answers where asv's class asks git."""
+    """The ledger as asv's repository: ``"dvcs": "ledger"`` in asv.conf.json. Names and ranges are
+    as for git. There is no git repository: this class itself answers where asv's class asks git."""
 
     dvcs = "ledger"
     _pulled = True  # there is nothing to fetch
@@ -193,12 +197,13 @@ class Ledger(Git):
         return self._lines.get(branch, [])[::-1]
 
     def get_new_branch_commits(self, branches, existing):
-        """Let ``asv run NEW`` and ``ALL`` take the histories only. Other toolchains are no longer installed."""
+        """Let ``asv run NEW`` and ``ALL`` take the histories only. Other toolchains are no longer
+        installed."""
         return super().get_new_branch_commits(ledger.PACKAGES, existing)
 
     def get_revisions(self, commits):
-        """Commit -> its position in time. Within a branch the order of releases counts, whose days go back and
-        forth."""
+        """Commit -> its position in time. Within a branch the order of releases counts, whose days
+        go back and forth."""
         days: dict[str, int] = {}
         for line in self._lines.values():
             days |= dict(zip(line, accumulate(map(self.get_date, line), max)))
@@ -210,11 +215,12 @@ class Ledger(Git):
 
 
 class ToolchainEnvironment(environment.Environment):
-    """The running interpreter for its own toolchain, or a separate environment for a release of a history.
+    """The running interpreter for its own toolchain, or a separate environment for a release of a
+    history.
 
-    asv calls the constructor first in every command that measures. So the constructor replaces the default branches by
-    the installed toolchain: those in asv.conf.json are for publishing. It also redirects the results of a run that is
-    not complete yet.
+    asv calls the constructor first in every command that measures. So the constructor replaces the
+    default branches by the installed toolchain: those in asv.conf.json are for publishing. It also
+    redirects the results of a run that is not complete yet.
     """
 
     tool_name = "toolchain"
@@ -233,7 +239,8 @@ class ToolchainEnvironment(environment.Environment):
 
     @property
     def name(self):
-        """Return the same name for all toolchains of a Python version, so that asv compares them."""
+        """Return the same name for all toolchains of a Python version, so that asv compares them.
+        """
         return f"toolchain-py{self._python}"
 
     def create(self):
@@ -281,6 +288,7 @@ class ToolchainEnvironment(environment.Environment):
         path = env.pop("PYTHONPATH", None)
         env.pop("ASV_PYTHONPATH", None)
         if path and self._executable == sys.executable:
-            # asv's runner drops PYTHONPATH unless ASV_PYTHONPATH is set, too. A torch found there would be lost
+            # asv's runner drops PYTHONPATH unless ASV_PYTHONPATH is set, too. A torch found there
+            # would be lost
             env.update(PYTHONPATH=path, ASV_PYTHONPATH=path)
         return util.check_output([self._executable, *args], env=env, **kwargs)

@@ -1,9 +1,10 @@
-"""Resolve names on a command line (releases, a Python to measure with, a machine, a result file), and find releases
-that the package index has and the ledger lacks.
+"""Resolve names on a command line (releases, a Python to measure with, a machine, a result file),
+and find releases that the package index has and the ledger lacks.
 
-pip is asked, so the index is whatever pip is configured for: addresses, or directories of files. pip lists the versions
-and the addresses where it looked. An address that serves JSON gives upload dates (PEP 700). If no address does, or all
-releases have the same day, a release is dated by the day it was first seen. releases.json lists it under ``seen``.
+pip is asked, so the index is whatever pip is configured for: addresses, or directories of files.
+pip lists the versions and the addresses where it looked. An address that serves JSON gives upload
+dates (PEP 700). If no address does, or all releases have the same day, a release is dated by the
+day it was first seen. releases.json lists it under ``seen``.
 """
 
 import argparse
@@ -32,15 +33,16 @@ from .ledger import Toolchain
 INSTALLED = "installed"
 HASH = re.compile(r"[0-9a-f]{4,40}")  # a commit hash or its beginning
 JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
-SECONDS = 300  # limit for an answer of pip or of an address
+SECONDS = environments.INDEX_SECONDS
 
 
-# --- releases --------------------------------------------------------------------------------------------------------
+# --- releases -------------------------------------------------------------------------------------
 
 
 def find_release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain | None:
-    """Find the release in these packages' histories whose tag or version is ``name``, or whose commit begins with it.
-    Return None if there is no match. Raise UserError if there are several."""
+    """Find the release in these packages' histories whose tag or version is ``name``, or whose
+    commit begins with it. Return None if there is no match. Raise UserError if there are several.
+    """
     known = [toolchain for package in packages for toolchain in ledger.history(package)]
     begins = name if HASH.fullmatch(name) else "no commit"
     found = [
@@ -54,7 +56,8 @@ def find_release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolch
 
 
 def add_release_options(parser: Parser) -> None:
-    """Add options that choose releases (see ``chosen_releases``), limit environments, or only print the plan."""
+    """Add options that choose releases (see ``chosen_releases``), limit environments, or only print
+    the plan."""
     parser.option(
         "--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES
     )
@@ -70,8 +73,8 @@ def selected_packages(chosen: argparse.Namespace) -> Sequence[str]:
 
 
 def select_releases(chosen: argparse.Namespace) -> list[Toolchain]:
-    """Return the chosen releases, history by history, in order of release. Raise UserError if a name is unknown or no
-    release is left."""
+    """Return the chosen releases, history by history, in order of release. Raise UserError if a
+    name is unknown or no release is left."""
     if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
         raise UserError(f"--since {chosen.since!r} is no version")
     among = selected_packages(chosen)
@@ -96,37 +99,32 @@ def select_releases(chosen: argparse.Namespace) -> list[Toolchain]:
     return toolchains
 
 
-# --- the package index -----------------------------------------------------------------------------------------------
+# --- the package index ----------------------------------------------------------------------------
 
 
 def available_versions(package: str) -> tuple[list[str], list[str]]:
-    """Return a package's versions in the index, for any Python, and the addresses where pip looked. Raise UserError if
-    pip fails."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "index",
-        "versions",
-        package,
-        "-vv",
-        "--ignore-requires-python",
-    ]
+    """Return a package's versions in the index, for any Python, and the addresses where pip looked.
+    Raise UserError if pip fails."""
+    command = ["-m", "pip", "index", "versions", package]
+    verbose = [sys.executable, *command, "-vv", "--ignore-requires-python"]
+    error = "it lists none"
     try:
-        said = environments.run_program(command, SECONDS)
-        why, matched = (
-            environments.failure_reason(said),
-            re.search(r"^Available versions: (.+)$", said, re.MULTILINE),
-        )
-    except environments.InstallError as error:
-        why, matched = str(error), None
-    if matched is None:
-        raise UserError(f"pip cannot say which releases of {package} there are: {why}")
-    return matched[1].split(", "), re.findall(r"^\s*\* (https?://\S+)$", said, re.MULTILINE)
+        output = environments.run_program(verbose, SECONDS)
+        versions = re.search(r"^Available versions: (.+)$", output, re.MULTILINE)
+        if versions:
+            addresses = re.findall(r"^\s*\* (https?://\S+)$", output, re.MULTILINE)
+            return versions[1].split(", "), addresses
+    except environments.InstallError as failure:
+        error = str(failure)
+    raise UserError(
+        f"pip cannot say which releases of {package} there are: {error}; "
+        f"try: python {' '.join(command)}"
+    )
 
 
 def list_files(place: str) -> list[Mapping[str, Any]]:
-    """Return the files of a package that an address lists. The list is empty without JSON or without an answer."""
+    """Return the files of a package that an address lists. The list is empty without JSON or
+    without an answer."""
     try:
         request = urllib.request.Request(place, headers={"Accept": JSON})
         with urllib.request.urlopen(request, timeout=SECONDS) as answer:
@@ -136,7 +134,8 @@ def list_files(place: str) -> list[Mapping[str, Any]]:
 
 
 def first_days(listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Version -> the day of its first wheel, in the format of releases.json. Versions without a day are left out."""
+    """Version -> the day of its first wheel, in the format of releases.json. Versions without a day
+    are left out."""
     found: dict[str, str] = {}
     for file in listed:
         with contextlib.suppress(ValueError):  # an sdist, or a file of which the index knows no day
@@ -147,8 +146,8 @@ def first_days(listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def newer_versions(known: Iterable[str], versions: Iterable[str]) -> list[str]:
-    """Return the new final releases in order: later patches of a known minor release, and releases later than all known
-    ones.
+    """Return the new final releases in order: later patches of a known minor release, and releases
+    later than all known ones.
 
     Releases missing in between were left out on purpose, and stay out.
     """
@@ -194,7 +193,7 @@ def update_releases(today: str = "") -> list[Toolchain]:
     ]
 
 
-# --- the Python to measure with --------------------------------------------------------------------------------------
+# --- the Python to measure with -------------------------------------------------------------------
 
 
 Target = tuple[
@@ -203,9 +202,11 @@ Target = tuple[
 
 
 def find_python(name: str) -> Path | None:
-    """Find the Python ``name``: an executable, a command on the PATH, or a virtual environment. Return None if missing.
+    """Find the Python ``name``: an executable, a command on the PATH, or a virtual environment.
+    Return None if missing.
 
-    A symbolic link is not resolved. A virtual environment's Python is a link, and finds its packages by its location.
+    A symbolic link is not resolved. A virtual environment's Python is a link, and finds its
+    packages by its location.
     """
     path = Path(os.path.expanduser(name)).absolute()
     place = environments.interpreter_of(path) if path.is_dir() else path
@@ -214,8 +215,8 @@ def find_python(name: str) -> Path | None:
 
 
 def find_target(name: str) -> Target:
-    """Resolve an argument of --run: "installed" (this Python's toolchain), a Python (see ``python``) or a release (see
-    ``release``). Raise UserError for any other name.
+    """Resolve an argument of --run: "installed" (this Python's toolchain), a Python (see
+    ``python``) or a release (see ``release``). Raise UserError for any other name.
     """
     interpreter = Path(sys.executable) if name == INSTALLED else find_python(name)
     if interpreter:
@@ -229,21 +230,24 @@ def find_target(name: str) -> Target:
     )
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def check_machine_name(name: str) -> str:
-    """Return the name of a machine. Raise UserError if its results directory cannot have that name."""
+    """Return the name of a machine. Raise UserError if its results directory cannot have that name.
+    """
     if why := files.machine_name_problem(name):
         raise UserError(f"--machine {name!r}: {why}")
     return name
 
 
 def find_result_file(name: str, results: Path, machine: str | None = None) -> Path:
-    """Return the only result file that ``name`` stands for. Raise UserError if there is no such file, or several.
+    """Return the only result file that ``name`` stands for. Raise UserError if there is no such
+    file, or several.
 
-    name     a file; a directory (a checkout, asv's results directory or a machine's directory in it); or a toolchain
-             with results in the directory ``results``: its tag, the beginning of its commit, or a release
+    name     a file; a directory (a checkout, asv's results directory or a machine's directory in
+             it); or a toolchain with results in the directory ``results``: its tag, the beginning
+             of its commit, or a release
     machine  the machine to choose if several have such a file
     """
     path = Path(name)
@@ -286,7 +290,8 @@ def _files_of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         try:
             records = files.read_records(path)
-            # a plain asv run leaves no record, and so no tag; its file's name begins with the commit's
+            # a plain asv run leaves no record, and so no tag; its file's name begins with the
+            # commit's
             tags[path] = records[-1].toolchain.tag if records else path.name[:8]
         except UserError:
             broken.append(path.name)
