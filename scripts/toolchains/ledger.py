@@ -99,21 +99,21 @@ class Toolchain:
         """Hash of the commit, as git would compute it. The commit holds one file and has no
         parents."""
         torch = self.release if self.history else self.torch
-        held = {"torch": torch, "numpy": self.numpy} | (
-            {"history": self.history} if self.history else {}
-        )
-        blob = _git_hash("blob", json.dumps(held, sort_keys=True).encode() + b"\n")
+        content = {"torch": torch, "numpy": self.numpy}
+        if self.history:
+            content["history"] = self.history
+        blob = _git_hash("blob", json.dumps(content, sort_keys=True).encode() + b"\n")
         tree = _git_hash("tree", b"100644 toolchain.json\0" + bytes.fromhex(blob))
         author = f"ledger <ledger@localhost> {self.commit_time} +0000"
-        text = f"tree {tree}\nauthor {author}\ncommitter {author}\n\ntorch {torch} with numpy {self.numpy}"
-        return _git_hash("commit", text.encode())
+        header = f"tree {tree}\nauthor {author}\ncommitter {author}\n"
+        return _git_hash("commit", f"{header}\ntorch {torch} with numpy {self.numpy}".encode())
 
     def __str__(self) -> str:
         return f"torch {self.torch} with numpy {self.numpy}"
 
 
-def _git_hash(of: str, content: bytes) -> str:
-    return sha1(f"{of} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+def _git_hash(kind: str, content: bytes) -> str:
+    return sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
 
 
 def history(package: str) -> tuple[Toolchain, ...]:
@@ -138,13 +138,12 @@ def clear_caches() -> None:
 def identify(torch: str, numpy: str, from_index: bool) -> Toolchain:
     """Return the toolchain of this torch and numpy. It is in a history if both match and torch is
     the index's build."""
-    here = torch.split("+")[0], numpy
-    histories = (
-        each.history
-        for each in toolchains_by_commit().values()
-        if from_index and (each.torch, each.numpy) == here
-    )
-    return Toolchain(torch, numpy, next(histories, ""))
+    if from_index:
+        release = torch.split("+")[0]
+        for toolchain in toolchains_by_commit().values():
+            if (toolchain.torch, toolchain.numpy) == (release, numpy):
+                return Toolchain(torch, numpy, toolchain.history)
+    return Toolchain(torch, numpy)
 
 
 @cache
@@ -163,10 +162,8 @@ def parse_toolchain(torch: str, numpy: str, tag: str | None = None) -> Toolchain
             raise ValueError(f"{version[:LONGEST_VERSION]!a} is no version")
         Version(version)
     toolchain = Toolchain(torch, numpy)
-    if toolchain.commit and tag not in (
-        None,
-        toolchain.tag,
-    ):  # an invalid day makes .commit raise ValueError
+    # an invalid day makes .commit raise ValueError
+    if toolchain.commit and tag not in (None, toolchain.tag):
         raise ValueError(f"{toolchain} has another tag")
     return toolchain
 

@@ -34,16 +34,16 @@ def read_other_toolchains(results: Path = RESULTS) -> list[ledger.Toolchain]:
     """The toolchains outside the histories that have results, in order of release."""
     toolchains = set()
     for path in [results / OTHER_TOOLCHAINS, *results.glob("*/*.jsonl")]:
-        for line in (
-            path.read_text(encoding="utf-8", errors="replace").splitlines()
-            if path.is_file()
-            else []
-        ):
+        if not path.is_file():
+            continue
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 record = json.loads(line)
-                made = record.get("toolchain", record)
+                versions = record.get("toolchain", record)
                 toolchains.add(
-                    ledger.parse_toolchain(made["torch"], made["numpy"], made.get("tag"))
+                    ledger.parse_toolchain(
+                        versions["torch"], versions["numpy"], versions.get("tag")
+                    )
                 )
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 log.warning(
@@ -60,8 +60,8 @@ def record_toolchain(toolchain: ledger.Toolchain, results: Path) -> None:
         return
     results.mkdir(parents=True, exist_ok=True)
     with (results / OTHER_TOOLCHAINS).open("a", encoding="utf-8") as file:
-        made = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
-        file.write(json.dumps(made, sort_keys=True) + "\n")
+        versions = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
+        file.write(json.dumps(versions, sort_keys=True) + "\n")
 
 
 def register_machine(name: str) -> None:
@@ -82,8 +82,8 @@ def register_machine(name: str) -> None:
         with FileLock(
             path.with_name(path.name + ".lock")
         ):  # two writers at a time would lose one machine
-            known = util.load_json(path) if path.is_file() else {}
-            if name not in known:
+            machines = util.load_json(path) if path.is_file() else {}
+            if name not in machines:
                 if path.is_file():
                     shutil.copy(path, fresh)  # keeps the file's mode
                 info = {**Machine.get_defaults(), "machine": name, "cpu": environments.cpu_model()}
@@ -120,11 +120,11 @@ class Ledger(Git):
     _pulled = True  # there is nothing to fetch
 
     def __init__(self, url=None, path=None):
-        here = (
-            environments.running_toolchain()
-        )  # asv show, compare and publish, and runs of other releases, need no torch
-        outside = [toolchain for toolchain in read_other_toolchains() if toolchain != here]
-        outside += [here] if here and not here.history else []
+        # asv show, compare and publish, and runs of other releases, need no torch
+        running = environments.running_toolchain()
+        outside = [toolchain for toolchain in read_other_toolchains() if toolchain != running]
+        if running and not running.history:
+            outside.append(running)
         lines = {
             **{package: ledger.history(package) for package in ledger.PACKAGES},
             ledger.OTHER_BRANCH: outside,
@@ -137,32 +137,34 @@ class Ledger(Git):
         }
         # Commit -> itself and the earlier commits of its branch, newest first
         self._up_to = {
-            each: line[place::-1]
+            commit: line[place::-1]
             for line in self._lines.values()
-            for place, each in enumerate(line)
+            for place, commit in enumerate(line)
         }
         self._names = self.get_tags()
         self._names |= {branch: line[-1] for branch, line in self._lines.items() if line}
-        self._names |= dict.fromkeys((RUNNING, "HEAD"), here.commit) if here else {}
+        if running:
+            self._names |= dict.fromkeys((RUNNING, "HEAD"), running.commit)
 
     def get_hash_from_name(self, name):
         base = name.rstrip("^")
         if base in (RUNNING, "HEAD") and base not in self._names:
             # asv says: Unknown branch ... in configuration
             raise NoSuchNameError(
-                "here, since torch and numpy are not installed in this Python (a release is installed apart: "
-                "asv run torch-2.6.0^!), but named"
+                "here, since torch and numpy are not installed in this Python (a release is "
+                "installed apart: asv run torch-2.6.0^!), but named"
             )
-        begins = base if len(base) > 3 else "no commit"
-        found = {
+        prefix = base if len(base) > 3 else "no commit"
+        commits = {
             commit
-            for known, commit in self._names.items()
-            if known == base or commit.startswith(begins)
+            for known_name, commit in self._names.items()
+            if known_name == base or commit.startswith(prefix)
         }
-        before = self._up_to[found.pop()][len(name) - len(base) :] if len(found) == 1 else []
-        if not before:
+        ancestors = self._up_to[commits.pop()] if len(commits) == 1 else []
+        generation = len(name) - len(base)
+        if generation >= len(ancestors):
             raise NoSuchNameError(name)
-        return before[0]
+        return ancestors[generation]
 
     def get_hashes_from_range(self, range_spec):
         try:
@@ -177,8 +179,9 @@ class Ledger(Git):
             ]
         except NoSuchNameError:
             raise util.UserError(
-                f"{range_spec!r} is no range of toolchains, such as torch-2.6.0^! or torch-2.0.1..torch-2.6.0 (those "
-                f"after the first, up to the second); {ledger.RELEASES.name} lists the releases"
+                f"{range_spec!r} is no range of toolchains, such as torch-2.6.0^! or "
+                "torch-2.0.1..torch-2.6.0 (those after the first, up to the second); "
+                f"{ledger.RELEASES.name} lists the releases"
             ) from None
 
     def get_name_from_hash(self, commit):
@@ -232,15 +235,14 @@ class ToolchainEnvironment(environment.Environment):
         super().__init__(conf, python, requirements, tagged_env_vars)
         conf.branches = [RUNNING]
         conf.results_dir = os.environ.get(environments.RESULTS_VARIABLE, conf.results_dir)
-        self._here = environments.running_toolchain()
+        self._running = environments.running_toolchain()
         self._executable = sys.executable
         self._keep = environments.environment_limit(conf.keep_environments)
         self._failed: dict[str, str] = {}  # tag -> why it cannot be installed
 
     @property
     def name(self):
-        """Return the same name for all toolchains of a Python version, so that asv compares them.
-        """
+        """Return the same name for all toolchains of a Python version, so that asv compares them."""
         return f"toolchain-py{self._python}"
 
     def create(self):
@@ -249,21 +251,22 @@ class ToolchainEnvironment(environment.Environment):
     def install_project(self, conf, repo, commit_hash):
         """Select the toolchain of this commit for ``run``."""
         self._executable = sys.executable
-        here = self._here
-        if here and commit_hash == here.commit:
-            record_toolchain(here, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
+        running = self._running
+        if running and commit_hash == running.commit:
+            record_toolchain(running, Path(os.environ.get(environments.RESULTS_VARIABLE, RESULTS)))
         elif commit_hash is not None:  # asv check asks for no commit
             toolchain = ledger.toolchains_by_commit().get(commit_hash)
             if len(commit_hash) != 40:  # asv run TAGS
                 raise util.UserError(
-                    "asv files the results of all of TAGS under one wrong name: name a range, or ALL"
+                    "asv files the results of all of TAGS under one wrong name: "
+                    "name a range, or ALL"
                 )
             if toolchain is None:
-                what = f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is "
                 raise util.UserError(
-                    f"{what}{here or 'a Python without torch'}, and it is in no history"
+                    f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is "
+                    f"{running or 'a Python without torch'}, and it is in no history"
                 )
-            if not (here and environments.is_installed(toolchain, here)):
+            if not (running and environments.is_installed(toolchain, running)):
                 self._executable = str(self._install(conf, toolchain))
         self._set_commit_hash(commit_hash)
 

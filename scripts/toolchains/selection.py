@@ -43,16 +43,17 @@ def find_release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolch
     """Find the release in these packages' histories whose tag or version is ``name``, or whose
     commit begins with it. Return None if there is no match. Raise UserError if there are several.
     """
-    known = [toolchain for package in packages for toolchain in ledger.history(package)]
-    begins = name if HASH.fullmatch(name) else "no commit"
-    found = [
-        each for each in known if name in (each.tag, each.version) or each.commit.startswith(begins)
+    prefix = name if HASH.fullmatch(name) else "no commit"
+    matches = [
+        toolchain
+        for package in packages
+        for toolchain in ledger.history(package)
+        if name in (toolchain.tag, toolchain.version) or toolchain.commit.startswith(prefix)
     ]
-    if len(found) > 1:
-        raise UserError(
-            f"{name} could be {' or '.join(toolchain.tag for toolchain in found)}: write one of them"
-        )
-    return found[0] if found else None
+    if len(matches) > 1:
+        tags = " or ".join(toolchain.tag for toolchain in matches)
+        raise UserError(f"{name} could be {tags}: write one of them")
+    return matches[0] if matches else None
 
 
 def add_release_options(parser: Parser) -> None:
@@ -67,36 +68,37 @@ def add_release_options(parser: Parser) -> None:
     parser.option("--dry-run", "print the plan and exit")
 
 
-def selected_packages(chosen: argparse.Namespace) -> Sequence[str]:
+def selected_packages(args: argparse.Namespace) -> Sequence[str]:
     """The packages whose histories these options choose from."""
-    return [chosen.history] if chosen.history else ledger.PACKAGES
+    return [args.history] if args.history else ledger.PACKAGES
 
 
-def select_releases(chosen: argparse.Namespace) -> list[Toolchain]:
+def select_releases(args: argparse.Namespace) -> list[Toolchain]:
     """Return the chosen releases, history by history, in order of release. Raise UserError if a
     name is unknown or no release is left."""
-    if chosen.since is not None and not re.fullmatch(r"\d+(\.\d+)*", chosen.since):
-        raise UserError(f"--since {chosen.since!r} is no version")
-    among = selected_packages(chosen)
-    if chosen.releases is None:
-        toolchains = [toolchain for package in among for toolchain in ledger.series(package)]
+    if args.since is not None and not re.fullmatch(r"\d+(\.\d+)*", args.since):
+        raise UserError(f"--since {args.since!r} is no version")
+    packages = selected_packages(args)
+    if args.releases is None:
+        toolchains = [toolchain for package in packages for toolchain in ledger.series(package)]
     else:
-        named = {
-            name: find_release(name, among) for name in chosen.releases.replace(",", " ").split()
-        }
-        unknown = [name for name, toolchain in named.items() if toolchain is None]
-        if unknown:
-            raise UserError(
-                f"{unknown[0]} is no release of {' or '.join(among)} in {ledger.RELEASES.name}"
-            )
-        toolchains = [
-            each for package in among for each in ledger.history(package) if each in named.values()
-        ]
-    oldest = Version(chosen.since or "0")
+        toolchains = _releases_by_name(args.releases.replace(",", " ").split(), packages)
+    oldest = Version(args.since or "0")
     toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= oldest]
     if not toolchains:
         raise UserError("no release is left to measure")
     return toolchains
+
+
+def _releases_by_name(names: Iterable[str], packages: Sequence[str]) -> list[Toolchain]:
+    """The releases of these names, in order of release. Raise UserError if a name is unknown."""
+    releases = {find_release(name, packages): name for name in names}
+    if None in releases:
+        raise UserError(
+            f"{releases[None]} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}"
+        )
+    histories = [toolchain for package in packages for toolchain in ledger.history(package)]
+    return [toolchain for toolchain in histories if toolchain in releases]
 
 
 # --- the package index ----------------------------------------------------------------------------
@@ -133,72 +135,77 @@ def list_files(place: str) -> list[Mapping[str, Any]]:
         return []
 
 
-def first_days(listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def first_days(index_files: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Version -> the day of its first wheel, in the format of releases.json. Versions without a day
     are left out."""
-    found: dict[str, str] = {}
-    for file in listed:
+    days: dict[str, str] = {}
+    for file in index_files:
         with contextlib.suppress(ValueError):  # an sdist, or a file of which the index knows no day
             _, version, _, _ = parse_wheel_filename(str(file.get("filename")))
             day = date.fromisoformat(str(file.get("upload-time"))[:10]).isoformat()
-            found[str(version)] = min(day, found.get(str(version), day))
-    return found
+            days[str(version)] = min(day, days.get(str(version), day))
+    return days
 
 
-def newer_versions(known: Iterable[str], versions: Iterable[str]) -> list[str]:
+def newer_versions(listed: Iterable[str], versions: Iterable[str]) -> list[str]:
     """Return the new final releases in order: later patches of a known minor release, and releases
     later than all known ones.
 
     Releases missing in between were left out on purpose, and stay out.
     """
-    minors = {version.release[:2]: version for version in sorted(map(Version, known))}
-    newest, final = max(minors.values()), []
+    newest_patches = {version.release[:2]: version for version in sorted(map(Version, listed))}
+    newest = max(newest_patches.values())
+    later = []
     for text in versions:
         with contextlib.suppress(InvalidVersion):  # invalid by today's rules
             version = Version(text)
-            later = version > minors.get(version.release[:2], newest)
-            final += [version] if later and not version.is_prerelease and not version.local else []
-    return list(map(str, sorted(final)))
+            is_final = not version.is_prerelease and not version.local
+            if is_final and version > newest_patches.get(version.release[:2], newest):
+                later.append(version)
+    return list(map(str, sorted(later)))
 
 
 def update_releases(today: str = "") -> list[Toolchain]:
     """Add newer releases to releases.json. Return them, history by history, in order of release."""
     today = today or datetime.now(timezone.utc).date().isoformat()
-    before, text = ledger.toolchains_by_commit(), ledger.RELEASES.read_text(encoding="utf-8")
+    old_commits = set(ledger.toolchains_by_commit())
+    text = ledger.RELEASES.read_text(encoding="utf-8")
     releases = json.loads(text)
     for package in ledger.PACKAGES:
-        versions, places = available_versions(package)
-        fresh = newer_versions(releases[package], versions)
-        days = first_days(file for place in places for file in list_files(place)) if fresh else {}
-        if (
-            len(days) > 1 == len(set(days.values()))
-        ):  # one day for all: the index does not know them
-            days = {}
-        for version in fresh:
-            releases[package][version] = days.get(version, today)
-            if version not in days:
+        days = _days_of_new_releases(package, releases[package], today)
+        for version, (day, is_dated) in days.items():
+            releases[package][version] = day
+            if not is_dated:
                 releases.setdefault("seen", {}).setdefault(package, []).append(version)
-        releases[package] = dict(
-            sorted(releases[package].items(), key=lambda release: Version(release[0]))
-        )
-    if releases != json.loads(
-        text
-    ):  # only after both packages were asked about: a release is new only once
+        by_version = sorted(releases[package].items(), key=lambda release: Version(release[0]))
+        releases[package] = dict(by_version)
+    # only after both packages were asked about: a release is new only once
+    if releases != json.loads(text):
         put(ledger.RELEASES, json.dumps(releases, indent=2, ensure_ascii=False) + "\n")
         ledger.clear_caches()
-    return [
-        toolchain
-        for commit, toolchain in ledger.toolchains_by_commit().items()
-        if commit not in before
-    ]
+    toolchains = ledger.toolchains_by_commit()
+    return [toolchain for commit, toolchain in toolchains.items() if commit not in old_commits]
+
+
+def _days_of_new_releases(
+    package: str, listed: Iterable[str], today: str
+) -> dict[str, tuple[str, bool]]:
+    """New version -> its day, and whether the index knows it; else it is the day ``today``."""
+    versions, places = available_versions(package)
+    new_versions = newer_versions(listed, versions)
+    if not new_versions:
+        return {}
+    days = first_days(file for place in places for file in list_files(place))
+    if len(days) > 1 and len(set(days.values())) == 1:
+        days = {}  # one day for all: the index does not know them
+    return {version: (days.get(version, today), version in days) for version in new_versions}
 
 
 # --- the Python to measure with -------------------------------------------------------------------
 
 
-Target = tuple[
-    Path, str
-]  # the Python that runs asv; commit of the release to install, "" = its own toolchain
+# The Python that runs asv; commit of the release to install, "" = its own toolchain
+Target = tuple[Path, str]
 
 
 def find_python(name: str) -> Path | None:
@@ -225,8 +232,8 @@ def find_target(name: str) -> Target:
     if toolchain:
         return Path(sys.executable), toolchain.commit
     raise UserError(
-        f"--run takes a release such as torch-2.6.0, {INSTALLED!r}, or a Python or virtual environment that has torch, "
-        f"numpy and asv; {name} is none of them"
+        f"--run takes a release such as torch-2.6.0, {INSTALLED!r}, or a Python or virtual "
+        f"environment that has torch, numpy and asv; {name} is none of them"
     )
 
 
@@ -234,10 +241,10 @@ def find_target(name: str) -> Target:
 
 
 def check_machine_name(name: str) -> str:
-    """Return the name of a machine. Raise UserError if its results directory cannot have that name.
-    """
-    if why := files.machine_name_problem(name):
-        raise UserError(f"--machine {name!r}: {why}")
+    """Return the name of a machine. Raise UserError if its results directory cannot have that name."""
+    problem = files.machine_name_problem(name)
+    if problem:
+        raise UserError(f"--machine {name!r}: {problem}")
     return name
 
 
@@ -254,57 +261,60 @@ def find_result_file(name: str, results: Path, machine: str | None = None) -> Pa
     if path.is_file():
         if path.suffix != ".json" or path.name in (files.MACHINE, files.BENCHMARKS, TABLE):
             raise UserError(
-                f"{name} is not a result file: those lie in reports/results/MACHINE/ and end with .json"
+                f"{name} is not a result file: those lie in reports/results/MACHINE/ "
+                "and end with .json"
             )
         return path
     if path.is_dir():
-        whole = path.absolute()
-        places = (
+        full = path.absolute()
+        places = [
             (path, machine),
             (path / "reports" / "results", machine),
-            (whole.parent, whole.name),
-        )
-        holding = [place for place in places if (place[0] / files.BENCHMARKS).is_file()]
-        if not holding:
+            (full.parent, full.name),
+        ]
+        places = [place for place in places if (place[0] / files.BENCHMARKS).is_file()]
+        if not places:
             raise UserError(
                 f"{path} is no results directory: neither it nor its parent has a benchmarks.json"
             )
-        results, machine = holding[0]
-    found = files.result_files(results, machine)
-    if not found:
+        results, machine = places[0]
+    matches = files.result_files(results, machine)
+    if not matches:
         raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
-    found = found if path.is_dir() else _files_of_toolchain(name, found)
-    if len(found) > 1:
-        named = ", ".join(f"{file.parent.name}/{file.name}" for file in found)
+    if not path.is_dir():
+        matches = _files_of_toolchain(name, matches)
+    if len(matches) > 1:
+        names = ", ".join(f"{file.parent.name}/{file.name}" for file in matches)
         raise UserError(
-            f"{name} has {len(found)} result files ({named}): name one, or restrict by --machine"
+            f"{name} has {len(matches)} result files ({names}): name one, or restrict by --machine"
         )
-    return found[0]
+    return matches[0]
 
 
 def _files_of_toolchain(name: str, paths: Iterable[Path]) -> list[Path]:
     """Select the ``paths`` of the toolchain ``name``. Raise UserError if there are none."""
-    known = find_release(name)
-    begins = known.commit if known else name if HASH.fullmatch(name) else ""
-    tags, broken = dict[Path, str](), []
+    toolchain = find_release(name)
+    prefix = toolchain.commit if toolchain else name if HASH.fullmatch(name) else ""
+    tags: dict[Path, str] = {}
+    broken = []
     for path in paths:
         try:
             records = files.read_records(path)
-            # a plain asv run leaves no record, and so no tag; its file's name begins with the
-            # commit's
-            tags[path] = records[-1].toolchain.tag if records else path.name[:8]
         except UserError:
             broken.append(path.name)
-    matching = [
+            continue
+        # a plain asv run leaves no record, and so no tag; its file's name begins with the commit's
+        tags[path] = records[-1].toolchain.tag if records else path.name[:8]
+    matches = [
         path
         for path, tag in tags.items()
-        if tag == name or (begins and path.name.startswith(begins[:8]))
+        if tag == name or (prefix and path.name.startswith(prefix[:8]))
     ]
-    if not matching:
+    if not matches:
         measured = ", ".join(sorted(set(tags.values())))
-        there = f"there are results of {measured}" if tags else "none of the results can be read"
+        results = f"there are results of {measured}" if tags else "none of the results can be read"
         hint = f"; could not read {', '.join(broken)}" if broken else ""
         raise UserError(
-            f"{name} is no file, no directory and no toolchain with results: {there}{hint}"
+            f"{name} is no file, no directory and no toolchain with results: {results}{hint}"
         )
-    return matching
+    return matches
