@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from store.frames import TimedCell, check_frame
 
 from benchmarks import contracts
 
@@ -44,7 +45,7 @@ TEXTS = {
     "host": "memory",
 }
 FLAGS = ("keeps", "safe", "non_blocking", "quiet")
-Row = Any  # of the cells, as DataFrame.itertuples has it
+Row = TimedCell  # as DataFrame.itertuples has it
 
 
 def cells_of(results: Results) -> pd.DataFrame:
@@ -103,7 +104,8 @@ def cells_of(results: Results) -> pd.DataFrame:
     table = table.astype(
         dict.fromkeys(TAKEN_OVER[:4], object) | dict.fromkeys(FLAGS, bool) | {"processes": int}
     )
-    return table.reset_index(drop=True).join(evidence_of(table, timed, results))
+    cells = table.reset_index(drop=True).join(evidence_of(table, timed, results))
+    return check_frame(cells, TimedCell)
 
 
 def itemsize(dtype: str) -> int:
@@ -141,7 +143,7 @@ def conversions(cells: pd.DataFrame) -> pd.DataFrame:
     return plain[plain["dtype"] == usual_dtype(plain)]
 
 
-def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUAL) -> int:
+def usual_size(cells: Iterable[Any], parameter: str = "route", up_to: int = USUAL) -> int:
     """Return the size with the most values of a parameter; of equals the largest ``up_to``, or just above it."""
     values: dict[int, set[Any]] = {}
     for cell in cells:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from packaging.version import Version
 from pandas import DataFrame, Index, MultiIndex, Series, concat
-from store.frames import MEASURED
+from store.frames import MEASURED, Change, check_frame
 from toolchains import ledger
 
 from .changes import (
@@ -149,7 +149,7 @@ def _history(
         python=sessions["python"].iloc[0],
         fixed_package=f"{fixed} {' and '.join(versions)}",
         releases=_releases(sessions),
-        rows=changes_of(points, sessions, settings),
+        rows=check_frame(changes_of(points, sessions, settings), Change, results.parameters),
         replicates=data.replicates,
         session_sd=data.session_sd,
         nodes=data.nodes[data.nodes["package"] == package],

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 
 import pandas as pd
+from store.frames import Choice, check_frame
 
 from benchmarks import contracts
 from benchmarks.contracts import (
@@ -131,9 +132,8 @@ def choices(cells: pd.DataFrame) -> pd.DataFrame:
     needed = _needed(cells)
     kept = needed.groupby([*NEED_FIELDS])["keeps"].transform("any")
     table = rank(needed[kept | (needed["goal"] != "")], NEED_FIELDS)  # else all change it
-    return table.assign(
-        need=[Need(*need) for need in table[[*NEED_FIELDS]].itertuples(index=False)]
-    )
+    needs = [Need(*need) for need in table[[*NEED_FIELDS]].itertuples(index=False)]
+    return check_frame(table.assign(need=needs), Choice)
 
 
 def _needed(cells: pd.DataFrame) -> pd.DataFrame:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from store.frames import TimedCell
 
 from benchmarks import contracts
 from benchmarks.core.probes import MEMORY
@@ -44,7 +45,7 @@ EXPECTED = 0.9  # share of further processes within a prediction interval
 # were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures in proportion (docs/lab-notes.md)
 STEADY = 0.5
 LEVELS = tuple(Levels.__dataclass_fields__)
-Row = Any  # of the cells, as DataFrame.itertuples has it
+Row = TimedCell  # as DataFrame.itertuples has it
 
 
 def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """A change of a history in words: its route, its effect with an interval, and where it holds."""
 
-from analysis.cells import Row
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS
+from store.frames import Change as Row
 
 from . import show
 from .comparison_words import number

@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
-from analysis.cells import Row
 from analysis.changes import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED
 from analysis.history import History
 from analysis.results import Results
 from analysis.verdicts import TIME
+from store.frames import Change as Row
 
 from . import show, tables
 from .advice import Box, capitalize_first

@@ -11,11 +11,11 @@ import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from analysis.cells import Row
 from analysis.changes import LAYOUT
 from analysis.history import History
 from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
+from store.frames import Change as Row
 
 from . import show
 from .change_words import grad_text, series_text

@@ -14,13 +14,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
-from analysis.cells import Row
 from analysis.changes import LAYOUT, ROUTE
 from analysis.history import History, headlines, histories_of, largest_by_route
 from analysis.results import load
 from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
 from cli import one_line
 from store.files import put
+from store.frames import Change as Row
 from toolchains import ledger
 
 from . import show

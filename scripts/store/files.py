@@ -29,7 +29,8 @@ from cli import MAX_TEXT_LENGTH, UserError
 
 from . import schema
 from .schema import Counts, Measurement, RunRecord, TimedProcess
-from .versions import TABLE, version_number
+from .versions import TABLE as TABLE
+from .versions import version_number
 
 T = TypeVar("T")
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import msgspec
 import pandas as pd
 
+from benchmarks.contracts import Route
+
 from .quiet import QUANTILE
 from .schema import CSV_ONLY, INTERNAL, OPTIONAL, PARAMETER, about, columns_of
 
@@ -121,6 +123,126 @@ class Process(_Labels, frozen=True, kw_only=True):
     baseline: Annotated[
         float, about("of the probes to which its figure is corrected; NaN if it is not", "ns")
     ]
+
+
+class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A timed cell with its contract and the evidence of its processes (analysis/cells.py)."""
+
+    benchmark: Annotated[str, about("asv's name: module.Class.method")]
+    cell: Annotated[str, about("asv's name of the cell")]
+    family: Annotated[str, about("module of the benchmark")]
+    role: Annotated[str, about("further use of its figures: contracts.Role")]
+    method: Annotated[str, about('what is timed: "completion" of timeit_completion')]
+    declared: Annotated[Any, about("its entry in benchmarks.json: analysis.suite.Declared")]
+    parameters: Annotated[dict[str, Any], about("name -> value, in the order of the benchmark")]
+    down: Annotated[str, about("parameter whose values are rows of tables and lines of panels")]
+    route: Annotated[str, about("the route; empty if it has none, as all parameters")]
+    dtype: Annotated[str, about("dtype of the source")]
+    layout: Annotated[str, about("layout of the source")]
+    threads: Annotated[str, about("torch threads")]
+    host: Annotated[str, about("memory at the host's end of a transfer")]
+    nbytes: Annotated[int, about("size of the source; 0 if it has none", "bytes")]
+    direction: Annotated[str, about("of the route")]
+    contract: Annotated[Route, about("of the route")]
+    order: Annotated[int, about("of the route in the catalogue")]
+    memory: Annotated[str, about("alias, copy or into, for this dtype and layout")]
+    keeps: Annotated[bool, about("whether the result has the source's dtype")]
+    safe: Annotated[bool, about("whether the route is safe")]
+    non_blocking: Annotated[bool, about("whether the call may return before the bytes arrive")]
+    device: Annotated[bool, about("whether an accelerator takes part")]
+    spread: Annotated[
+        bool,
+        about(
+            "whether torch spreads it over its threads: then the time on one thread does not hold for "
+            "several"
+        ),
+    ]
+    credible: Annotated[
+        bool,
+        about("whether memory could move bytes at that rate; checked for transfers waited for"),
+    ]
+    seconds: Annotated[float, about("median over the figures of its processes", "s")]
+    low: Annotated[float, about("least of its processes", "s")]
+    high: Annotated[float, about("most of its processes", "s")]
+    cv: Annotated[float, about("their coefficient of variation")]
+    processes: Annotated[int, about("their number")]
+    quiet: Annotated[bool, about("whether any was quiet; else seconds is an upper bound")]
+    noise: Annotated[str, about("noise class")]
+    mean: Annotated[float, about("of log seconds of its processes")]
+    n: Annotated[float, about("number of processes with a figure")]
+    variance: Annotated[float, about("of log seconds, without the effect shared in a round")]
+    df: Annotated[float, about("degrees of freedom of the variance; 0 if it is not known")]
+    shared: Annotated[float, about("variance of the effect that cells share in a round")]
+    shared_df: Annotated[float, about("degrees of freedom of that variance")]
+    present: Annotated[Any, about("rounds with a process: an array of bool")]
+    shares: Annotated[Any, about("shares of its processes, per run: an array")]
+    guessed: Annotated[bool, about("whether its variance is of its own few processes alone")]
+    within: Annotated[
+        float,
+        about("log seconds around seconds, for most further processes; 0 where it is not quiet"),
+    ]
+
+
+class Choice(TimedCell, frozen=True, kw_only=True):
+    """A route for a need at a size (analysis/needs.py): a timed cell and its rank."""
+
+    goal: Annotated[str, about("wanted dtype; empty: that of the source")]
+    grad: Annotated[bool, about("whether the source requires grad")]
+    batch: Annotated[bool, about("whether several arrays become one")]
+    array: Annotated[bool, about("whether the host's end of a transfer is an array")]
+    enqueue: Annotated[bool, about("whether it is ranked by enqueue time")]
+    need: Annotated[Any, about("the need: analysis.needs.Need")]
+    number: Annotated[int, about("of the need")]
+    run: Annotated[int, about("of neighbouring sizes with the same route to take")]
+    part: Annotated[int, about("of the answer: neighbouring sizes with the same best routes")]
+    kind: Annotated[str, about("one of analysis.ranking.KINDS")]
+    leads: Annotated[bool, about("whether it is the best, or the fastest with a condition")]
+    ratio: Annotated[float, about("of its seconds to those of the best route at that size")]
+    slow: Annotated[bool, about("whether it takes several times as long as the best")]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of a series at a release, and the change of level that begins there, if one does
+    (analysis/history.py)."""
+
+    package: Annotated[str, about("the package whose releases are followed")]
+    machine: Annotated[str, about("name of the machine")]
+    release: Annotated[str, about("version of the package")]
+    date: Annotated[str, about("day of the release")]
+    before: Annotated[str, about("the release before it in the series")]
+    series: Annotated[str, about("identifies the series")]
+    what: Annotated[str, about("time or instructions")]
+    cell: Annotated[str, about("asv's name of the cell, of the smallest size")]
+    benchmark: Annotated[str, about("asv's name: module.Class.method")]
+    group: Annotated[str, about("class of the benchmark")]
+    direction: Annotated[str, about("of the route")]
+    route: Annotated[str, about("the route", note=PARAMETER)]
+    dtype: Annotated[str, about("dtype of the source", note=PARAMETER)]
+    nbytes: Annotated[float, about("its smallest size", "bytes", note=PARAMETER)]
+    layout: Annotated[str, about("layout of the source", note=PARAMETER)]
+    threads: Annotated[str, about("torch threads", note=PARAMETER)]
+    memory: Annotated[str, about("memory at the host's end of a transfer", note=PARAMETER)]
+    statement: Annotated[str, about("the statement", note=PARAMETER)]
+    sizes: Annotated[tuple[int, ...], about("all of its sizes", "bytes")]
+    contract: Annotated[str, about("what the route promises for the dtype")]
+    version: Annotated[str, about("of the benchmark")]
+    noise: Annotated[str, about("noise class")]
+    control: Annotated[bool, about("whether no release should change it")]
+    processes: Annotated[int, about("quiet processes; 0: counted")]
+    value: Annotated[float, about("of the point", "seconds or instructions")]
+    low: Annotated[float, about("end of its 95 % interval", "seconds or instructions")]
+    high: Annotated[float, about("end of its 95 % interval", "seconds or instructions")]
+    level: Annotated[float, about("value between two changes", "seconds or instructions")]
+    verdict: Annotated[str, about("of the change; empty: none is reported")]
+    ratio: Annotated[float, about("new level over old")]
+    ratio_low: Annotated[float, about("end of its 95 % interval")]
+    ratio_high: Annotated[float, about("end of its 95 % interval")]
+    q: Annotated[float, about("false discovery rate at which it would be reported")]
+    earliest: Annotated[str, about("first release of its 95 % range")]
+    latest: Annotated[str, about("last release of its 95 % range")]
+    evidence: Annotated[str, about("what the other figure says of it: see analysis/changes.py")]
+    nodes_with: Annotated[str, about("nodes that show it", note=OPTIONAL)] = ""
+    nodes_without: Annotated[str, about("nodes that do not", note=OPTIONAL)] = ""
 
 
 def parameter_names(row: type) -> list[str]:
