@@ -43,7 +43,9 @@ RELEASED = 500
 STAGED = (
     64 * 2**10
 )  # bytes: CUDA's driver copies more than this from pageable memory through its own pinned memory
-CHUNKS = 8 * 2**20  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/core/moving.py
+CHUNKS = (
+    8 * 2**20
+)  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/core/moving.py
 OF_CELL = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
 
 

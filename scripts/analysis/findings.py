@@ -171,7 +171,9 @@ def pair_with_reference(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
 
     there, every = {}, list(cells)
     for cell in every:
-        wanted = {name: value for name, value in cell.declared.reference.items() if name != "called"}
+        wanted = {
+            name: value for name, value in cell.declared.reference.items() if name != "called"
+        }
         if wanted and cell.parameters.items() >= wanted.items():
             there[place(cell)] = cell
     return [(cell, there.get(place(cell))) for cell in every]

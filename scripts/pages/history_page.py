@@ -236,7 +236,7 @@ def shared_changes(changes: pd.DataFrame) -> dict[str, list[SharedChange]]:
     return outcomes
 
 
-def _machine_effect(row: Row, first: Row) -> tuple[str, str, str]:
+def _machine_effect(row: Any, first: Any) -> tuple[str, str, str]:
     same_releases = (row.since, row.until) == (first.since, first.until)
     releases = "" if same_releases else f"{row.since} to {row.until}"
     return row.machine, effect_text(row), releases

@@ -109,7 +109,7 @@ def _heat_rows(history: History, group: pd.DataFrame) -> Iterator[HeatRow]:
         yield HeatRow(first.route, series_text(first), tiles)
 
 
-def _tile(release: Any, point: Row) -> Tile:
+def _tile(release: Any, point: Any) -> Tile:
     return Tile(
         release=release,
         text="1" if point.over == 1 else number(point.over),

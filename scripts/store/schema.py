@@ -57,6 +57,14 @@ def columns_of(row: type) -> dict[str, Column]:
     return columns
 
 
+def markdown_table(row: type) -> str:
+    """Return the declared fields as a table for docs/."""
+    rows = ["| field | unit | meaning |", "|---|---|---|"]
+    for column in columns_of(row).values():
+        rows.append(f"| `{column.name}` | {column.unit} | {column.meaning} |")
+    return "\n".join(rows)
+
+
 # --- lines of the sampling log and of measurements --------------------------------------------------------------------
 
 
@@ -81,7 +89,7 @@ class LogLine(
     """A line that a process logs about its cell."""
 
     run: Annotated[
-        str, about("when its run began (ISO 8601); empty in a log, whose run is being taken")
+        str, about("when its run `started`: the run's record (`.jsonl`) has the baselines")
     ]
     round: Annotated[int, about("round of the run, from 0", ge=0, lt=MAX_ROUNDS)]
     benchmark: Annotated[str, about("asv's name of the benchmark: module.Class.method")]
@@ -140,23 +148,24 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
     quiet.Run checks that samples and probes are positive, once they are arrays.
     """
 
-    wanted: Annotated[int, about("samples to take; more are taken where some are noisy", ge=1)]
+    wanted: Annotated[int, about("samples that the process was to take", ge=1)]
     number: Annotated[int, about("calls per sample", ge=1, lt=MAX_CALLS)]
-    seconds: Annotated[Numbers, about("samples, per call", "s", min_length=1)]
+    seconds: Annotated[Numbers, about("samples that it took, per call", "s", min_length=1)]
     disturbed: Annotated[
-        tuple[int, ...], about("samples in which the process lacked a processor: their places")
+        tuple[int, ...], about("places of the samples during which the process had no processor")
     ]
     probes: Annotated[
         dict[str, Numbers],
         about(
-            "kind of speed probe -> times: one before each sample, one after the last, one more per wait",
+            "kind of speed probe -> times: one before the first sample, one after each, one per wait",
             "ns",
         ),
     ]
     waits: Annotated[
-        tuple[int, ...], about("samples before which the process waited for quiet: their places")
+        tuple[int, ...],
+        about("samples taken before it waited for quiet, per wait: then a probe more is taken"),
     ]
-    waiting: Annotated[Numbers, about("probes during these waits", "ns")]
+    waiting: Annotated[Numbers, about("some probes during these waits", "ns")]
     waited: Annotated[float, about("time spent in these waits", "s")]
     parts: Annotated[
         dict[str, Numbers], about("other part -> its samples, taken in turns with these", "s")
