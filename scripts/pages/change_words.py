@@ -1,7 +1,7 @@
 """A change of a history in words: its route, its effect with an interval, and where it holds."""
 
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS
-from store.frames import Change as Row
+from store.frames import Change
 
 from . import show
 from .comparison_words import number
@@ -12,7 +12,7 @@ def number_range(low: float, high: float) -> str:
     return "–".join(dict.fromkeys((number(low), number(high))))
 
 
-def effect_text(change: Row, unit: str = "") -> str:
+def effect_text(change: Change, unit: str = "") -> str:
     """A change with its interval: "1.31× faster (1.29–1.32)", "1.10× fewer"."""
     if change.verdict in (FASTER, FEWER):
         ratio = 1 / change.ratio
@@ -25,24 +25,24 @@ def effect_text(change: Row, unit: str = "") -> str:
     return effect if exact else f"{effect} ({interval})"
 
 
-def grad_text(change: Row) -> str:
+def grad_text(change: Change) -> str:
     """Say if the source of a row of ``History.rows`` requires grad; else ""."""
     return "t requires grad" if str(change.group).startswith("RequiresGrad") else ""
 
 
-def route_lines(change: Row) -> list[str]:
+def route_lines(change: Change) -> list[str]:
     """The route of a row, then its direction and whether its source requires grad."""
     expression = change.route if isinstance(change.route, str) else change.statement
     name = show.code(expression) if isinstance(expression, str) else change.group
     return [name, _listed(change.direction, grad_text(change))]
 
 
-def route_text(change: Row) -> str:
+def route_text(change: Change) -> str:
     """The route of a row in one line."""
     return _listed(*route_lines(change))
 
 
-def conditions_text(change: Row) -> str:
+def conditions_text(change: Change) -> str:
     """The sizes and the other parameters of a row: "4 KiB to 16 MiB, float32"."""
     parameters = {"dtype": change.dtype, "layout": change.layout, "threads": change.threads}
     texts = [
@@ -53,12 +53,12 @@ def conditions_text(change: Row) -> str:
     return _listed(show.size_range(change.sizes), *texts)
 
 
-def series_text(series: Row) -> str:
+def series_text(series: Change) -> str:
     """The sizes of a series, and whether its source requires grad."""
     return _listed(show.size_range(series.sizes), grad_text(series))
 
 
-def summary(change: Row) -> str:
+def summary(change: Change) -> str:
     """A change in one line: `t.numpy()`, torch→numpy: 1.31× faster (1.29–1.32), 4 KiB to 16 MiB"""
     unit = " instructions" if change.what == INSTRUCTIONS else ""
     effect = _listed(effect_text(change, unit), show.size_range(change.sizes))

@@ -57,6 +57,9 @@ MAX_PROCESSES = 1000  # a larger number is not advised
 REASONS = {NOT_COMPARABLE: None, verdicts.NEW: 3, verdicts.GONE: 3}
 
 
+CellRow = Mapping[str, Any]  # of ``Comparison.cells`` or ``counted``
+
+
 # --- figures -------------------------------------------------------------------------------------
 
 
@@ -86,7 +89,7 @@ def verdict_name(verdict: str, equivalence: float) -> str:
     return f"no change larger than {percentage(equivalence)}" if verdict == NO_CHANGE else verdict
 
 
-def change_text(row: Mapping[str, Any]) -> str:
+def change_text(row: CellRow) -> str:
     """Ratio and verdict for a sentence: 1.18× faster if the ratio of times is 0.85."""
     ratio = 1 / row["ratio"] if row["verdict"] == FASTER else row["ratio"]
     return f"{number(ratio)}×" + ("" if row["verdict"] == NO_CHANGE else f" {row['verdict']}")
@@ -131,26 +134,36 @@ def reason_text(reason: Reason) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """The sentences on a whole comparison.
+    """The sentences on a whole comparison, each a block of comparison.md.jinja.
 
-    decided   how many cells were decided
-    timed     all verdicts of times with their counts; counted: those of instruction counts, or ""
-    counts    the three above that there are
-    withheld  why times have no verdict, or ""; obstacle: the same without "verdicts withheld"
-    refusal   why the exit code is 2, and what to do
-    trust     how the figures came about, and how often the method errs on them
+    decided         how many cells were decided
+    timed           all verdicts of times with their counts; "" without timed cells
+    counted         those of instruction counts, or ""
+    changed_counts  how many counts rose and fell, or ""
+    obstacle        why there is no verdict on times
+    withheld        the same where verdicts on times were withheld, else ""
+    refusal         why the exit code is 2, and what to do
+    trust           how the figures came about, and how often the method errs on them
     """
 
     title: str
-    headline: str
     decided: str
     timed: str
     counted: str
-    counts: tuple[str, ...]
-    withheld: str
+    changed_counts: str
     obstacle: str
+    headline: str
+    withheld: str
     refusal: str
     trust: tuple[str, ...]
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What was decided, and all verdicts with their counts."""
+        return tuple(filter(None, (self.timed and self.decided, self.timed, self.counted)))
+
+
+LINES = [name for name in Summary.__dataclass_fields__ if name != "trust"]
 
 
 def summarise(comparison: Comparison) -> Summary:
@@ -176,23 +189,10 @@ def summarise(comparison: Comparison) -> Summary:
         "excluded": [*_excluded(cells)],
         "notes": [*map(reason_text, comparison.notes)],
     }
-    for block in ("title", "decided", "timed", "counted", "changed_counts", "obstacle"):
-        values[block] = show.render_line(
-            "comparison", block, **values
-        )  # later ones quote earlier ones
-    counts = (*(("decided", "timed") if len(cells) else ()), "counted")
-    return Summary(
-        title=values["title"],
-        headline=show.render_line("comparison", "headline", **values),
-        decided=values["decided"],
-        timed=values["timed"],
-        counted=values["counted"],
-        counts=tuple(values[block] for block in counts if values[block]),
-        withheld=show.render_line("comparison", "withheld", **values),
-        obstacle=values["obstacle"] if comparison.withheld else "",
-        refusal=show.render_line("comparison", "refusal", **values),
-        trust=show.render_paragraphs("comparison", "trust", **values),
-    )
+    for block in LINES:  # later ones quote earlier ones
+        values[block] = show.render_line("comparison", block, **values)
+    trust = show.render_paragraphs("comparison", "trust", **values)
+    return Summary(**{block: values[block] for block in LINES}, trust=trust)
 
 
 def _excluded(cells: pd.DataFrame) -> Iterator[tuple[str, int, str]]:
@@ -206,7 +206,7 @@ def _excluded(cells: pd.DataFrame) -> Iterator[tuple[str, int, str]]:
 # --- cells ---------------------------------------------------------------------------------------
 
 
-def cell_text(row: Mapping[str, Any]) -> str:
+def cell_text(row: CellRow) -> str:
     """A cell for readers: its route, then its other parameters, its benchmark and method."""
     values = dict(row["parameters"])
     expression = values.pop("route", None) or values.pop("statement", None)
@@ -221,17 +221,17 @@ def cell_text(row: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def time_evidence(row: Mapping[str, Any], comparison: Comparison) -> str:
+def time_evidence(row: CellRow, comparison: Comparison) -> str:
     """The verdict on a cell's time with its evidence, a sentence."""
     return _evidence("of_time", row, comparison)
 
 
-def count_evidence(row: Mapping[str, Any], comparison: Comparison) -> str:
+def count_evidence(row: CellRow, comparison: Comparison) -> str:
     """The verdict on a cell's instruction count with its evidence, a sentence."""
     return _evidence("of_count", row, comparison)
 
 
-def _evidence(block: str, row: Mapping[str, Any], comparison: Comparison) -> str:
+def _evidence(block: str, row: CellRow, comparison: Comparison) -> str:
     return show.render_line(
         "comparison",
         block,
@@ -259,7 +259,7 @@ def _groups(comparison: Comparison, everything: bool) -> Iterator[tuple[str, Cel
         yield verdict, [(count_evidence(row, comparison), cell_text(row)) for row in rows]
 
 
-def cells_table(rows: Sequence[Mapping[str, Any]], comparison: Comparison) -> Table:
+def cells_table(rows: Sequence[CellRow], comparison: Comparison) -> Table:
     """The cells of a figure and their verdicts."""
     cells = [(cell_text(row), time_evidence(row, comparison)) for row in rows]
     return render_table("comparison", "figure_cells", False, cells=cells)
@@ -289,7 +289,7 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
     for verdict, cells in _groups(comparison, everything):
         style = COLOURS.get(verdict, "")
         shown = len(cells) if everything else MAX_CELLS
-        listing += [(style, evidence, show.bare(cell)) for evidence, cell in cells[:shown]]
+        listing += [(style, *cell) for cell in cells[:shown]]
         if len(cells) > shown:
             rest = f"and {len(cells) - shown} more"
             listing.append((style, rest, styled(DIM, "--all shows them")))
@@ -298,10 +298,10 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
     lines = [styled(BOLD, summary.title), ""]
     for style, evidence, cell in listing:
         gap = " " * (width - len(evidence))
-        lines.append(f"{styled(style, evidence)}{gap}  {cell}".rstrip())
-    lines += [""] if listing else []
+        lines.append(f"{styled(style, evidence)}{gap}  {show.bare(cell)}".rstrip())
+    lines += [""] * bool(listing)
     lines += [styled(BOLD, summary.headline), *summary.counts]
-    lines += [styled(YELLOW, summary.withheld)] if summary.withheld else []
+    lines += [styled(YELLOW, summary.withheld)] * bool(summary.withheld)
     lines += [styled(DIM, line) for line in summary.trust]
     return "\n".join(lines) + "\n"
 
@@ -350,7 +350,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "interleaved": comparison.interleaved,
         "exit_code": comparison.exit_code,
         "headline": summary.headline,
-        "withheld": summary.obstacle,
+        "withheld": summary.obstacle if comparison.withheld else "",
         "session_variance": dict(comparison.session_variance),
         "counts": comparison.counts,
         "decided": {
@@ -375,7 +375,7 @@ def as_json(comparison: Comparison, command: str) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_row(row: CellRow) -> dict[str, Any]:
     values = {name: _plain(value) for name, value in row.items() if name != "parameters"}
     return values | {"reason": reason_text(row["reason"])}
 

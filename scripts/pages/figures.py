@@ -22,10 +22,10 @@ from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 
 from . import advice, show
 from .show import render_line
-from .svg import BLUE, INK, MARKERS, MONO, MUTED, POINTS, SANS, STYLE, Figure, finish, slug
+from .svg import BLUE, INK, MARKERS, MONO, MUTED, POINTS, SANS, STYLE, Figure, Look, finish, slug
 
-DASHED: dict[str, Any] = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
-BAR: dict[str, Any] = {"linewidth": 2.6, "alpha": 0.35}  # of a range
+DASHED: Look = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
+BAR: Look = {"linewidth": 2.6, "alpha": 0.35}  # of a range
 # Inches
 WIDTH, PLOT = 3.67, 2.0  # a phone's 364 CSS pixels show 8-point text at 11; height of a plot
 LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.24, 0.06, 0.52  # around the plot
@@ -33,7 +33,7 @@ SIZE_LABEL_GAP = 0.52  # between labels of sizes
 LABEL_POINTS = 8  # of a label
 LABEL_POINTS_GAP = 11.5  # between the baselines of two labels
 LABEL_LETTERS = 46  # per line of a label; longer labels are broken
-LABEL: dict[str, Any] = {"color": INK, "fontsize": LABEL_POINTS, "va": "center_baseline"}
+LABEL: Look = {"color": INK, "fontsize": LABEL_POINTS, "va": "center_baseline"}
 # Labels of ratios, the nearest to 1 first
 RATIO_TICKS: tuple[float, ...] = (
     1,
@@ -138,7 +138,7 @@ def _draw_lines(ax: Axes, points: pd.DataFrame) -> None:
     lines = zip(points.groupby("line", sort=False), colours, itertools.cycle(MARKERS))
     for index, ((name, line), colour, marker) in enumerate(lines):
         ax.vlines(line["nbytes"], line["low"], line["high"], **BAR, **colour)
-        look: dict[str, Any] = {"marker": marker, "markeredgewidth": 0, **colour}
+        look: Look = {"marker": marker, "markeredgewidth": 0, **colour}
         ax.plot(line["nbytes"], line["value"], label=name, gid=f"{POINTS}{index}", **look)
 
 
@@ -169,7 +169,7 @@ def _draw_legend(ax: Axes, plain: str) -> None:
     for line in lines:
         figure.add_artist(_legend_line(line, row * above))
         name = line.get_label()
-        font: dict[str, Any] = {"family": SANS if name == plain else MONO, **LABEL}
+        font: Look = {"family": SANS if name == plain else MONO, **LABEL}
         for text in broken(name):
             figure.text(0.1, row * above, text, **font)
             above -= 1
@@ -309,8 +309,8 @@ def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
     processes."""
     with plt.style.context(STYLE):
         figure, ax = _plot([], height=(2 * len(cells) + 1) * LABEL_POINTS_GAP / 72)
-        font: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "family": MONO, **LABEL}
-        dot: dict[str, Any] = {"color": BLUE, "markersize": 4.4, "markeredgewidth": 0}
+        font: Look = {"transform": ax.get_yaxis_transform(), "family": MONO, **LABEL}
+        dot: Look = {"color": BLUE, "markersize": 4.4, "markeredgewidth": 0}
         for row, cell in enumerate(cells):
             ax.hlines(row, cell.low, cell.high, color=BLUE, **BAR)
             ax.plot(cell.seconds, row, "o", gid=f"{POINTS}{row}", **dot)

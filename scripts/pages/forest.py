@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from . import comparison_words as words
 from . import show
 from .figures import RATIO_TICKS, label_ticks
-from .svg import GREEN, GRID, INK, MONO, MUTED, RED, STYLE, Figure, finish
+from .svg import GREEN, GRID, INK, MONO, MUTED, RED, STYLE, Figure, Look, finish
 
 MAX_ROWS = 40  # of a readable plot
 ROW, PLOT_WIDTH, FOOT = 0.19, 2.8, 0.45  # inches
@@ -52,7 +52,7 @@ def forest(comparison: Comparison) -> Figure | None:
         _draw_band(ax, comparison.settings.equivalence)
         for place, row in enumerate(rows):
             _draw_row(ax, place, row)
-            font: dict[str, Any] = {"fontsize": 7, "va": "center_baseline", "color": INK}
+            font: Look = {"fontsize": 7, "va": "center_baseline", "color": INK}
             font["transform"] = ax.get_yaxis_transform()
             ax.text(-0.03, place, labels[place], ha="right", family=MONO, **font)
             ax.text(1.03, place, verdicts[place], ha="left", **font)
@@ -93,7 +93,7 @@ def _draw_band(ax: Axes, equivalence: float) -> None:
 
 def _draw_row(ax: Axes, place: int, row: dict[str, Any]) -> None:
     marker, colour = MARKS[row["verdict"]]
-    look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 4.6}
+    look: Look = {"marker": marker, "color": colour, "markersize": 4.6}
     look["markerfacecolor"] = "white" if row["verdict"] == INCONCLUSIVE else colour
     ax.hlines(place, row["low95"], row["high95"], color=colour, linewidth=1.4)
     ax.plot(row["ratio"], place, **look)

@@ -15,7 +15,7 @@ from analysis.changes import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED
 from analysis.history import History
 from analysis.results import Results
 from analysis.verdicts import TIME
-from store.frames import Change as Row
+from store.frames import Change
 
 from . import show, tables
 from .advice import Box, capitalize_first
@@ -203,7 +203,7 @@ class SharedChange:
     effects  per machine: its name, the effect there, and the releases compared if these are others
     """
 
-    first: Row
+    first: Change
     effects: Sequence[tuple[str, str, str]]
 
     @property

@@ -12,17 +12,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from analysis.changes import LAYOUT
-from analysis.history import History
+from analysis.history import History, Release
 from analysis.verdicts import INSTRUCTIONS, TIME
 from matplotlib.axes import Axes
-from store.frames import Change as Row
+from store.frames import Change
 
 from . import show
 from .change_words import grad_text, series_text
 from .comparison_words import number
 from .figures import RATIO_TICKS, label_ticks
 from .history_data import PICTURE_KEYS, picture_rows
-from .svg import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, finish, slug
+from .svg import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, Look, finish, slug
 from .tables import Table, render_table
 
 SHADE_RATIOS = (1.02, 1.05, 1.1, 1.25, 1.5)  # a tile is a shade darker from each of these on
@@ -42,7 +42,7 @@ class Tile:
     verdict  of a change reported at the release, with its ``change``; "" without one
     """
 
-    release: Any
+    release: Release
     text: str
     ratio: str
     base: str
@@ -109,7 +109,7 @@ def _heat_rows(history: History, group: pd.DataFrame) -> Iterator[HeatRow]:
         yield HeatRow(first.route, series_text(first), tiles)
 
 
-def _tile(release: Any, point: Any) -> Tile:
+def _tile(release: Release, point: Any) -> Tile:
     return Tile(
         release=release,
         text="1" if point.over == 1 else number(point.over),
@@ -177,7 +177,7 @@ def _points(history: History, points: pd.DataFrame) -> Table:
     return render_table("history", "points", versions=versions, timed=timed, series=series)
 
 
-def _amount(point: Row, amount: float) -> str:
+def _amount(point: Change, amount: float) -> str:
     """Seconds, or a number of instructions."""
     return show.seconds(amount) if point.what == TIME else f"{show.round_last_bits(amount):,.0f}"
 
@@ -239,7 +239,7 @@ def _plots(
         if not index:
             first = next(route.itertuples())
             title = ", ".join(filter(None, (first.route, grad_text(first))))
-            font: dict[str, Any] = {"fontsize": FONT_POINTS, "family": MONO, "color": INK}
+            font: Look = {"fontsize": FONT_POINTS, "family": MONO, "color": INK}
             ax.set_title(show.short(title, TITLE_LETTERS), loc="left", pad=16, **font)
 
 
@@ -260,12 +260,12 @@ def _draw(ax: Axes, points: pd.DataFrame, ids: Mapping[str, str]) -> None:
         _draw_series(ax, rows, colour, marker=marker, gid=ids.get(series))
         (last,) = rows.tail(1).itertuples()
         label = f"{show.size_range(last.sizes)} {_amount(last, last.level)}".strip()
-        font: dict[str, Any] = {"fontsize": FONT_POINTS, "va": "bottom", **colour}
+        font: Look = {"fontsize": FONT_POINTS, "va": "bottom", **colour}
         ax.text(place, 1.04, label, transform=ax.transAxes, **font)
         place += LETTER_WIDTH * len(label) + LABEL_GAP
 
 
-def _draw_series(ax: Axes, rows: pd.DataFrame, colour: dict[str, Any], **marks: Any) -> None:
+def _draw_series(ax: Axes, rows: pd.DataFrame, colour: Look, **marks: Any) -> None:
     """Draw points with their intervals, levels, and a rule at each reported change."""
     days = mdates.datestr2num(rows["date"])
     ratios = rows[["value", "low", "high", "level"]].div(rows["newest"], axis=0)

@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 from analysis.changes import LAYOUT, ROUTE
-from analysis.history import History, headlines, histories_of, largest_by_route
+from analysis.history import History, Release, headlines, histories_of, largest_by_route
 from analysis.results import load
 from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
 from cli import one_line
 from store.files import put
-from store.frames import Change as Row
+from store.frames import Change
 from toolchains import ledger
 
 from . import show
@@ -47,9 +46,9 @@ class ReleaseNews:
 
     machine: str
     package: str
-    release: Any
-    previous: Any
-    counts: Mapping[str, Any]
+    release: Release
+    previous: Release
+    counts: Mapping[str, int]
     headline: str
     summaries: tuple[str, ...]
     timed: bool
@@ -119,12 +118,12 @@ class RouteChange:
     """
 
     route: Sequence[str]
-    largest: Row
+    largest: Change
     times: Sequence[tuple[str, str, str]]
     counts: Sequence[tuple[str, str, str, int, str]]
 
 
-def changes_table(history: History, release: Any) -> Table:
+def changes_table(history: History, release: Release) -> Table:
     """A row per route: slower routes, then faster ones, then routes of which only the instructions
     changed."""
     changes = history.changes[history.changes["release"] == release.version]
@@ -174,7 +173,7 @@ def _count_change(cells: pd.DataFrame) -> tuple[str, str, str, int, str]:
     )
 
 
-def _levels(change: Row, text: Callable[[float], str]) -> str:
+def _levels(change: Change, text: Callable[[float], str]) -> str:
     return f"{text(change.level / change.ratio)} → {text(change.level)}"
 
 

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as xml
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 from analysis.cells import Row
@@ -38,6 +39,7 @@ FONT = re.compile(r"font-family: ('DejaVu Sans Mono')?[^;]*;? ?")
 REFERENCE = re.compile(r"(url\(#|^#)([\w-]+)")  # to an id
 LONG = re.compile(r"(-?\d+\.\d\d)\d+")  # more digits than anyone can see
 NUMERIC = ("d", "x", "y", "points", "transform")  # attributes; an SVG is mostly numbers
+Look = dict[str, Any]  # arguments of matplotlib
 SVG = "http://www.w3.org/2000/svg"
 GROUP = f"{{{SVG}}}g"
 METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # all left out
