@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TextIO
 
 import pandas as pd
@@ -281,29 +282,34 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
 
 def text(comparison: Comparison, everything: bool, coloured: bool = False) -> str:
     """The comparison as lines, not wrapped to any width."""
-
-    def styled(style: str, line: str) -> str:
-        return f"\x1b[{style}m{line}\x1b[0m" if coloured and style else line
-
-    listing = []  # style of a verdict, its evidence, the cell
-    for verdict, cells in _groups(comparison, everything):
-        style = COLOURS.get(verdict, "")
-        shown = len(cells) if everything else MAX_CELLS
-        listing += [(style, *cell) for cell in cells[:shown]]
-        if len(cells) > shown:
-            rest = f"and {len(cells) - shown} more"
-            listing.append((style, rest, styled(DIM, "--all shows them")))
-    width = min(max((len(row[1]) for row in listing), default=0), MAX_EVIDENCE_LETTERS)
+    styled = _styled if coloured else lambda style, line: line
+    cells = [*_listing(comparison, everything)]
+    width = min(max((len(cell[1]) for cell in cells), default=0), MAX_EVIDENCE_LETTERS)
     summary = summarise(comparison)
     lines = [styled(BOLD, summary.title), ""]
-    for style, evidence, cell in listing:
+    for style, evidence, cell, cell_style in cells:
         gap = " " * (width - len(evidence))
-        lines.append(f"{styled(style, evidence)}{gap}  {show.bare(cell)}".rstrip())
-    lines += [""] * bool(listing)
+        lines.append(f"{styled(style, evidence)}{gap}  {styled(cell_style, cell)}".rstrip())
+    lines += [""] * bool(cells)
     lines += [styled(BOLD, summary.headline), *summary.counts]
     lines += [styled(YELLOW, summary.withheld)] * bool(summary.withheld)
     lines += [styled(DIM, line) for line in summary.trust]
     return "\n".join(lines) + "\n"
+
+
+def _styled(style: str, line: str) -> str:
+    return f"\x1b[{style}m{line}\x1b[0m" if style else line
+
+
+def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, str]]:
+    """Each cell's evidence and name, with the style of both; of many, only the first."""
+    for verdict, cells in _groups(comparison, everything):
+        style = COLOURS.get(verdict, "")
+        shown = len(cells) if everything else MAX_CELLS
+        for evidence, cell in cells[:shown]:
+            yield style, evidence, show.bare(cell), ""
+        if len(cells) > shown:
+            yield style, f"and {len(cells) - shown} more", "--all shows them", DIM
 
 
 # --- a pull request ------------------------------------------------------------------------------
@@ -317,20 +323,19 @@ def markdown(comparison: Comparison, everything: bool, command: str) -> str:
         for _, cells in _groups(comparison, everything)
         for evidence, cell in cells
     ]
-    equivalence = comparison.settings.equivalence
-    values: dict[str, Any] = {
-        "marker": MARKER,
-        "summary": summarise(comparison),
-        "counts": {verdict_name(name, equivalence): n for name, n in comparison.counts.items()},
-        "command": command,
-    }
-
-    def comment(shown: int) -> str:
-        return show.render("comparison_comment", rows=rows, shown=shown, **values) + "\n"
-
-    room = COMMENT_CHARACTERS - len(comment(0))
+    comment = partial(
+        show.render,
+        "comparison_comment",
+        marker=MARKER,
+        summary=summarise(comparison),
+        counts=comparison.counts,
+        label=partial(verdict_name, equivalence=comparison.settings.equivalence),
+        command=command,
+        rows=rows,
+    )
+    room = COMMENT_CHARACTERS - len(comment(shown=0)) - 1
     lengths = itertools.accumulate(len(row) + 1 for row in rows)
-    return comment(sum(length <= room for length in lengths))
+    return comment(shown=sum(length <= room for length in lengths)) + "\n"
 
 
 # --- programs ------------------------------------------------------------------------------------
