@@ -12,7 +12,8 @@ from store.files import BENCHMARKS, read_json, read_measurements, result_files
 from store.versions import version_number
 
 from benchmarks.core import versions
-from benchmarks.core.canonical import families, family_hash, family_hashes
+from benchmarks.core.hashing import family_hash, family_hashes
+from benchmarks.core.modules import families
 
 RESULTS = ROOT / "reports" / "results"
 
@@ -293,7 +294,8 @@ def interpreter(version):
 HASHES = """
 import sys
 from pathlib import Path
-from benchmarks.core.canonical import families, family_hash, family_hashes
+from benchmarks.core.hashing import family_hash, family_hashes
+from benchmarks.core.modules import families
 print(*sorted(family_hashes(Path(sys.argv[1])).items()))
 """
 

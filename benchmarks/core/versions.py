@@ -12,7 +12,7 @@ on::
 FAMILY is a name such as transfer.Casting, or a pattern: '*' stands for all families that have
 changed.
 
-The hash (canonical.py) covers the family's class and all code of this package that it uses. It
+The hash (hashing.py) covers the family's class and all code of this package that it uses. It
 ignores names, aliases, comments, docstrings, annotations and layout. This module needs only the
 standard library, and discovery reads the lock alone.
 """
@@ -128,8 +128,8 @@ def report(kinds: Mapping[str, str]) -> str:
     """Word the differences: a line per family, then the two ways on."""
     lines = [f"benchmarks/{LOCK}: {family}: {ABOUT[kind]}" for family, kind in kinds.items()]
     ways = (
-        f"  {COMMAND} --raise FAMILY            raise the version: older results are no longer compared",
-        f"  {COMMAND} --record FAMILY REASON    figures cannot have changed: record the new hash",
+        f"  {COMMAND} --raise FAMILY            older results are no longer compared",
+        f"  {COMMAND} --record FAMILY REASON    figures cannot have changed, because of REASON",
         "FAMILY may be a pattern: '*' is all of these.",
     )
     return "\n".join([*lines, *ways])
@@ -144,7 +144,7 @@ ABOUT = {
 
 def main(arguments: list[str] | None = None, package: Path = PACKAGE) -> int:
     """Check the lock, or update it. Return 1 if it is not up to date."""
-    from .canonical import family_hashes
+    from .hashing import family_hashes
 
     parser = argparse.ArgumentParser(prog=COMMAND, description="Check versions.lock, or update it.")
     ways = parser.add_mutually_exclusive_group()
