@@ -145,8 +145,8 @@ class Journal:
 
     def mark_filed(self, session: str) -> None:
         """Mark a session as filed and remove its jobs."""
-        (self.directory / FILED).mkdir(exist_ok=True)
         mark = self.directory / FILED / f"{len(self.filed())}-{session}"
+        mark.parent.mkdir(exist_ok=True)
         (self.directory / session).rename(mark)
         for place in mark.iterdir():
             shutil.rmtree(place, ignore_errors=True)

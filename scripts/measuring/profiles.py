@@ -79,11 +79,9 @@ class Rule:
 
     def _routes(self, benchmark: Benchmark) -> set[str]:
         """Return asv's spelling of the routes that copy, or of those that share memory."""
-        contracts = benchmark.get("contracts", {})
+        contracts = benchmark.get("contracts", {}).items()
         return {
-            repr(route)
-            for route, contract in contracts.items()
-            if (contract["memory"] != ALIAS) == self.copies
+            repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies
         }
 
 
@@ -186,21 +184,18 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
         raise UserError(
             f"nothing that was asked for can be measured here: {'; '.join(unavailable)}"
         )
-    timed = {
-        name: benchmark for name, benchmark in available.items() if benchmark["type"] == "time"
-    }
-    rounds = []
-    for number in range(max(2, definition.rounds)):
-        rounds.append(_joined(select(definition, timed, number, only).values()))
+    timed = {name: each for name, each in available.items() if each["type"] == "time"}
+    rounds = [
+        _joined(select(definition, timed, number, only).values())
+        for number in range(max(2, definition.rounds))
+    ]
     return Cells(
         _joined(selected[name] for name in available),
         rounds,
         unavailable,
-        on_device=any(benchmark.get("needs_device") for benchmark in available.values()),
-        waking=[name for name, benchmark in available.items() if benchmark.get("asleep")],
-        counted=_joined(
-            selected[name] for name, benchmark in available.items() if benchmark.get("repeated")
-        ),
+        on_device=any(each.get("needs_device") for each in available.values()),
+        waking=[name for name, each in available.items() if each.get("asleep")],
+        counted=_joined(selected[name] for name, each in available.items() if each.get("repeated")),
     )
 
 
@@ -227,8 +222,8 @@ def estimate_minutes(
     if not only or not (benchmarks or description.is_file()):
         return definition.minutes * rounds / definition.rounds
     if not benchmarks:
-        content = read_json(description)
-        benchmarks = {key: each for key, each in content.items() if isinstance(each, dict)}
+        content = read_json(description).items()
+        benchmarks = {name: each for name, each in content if isinstance(each, dict)}
     processes = select_cells(profile, benchmarks, only).total(rounds)
     all_processes = select_cells(profile, benchmarks, "").total(definition.rounds)
     share = processes / max(all_processes, 1)

@@ -1,16 +1,28 @@
-"""Decide how long a session waits for a quiet machine, and which noisy cells are measured again."""
+"""Take a job: count instructions, time cells, and measure noisy cells again, as long as it may.
 
+A session waits for a quiet machine in proportion to its processes. What it has not waited is left
+for new processes of noisy cells.
+"""
+
+import contextlib
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
+from msgspec.structs import replace
 from store import quiet
-from store.schema import LogLine, with_samples
+from store.schema import LogLine, encode_lines, with_samples
 
+from .engine import LOG, announce, read_log
 from .journal import Job, Journal, Plan
-from .profiles import ASV_START_SECONDS, PROFILES
-from .session import Session
+from .machine import Awake
+from .processes import Progress
+from .profiles import ASV_START_SECONDS, PROFILES, Names
+from .session import Clock, Session
 
+Context = contextlib.AbstractContextManager[None]
 # To wait per planned process: about what one takes, so a busy machine takes about twice as long
 WAIT_SECONDS = 0.2
 # Of a round's waiting time for its first processes; the rest is for new processes of noisy cells
@@ -71,3 +83,111 @@ def cells_to_retake(run: quiet.Run, seconds: float) -> list[str]:
     cells = list(run.lacking())
     ends = itertools.accumulate(took[cell] for cell in cells)
     return [cell for cell, end in zip(cells, ends) if end <= seconds - ASV_START_SECONDS]
+
+
+@dataclass
+class Round:
+    """A job while it is taken. Its processes log into the journal's directory of work.
+
+    patience  seconds that the session may wait for quiet up to the end of this job
+    wait_left  seconds of these that are left
+    lacking   cell -> the round that its new process belongs to, unless it is this round
+    """
+
+    job: Job
+    session: Session
+    plan: Plan
+    journal: Journal
+    device: Awake
+    progress: Progress
+    clock: Clock
+    lacking: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.patience = total_patience(self.job, self.plan, self.journal, self.session)
+        self.wait_left = self.patience - self.session.record.waited
+
+    def take(self, cells: Names, meanwhile: Context) -> None:
+        """Measure ``cells``, each in one process, then noisy cells again. ``meanwhile`` is the
+        context in which instructions are counted, before any timing."""
+        start = self.clock.monotonic()
+        self.journal.begin()
+        counted = {*self.session.cells.counted}
+        # without patterns asv would run every benchmark
+        if to_count := [cell for cell in cells if cell in counted]:
+            self.count(to_count, meanwhile)
+        if to_time := [cell for cell in cells if cell not in counted]:
+            self.time(to_time)
+        self.wait_left -= sum(line.waited for line in with_samples(read_log(self.journal.work)))
+        for _ in range(passes(self.job, self.plan.rounds)):
+            if not self.retake():
+                break
+        self.keep(self.clock.monotonic() - start, bool(cells))
+
+    def count(self, cells: Names, meanwhile: Context) -> None:
+        """Count the instructions of these cells, while ``meanwhile`` is open."""
+        announce("counting instructions: takes some minutes without output")
+        with meanwhile:
+            self.run_asv(cells, self.first_patience(), is_timed=False)
+
+    def time(self, cells: Names) -> None:
+        """Time these cells with libraries that are read anew."""
+        self.session.suite.read_libraries(self.session.python)
+        self.run_asv(cells, self.first_patience())
+
+    def retake(self) -> bool:
+        """Measure noisy cells of all rounds again, as long as time is left. Return whether there
+        were any."""
+        lines = [*self.journal.lines(self.job), *read_log(self.journal.work)]
+        run = quiet.Run(with_samples(lines))
+        self.lacking = run.lacking()
+        cells = cells_to_retake(run, self.wait_left)
+        if cells:
+            start = self.clock.monotonic()
+            self.progress.total += len(cells)
+            self.run_asv(cells, (self.wait_left, len(cells)))
+            self.wait_left -= self.clock.monotonic() - start
+        return bool(cells)
+
+    def keep(self, seconds: float, is_taken: bool) -> None:
+        """Move the job, which took ``seconds``, into the journal with the record of its session."""
+        record = self.session.record
+        self.session.record = replace(
+            record,
+            patience=round(self.patience, 1),
+            waited=round(self.patience - self.wait_left, 1),
+            rounds=self.job.round + is_taken,
+            seconds=round(record.seconds + seconds, 1),
+        )
+        self.journal.keep(self.job, self.session.record)
+
+    def first_patience(self) -> tuple[float, int]:
+        """Return the seconds that the first processes may wait, and their number."""
+        if self.job.cells:
+            return self.wait_left, len(self.job.cells)
+        return FIRST_WAIT_SHARE * self.wait_left, len(self.session.cells.round(self.job.round))
+
+    def run_asv(self, cells: Names, patience: tuple[float, int], is_timed: bool = True) -> None:
+        """Run asv for these cells, print the progress, and number the rounds of the new lines of
+        the log."""
+        log = self.journal.work / LOG
+        done = self.progress.done - log.read_bytes().count(b"\n")
+
+        def advance() -> None:
+            if is_timed:  # counting takes a different time
+                self.progress.at(done + log.read_bytes().count(b"\n"))
+
+        measure = partial(
+            self.session.suite.measure,
+            machine=self.plan.machine,
+            place=self.journal.work,
+            advance=advance,
+            patience=patience,
+        )
+        session = self.session
+        session.record = self.device.measure(session.record, session.cells, cells, measure)
+        advance()
+        # new lines belong to the first round that their cell lacks, or to this one; others already
+        # have a round
+        lines = read_log(self.journal.work, self.job.round, self.lacking)
+        log.write_text(encode_lines(lines), encoding="utf-8")

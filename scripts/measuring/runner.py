@@ -25,9 +25,8 @@ from .journal import REPEAT, Job, Journal, Plan
 from .machine import Awake, check_machine
 from .processes import Progress
 from .profiles import PROFILES, Names, exact_patterns, select_cells
-from .retaking import is_hopeless
+from .retaking import Context, Round, is_hopeless
 from .session import BenchmarksChanged, Sessions
-from .taking import Context, Round
 
 # Environments besides the measured ones: for the reference and for the next toolchain
 SPARE_ENVIRONMENTS = 2

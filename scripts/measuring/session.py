@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -25,15 +26,11 @@ class BenchmarksChanged(UserError):
     continue."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 @dataclass(frozen=True)
 class Clock:
     """The time of day, and a clock in seconds that is never set back."""
 
-    utc: Callable[[], datetime] = _utc_now
+    utc: Callable[[], datetime] = partial(datetime.now, timezone.utc)
     monotonic: Callable[[], float] = time.monotonic
 
 
