@@ -35,7 +35,8 @@ RELEASES = {
     "numpy": {"1.26.4": "2024-02-05", "2.0.0": "2024-06-16"},
 }
 # Modules of benchmarks/ that every benchmark needs
-CORE = ("__init__", "contracts", "nvml", "probes", "sampling_log", "statement", "timing", "version")
+ENGINE = ("__init__", "nvml", "probes", "sampling_log", "statement", "timing", "versions")
+MODULES = ("__init__", "contracts", *(f"core/{name}" for name in ENGINE))
 DEVICES = "def answer():\n    return {'device': None, 'device_name': None, 'no_device': 'none'}\n"
 WITHOUT_WHEEL = "2.2.0"
 SLOWER_FROM = "2.1.0"  # the release that the tests look for
@@ -156,16 +157,17 @@ class Project:
         self.variables = {"VIRTUALENV_OVERRIDE_APP_DATA": unpacked, "VIRTUALENV_SYMLINK_APP_DATA": "true"}
         self.variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_CONFIG_FILE": os.devnull}
         self.variables["PYTHONPATH"] = str(self.here)
-        for path in (self.root / "benchmarks", self.wheels, self.home, self.here):
+        for path in (self.root / "benchmarks" / "core", self.wheels, self.home, self.here):
             path.mkdir(parents=True)
-        for file in ("asv.conf.json", "requirements.txt", *(f"benchmarks/{name}.py" for name in CORE)):
+        modules = (f"benchmarks/{name}.py" for name in MODULES)
+        for file in ("asv.conf.json", "requirements.txt", "benchmarks/versions.lock", *modules):
             shutil.copy(ROOT / file, self.root / file)
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(releases))
         if not judged:
             self.replace("benchmarks/core/probes.py", NEAR="dict.fromkeys((PROCESSOR, CACHE, MEMORY), 9.0)")
             self.replace("benchmarks/core/timing.py", UNDISTURBED=0.0)
-        for name, code in {"sources": "", "devices": DEVICES, **families}.items():
+        for name, code in {"core/sources": "", "core/devices": DEVICES, **families}.items():
             (self.root / "benchmarks" / f"{name}.py").write_text(code)
         for release in releases["torch"].keys() - {WITHOUT_WHEEL}:
             torch_wheel(self.wheels, release)
@@ -176,10 +178,11 @@ class Project:
         self.install(torch_wheel(self.wheels, "2.9.0", "cpu"), self.wheels / "numpy-2.0.0-py3-none-any.whl")
 
     def replace(self, file, **constants):
-        """Change constants in one of its files, each defined on a line of its own."""
+        """Change constants in one of its files, each defined in lines of its own."""
         path = self.root / file
         for name, value in constants.items():
-            text, found = re.subn(rf"^{name} = .*$", f"{name} = {value}", path.read_text(), flags=re.MULTILINE)
+            definition = rf"^{name} = (\(\n(    .*\n)*\)|.*$)"
+            text, found = re.subn(definition, f"{name} = {value}", path.read_text(), flags=re.MULTILINE)
             assert found == 1, f"{file} has no {name}"
             path.write_text(text)
 
