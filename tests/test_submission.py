@@ -198,10 +198,10 @@ def line_of(name, params, number=0, run=RUN, samples=1, **more):
 
 
 def some(lines, share):
-    """Return the first lines that fit into this share of the largest submission (MOST_BYTES)."""
+    """Return the first lines that fit into this share of the largest submission (MAX_BYTES)."""
     lines = list(lines)
     ends = itertools.accumulate(len(line) + 1 for line in lines)
-    return [line for line, end in zip(lines, ends) if end <= share * submission.MOST_BYTES]
+    return [line for line, end in zip(lines, ends) if end <= share * submission.MAX_BYTES]
 
 
 def rows_of(value):
@@ -209,7 +209,7 @@ def rows_of(value):
     return {name: [[value] * count[name], one["params"], one["version"]] for name, one in SUITE.items()}
 
 
-RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MOST_RUNS)]
+RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MAX_RUNS)]
 NAMES = schema.cell_names("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
 # Number of results, and for each: more fields of its record, its lines, and the rows of asv's file
 HEAVY = {
@@ -275,8 +275,8 @@ def test_committed_results_are_such_that_they_may_be_published(committed):
     results = committed / "reports" / "results"
     described = files.read_json(results / files.BENCHMARKS)
     for machine in filter(os.path.isdir, results.glob("*")):
-        steps = submission._of_directory(machine), submission._of_files(machine, described)
-        found = [*itertools.chain(*steps, submission._of_figures(machine, results, described))]
+        steps = submission._check_directory(machine), submission._check_files(machine, described)
+        found = [*itertools.chain(*steps, submission._check_figures(machine, results, described))]
         assert {one.kind for one in found} <= {"cell", "version"}, found
 
 

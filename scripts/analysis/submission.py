@@ -1,15 +1,17 @@
-"""Check whether submitted results may be published. Only content that this suite writes is accepted.
+"""Check whether submitted results may be published. Only content of this suite is accepted.
 
-The steps check the directory, then the content of its files, then the measurements. A step runs only if the one before
-found nothing, so each can rely on the earlier checks. ``pages/build.py`` puts findings into words.
+The steps check the directory, then the content of its files, then the measurements. A step runs
+only if the one before found nothing, so each can rely on the earlier checks. ``pages/build.py``
+puts findings into words.
 """
 
 import json
 import os
 import platform
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, filterfalse, islice, repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,49 +33,47 @@ from toolchains import environments, ledger
 from benchmarks.contracts import COPY, INTO, ONE_THREAD, Role
 
 from .cells import cells_of, limit_of
-from .results import load_files
+from .results import Results, load_files
 from .statistics import MIN_PROCESSES
 from .transfers import too_fast, transfers_of, worst
 
-# Limits: files of a machine, bytes of all of them (decompressed), runs of a toolchain, findings reported.
-# 26 toolchains in eight rounds and a standard profile take 47 MiB of text
-MOST_FILES, MOST_BYTES, MOST_RUNS, MOST_FINDINGS = 301, 64 * 2**20, 20, 20
-# Allowed share of timed cells without a quiet process; allowed ratio of a copy's bandwidth to memcpy's (noise may slow
-# memcpy, too, and 1.1 is seen); bytes from which on that is checked: below, the call decides
-BUSY_SHARE, BEYOND, FROM = 0.25, 1.5, 4096
-# Patterns in JSON: a path of a machine; a host, an address, a person; an escape of an unprintable character. Each
-# begins with a literal and looks back by two at most, so the time is proportional to the text
+# Of a machine: files, and bytes of all of them, decompressed. 26 toolchains in eight rounds and a
+# standard profile take 47 MiB of text
+MAX_FILES, MAX_BYTES = 301, 64 * 2**20
+MAX_RUNS = 20  # of a toolchain
+MAX_FINDINGS = 20  # reported
+MAX_NOISY_SHARE = 0.25  # of timed cells, without a quiet process
+# Allowed ratio of a copy's bandwidth to memcpy's. Noise may slow memcpy, too, and 1.1 is seen
+MAX_MEMCPY_RATIO = 1.5
+MIN_CHECKED_BYTES = 4096  # of a copy: below, the call decides
+# Patterns in JSON: a path of a machine; a host, an address, a person; an escape of an unprintable
+# character. Each begins with a literal and looks back by two at most, so the time is proportional
+# to the text
 PRIVATE = (
-    r"/(?<![\w:/.)\]]/)[\w.]|~/|:\\|@(?<=\w@)\w|\\(?<!\\\\)(?:\\\\)*[bfnrtu]|\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])"
-    r"|\.(?:local|lan|internal|localdomain|home|corp|intra)\b|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d|Mac[Bb]ook|macbook"
+    r"/(?<![\w:/.)\]]/)[\w.]|~/|:\\|@(?<=\w@)\w|\\(?<!\\\\)(?:\\\\)*[bfnrtu]"
+    r"|\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])|\.(?:local|lan|internal|localdomain|home|corp|intra)\b"
+    r"|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d|Mac[Bb]ook|macbook"
 )
-SHARED = (
-    "localhost",
-    "root",
-    "runner",
-    "user",
-    "admin",
-    "linux",
-    "ubuntu",
-    "debian",
-    "fedora",
-    "docker",
-)  # impersonal
-OBJECTS = (
-    "toolchain",
-    "settings",
-    "conditions",
-    "params",
-)  # their fields are listed, too; other objects hold data
+QUOTED_LETTERS = 30  # on each side of a private text
+IMPERSONAL = ["localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora"]
+IMPERSONAL += ["docker"]
+OBJECTS = ("toolchain", "settings", "conditions", "params")  # others hold data, not fields
 BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
-# Fields of run records, of measurements and of asv's files
 ROWS = (RunRecord, Toolchain, Settings, Conditions, TimedProcess, Counts)
 FIELDS = asv_files.FIELDS | {name for row in ROWS for name in row.__struct_fields__} - {"file"}
+# Kinds of names in a file: fields, names of cells, of the machine, ...
+KINDS = ("cell", "text", "toolchain", "field", "foreign", "runner", "figure")
+Names = Mapping[str, set[Any]]  # kind -> names
 
 
 class Finding(NamedTuple):
-    """A problem. file: its file in the directory; kind: a block of pages/templates/prose/submission.md.jinja; subject:
-    the subject, and ``further`` ones of its kind; values: found and wanted."""
+    """A problem.
+
+    file     its file in the directory
+    kind     a block of pages/templates/prose/submission.md.jinja
+    subject  what it is about, and ``further`` ones of its kind
+    values   found and allowed
+    """
 
     file: str
     kind: str
@@ -83,185 +83,209 @@ class Finding(NamedTuple):
 
 
 def findings(directory: Path, suite: Path) -> list[Finding]:
-    """Return the first MOST_FINDINGS problems of the results in a machine's directory.
+    """Return the first MAX_FINDINGS problems of the results in a machine's directory.
 
     suite  this suite's own benchmarks.json: a submitted one is not used
 
     UserError if there are no results at all.
     """
-    here, described = directory.absolute(), files.read_json(suite)
+    directory = directory.absolute()
+    described = files.read_json(suite)
     steps = (
-        _of_directory(here),
-        _of_files(here, described),
-        _of_figures(here, suite.parent, described),
+        _check_directory(directory),
+        _check_files(directory, described),
+        _check_figures(directory, suite.parent, described),
     )
     try:
-        return next(filter(None, (list(islice(step, MOST_FINDINGS)) for step in steps)), [])
+        for step in steps:
+            if found := list(islice(step, MAX_FINDINGS)):
+                return found
     except files.BrokenFile as error:
-        path, why = error.args
-        return [Finding(path.name, "broken_file", why)]
+        path, reason = error.args
+        return [Finding(path.name, "broken_file", reason)]
+    return []
 
 
-def _named(file: str, named: Mapping[str, Collection[str]], *values: Any) -> Iterator[Finding]:
+def _for_names(file: str, names: Mapping[str, Collection[Any]], *values: Any) -> Iterator[Finding]:
     """Yield one finding per kind with any names."""
-    for what, names in named.items():
-        if names:
-            yield Finding(file, what, min(map(str, names)), values, len(names) - 1)
+    for kind, subjects in names.items():
+        if subjects:
+            yield Finding(file, kind, min(map(str, subjects)), values, len(subjects) - 1)
 
 
-def _of_directory(here: Path) -> Iterator[Finding]:
+def _check_directory(directory: Path) -> Iterator[Finding]:
     """Check that the directory holds only files with names of results. Nothing is opened."""
-    entries = (
-        []
-        if here.is_symlink() or not here.is_dir()
-        else list(islice(here.iterdir(), MOST_FILES + 1))
-    )
-    names, of_results = (
-        {path.name for path in entries},
-        [path for path in entries if files.RESULT_FILE.fullmatch(path.name)],
-    )
-    if not of_results:
+    entries: list[Path] = []
+    if directory.is_dir() and not directory.is_symlink():
+        entries = list(islice(directory.iterdir(), MAX_FILES + 1))
+    results = [path for path in entries if files.RESULT_FILE.fullmatch(path.name)]
+    if not results:
         raise UserError(
-            f"{here} holds no results: name reports/results/MACHINE, which run.py fills"
+            f"{directory} holds no results: name reports/results/MACHINE, which run.py fills"
         )
-    plain = {
+    names = {path.name for path in entries}
+    ordinary = {
         path.name
-        for path in [here / files.MACHINE, *of_results]
+        for path in [directory / files.MACHINE, *results]
         if path.is_file() and not path.is_symlink()
     }
-    belong = {
-        files.sibling(path, suffix).name
-        for path in of_results
-        for suffix in (".json", files.RECORDS)
+    needed = {
+        files.sibling(path, suffix).name for path in results for suffix in (".json", files.RECORDS)
     }
-    named = {"many": names if len(entries) > MOST_FILES else (), "strange": names - plain}
-    named |= {
-        "name": {files.machine_name_problem(here.name)} - {""},
-        "absent": (belong | {files.MACHINE}) - names,
+    problems = {
+        "many": names if len(entries) > MAX_FILES else (),
+        "strange": names - ordinary,
+        "name": {files.machine_name_problem(directory.name)} - {""},
+        "absent": (needed | {files.MACHINE}) - names,
     }
-    yield from _named(here.name, named, MOST_FILES)
+    yield from _for_names(directory.name, problems, MAX_FILES)
 
 
-def _of_files(here: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
-    """Find fields, texts and cells that this suite (``described``) does not write, and those of other machines."""
-    suite = {name: one["params"] for name, one in described.items() if isinstance(one, dict)}
-    cells = {cell for name, params in suite.items() for cell in cell_names(name, params)}
-    own = [
-        name
-        for name in (platform.node(), os.environ.get("USER", ""))
-        if len(name) > 3 and name not in SHARED
-    ]
-    private = re.compile("|".join([PRIVATE, *(rf"{re.escape(name)}\b" for name in own)]))
+# --- names in files -------------------------------------------------------------------------------
+
+
+def _check_files(directory: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find fields, texts and cells that this suite (``described``) does not write, and those of
+    other machines."""
+    suite = {name: each["params"] for name, each in described.items() if isinstance(each, dict)}
     runner = environments.requirements(ledger.history("torch")[-1])[-1].removeprefix("asv_runner==")
-    left, mine = MOST_BYTES, set[str]()
-    for path in sorted(
-        here.iterdir(), reverse=True
-    ):  # per result: processes, runs, then asv's file
-        found = {"cell": set[str](), "text": set[str](), "toolchain": set[str]()}
+    allowed: dict[str, set[Any]] = {
+        "field": FIELDS,
+        "cell": {cell for name, params in suite.items() for cell in cell_names(name, params)},
+        "foreign": {directory.name},
+        "runner": {"", runner},
+    }
+    private = _private_pattern()
+    bytes_left = MAX_BYTES
+    measured: set[Any] = set()  # cells and toolchains of the result's processes and runs
+    for path in sorted(directory.iterdir(), reverse=True):  # processes, runs, then asv's file
         with files.reading(path):
             texts = files.read_texts(path)
-            left -= sum(map(len, texts))
-            if left < 0 or (len(texts) > MOST_RUNS and path.suffix == files.RECORDS):
-                return (yield Finding(path.name, "large", values=(MOST_BYTES >> 20, MOST_RUNS)))
-            for loaded in map(json.loads, texts):
-                said = json.dumps(loaded, ensure_ascii=False)
-                found["text"].update(
-                    said[max(0, at.start() - 30) : at.end() + 30] for at in private.finditer(said)
-                )
-                found["text"].update(
-                    () if said.isprintable() else filterfalse(str.isprintable, said)
-                )
-                for what, names in _names_in(loaded, suite):
-                    found.setdefault(what, set()).update(names)
-        mine |= found["cell"] | found["toolchain"] if path.suffix != ".json" else set()
-        ours = {
-            "field": FIELDS,
-            "cell": cells,
-            "figure": mine,
-            "foreign": {here.name},
-            "runner": {"", runner},
-        }
-        ours["toolchain"] = {
-            "",
-            *(commit for commit in mine if path.name.startswith(str(commit)[:8])),
-        }
-        yield from _named(
-            path.name,
-            {what: found[what] - ours.get(what, set()) for what in found},
-            here.name,
-            runner,
-        )
-        mine = mine if path.suffix != ".json" else set()
+            bytes_left -= sum(map(len, texts))
+            if bytes_left < 0 or (len(texts) > MAX_RUNS and path.suffix == files.RECORDS):
+                yield Finding(path.name, "large", values=(MAX_BYTES >> 20, MAX_RUNS))
+                return
+            names = _names_in(texts, suite, private)
+        is_asv = path.suffix == ".json"
+        if not is_asv:
+            measured |= names["cell"] | names["toolchain"]
+        commits = (name for name in measured if path.name.startswith(str(name)[:8]))
+        allowed |= {"figure": measured, "toolchain": {"", *commits}}
+        problems = {kind: names[kind] - allowed.get(kind, set()) for kind in KINDS}
+        yield from _for_names(path.name, problems, directory.name, runner)
+        if is_asv:
+            measured = set()
 
 
-def _names_in(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield (kind, names) of an object in a file. suite: benchmark -> its parameters; others are no cell."""
-    inner = [loaded, *(loaded[name] for name in OBJECTS if isinstance(loaded.get(name), dict))]
-    columns, made = loaded.get("result_columns", ()), loaded.get("toolchain")
-    yield "field", chain(columns, *inner)
-    yield (
-        "cell",
-        [cell_name(loaded["benchmark"], loaded["params"])]
-        if "benchmark" in loaded
-        else loaded.get("noisy_cells", ()),
-    )
-    yield "foreign", (each["machine"] for each in inner if "machine" in each)
+def _private_pattern() -> "re.Pattern[str]":
+    """Match ``PRIVATE`` texts, and this machine's and user's own names."""
+    own_names = (platform.node(), os.environ.get("USER", ""))
+    personal = [name for name in own_names if len(name) > 3 and name not in IMPERSONAL]
+    return re.compile("|".join([PRIVATE, *(rf"{re.escape(name)}\b" for name in personal)]))
+
+
+def _names_in(
+    texts: Iterable[bytes], suite: Mapping[str, Any], private: "re.Pattern[str]"
+) -> Names:
+    """Return the names in a file's JSON texts, and its private texts and unprintable letters."""
+    names: defaultdict[str, set[Any]] = defaultdict(set)
+    for loaded in map(json.loads, texts):
+        text = json.dumps(loaded, ensure_ascii=False)
+        for match in private.finditer(text):
+            start = max(0, match.start() - QUOTED_LETTERS)
+            names["text"].add(text[start : match.end() + QUOTED_LETTERS])
+        if not text.isprintable():
+            names["text"].update(letter for letter in text if not letter.isprintable())
+        for kind, of_kind in _names_of(loaded, suite):
+            names[kind].update(of_kind)
+    return names
+
+
+def _names_of(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[Any]]]:
+    """Yield (kind, names) of an object in a file. suite: benchmark -> its parameters; others are no
+    cell."""
+    objects = [loaded, *(loaded[name] for name in OBJECTS if isinstance(loaded.get(name), dict))]
+    columns = loaded.get("result_columns", ())
+    yield "field", columns
+    for each in objects:
+        yield "field", each
+        if "machine" in each:
+            yield "foreign", [each["machine"]]
+    if "benchmark" in loaded:
+        yield "cell", [cell_name(loaded["benchmark"], loaded["params"])]
+    else:
+        yield "cell", loaded.get("noisy_cells", ())
     yield "runner", [loaded.get("asv_runner", "")]
-    yield (
-        "toolchain",
-        [ledger.parse_toolchain(**made).commit if made else loaded.get("commit_hash", "")],
-    )
-    yield from (
-        ("cell", listed) for reason in BY_REASON for listed in loaded.get(reason, {}).values()
-    )
-    for name, row in (
-        (name, dict(zip(columns, row))) for name, row in loaded.get("results", {}).items()
-    ):
-        known = row["params"] == suite.get(name)
-        cells = zip(cell_names(name, row["params"]), row["result"] or repeat(None)) if known else ()
-        yield "cell", () if known else [name]
-        yield (
-            "figure",
-            (cell for cell, value in cells if value == value),
-        )  # NaN: it was skipped, or not asked for
-
-
-def _of_figures(here: Path, results: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
-    """Find other versions of benchmarks, too few processes or quiet ones, and impossible times."""
-    paths = files.result_files(here.parent, here.name)
-    loaded = load_files(results, paths)
-    for name, part in ((path.name, loaded.of_file(files.result_name(path))) for path in paths):
-        versions = set(zip(part.cells["benchmark"], part.cells["version"]))
-        other = {
-            benchmark
-            for benchmark, version in versions
-            if version_number(benchmark, str(described[benchmark].get("version"))) != version
-        }
-        unrecorded = set(part.processes["run"]) - {run.started for run in part.runs}
-        yield from _named(name, {"version": other, "no_record": unrecorded})
-        if part.processes.empty or unrecorded:
+    if toolchain := loaded.get("toolchain"):
+        yield "toolchain", [ledger.parse_toolchain(**toolchain).commit]
+    else:
+        yield "toolchain", [loaded.get("commit_hash", "")]
+    for reason in BY_REASON:
+        for cells in loaded.get(reason, {}).values():
+            yield "cell", cells
+    for name, entries in loaded.get("results", {}).items():
+        row = dict(zip(columns, entries))
+        if row["params"] != suite.get(name):
+            yield "cell", [name]
             continue
-        rounds, last, noisy = (
-            max(run.rounds for run in part.runs),
-            part.last,
-            1 - float(part.timed["quiet"].mean()),
-        )
-        wrong = {
-            "interrupted": last.rounds < last.planned and (last.rounds, last.planned),
-            "few": rounds < MIN_PROCESSES and (rounds, MIN_PROCESSES),
-            "busy": noisy > BUSY_SHARE and (noisy, BUSY_SHARE),
-            "unwatched": noisy < 1 and part.processes["baseline"].isna().all() and (noisy,),
+        figures = zip(cell_names(name, row["params"]), row["result"] or repeat(None))
+        # NaN: it was skipped, or not asked for
+        yield "figure", (cell for cell, value in figures if value == value)
+
+
+# --- measurements ---------------------------------------------------------------------------------
+
+
+def _check_figures(
+    directory: Path, results: Path, described: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Find other versions of benchmarks, too few processes or quiet ones, and impossible times."""
+    paths = files.result_files(directory.parent, directory.name)
+    loaded = load_files(results, paths)
+    for path in paths:
+        result = loaded.of_file(files.result_name(path))
+        versions = set(zip(result.cells["benchmark"], result.cells["version"]))
+        other_versions = {
+            name
+            for name, version in versions
+            if version_number(name, str(described[name].get("version"))) != version
         }
-        yield from (Finding(name, what, values=values) for what, values in wrong.items() if values)
-        cells = cells_of(part)
-        limit, moved = limit_of(cells), transfers_of(part, cells)
-        plain = cells[(cells["role"] == Role.CONVERSION) & (cells["nbytes"] >= FROM)]
-        # copies by several threads may be faster than memcpy, which has one
-        copies = plain[plain["memory"].isin((COPY, INTO)) & (plain["threads"] == ONE_THREAD)]
-        shares = [
-            (one, share)
-            for one in copies.itertuples()
-            if (share := limit.share(one)) and share > BEYOND
-        ]
-        fast = filter(None, (too_fast(moved), worst({"memcpy": shares})))
-        yield from (Finding(name, one.than, one.worst.cell, (one.cells, one.reads)) for one in fast)
+        unrecorded = set(result.processes["run"]) - {run.started for run in result.runs}
+        problems = {"version": other_versions, "no_record": unrecorded}
+        yield from _for_names(path.name, problems)
+        if not (result.processes.empty or unrecorded):
+            yield from _check_processes(path.name, result)
+            yield from _check_speed(path.name, result)
+
+
+def _check_processes(file: str, result: Results) -> Iterator[Finding]:
+    """Find too few processes or quiet ones."""
+    last_run = result.last
+    if last_run.rounds < last_run.planned:
+        yield Finding(file, "interrupted", values=(last_run.rounds, last_run.planned))
+    rounds = max(run.rounds for run in result.runs)
+    if rounds < MIN_PROCESSES:
+        yield Finding(file, "few", values=(rounds, MIN_PROCESSES))
+    noisy_share = 1 - float(result.timed["quiet"].mean())
+    if noisy_share > MAX_NOISY_SHARE:
+        yield Finding(file, "busy", values=(noisy_share, MAX_NOISY_SHARE))
+    if noisy_share < 1 and result.processes["baseline"].isna().all():
+        yield Finding(file, "unwatched", values=(noisy_share,))
+
+
+def _check_speed(file: str, result: Results) -> Iterator[Finding]:
+    """Find times below what memory and links allow."""
+    cells = cells_of(result)
+    limit = limit_of(cells)
+    # copies by several threads may be faster than memcpy, which has one
+    copies = cells[
+        (cells["role"] == Role.CONVERSION)
+        & (cells["nbytes"] >= MIN_CHECKED_BYTES)
+        & cells["memory"].isin((COPY, INTO))
+        & (cells["threads"] == ONE_THREAD)
+    ]
+    ratios = ((copy, limit.share(copy)) for copy in copies.itertuples())
+    fast_copies = [(copy, ratio) for copy, ratio in ratios if ratio and ratio > MAX_MEMCPY_RATIO]
+    for fast in (too_fast(transfers_of(result, cells)), worst({"memcpy": fast_copies})):
+        if fast:
+            yield Finding(file, fast.than, fast.worst.cell, (fast.cells, fast.reads))
