@@ -58,8 +58,8 @@ def test_axe_finds_nothing(pages, browser, kind):
         browser.set_viewport_size({"width": width, "height": 900})
         browser.emulate_media(color_scheme=scheme)
         browser.goto(address)
-        found = axe.Axe().run(browser).response["violations"]
-        shown = [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found]
+        violations = axe.Axe().run(browser).response["violations"]
+        shown = [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in violations]
         assert shown == [], (width, scheme)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
     assert browser.complaints == [] and set(browser.requests) == {address}
@@ -69,7 +69,7 @@ def test_tables_sort_and_filter(pages, browser):
     browser.goto(pages.link)
     table = browser.locator("#size table").first
     browser.locator("#size details").first.evaluate("details => (details.open = true)")
-    before = table.locator("tbody tr th").all_inner_texts()
+    initial = table.locator("tbody tr th").all_inner_texts()
     head = table.locator("thead th button").nth(1)
     head.click()
     times = table.locator("tbody tr td:nth-child(2) div:first-child").all_inner_texts()
@@ -79,7 +79,7 @@ def test_tables_sort_and_filter(pages, browser):
     assert seconds == sorted(seconds)
     head.click()
     head.click()
-    assert table.locator("tbody tr th").all_inner_texts() == before
+    assert table.locator("tbody tr th").all_inner_texts() == initial
 
 
 def test_a_point_says_what_it_is(pages, browser):
@@ -88,10 +88,10 @@ def test_a_point_says_what_it_is(pages, browser):
     mark.scroll_into_view_if_needed()
     box = mark.bounding_box()
     browser.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    said = browser.locator(".said").inner_text()
+    tip = browser.locator(".said").inner_text()
     row = browser.locator("#size figure").first.locator("tbody tr").first
     route = row.locator("th").text_content()
-    assert said.startswith(f"{route} · 256 MiB: ") and said.endswith("s"), "of what shares memory, one size"
+    assert tip.startswith(f"{route} · 256 MiB: ") and tip.endswith("s"), "of what shares memory, one size"
 
 
 def test_a_tile_leads_to_its_release(pages, browser):
@@ -118,10 +118,10 @@ def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
 def test_it_shows_the_rows_that_advise_has(pages, known, browser):
     """For a hundred random cases the form shows the routes of scripts/advise.py, in the same order and words. It also
     shows the command that gives this answer."""
-    asked = [words.row_case(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
-    asked = random.Random(1).sample(asked, min(100, len(asked)))
-    assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in asked}) > 6
-    for case in asked:
+    cases = [words.row_case(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
+    cases = random.Random(1).sample(cases, min(100, len(cases)))
+    assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in cases}) > 6
+    for case in cases:
         browser.goto(address(pages.link, case))
         texts, code = texts_of(case, known)
         browser.locator("#choose .chosen h3", has_text=texts[0]).wait_for()
@@ -137,10 +137,10 @@ def test_it_shows_the_rows_that_advise_has(pages, known, browser):
 def test_between_measured_sizes_it_shows_both(pages, known, browser):
     case = Case("numpy", "torch", 3 * MIB, memory="copy")
     browser.goto(address(pages.link, case))
-    between = browser.locator("#choose .chosen p").first
-    assert between.inner_text() == "3 MiB was not measured. Shown: 1 MiB and 16 MiB."
-    near = [texts_of(replace(case, nbytes=size), known)[0] for size in (MIB, 16 * MIB)]
-    assert browser.locator(SHOWN).all_inner_texts() == [*near[0], *near[1]]
+    note = browser.locator("#choose .chosen p").first
+    assert note.inner_text() == "3 MiB was not measured. Shown: 1 MiB and 16 MiB."
+    neighbours = [texts_of(replace(case, nbytes=size), known)[0] for size in (MIB, 16 * MIB)]
+    assert browser.locator(SHOWN).all_inner_texts() == [*neighbours[0], *neighbours[1]]
 
 
 def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
@@ -148,9 +148,9 @@ def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
     uneven = {"layout": ["uneven"], "nbytes": [MIB + KIB, 28 * MIB + KIB]}
     promises = [resultfiles.contract("torch.from_numpy(np.array(arrays))", "copy")]
     lists = resultfiles.every("batches.UnevenArraysToTensor.timeit_convert", lambda *_: 1e-4, promises, **uneven)
-    made = build(resultfiles.write(tmp_path / "r", [made_up.host(), lists]), tmp_path / "out")
+    page = build(resultfiles.write(tmp_path / "r", [made_up.host(), lists]), tmp_path / "out")
     case = Case("numpy", "torch", 2**14 + 2**4, memory="copy", layout="uneven", batch=64)
-    browser.goto(address((made / "index.html").as_uri(), case))
+    browser.goto(address((page / "index.html").as_uri(), case))
     heading = browser.locator("#choose .chosen h3")
     assert "64 arrays of 16.02 KiB each of uneven float32" in heading.inner_text()
     offered = browser.locator("#sizes option").evaluate_all(VALUES)
@@ -164,9 +164,9 @@ def test_by_keyboard_alone(pages, browser):
     heading = browser.locator("#choose .chosen h3")
     assert heading.inner_text().startswith("From numpy to torch, 1 MiB of float32")
     browser.locator("#choose select[name=from]").focus()
-    for wanted in ("from", "to", "nbytes"):
-        assert browser.evaluate("document.activeElement.name") == wanted
-        if wanted != "nbytes":
+    for name in ("from", "to", "nbytes"):
+        assert browser.evaluate("document.activeElement.name") == name
+        if name != "nbytes":
             browser.keyboard.press("Tab")
     browser.keyboard.press("ControlOrMeta+a")
     browser.keyboard.type("16MiB")
@@ -207,9 +207,9 @@ def test_whatever_is_chosen_has_an_answer(pages, browser):
         if field.get_attribute("type") == "checkbox":
             field.click()
         else:
-            chosen = chance.choice(field.locator("option:enabled").evaluate_all(VALUES))
-            field.select_option(chosen)
-            assert field.input_value() == chosen
+            value = chance.choice(field.locator("option:enabled").evaluate_all(VALUES))
+            field.select_option(value)
+            assert field.input_value() == value
         assert browser.locator("#choose .chosen ol li").count() > 0, browser.url
     assert browser.complaints == []
 

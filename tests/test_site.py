@@ -24,7 +24,7 @@ def published(reports, output, *arguments):
 
 
 @pytest.fixture(scope="module")
-def whole(committed, tmp_path_factory):
+def site(committed, tmp_path_factory):
     """The site of the committed pages, without asv's part."""
     return published(committed / "reports", tmp_path_factory.mktemp("published") / ".asv" / "site")
 
@@ -44,9 +44,9 @@ def check_links(site):
             assert not parts.fragment or unquote(parts.fragment) in anchors.get(target, [parts.fragment]), (path, link)
 
 
-def test_links_of_the_committed_pages(whole):
-    check_links(whole)
-    assert {"index.html", "feed.xml", "figures.csv", "figures-columns.csv"} <= {path.name for path in whole.iterdir()}
+def test_links_of_the_committed_pages(site):
+    check_links(site)
+    assert {"index.html", "feed.xml", "figures.csv", "figures-columns.csv"} <= {path.name for path in site.iterdir()}
 
 
 @pytest.fixture
@@ -64,18 +64,18 @@ def test_the_site_holds_pages_and_results_and_nothing_else(reports, tmp_path):
     """A symbolic link would publish its target, and a copied folder any other file in it."""
     secret = tmp_path / "secret"
     put(secret / "index.html", "secret")
-    before = {path.relative_to(reports) for path in reports.rglob("*") if path.is_file()}
+    earlier = {path.relative_to(reports) for path in reports.rglob("*") if path.is_file()}
     for place in ("sub", "results/box/sub", "history"):
         (reports / place).symlink_to(secret)
     for place in ("a.svg", "box/a.svg", "results/box/00000000-toolchain-py3.11.jsonl.gz", "results/toolchains.jsonl"):
         (reports / place).symlink_to(secret / "index.html")
     for place in EVIL.split():
         put(reports / place, "evil")
-    found = published(reports, tmp_path / "site")
-    held = {path.relative_to(found) for path in found.rglob("*") if path.is_file() or path.is_symlink()}
-    made = {"figures.csv", "figures-columns.csv", "results/index.html", "results/box/index.html"}
-    assert {path.as_posix() for path in held - before} == made and held > before
-    check_links(found)
+    folder = published(reports, tmp_path / "site")
+    copies = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink()}
+    generated = {"figures.csv", "figures-columns.csv", "results/index.html", "results/box/index.html"}
+    assert {path.as_posix() for path in copies - earlier} == generated and copies > earlier
+    check_links(folder)
 
 
 @pytest.mark.parametrize("place", ["sub", "box/node-a", "box/00000000-toolchain-py3.11.json"])
@@ -86,15 +86,15 @@ def test_the_loader_takes_no_link(place, rich_results, tmp_path, refusal):
 
 def test_pages_say_where_they_are_published(reports, tmp_path):
     (reports / "feed.xml").write_text('<link href="history/box/index.html#a"/>&lt;a href="index.html"&gt;')
-    found = published(reports, tmp_path / "site", "--url", "https://example.org/suite/")
-    feed = (found / "feed.xml").read_text()
+    folder = published(reports, tmp_path / "site", "--url", "https://example.org/suite/")
+    feed = (folder / "feed.xml").read_text()
     assert re.findall('href="(.*?)"', feed) == [
         "https://example.org/suite/history/box/index.html#a",
         "https://example.org/suite/index.html",
     ]
-    page = (found / "box" / "index.html").read_text(encoding="utf-8")
-    told = re.findall(r'(?:"canonical" href|"og:url" content)="([^"]+)"', page)
-    assert told == ["https://example.org/suite/box/"] * 2
+    page = (folder / "box" / "index.html").read_text(encoding="utf-8")
+    addresses = re.findall(r'(?:"canonical" href|"og:url" content)="([^"]+)"', page)
+    assert addresses == ["https://example.org/suite/box/"] * 2
     assert "example.org" not in (reports / "box" / "index.html").read_text(encoding="utf-8")
     assert published(reports, tmp_path / "site"), "again, in place of itself"
 
@@ -111,35 +111,35 @@ def test_a_folder_with_what_is_copied_is_left_alone(reports, tmp_path, refusal, 
     """Each of these folders has an index.html, so it looks like an older site, which may be replaced."""
     (tmp_path / "index.html").touch()
     (reports / "link").symlink_to(reports / "box")
-    before = sorted(tmp_path.rglob("*"))
+    earlier = sorted(tmp_path.rglob("*"))
     line = refusal(report, "--output", reports, "--site", tmp_path / place, "--without-asv")
-    assert "would delete what it copies" in line and sorted(tmp_path.rglob("*")) == before
+    assert "would delete what it copies" in line and sorted(tmp_path.rglob("*")) == earlier
 
 
 def test_a_link_to_an_older_site_is_followed(reports, tmp_path):
     published(reports, tmp_path / "older")
     (tmp_path / "older" / "stale.txt").touch()
     (tmp_path / "site").symlink_to(tmp_path / "older")
-    found = published(reports, tmp_path / "site")
-    assert (found / "box" / "index.html").is_file() and not (found / "stale.txt").exists()
+    folder = published(reports, tmp_path / "site")
+    assert (folder / "box" / "index.html").is_file() and not (folder / "stale.txt").exists()
 
 
-def test_the_data_hold_every_cell_of_every_machine(committed, whole):
+def test_the_data_hold_every_cell_of_every_machine(committed, site):
     results = load(committed / "reports" / "results")
-    found = pandas.read_csv(whole / tables.FIGURES_CSV, low_memory=False)
-    assert len(found) == len(results.cells) and set(found["machine"]) == set(results.cells["machine"])
-    assert found["seconds"].count() == len(results.timed) and found["value"].count() == len(results.values)
-    said = pandas.read_csv(whole / tables.FIGURES_COLUMNS_CSV)
-    assert list(said["column"]) == list(found.columns) and said["meaning"].str.len().min() > 10
-    assert set(found["history"].dropna()) == {"torch", "numpy"}
-    assert (found["low"].dropna() <= found["high"].dropna()).all()
+    figures = pandas.read_csv(site / tables.FIGURES_CSV, low_memory=False)
+    assert len(figures) == len(results.cells) and set(figures["machine"]) == set(results.cells["machine"])
+    assert figures["seconds"].count() == len(results.timed) and figures["value"].count() == len(results.values)
+    columns = pandas.read_csv(site / tables.FIGURES_COLUMNS_CSV)
+    assert list(columns["column"]) == list(figures.columns) and columns["meaning"].str.len().min() > 10
+    assert set(figures["history"].dropna()) == {"torch", "numpy"}
+    assert (figures["low"].dropna() <= figures["high"].dropna()).all()
 
 
-def test_the_lines_of_the_docs_draw_a_figure(whole, tmp_path):
+def test_the_lines_of_the_docs_draw_a_figure(site, tmp_path):
     (code,) = re.findall(r"```python\n(import pandas.+?)\n```", METHOD, re.DOTALL)
     assert len(list(filter(None, code.splitlines()))) == 5
-    root = whole.parent.parent
+    root = site.parent.parent
     done = run(sys.executable, "-c", code, home=tmp_path, cwd=root, MPLBACKEND="svg", MPLCONFIGDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    drawn = (root / "clone.svg").read_text(encoding="utf-8")
-    assert drawn.count("<path") > 20 and "<svg" in drawn
+    svg = (root / "clone.svg").read_text(encoding="utf-8")
+    assert svg.count("<path") > 20 and "<svg" in svg

@@ -68,28 +68,28 @@ def test_a_release_comes(tmp_path, ledger_of, capsys):
     today = time.strftime("%Y-%m-%d", time.gmtime())
     dated = {"torch": {**RELEASES["torch"], "2.4.0": today}, "seen": {"torch": ["2.4.0"]}}
     assert releases(project) == {**RELEASES, **dated}, "files have no day: it was first seen"
-    both = {"torch-2.3.0": 2, "torch-2.4.0": 1}
-    assert project.sessions() == both, "with the release before, measured again at the end"
+    sessions = {"torch-2.3.0": 2, "torch-2.4.0": 1}
+    assert project.sessions() == sessions, "with the release before, measured again at the end"
 
     ledger_of(json.dumps(releases(project)))
     assert release_news.print_changes(project.filed, "box", [ledger.toolchains_by_tag()["torch-2.4.0"]], None) == [1]
-    told = capsys.readouterr().out
-    assert f"first seen {today}" in told and "`torch.from_numpy(a)`: 2.00× " in told
+    output = capsys.readouterr().out
+    assert f"first seen {today}" in output and "`torch.from_numpy(a)`: 2.00× " in output
 
     project.verb("track", *NEW)
     numpy_wheel(project.wheels, "2.1.0")
     project.verb("track", "--update")
     assert "2.1.0" in releases(project)["numpy"]
-    assert project.sessions() == both, "there was nothing left to measure, and --update measures nothing"
+    assert project.sessions() == sessions, "there was nothing left to measure, and --update measures nothing"
 
 
 def test_the_verdict_of_a_release_is_told_and_written(tmp_path, capsys, snapshot):
     """The verdict has the title of the feed's entry. A release without figures cannot be judged."""
     results = write(tmp_path / "results", logs_of(3, [(2, 5, 1.49)]), SERIES[:8])
-    said = tmp_path / "said"
-    assert release_news.print_changes(results, "box", [SERIES[5], SERIES[8]], said) == [1, 2]
+    directory = tmp_path / "said"
+    assert release_news.print_changes(results, "box", [SERIES[5], SERIES[8]], directory) == [1, 2]
     assert capsys.readouterr().out == snapshot
-    written = {path.name: path.read_text(encoding="utf-8") for path in sorted(said.iterdir())}
+    written = {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.iterdir())}
     assert written == snapshot
     release_news.write_feed(tmp_path, [history_in(results)])
     (entry,) = check((tmp_path / release_news.FEED).read_text(encoding="utf-8"))

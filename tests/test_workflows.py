@@ -75,7 +75,7 @@ class Runner:
         put(path, f"#!/bin/sh\n{code}\n")
         path.chmod(0o755)
 
-    def said(self, name):
+    def read(self, name):
         path = self.temp / name
         return path.read_text() if path.exists() else ""
 
@@ -101,9 +101,9 @@ def cloned(runner):
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_a_workflow_is_careful(path):
     """Workflows name all permissions, pin all actions, and put no text of a user into a script."""
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert "permissions" in found and found["permissions"] in ({}, {"contents": "read"})
-    for job in found["jobs"].values():
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert "permissions" in document and document["permissions"] in ({}, {"contents": "read"})
+    for job in document["jobs"].values():
         for step in job["steps"]:
             assert "${{" not in step.get("run", ""), "an expression in a script is code of whoever wrote the value"
             if "uses" in step:
@@ -118,14 +118,14 @@ def test_a_workflow_is_careful(path):
 @pytest.mark.parametrize("name", ["compare", "watch"])
 def test_a_comment_is_as_long_as_github_takes(name, runner):
     """A comment comes from a job that ran code of others, so it may have any length. It must be cut for GitHub."""
-    told(runner)
+    write_verdicts(runner)
     for path in (runner.root / "comparison" / "comment.md", *(runner.root / "watched" / "verdicts").glob("*.md")):
         put(path, "### torch " + "x" * 100_000)
     for (job, _), script in steps(name).items():
         if job in ("comment", "tell") and "git apply" not in script:
             put(runner.temp / "calls", "")
             runner.run(script, MARKER="<!-- m -->", NUMBER="1", BRANCH="watch")
-            assert 0 < len(runner.said("calls")) < 65_536 * (1 + (name == "watch"))
+            assert 0 < len(runner.read("calls")) < 65_536 * (1 + (name == "watch"))
 
 
 def test_a_commit_of_an_action_has_one_tag():
@@ -140,23 +140,25 @@ def test_hashed_packages_are_those_of_the_requirements():
     hashed = dict(
         re.fullmatch(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}", one).groups() for one in lines if one[0] != "#"
     )
-    wanted = [Requirement(one) for one in (ROOT / "requirements.txt").read_text().splitlines() if one[0] != "#"]
-    wanted = {one.name: one for one in wanted if one.marker is None or one.marker.evaluate({"python_version": "3.12"})}
-    assert hashed.keys() >= wanted.keys() - {"torch", "rich", "psutil"}
-    assert all(hashed[name] in wanted[name].specifier for name in wanted.keys() & hashed.keys())
+    requirements = [Requirement(one) for one in (ROOT / "requirements.txt").read_text().splitlines() if one[0] != "#"]
+    requirements = {
+        one.name: one for one in requirements if one.marker is None or one.marker.evaluate({"python_version": "3.12"})
+    }
+    assert hashed.keys() >= requirements.keys() - {"torch", "rich", "psutil"}
+    assert all(hashed[name] in requirements[name].specifier for name in requirements.keys() & hashed.keys())
 
 
 def test_compare_gates_with_what_there_is():
     """The job that runs a pull request's code has no right to write, and its options of compare.py exist."""
-    found = workflow("compare")
-    assert found["jobs"].keys() == {"measure", "comment", "gate"}
-    assert "write" not in str(found["jobs"]["measure"]) and "checkout" not in str(found["jobs"]["comment"])
-    assert found["env"]["MARKER"] == comparison_words.MARKER
+    definition = workflow("compare")
+    assert definition["jobs"].keys() == {"measure", "comment", "gate"}
+    assert "write" not in str(definition["jobs"]["measure"]) and "checkout" not in str(definition["jobs"]["comment"])
+    assert definition["env"]["MARKER"] == comparison_words.MARKER
     script = steps("compare")["measure", "Measure both in turns and compare"].replace("\\\n", " ")
     (command,) = re.findall(r"compare\.py (--run.*?) >", script)
-    command = command.replace("$PROFILE", "gate").replace("$MIN_DECIDED", found["env"]["MIN_DECIDED"])
-    chosen = compare.arguments(shlex.split(command))
-    assert chosen.run and chosen.format == "markdown" and chosen.profile == "gate" and chosen.min_decided == 0.5
+    command = command.replace("$PROFILE", "gate").replace("$MIN_DECIDED", definition["env"]["MIN_DECIDED"])
+    options = compare.arguments(shlex.split(command))
+    assert options.run and options.format == "markdown" and options.profile == "gate" and options.min_decided == 0.5
 
 
 MEASURE = steps("watch")["measure", "Measure what came since, and judge it"]
@@ -176,7 +178,7 @@ def test_watch_measures_what_came_and_commits_it(cloned):
     """Code from the package index ran in the job and may have written the patch, so only expected files are taken."""
     cloned.python(CAME)
     cloned.run(MEASURE)
-    assert cloned.said("output") == "new=true\n" and cloned.said("summary").startswith("### torch 2.16.0")
+    assert cloned.read("output") == "new=true\n" and cloned.read("summary").startswith("### torch 2.16.0")
     patch = (cloned.root / "watched" / "change.patch").read_text()
     changed = ["reports/index.html", "reports/results/box/one.json", "scripts/toolchains/releases.json"]
     assert re.findall(r"^\+\+\+ b/(.*)$", patch, re.MULTILINE) == changed
@@ -194,22 +196,22 @@ def test_watch_measures_what_came_and_commits_it(cloned):
 def test_watch_ends_where_nothing_came(cloned, python, code):
     cloned.python(python)
     cloned.run(MEASURE, code)
-    assert cloned.said("output") == "new=\n" and not (cloned.root / "watched" / "change.patch").exists()
+    assert cloned.read("output") == "new=\n" and not (cloned.root / "watched" / "change.patch").exists()
 
 
-def told(runner):
+def write_verdicts(runner):
     """Write verdicts of a release with changes and of one without."""
     verdicts = runner.root / "watched" / "verdicts"
-    for tag, found in {"torch-2.16.0": {"slower": 2}, "numpy-2.6.0": {}}.items():
+    for tag, changed in {"torch-2.16.0": {"slower": 2}, "numpy-2.6.0": {}}.items():
         name = tag.replace("-", " ")
-        put(verdicts / f"{tag}.json", json.dumps({"release": name, "machine": "box", "changed": found}))
+        put(verdicts / f"{tag}.json", json.dumps({"release": name, "machine": "box", "changed": changed}))
         put(verdicts / f"{tag}.md", f"### {name}\n\nOn box. [The history](reports/history/box/README.md).\n")
 
 
 PULL = "Open a pull request, unless there is one"
 ISSUE = "Open or add to an issue for each release that changed something"
 # A step, and the answers of GitHub; the snapshot holds the calls of gh
-TELLS = {
+OUTCOMES = {
     "the first pull request": (PULL, {}),
     "another, where one is open": (PULL, {"OPEN_PR": "7"}),
     "an issue of what changed something, and none of what changed nothing": (ISSUE, {}),
@@ -218,17 +220,17 @@ TELLS = {
 }
 
 
-@pytest.mark.parametrize("what", TELLS)
-def test_watch_tells(what, runner, snapshot):
-    step, there = TELLS[what]
-    told(runner)
-    runner.run(steps("watch")["tell", step], BRANCH="watch", **{"OPEN_PR": "", "OPEN_ISSUE": "", **there})
-    assert runner.said("calls") == snapshot
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_watch_tells(outcome, runner, snapshot):
+    step, variables = OUTCOMES[outcome]
+    write_verdicts(runner)
+    runner.run(steps("watch")["tell", step], BRANCH="watch", **{"OPEN_PR": "", "OPEN_ISSUE": "", **variables})
+    assert runner.read("calls") == snapshot
 
 
 def test_watch_without_verdicts_tells_nobody(runner):
     runner.run(steps("watch")["tell", ISSUE], BRANCH="watch")
-    assert not runner.said("calls")
+    assert not runner.read("calls")
 
 
 ABOUT = steps("submission")["check", "Which machine is it about?"]
@@ -254,10 +256,10 @@ CHANGED = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGED)
-def test_submission_is_about_one_machine(what, runner):
+@pytest.mark.parametrize("change", CHANGED)
+def test_submission_is_about_one_machine(change, runner):
     """Only changes since the pull request left the base count. The base has new commits meanwhile."""
-    changed, machine, fails = CHANGED[what]
+    changed, machine, fails = CHANGED[change]
     submitted = runner.root / "submitted"
     for name in HELD.split():
         put(submitted / name, "before")
@@ -271,7 +273,7 @@ def test_submission_is_about_one_machine(what, runner):
     (submitted / "reports" / "results" / "other" / "b.json").write_text("meanwhile")
     runner.run(f"{git} add .; {git} commit --quiet -m meanwhile; {git} switch --quiet theirs")
     runner.run(ABOUT, BASE="main", MARKER="<!-- m -->")
-    assert runner.said("output") == (f"machine={machine}\n" if machine else "code=1\n" if fails else "")
+    assert runner.read("output") == (f"machine={machine}\n" if machine else "code=1\n" if fails else "")
     comment = runner.root / "comment" / "comment.md"
     assert comment.is_file() == fails and (not fails or comment.read_text().startswith("<!-- m -->\nThis changes more"))
 
@@ -292,8 +294,8 @@ def test_submission_judges_one_machine(runner, spoiled):
     results = runner.root / "reports" / "results"
     put(results / "benchmarks.json", (directory.parent / "benchmarks.json").read_bytes())
     runner.python(f'exec "{sys.executable}" "{ROOT}/$1" --results "{results}" "$2" "$3" "$4" "$5"')
-    said = runner.run(JUDGE, MARKER="<!-- m -->", MACHINE=directory.name)
-    assert runner.said("output") == f"code={int(spoiled)}\n" and not said
+    errors = runner.run(JUDGE, MARKER="<!-- m -->", MACHINE=directory.name)
+    assert runner.read("output") == f"code={int(spoiled)}\n" and not errors
     comment = (runner.root / "comment" / "comment.md").read_text()
     assert comment.startswith(workflow("submission")["env"]["MARKER"])
     assert ("janes-laptop" in comment) == spoiled and ("may be published" in comment) != spoiled
@@ -302,7 +304,7 @@ def test_submission_judges_one_machine(runner, spoiled):
 def test_submission_says_an_error(runner):
     runner.python('echo "::error::x" >&2; exit 2')
     assert not runner.run(JUDGE, MARKER="<!-- m -->", MACHINE="box")
-    assert runner.said("output") == "code=2\n"
+    assert runner.read("output") == "code=2\n"
     comment = (runner.root / "comment" / "comment.md").read_text()
     assert comment == "<!-- m -->\nThere are no results in reports/results/box that can be judged.\n"
 
