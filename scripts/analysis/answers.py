@@ -1,7 +1,7 @@
 """The routes for a case: an array of a given size with its source and target.
 
-``answer`` looks up its routes among those that were measured on a machine. See estimates.py for sizes that were not
-measured.
+``answer`` looks them up among the routes that were measured on a machine. See estimates.py for
+sizes that were not measured, and refusals.py for cases without an answer.
 """
 
 import itertools
@@ -11,37 +11,38 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from cli import UserError, size
+from cli import UserError
 
 from benchmarks import contracts
 from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, ONE_THREAD
 
+from . import refusals
 from .cells import itemsize
 from .costs import MachineAnswers, add_totals
 from .estimates import (
     ANY_SIZE,
     EXTRAPOLATED,
-    FARTHEST,
     MEASURED,
     STEADY_SESSION,
     UNSTEADY_SESSION,
     estimate,
 )
 from .findings import Gain
-from .needs import DIRECTION_OF_ENDS, NUMPY, ZERO_D, Case
+from .needs import Case
 from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED
-from .ties import RECOMMENDED_EXCESS
+from .ties import recommendable
 
-FLOATS = ("float", "bfloat", "complex")
+FLAGS = ("batch", "enqueue")  # fields of rows that are no texts
 
 
 @dataclass(frozen=True)
 class Answer:
-    """routes: rows of ``estimate``, ``add_totals``. First the routes to take, in order, at least one; then those that would
-    be faster on a condition, or without a hazard.
+    """The routes for a case on a machine.
 
-    unmeasured   suitable routes without a measured size that can be used for the case
-    instead      the other dtype and "no grad" whose times are used; "" if the times are the case's own
+    routes      rows of ``estimate`` with ``add_totals``. First the routes to take, in order, at
+                least one; then those that would be faster on a condition, or without a hazard
+    unmeasured  suitable routes without a measured size that can be used for the case
+    instead     the other dtype and "no grad" whose times are used; "" if the times are the case's
     """
 
     case: Case
@@ -52,222 +53,222 @@ class Answer:
 
     @property
     def ranked(self) -> list[Any]:
+        """The routes to take."""
         return self.select(*GOOD)
 
     def select(self, *kinds: str) -> list[Any]:
-        return list(self.routes[self.routes["kind"].isin(kinds)].itertuples())
+        """Return the routes of these kinds."""
+        return [*self.routes[self.routes["kind"].isin(kinds)].itertuples()]
 
 
 def answer(case: Case, machine: MachineAnswers) -> Answer:
-    """Return the routes for a case. UserError if the case is impossible, or no measured time can be used for it.
+    """Return the routes for a case. UserError if the case is impossible, or no measured time can be
+    used for it.
 
-    A case without times of its own may use those of the usual dtype, or of a source that requires no grad: bits are
-    bits, and detaching takes no time. Those of another layout are not used, as the work may differ.
+    A case without times of its own may use those of the usual dtype, or of a source that requires
+    no grad: bits are bits, and detaching takes no time. Those of another layout are not used, as
+    the work may differ.
     """
-    rows, grads = _matching_rows(case, machine), dict.fromkeys([case.grad, False])
-    dtypes = dict.fromkeys(
-        [case.dtype, case.dtype if case.goal else rows["dtype"].value_counts().index[0]]
-    )
+    rows = _matching_rows(case, machine)
+    usual_dtype = case.dtype if case.goal else rows["dtype"].value_counts().index[0]
+    dtypes = [case.dtype, usual_dtype]
+    grads = [case.grad, False]
     rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
-    rows = rows[
-        rows["memory"] == (case.memory or (ALIAS if (rows["memory"] == ALIAS).any() else COPY))
+    default_memory = ALIAS if (rows["memory"] == ALIAS).any() else COPY
+    rows = rows[rows["memory"] == (case.memory or default_memory)]
+    rows_by_source = dict([*rows.groupby(["dtype", "grad", "layout"])])
+    sources = dict.fromkeys(itertools.product(dtypes, grads, case.layouts))
+    answers = [
+        _answer_from(rows_by_source[source], case, machine)
+        for source in sources
+        if source in rows_by_source
     ]
-    by_source = dict(list(rows.groupby(["dtype", "grad", "layout"])))
-    sources = [
-        by_source[each]
-        for each in itertools.product(dtypes, grads, case.layouts)
-        if each in by_source
-    ]
-    found = [made for own in sources if (made := _answer_from(own, case, machine))]
-    if not found:
+    answers = [of_source for of_source in answers if of_source]
+    if not answers:
         raise UserError(_no_answer_reason(case, machine, rows))
-    return min(
-        found, key=lambda made: made.ranked[0].how == EXTRAPOLATED
-    )  # the case's own first, unless extrapolated
+    # the case's own source comes first, unless its time is extrapolated
+    return min(answers, key=lambda of_source: of_source.ranked[0].how == EXTRAPOLATED)
 
 
-def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Answer | None:
-    """Answer from the rows of one need on any host memory; None if none of its routes may be taken."""
-    need = rows["need"].iloc[0]
-
-    def fits(contract: contracts.Route) -> bool:
-        takes = case.dtype not in contract.refuses and (contract.takes_grad or not case.grad)
-        return takes and contract.memory_for(case.dtype, case.layout) == need.memory
-
-    rows = rows[rows["contract"].map(fits).astype(bool)]
-    # rows of the case's own size come first, in their ranking
-    rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
-    alias = need.memory == ALIAS and not need.crosses
-    limit = ANY_SIZE if need.crosses or alias else machine.limit
-    session = STEADY_SESSION if machine.is_steady else UNSTEADY_SESSION
-    # host -> sizes at which times jump, of the measured dtype and of the case's: torch spreads elements, not bytes
-    hosts = {host: replace(need, host=host) for host in rows["host"].unique()}
-    leaps = {
-        host: (machine.jump_sizes(own), machine.jump_sizes(replace(own, dtype=case.dtype)))
-        for host, own in hosts.items()
-    }
-    said = {
-        (host, route): estimate(curve, case.total, *leaps[host], limit, alias, session)
-        for (host, route), curve in rows.groupby(["host", "route"], sort=False)
-    }
-    found = pd.DataFrame([row for row in said.values() if row], columns=[*rows, "sizes"])
-    found = add_totals(found, case.count, pinned=case.host == contracts.PINNED)
-    good = _in_order(found[found["kind"].isin(GOOD)])
-    if good.empty:
-        return None
-    faster = found[~found["kind"].isin(GOOD) & (found["total"] < good["total"].iloc[0])]
-    unmeasured = dict.fromkeys(route for (_, route), row in said.items() if row is None)
-    instead = [need.dtype] * (need.dtype != case.dtype) + ["no grad"] * (need.grad != case.grad)
-    return Answer(case, machine, pd.concat([good, faster]), (*unmeasured,), " ".join(instead))
-
-
-def _in_order(good: pd.DataFrame) -> pd.DataFrame:
-    """Keep the ranking of a measured size; sort the routes of any other size by time. Then the route that is best at
-    the measured sizes comes first, if it is as good; routes that tie there also tie here, up to the first slower
-    one."""
-    ranked = good["kind"].head(1).eq(BEST).all() and good["how"].eq(MEASURED).all()
-    if ranked and len(good[["host", "paid", "once"]].drop_duplicates()) <= 1:
-        return good
-    free = good["paid"].eq("")
-    named = (
-        good["kind"].eq(BEST)
-        & free
-        & (good["total"] <= (1 + RECOMMENDED_EXCESS) * good["total"].min())
-    )
-    first = ~named if named.sum() == 1 else True
-    good = good.assign(
-        first=first, unknown=good["once"].isna(), alike=good["kind"].ne(SLOWER) & free
-    )
-    good = good.sort_values(["first", "unknown", "total"], kind="stable")
-    kinds = np.where(
-        good["kind"] == UNDECIDED, UNDECIDED, np.where(good.pop("alike").cummin(), TIE, SLOWER)
-    )
-    return good.drop(columns=["first", "unknown"]).assign(kind=[BEST, *kinds[1:]])
-
-
-def effects_on(best: Any, case: Case, machine: MachineAnswers) -> list[Gain]:
-    """Return the effects on the time of a route that moves bytes: settings measured on the case's side of all sizes at
-    which times jump; and neighbouring arrays, at the nearest measured size around the case's.
-
-    Only a contiguous source is copied in one piece.
-    """
-    found = [
-        each for each in machine.effects if each.applies_to(best.contract) and best.memory != ALIAS
-    ]
-    leaps = machine.jump_sizes(best.need)
-    settings = [
-        e
-        for e in found
-        if e.setting and all((at <= e.slow.nbytes) == (at <= case.total) for at in leaps)
-    ]
-    near = [e for e in found if not e.setting and case.layout == CONTIGUOUS]
-    sizes = [each.slow.nbytes for each in near]
-    if near and min(sizes) <= case.nbytes <= max(sizes):
-        settings.append(min(near, key=lambda each: abs(math.log(each.slow.nbytes / case.nbytes))))
-    return settings
+# --- rows that match a case -----------------------------------------------------------------------
 
 
 def _matching_rows(case: Case, machine: MachineAnswers) -> pd.DataFrame:
-    """Select the rows that match a case in every property that cannot be substituted; UserError if there are none, or
-    the case is impossible."""
-    if case.source == case.target:
-        raise UserError(f"--from {case.source} --to {case.target}: name two different ones")
-    if case.grad and case.source == NUMPY:
-        raise UserError("--grad: arrays require no grad, leave it out")
-    if (case.source, case.dtype) == (NUMPY, "bfloat16"):
-        raise UserError(
-            "--dtype bfloat16: NumPy has no such dtype; for such a tensor use --to-dtype bfloat16"
-        )
-    if case.goal == case.dtype:
-        raise UserError(f"--to-dtype {case.goal}: the source has it, leave it out")
-    direction, array = DIRECTION_OF_ENDS[case.source, case.target]
-    rows = machine.rows[(machine.rows["direction"] == direction) & (machine.rows["array"] == array)]
+    """Select the rows that match a case in every property that cannot be substituted; UserError if
+    there are none, or the case is impossible."""
+    _require_no(refusals.contradiction(case))
+    is_direction = machine.rows["direction"] == case.direction
+    rows = machine.rows[is_direction & (machine.rows["array"] == case.has_host_array)]
     if rows.empty:
-        how = "make bench-here PYTHON=python3 PROFILE=transfers"
-        device = f"; with an accelerator, {how} measures it" if case.device else ""
-        raise UserError(
-            f"--from {case.source} --to {case.target}: not measured on {machine.name}{device}"
-        )
-    wanted = {
-        "batch": bool(case.batch),
-        "enqueue": case.enqueue,
-        "layout": case.layout,
-        "goal": case.goal,
-    }
-    wanted |= {"threads": _threads_to_use(case, machine, rows)}
-    wanted |= {
-        name: value
-        for name, value in (("host", case.host), ("dtype", case.goal and case.dtype))
-        if value
-    }
-    for name, value in wanted.items():
-        fits = rows[name].isin(case.layouts if name == "layout" else [value])
-        option = {"goal": "to-dtype", "host": "source"}.get(name, name)
-        if not fits.any():
-            said = (
-                f"--{option}"
-                if value is True
-                else f"--{option} {value}"
-                if value
-                else f"no --{option}"
-            )
-            there = [] if isinstance(value, bool) else sorted({*rows[name]} - {""})
-            others = ", ".join(
-                str(machine.threads) if each == ALL_THREADS else each for each in there
-            )
-            goal = f" to {case.goal}" if name == "dtype" else ""
-            told = f"there are {others}" if others else "leave it out"
-            raise UserError(f"{said}: not measured {direction}{goal}; {told}")
-        rows = rows[fits]
-    dtypes, each = machine.dtypes.get(direction, {}), itemsize(case.dtype)
-    lacking = dtypes.get(case.dtype, f"not timed {direction}; there are {', '.join(dtypes)}")
-    if lacking and not case.goal:
-        raise UserError(f"--dtype {case.dtype}: {lacking}")
-    if case.nbytes % each or (case.layout == ZERO_D and case.nbytes != each):
-        wanted_size = each if case.layout == ZERO_D else f"a multiple of {each}"
-        raise UserError(
-            f"--nbytes {case.nbytes}: a {case.layout} source of {case.dtype} has {wanted_size}"
-        )
-    if case.grad and not case.dtype.startswith(FLOATS):
-        raise UserError(
-            f"--grad: floating point and complex tensors require grad, {case.dtype} does not"
-        )
+        raise UserError(refusals.direction_not_measured(case, machine.name))
+    for field, values in _requirements(case, machine, rows).items():
+        matches = rows[field].isin(values)
+        if not matches.any():
+            alternatives = _alternatives(rows[field], machine) if field not in FLAGS else []
+            raise UserError(refusals.value_not_measured(field, values[-1], case, alternatives))
+        rows = rows[matches]
+    dtypes = machine.dtypes.get(case.direction, {})
+    if not case.goal and case.dtype not in dtypes:
+        raise UserError(refusals.dtype_not_timed(case, [*dtypes]))
+    if not case.goal and dtypes[case.dtype]:
+        raise UserError(f"--dtype {case.dtype}: {dtypes[case.dtype]}")
+    _require_no(refusals.impossible_source(case))
     return rows
 
 
+def _require_no(reason: str) -> None:
+    if reason:
+        raise UserError(reason)
+
+
+def _requirements(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> dict[str, list[Any]]:
+    """Return the fields that cannot be substituted -> values that match the case."""
+    requirements: dict[str, list[Any]] = {
+        "batch": [bool(case.batch)],
+        "enqueue": [case.enqueue],
+        "layout": case.layouts,
+        "goal": [case.goal],
+        "threads": [_threads_to_use(case, machine, rows)],
+    }
+    if case.host:
+        requirements["host"] = [case.host]
+    if case.goal:
+        requirements["dtype"] = [case.dtype]
+    return requirements
+
+
+def _alternatives(column: "pd.Series[Any]", machine: MachineAnswers) -> list[str]:
+    """Return the measured values of a field."""
+    values = sorted({*column} - {""})
+    return [f"{machine.threads}" if value == ALL_THREADS else value for value in values]
+
+
 def _threads_to_use(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> str:
-    """Return the number of threads whose rows are used for a case. It is one if the case's size was not measured and is
-    too small for torch to spread; then sizes on either side can be used."""
+    """Return the number of threads whose rows are used for a case. It is one if the case's size was
+    not measured and is too small for torch to spread; then sizes on either side can be used."""
     threads = machine.torch_threads(case)
-    there = rows[rows["threads"] == threads]
-    measured = ((there["nbytes"] == case.total) & (there["dtype"] == case.dtype)).any()
-    spread = case.total >= contracts.PARALLEL * itemsize(case.dtype)
-    return threads if spread or not threads or there.empty or measured else ONE_THREAD
+    rows = rows[rows["threads"] == threads]
+    is_spread = case.total >= contracts.PARALLEL * itemsize(case.dtype)
+    is_measured = ((rows["nbytes"] == case.total) & (rows["dtype"] == case.dtype)).any()
+    return threads if is_spread or not threads or rows.empty or is_measured else ONE_THREAD
 
 
 def _no_answer_reason(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> str:
-    """Why no route can be recommended."""
-    direction = DIRECTION_OF_ENDS[case.source, case.target][0]
+    """Return why no route can be recommended, though these rows match the case."""
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
-        casts = machine.rows[
-            (machine.rows["direction"] == direction) & (machine.rows["dtype"] == case.dtype)
-        ]
-        goals = (
-            " or ".join(f"--to-dtype {goal}" for goal in sorted({*casts["goal"]} - {""}))
-            or "--to-dtype"
-        )
-        return f"--dtype {case.dtype}: every route {direction} refuses it; add {goals}"
+        casts = machine.rows[machine.rows["direction"] == case.direction]
+        goals = casts["goal"][casts["dtype"] == case.dtype]
+        return refusals.dtype_refused(case, sorted({*goals} - {""}))
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
-        return f"--grad: every such route {direction} refuses it; leave it out, and detach first"
-    wanted = {
-        ALIAS: " that shares memory",
-        COPY: " that copies",
-        contracts.INTO: " into a buffer",
-    }.get(case.memory, "")
-    grad = " and takes a tensor that requires grad" if case.grad else ""
-    what = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
-    what += f" to {case.goal}" if case.goal else ""
-    sizes = sorted({*rows["nbytes"][rows["kind"].isin(GOOD)]})
-    far = f"answers reach {FARTHEST:.0f} times beyond the sizes measured: {', '.join(map(size, sizes))}"
-    near = f" near {size(case.total)}; {far}" if sizes else ""
-    return f"no route {direction}{wanted}{grad} was measured for {what}{near}"
+        return refusals.grad_refused(case)
+    sizes = rows["nbytes"][rows["kind"].isin(GOOD)]
+    return refusals.no_route(case, sorted({*sizes}))
+
+
+# --- routes of one source -------------------------------------------------------------------------
+
+
+def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Answer | None:
+    """Answer from the rows of one source on any host memory; None if none of its routes may be
+    taken."""
+    rows = rows[[_is_suitable(row, case) for row in rows.itertuples()]]
+    if rows.empty:
+        return None
+    # rows of the case's own size come first, in their ranking
+    rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
+    need = rows["need"].iloc[0]
+    estimates = _estimates(rows, need, case, machine)
+    estimated_rows = [row for row in estimates.values() if row]
+    routes = pd.DataFrame(estimated_rows, columns=[*rows, "sizes"])
+    routes = add_totals(routes, case.count, pinned=case.host == contracts.PINNED)
+    is_good = routes["kind"].isin(GOOD)
+    if not is_good.any():
+        return None
+    good = _in_order(routes[is_good])
+    faster = routes[~is_good & (routes["total"] < good["total"].iloc[0])]
+    unmeasured = [route for (_, route), estimated in estimates.items() if estimated is None]
+    substitutes = [need.dtype] if need.dtype != case.dtype else []
+    substitutes += ["no grad"] if need.grad != case.grad else []
+    return Answer(
+        case,
+        machine,
+        pd.concat([good, faster]),
+        tuple(dict.fromkeys(unmeasured)),
+        " ".join(substitutes),
+    )
+
+
+def _is_suitable(row: Any, case: Case) -> bool:
+    """Whether the route of a row takes the case's source and gives the wanted memory."""
+    contract = row.contract
+    takes_source = case.dtype not in contract.refuses and (contract.takes_grad or not case.grad)
+    return takes_source and contract.memory_for(case.dtype, case.layout) == row.memory
+
+
+def _estimates(
+    rows: pd.DataFrame, need: Any, case: Case, machine: MachineAnswers
+) -> dict[tuple[str, str], dict[str, Any] | None]:
+    """Return (host memory, route) -> the estimated row for the case, see ``estimate``."""
+    is_alias = need.memory == ALIAS and not need.crosses
+    limit = ANY_SIZE if is_alias or need.crosses else machine.limit
+    session = STEADY_SESSION if machine.is_steady else UNSTEADY_SESSION
+    estimates = {}
+    for (host, route), curve in rows.groupby(["host", "route"], sort=False):
+        # times jump at other sizes for the case's dtype: torch spreads elements, not bytes
+        need_on_host = replace(need, host=host)
+        regime = machine.regime(replace(need_on_host, dtype=case.dtype), case.total)
+        jumps = machine.jump_sizes(need_on_host)
+        estimates[host, route] = estimate(
+            curve, case.total, jumps, regime, limit, is_alias, session
+        )
+    return estimates
+
+
+def _in_order(good: pd.DataFrame) -> pd.DataFrame:
+    """Keep the ranking of a measured size; sort the routes of any other size by time. Then the
+    route that is best at the measured sizes comes first, if it may be recommended; routes that tie
+    there also tie here, up to the first slower one."""
+    is_ranked = good["kind"].iloc[0] == BEST and (good["how"] == MEASURED).all()
+    if is_ranked and len(good[["host", "paid", "once"]].drop_duplicates()) == 1:
+        return good
+    is_free = good["paid"] == ""
+    is_best = (good["kind"] == BEST) & is_free
+    is_best &= recommendable(good["total"], good["total"].min())
+    is_best &= is_best.sum() == 1
+    good = good.assign(
+        is_later=~is_best,
+        has_unknown_cost=good["once"].isna(),
+        may_tie=is_free & (good["kind"] != SLOWER),
+    )
+    good = good.sort_values(["is_later", "has_unknown_cost", "total"], kind="stable")
+    kinds = np.where(good["may_tie"].cummin(), TIE, SLOWER)
+    kinds = np.where(good["kind"] == UNDECIDED, UNDECIDED, kinds)
+    good = good.drop(columns=["is_later", "has_unknown_cost", "may_tie"])
+    return good.assign(kind=[BEST, *kinds[1:]])
+
+
+# --- effects on a route ---------------------------------------------------------------------------
+
+
+def effects_on(best: Any, case: Case, machine: MachineAnswers) -> list[Gain]:
+    """Return the effects on the time of a route that moves bytes: settings measured on the case's
+    side of all sizes at which times jump; and neighbouring arrays, at the nearest measured size
+    around the case's.
+
+    Only a contiguous source is copied in one piece.
+    """
+    if best.memory == ALIAS:
+        return []
+    gains = [gain for gain in machine.effects if gain.applies_to(best.contract)]
+    regime = machine.regime(best.need, case.total)
+    effects = [
+        gain
+        for gain in gains
+        if gain.setting and machine.regime(best.need, gain.slow.nbytes) == regime
+    ]
+    neighbours = [gain for gain in gains if not gain.setting and case.layout == CONTIGUOUS]
+    sizes = [gain.slow.nbytes for gain in neighbours]
+    if neighbours and min(sizes) <= case.nbytes <= max(sizes):
+        distances = [abs(math.log(nbytes / case.nbytes)) for nbytes in sizes]
+        effects.append(neighbours[distances.index(min(distances))])
+    return effects

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,23 @@ import pandas as pd
 from store import files
 from store.schema import MACHINE, UNKNOWN, Conditions, RunRecord
 
-from benchmarks import contracts
 from benchmarks.contracts import (
     ALIAS,
     ALL_THREADS,
+    ALLOCATE,
     COPY,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
+    INTO,
     ONE_THREAD,
+    PAGEABLE,
+    PARALLEL,
+    PIN,
+    PINNED,
     Role,
 )
 
-from .cells import BY_BYTES, cells_of, itemsize, limit_of, links_of
+from .cells import BY_BYTES, Limit, cells_of, itemsize, limit_of, links_of
 from .estimates import ANY_SIZE, MEASURED, estimate
 from .findings import Gain, neighbour_costs, setting_advice
 from .needs import NEED_FIELDS, Case, Need, choices, uses
@@ -29,24 +35,17 @@ from .ranking import BEST, OTHER
 from .results import Results, load_files, newest
 from .ties import is_steady
 
-UNTIMED = (
-    "int8",
-    "int16",
-    "complex128",
-)  # dtypes with tested contracts and no times: bits are bits
-FRESH = (
-    32 * 2**20
-)  # bytes: from here on glibc gives fresh memory fresh pages at every call, see benchmarks/core/sources.py
-# Elements: NumPy releases the GIL to copy a larger array, which takes 70 ns on Emerald Rapids for any dtype
+# Dtypes with tested contracts and no times: bits are bits
+UNTIMED_DTYPES = ("int8", "int16", "complex128")
+# From here on glibc gives fresh memory fresh pages at every call, see benchmarks/core/sources.py
+FRESH_BYTES = 32 * 2**20
+# NumPy releases the GIL to copy a larger array, which takes 70 ns on Emerald Rapids for any dtype
 # (NPY_BEGIN_THREADS_THRESHOLDED in numpy/ndarraytypes.h)
-RELEASED = 500
-STAGED = (
-    64 * 2**10
-)  # bytes: CUDA's driver copies more than this from pageable memory through its own pinned memory
-CHUNKS = (
-    8 * 2**20
-)  # bytes of pinned memory that a copy in chunks keeps, see benchmarks/core/moving.py
-OF_CELL = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
+MAX_ELEMENTS_WITH_GIL = 500
+# CUDA's driver copies more than this from pageable memory through its own pinned memory
+MAX_UNSTAGED_BYTES = 64 * 2**10
+CHUNK_BYTES = 8 * 2**20  # pinned memory that a copy in chunks keeps, see benchmarks/core/moving.py
+CELL_FIELDS = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class MachineAnswers:
     """The measured routes and effects of one machine and one toolchain.
 
     run      the record of the last run
-    quiet    smallest of ``Results.quiet``; None: not machine
+    quiet    smallest of ``Results.quiet``; None: not known
     rows     the choices of all kinds but OTHER, with their costs: see ``costs``
     limit    seconds per byte of memcpy, by size
     effects  costs of placement and gains of settings
@@ -84,37 +83,53 @@ class MachineAnswers:
         """See ``is_steady``."""
         return is_steady(self.quiet)
 
+    @cached_property
+    def max_arrays(self) -> int:
+        """The largest number of arrays in a source."""
+        return int(self.rows["arrays"].max())
+
     def torch_threads(self, case: Case) -> str:
         """Return the number of torch threads of a case as ``Need.threads`` spells it."""
         default = "" if case.device else ALL_THREADS if self.spreads else ONE_THREAD
         threads = case.threads or default
-        return ALL_THREADS if self.spreads and threads == str(self.threads) else threads
+        return ALL_THREADS if self.spreads and threads == f"{self.threads}" else threads
 
     def jump_sizes(self, need: Need) -> list[int]:
-        """Return the sizes at which the times of a need jump: torch spreads a copy over its threads, NumPy releases the
-        GIL for each array of a list, a driver stages, or a result in host memory takes FRESH bytes."""
-        fresh = need.memory == COPY and need.direction != HOST_TO_DEVICE
-        each, made = itemsize(need.dtype), itemsize(need.goal or need.dtype)
-        leaps = {
-            (RELEASED + 1) * each * int(self.rows["arrays"].max()): need.batch,
-            contracts.PARALLEL * each: need.threads not in ("", ONE_THREAD)
-            and need.memory != ALIAS,
-            FRESH * each // made: fresh and self.run.conditions.libc.startswith("glibc"),
-            STAGED + 1: (need.direction, need.host) == (HOST_TO_DEVICE, contracts.PAGEABLE),
-        }
-        return sorted(nbytes for nbytes, there in leaps.items() if there)
+        """Return the sizes at which the times of a need jump: torch spreads a copy over its
+        threads, NumPy releases the GIL for each array of a list, a driver stages, or a result in
+        host memory takes FRESH_BYTES."""
+        item = itemsize(need.dtype)
+        sizes = []
+        if need.batch:
+            sizes.append((MAX_ELEMENTS_WITH_GIL + 1) * item * self.max_arrays)
+        if need.memory != ALIAS and need.threads not in ("", ONE_THREAD):
+            sizes.append(PARALLEL * item)
+        if need.direction == HOST_TO_DEVICE:
+            sizes += [MAX_UNSTAGED_BYTES + 1] if need.host == PAGEABLE else []
+        elif need.memory == COPY and self.run.conditions.libc.startswith("glibc"):
+            sizes.append(FRESH_BYTES * item // itemsize(need.goal or need.dtype))
+        return sorted(sizes)
+
+    def regime(self, need: Need, nbytes: int) -> int:
+        """Return the number of ``jump_sizes`` up to a size."""
+        return sum(jump <= nbytes for jump in self.jump_sizes(need))
+
+
+# --- loading --------------------------------------------------------------------------------------
 
 
 def last_run(results: Path, machine: str) -> tuple[RunRecord, list[Path]]:
-    """Return the last run of a machine and its result file; all result files if there is no record."""
+    """Return the last run of a machine and its result file; all result files if there is no
+    record."""
     runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
-    last = newest(runs)[:1]
-    return (runs[last[0]][-1], last) if last else (UNKNOWN, [*runs])
+    paths = newest(runs)[:1]
+    return (runs[paths[0]][-1], paths) if paths else (UNKNOWN, [*runs])
 
 
 def load_machine(results: Path, machine: str) -> MachineAnswers:
     """Load the last run of a machine with results; UserError if a file is broken."""
-    loaded = load_files(results, last_run(results, machine)[1])
+    _, paths = last_run(results, machine)
+    loaded = load_files(results, paths)
     cells = cells_of(loaded)
     cells = cells[cells["credible"]]
     return machine_answers(loaded, machine, cells, choices(cells))
@@ -125,125 +140,131 @@ def machine_answers(
 ) -> MachineAnswers:
     """Combine results, their credible cells (see ``cells_of``) and the choices of these cells."""
     memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
-    limit = ANY_SIZE if memcpy.empty else memcpy / memcpy.index
-    effects = [
-        *neighbour_costs(cells),
-        *(gain for each in setting_advice(results, cells) for gain in each.gains),
-    ]
-    quiet = min(results.quiet, default=None)
+    effects = neighbour_costs(cells)
+    for advice in setting_advice(results, cells):
+        effects += advice.gains
     return MachineAnswers(
-        machine, results.last, quiet, costs(cells, table), limit, effects, _dtypes(results)
+        name=machine,
+        run=results.last,
+        quiet=min(results.quiet, default=None),
+        rows=costs(cells, table),
+        limit=ANY_SIZE if memcpy.empty else memcpy / memcpy.index,
+        effects=effects,
+        dtypes=_dtypes(results),
     )
-
-
-def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the choices of all kinds but OTHER, with their costs.
-
-    rate    bytes per second where the bytes take most of the time, else NaN; share: of the memcpy or link limit, or NaN
-    arrays  number of arrays in the source, ``nbytes`` together
-    paid    the memory that is pinned once, by its name in the route; once: its seconds, NaN where not measured
-    how     MEASURED, and no range: see ``estimate``
-    """
-    links, memcpy = links_of(cells), limit_of(cells)
-    pinning = cells.loc[cells["role"] == Role.PINNING, [*OF_CELL, "method"]].assign(kind=BEST)
-    fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
-    moves = (
-        (table["seconds"] >= BY_BYTES * fastest)
-        & (table["memory"] != ALIAS)
-        & ~table["enqueue"].astype(bool)
-    )
-
-    def cost(row: Any) -> tuple[float, int, str, float]:
-        copies = (
-            memcpy if row.threads in ("", ONE_THREAD) and not row.goal else None
-        )  # a cast moves other bytes
-        bound = links.get(row.direction) if row.need.crosses else copies
-        what, clock, nbytes = _paid(row.route, row.nbytes, row.need)
-        once = estimate(pinning[pinning["method"] == clock], nbytes) if what else {"seconds": 0.0}
-        share = bound.share(row) if bound and row.rate > 0 else None
-        return share or math.nan, row.declared.arrays, what, once["seconds"] if once else math.nan
-
-    rows = table.assign(rate=(table["nbytes"] / table["seconds"]).where(moves))[
-        table["kind"] != OTHER
-    ]
-    more = pd.DataFrame(
-        [*map(cost, rows.itertuples())], rows.index, ["share", "arrays", "paid", "once"]
-    )
-    return (
-        rows[["need", *NEED_FIELDS, *OF_CELL, "kind", "rate"]]
-        .join(more)
-        .assign(how=MEASURED, is_range=False)
-    )
-
-
-def _paid(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
-    """Return the route's name of the memory that is pinned once ("": none), the method that pins it, and its bytes."""
-    for name, pinned in {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNKS}.items():
-        if need.host and uses(route, name):
-            return name, contracts.ALLOCATE, pinned
-    if need.host != contracts.PINNED or (
-        need.direction == DEVICE_TO_HOST and need.memory != contracts.INTO
-    ):
-        return (
-            "",
-            "",
-            0,
-        )  # torch's allocator keeps pinned memory, so the time of a new result includes it
-    return *(
-        ("h", contracts.ALLOCATE) if need.direction == DEVICE_TO_HOST else ("t", contracts.PIN)
-    ), nbytes
-
-
-def add_totals(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
-    """Add ``total``, the seconds per transfer with one-time costs amortised over ``count`` transfers. If memory is
-    ``pinned`` already, pinning is free."""
-    free = (rows["host"] == contracts.PINNED) & pinned
-    rows = rows.assign(paid=rows["paid"].mask(free, ""), once=rows["once"].mask(free, 0.0))
-    return rows.assign(total=rows["seconds"] + rows["once"].fillna(0.0) / count)
 
 
 def _dtypes(results: Results) -> dict[str, dict[str, str]]:
-    """Direction -> dtype that the suite times, or one of UNTIMED -> why it has no figure in that direction; "" where it
-    has one."""
-    found: dict[str, dict[str, str]] = {}
-    for each in (
-        each
-        for each in results.benchmarks.values()
-        if each.role in (Role.CONVERSION, Role.TRANSFER)
-    ):
-        found.setdefault(each.direction, {}).update(
-            (word.strip("'"), "") for word in each.listed("dtype")
-        )
-    found = {
-        direction: {**dtypes, **dict.fromkeys(UNTIMED, "")} for direction, dtypes in found.items()
-    }
+    """Return direction -> dtype that the suite times, or one of UNTIMED_DTYPES -> why it has no
+    figure in that direction; "" where it has one."""
+    reasons: dict[str, dict[str, str]] = {}
+    for declared in results.benchmarks.values():
+        if declared.role in (Role.CONVERSION, Role.TRANSFER):
+            dtypes = [word.strip("'") for word in declared.listed("dtype")]
+            reasons.setdefault(declared.direction, {}).update(dict.fromkeys(dtypes, ""))
+    for dtypes_of_direction in reasons.values():
+        dtypes_of_direction.update(dict.fromkeys(UNTIMED_DTYPES, ""))
     cells = results.of_role(results.cells, Role.CONVERSION)
-    for (way, dtype), rows in cells.groupby(["direction", "dtype"], observed=True):
+    for (direction, dtype), rows in cells.groupby(["direction", "dtype"], observed=True):
         skipped = rows["reason"][rows["status"] == "skipped"]
         if len(skipped) and not (rows["status"] == "measured").any():
-            found[way][dtype] = f"not on this toolchain, {skipped.iloc[-1]}"
-    return found
+            reasons[direction][dtype] = f"not on this toolchain, {skipped.iloc[-1]}"
+    return reasons
 
 
 def closest_machine(
     records: Mapping[str, RunRecord], conditions: Conditions, device: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the machine most like one with these conditions, and the fields that differ. device: prefer machines with an
-    accelerator."""
+    """Return the machine most like one with these conditions, and the fields that differ.
 
-    def differs(machine: str) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name in MACHINE
-            if getattr(records[machine].conditions, name) != getattr(conditions, name)
+    device: prefer machines with an accelerator
+    """
+    differences = {
+        name: tuple(
+            field
+            for field in MACHINE
+            if getattr(record.conditions, field) != getattr(conditions, field)
         )
+        for name, record in records.items()
+    }
 
-    def distance(machine: str) -> tuple[bool, int, int]:
-        lacking, cores = (
-            device and not records[machine].settings.device,
-            records[machine].conditions.cores or 0,
-        )
-        return lacking, len(differs(machine)), abs(cores - (conditions.cores or 0))
+    def distance(name: str) -> tuple[bool, int, int]:
+        record = records[name]
+        lacks_device = device and not record.settings.device
+        more_cores = (record.conditions.cores or 0) - (conditions.cores or 0)
+        return lacks_device, len(differences[name]), abs(more_cores)
 
     nearest = min(records, key=distance)
-    return nearest, differs(nearest)
+    return nearest, differences[nearest]
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the choices of all kinds but OTHER, with their costs: see schema.Candidate."""
+    fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
+    moves_bytes = (table["memory"] != ALIAS) & ~table["enqueue"]
+    moves_bytes &= table["seconds"] >= BY_BYTES * fastest
+    rate = (table["nbytes"] / table["seconds"]).where(moves_bytes)
+    table = table.assign(rate=rate)[table["kind"] != OTHER]
+    memcpy = limit_of(cells)
+    links = links_of(cells)
+    pinning = cells.loc[cells["role"] == Role.PINNING, [*CELL_FIELDS, "method"]].assign(kind=BEST)
+    shares = []
+    one_time_costs = []
+    for row in table.itertuples():
+        limit = links.get(row.direction, Limit()) if row.need.crosses else memcpy
+        shares.append(_share(row, limit))
+        one_time_costs.append(_one_time_cost(row, pinning))
+    paid = pd.DataFrame(one_time_costs, table.index, ["paid", "once"])
+    columns = ["need", *NEED_FIELDS, *CELL_FIELDS, "kind", "rate"]
+    return (
+        table[columns]
+        .assign(share=shares, arrays=table["arrays"])
+        .join(paid)
+        .assign(how=MEASURED, is_range=False)
+    )
+
+
+def _share(row: Any, limit: Limit) -> float:
+    """Return the route's share of its limit; NaN where it has none. A cast moves other bytes than
+    memcpy, and several threads move more."""
+    has_limit = row.need.crosses or (row.threads in ("", ONE_THREAD) and not row.goal)
+    if not has_limit or not row.rate > 0:
+        return math.nan
+    return limit.share(row) or math.nan
+
+
+def _one_time_cost(row: Any, pinning: pd.DataFrame) -> tuple[str, float]:
+    """Return the memory that is pinned once, by its name in the route ("": none), and the seconds
+    that this takes, NaN where not measured."""
+    name, method, nbytes = _pinned_memory(row.route, row.nbytes, row.need)
+    if not name:
+        return "", 0.0
+    estimated = estimate(pinning[pinning["method"] == method], nbytes)
+    return name, estimated["seconds"] if estimated else math.nan
+
+
+def _pinned_memory(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
+    """Return the route's name of the memory that is pinned once ("": none), the method that pins
+    it, and its bytes."""
+    staging = {"buffers": 2 * nbytes, "s": nbytes, "stages": CHUNK_BYTES}
+    for name, pinned_bytes in staging.items():
+        if need.host and uses(route, name):
+            return name, ALLOCATE, pinned_bytes
+    if need.host == PINNED and need.direction != DEVICE_TO_HOST:
+        return "t", PIN, nbytes
+    if need.host == PINNED and need.memory == INTO:
+        return "h", ALLOCATE, nbytes
+    # torch's allocator keeps pinned memory, so the time of a new result includes it
+    return "", "", 0
+
+
+def add_totals(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
+    """Add ``total``, the seconds per transfer with one-time costs amortised over ``count``
+    transfers. If memory is ``pinned`` already, pinning is free."""
+    is_free = (rows["host"] == PINNED) & pinned
+    paid = rows["paid"].mask(is_free, "")
+    once = rows["once"].mask(is_free, 0.0)
+    return rows.assign(paid=paid, once=once, total=rows["seconds"] + once.fillna(0.0) / count)

@@ -1,11 +1,11 @@
-"""Findings about routes besides their times, as data: semantics, useful settings, costs of placement.
+"""Findings about routes besides their times: semantics, useful settings, costs of placement.
 
 The semantics of routes are measured, compared with their contracts, and followed along a history.
 
-A setting of the environment in which a program starts may gain more than any choice of a route. It is chosen for each
-route at the usual size, as a route is (see ranking.py). It is the first of the family's advised settings without a
-decidedly faster one, if the route is decided to be more than GAIN times as fast with it. Routes that have a good
-setting in common get one.
+A setting of the environment in which a program starts may gain more than any choice of a route. It
+is chosen for each route at the usual size, as a route is (see ranking.py). It is the first of the
+family's advised settings without a significantly faster one, if the route is significantly more
+than MIN_GAIN times as fast with it. Routes that have a good setting in common get one.
 
 Placement: some routes take longer if a source and its buffer are neighbours in memory.
 """
@@ -20,182 +20,217 @@ import pandas as pd
 from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Role, Route
 
 from .cells import Row, at_usual_size
+from .history import Release
 from .results import Results
+from .suite import Declared
 from .ties import select_fastest, significantly_slower
 
-# --- semantics of routes ----------------------------------------------------------------------------------------------
+# --- semantics of routes --------------------------------------------------------------------------
 
 
-MEMORY, DTYPE, TAKES_GRAD = "memory", "dtype", "grad"  # measured semantics of a route
-MEASURED = {
-    "track_alias": MEMORY,
-    "track_dtype": DTYPE,
-    "track_taken": TAKES_GRAD,
-}  # by methods of benchmarks/semantics.py
+MEMORY, DTYPE, TAKES_GRAD = "memory", "dtype", "grad"  # measured aspects of a route
+# Methods of benchmarks/semantics.py -> what they measure
+ASPECTS = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKES_GRAD}
+ROUTE = ["direction", "route"]  # columns that name a route
 
 
 def facts(results: Results) -> pd.DataFrame:
-    """Return the rows of Results.values with the measured semantics of routes. what: MEMORY, DTYPE or TAKES_GRAD; measured:
-    whether memory is shared; the result's dtype, "?" if its benchmark does not name it; whether a tensor that requires
-    grad is taken."""
+    """Return the rows of Results.values with the measured semantics of routes.
 
-    def said(benchmark: str, what: str, value: float) -> bool | str:
-        names = results.benchmarks[benchmark].stands_for
-        return bool(value) if what != DTYPE else names[int(value)] if value < len(names) else "?"
-
+    aspect    MEMORY, DTYPE or TAKES_GRAD
+    measured  whether memory is shared; the result's dtype, "?" if its benchmark does not name it;
+              whether a tensor that requires grad is taken
+    """
     rows = results.of_role(results.values, Role.SEMANTICS)
-    rows = rows[rows["method"].isin(MEASURED)]
-    rows = rows.assign(
-        what=rows["method"].astype(object).map(MEASURED),
+    rows = rows[rows["method"].isin(ASPECTS)]
+    declared = [results.benchmarks[name] for name in rows["benchmark"]]
+    measured = [_measured(*figure) for figure in zip(declared, rows["method"], rows["value"])]
+    return rows.assign(
+        aspect=rows["method"].astype(object).map(ASPECTS),
         dtype=rows["dtype"].astype(object).fillna(""),
+        measured=pd.Series(measured, rows.index, dtype=object),
     )
-    said_of = [said(*row) for row in zip(rows["benchmark"], rows["what"], rows["value"])]
-    return rows.assign(measured=pd.Series(said_of, index=rows.index, dtype=object))
+
+
+def _measured(declared: Declared, method: str, value: float) -> bool | str:
+    if ASPECTS[method] != DTYPE:
+        return bool(value)
+    dtypes = declared.stands_for
+    return dtypes[int(value)] if value < len(dtypes) else "?"
 
 
 class Semantics:
-    """Measured semantics of each route. measured: (direction, route, what) -> dtype of the source -> measured value."""
+    """Measured semantics of each route.
+
+    measured: (direction, route, aspect) -> dtype of the source -> measured value
+    """
 
     def __init__(self, results: Results) -> None:
-        of_route = facts(results).groupby(["direction", "route", "what"], sort=False, observed=True)
-        self.measured = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in of_route}
+        by_aspect = facts(results).groupby([*ROUTE, "aspect"], sort=False, observed=True)
+        self.measured = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in by_aspect}
 
-    def values(self, contract: Route, what: str) -> dict[str, Any]:
-        """Return a route's measured values of ``what``, by the source's dtype."""
-        return self.measured.get((contract.direction, contract.expression, what), {})
+    def values(self, contract: Route, aspect: str) -> dict[str, Any]:
+        """Return a route's measured values of an aspect, by the source's dtype."""
+        return self.measured.get((contract.direction, contract.expression, aspect), {})
 
     def memory(self, contract: Route) -> dict[str, str]:
-        """alias, copy or into as measured, by dtype."""
-        seen = self.values(contract, MEMORY)
-        fresh = INTO if contract.memory == INTO and not any(seen.values()) else COPY
-        return {dtype: ALIAS if shares else fresh for dtype, shares in seen.items()}
+        """Return alias, copy or into as measured, by dtype."""
+        shares = self.values(contract, MEMORY)
+        fresh = INTO if contract.memory == INTO and not any(shares.values()) else COPY
+        return {dtype: ALIAS if is_shared else fresh for dtype, is_shared in shares.items()}
 
     def takes_grad(self, contract: Route) -> bool | None:
         """Whether the route took a tensor that requires grad; None where that was not measured."""
         return next(iter(self.values(contract, TAKES_GRAD).values()), None)
 
     def broken(self, contracts: Iterable[Route]) -> list[dict[str, Any]]:
-        """Return the promises that measurements contradict: route, what and measured as in ``facts``, dtype of the
-        source ("" for TAKES_GRAD), and promised (by the contract)."""
+        """Return the promises that measurements contradict: route, aspect and measured as in
+        ``facts``, dtype of the source ("" for TAKES_GRAD), and promised (by the contract)."""
         contradicted = []
-        for contract, what in itertools.product(contracts, MEASURED.values()):
-            for dtype, found in self.values(contract, what).items():
-                if what == MEMORY:
-                    promised, kept = (
-                        contract.memory_for(dtype),
-                        found == (contract.memory_for(dtype) == ALIAS),
+        for contract, aspect in itertools.product(contracts, ASPECTS.values()):
+            for dtype, measured in self.values(contract, aspect).items():
+                promised, is_kept = _promise(contract, aspect, dtype, measured)
+                if not is_kept:
+                    contradicted.append(
+                        {
+                            "route": contract.expression,
+                            "aspect": aspect,
+                            "dtype": dtype,
+                            "measured": measured,
+                            "promised": promised,
+                        }
                     )
-                elif what == DTYPE:
-                    promised = contract.casts_to or dtype
-                    kept = promised in ("python", found)
-                else:
-                    promised = contract.inputs.get(GRAD, "")
-                    kept = not promised or found == contract.takes_grad
-                if not kept:
-                    about = {"route": contract.expression, "what": what, "dtype": dtype}
-                    contradicted.append({**about, "measured": found, "promised": promised})
         return contradicted
 
 
-# --- changes of semantics along a history -----------------------------------------------------------------------------
+def _promise(contract: Route, aspect: str, dtype: str, measured: Any) -> tuple[str, bool]:
+    """Return what a contract promises for a source of this dtype, and whether a measurement
+    agrees."""
+    if aspect == MEMORY:
+        memory = contract.memory_for(dtype)
+        return memory, measured == (memory == ALIAS)
+    if aspect == DTYPE:
+        result = contract.casts_to or dtype
+        return result, result in ("python", measured)
+    outcome = contract.inputs.get(GRAD, "")
+    return outcome, not outcome or measured == contract.takes_grad
 
 
-def _with_before(rows: pd.DataFrame, releases: Sequence[Any], same: list[str]) -> pd.DataFrame:
-    """Join the rows of each release (its version) with those of the release before it (..._before) by the columns
-    ``same``."""
+# --- changes of semantics along a history ---------------------------------------------------------
+
+
+def _pair_releases(
+    rows: pd.DataFrame, releases: Sequence[Release], key: Sequence[str]
+) -> pd.DataFrame:
+    """Join the rows of each release (its version) with those of the release before it
+    (..._before) by the columns ``key``."""
     places = {release.files[0]: place for place, release in enumerate(releases)}
     rows = rows[rows["file"].isin(places)].astype(object)
     rows = rows.assign(place=rows["file"].map(places).astype(int))
-    both = rows.merge(
-        rows.assign(place=rows["place"] + 1), on=["place", *same], suffixes=("", "_before")
-    )
-    return both.assign(release=[releases[place].version for place in both["place"]])
+    next_place = rows.assign(place=rows["place"] + 1)
+    pairs = rows.merge(next_place, on=["place", *key], suffixes=("", "_before"))
+    return pairs.assign(release=[releases[place].version for place in pairs["place"]])
 
 
-def appearances(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
-    """Return the routes and dtypes that gain a figure at a release, or lose it. Columns: release, gained (else lost),
-    direction, reason (why the other side has no figure), dtype (several; empty for the route as a whole) and route (all
-    with the same values)."""
-    route = ["direction", "route"]
-    rows = results.cells[
-        results.cells["method"].str.startswith("timeit_") & results.cells["route"].notna()
-    ]
-    rows = rows[["file", "cell", *route, "dtype", "status", "reason"]].astype(object).fillna("")
-    known = pd.MultiIndex.from_frame(rows.loc[rows["status"] == "measured", ["file", *route]])
-    both, found = (
-        _with_before(rows, releases, ["cell", *route, "dtype"]),
-        [],
-    )  # cells of one release only are left out
-    for gained, having, lacking in ((True, "", "_before"), (False, "_before", "")):
-        own = both[
-            (both[f"status{having}"] == "measured") & (both[f"status{lacking}"] != "measured")
+def appearances(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
+    """Return the routes and dtypes that gain a figure at a release, or lose it.
+
+    Columns: release, gained (else lost), direction, reason (why the other side has no figure),
+    dtype (several; empty for the route as a whole) and route (all with the same values).
+    """
+    cells = results.cells
+    is_timed = cells["method"].str.startswith("timeit_") & cells["route"].notna()
+    columns = ["file", "cell", *ROUTE, "dtype", "status", "reason"]
+    rows = cells.loc[is_timed, columns].astype(object).fillna("")
+    # cells of one release only are left out
+    pairs = _pair_releases(rows, releases, ["cell", *ROUTE, "dtype"])
+    measured = rows.loc[rows["status"] == "measured", ["file", *ROUTE]]
+    measured_routes = pd.MultiIndex.from_frame(measured)
+    changes = pd.concat(
+        [
+            _appearing(pairs, "", "_before", measured_routes).assign(gained=True),
+            _appearing(pairs, "_before", "", measured_routes).assign(gained=False),
         ]
-        reason = own[f"reason{lacking}"].where(
-            own[f"reason{lacking}"] != "", own[f"status{lacking}"]
-        )
-        others = pd.MultiIndex.from_frame(own[[f"file{lacking}", *route]]).isin(known)
-        found.append(own.assign(gained=gained, reason=reason, dtype=own["dtype"].where(others, "")))
-    same = ["release", "gained", "direction", "reason"]
-    dtypes = (
-        pd.concat(found).groupby([*same, "route"], sort=False)["dtype"].agg(_named).reset_index()
     )
-    return dtypes.groupby([*same, "dtype"], sort=False)["route"].agg(tuple).reset_index()
+    change = ["release", "gained", "direction", "reason"]
+    dtypes = changes.groupby([*change, "route"], sort=False)["dtype"].agg(_distinct).reset_index()
+    return dtypes.groupby([*change, "dtype"], sort=False)["route"].agg(tuple).reset_index()
 
 
-def redefined(results: Results, releases: Sequence[Any]) -> pd.DataFrame:
-    """Return where alias, dtype or grad of a route differ from the release before. One row per release, direction,
-    route, what, measured_before and measured (see ``facts``), with the dtypes that it holds for."""
-    both = _with_before(
-        facts(results), releases, ["cell", "version", "direction", "route", "what", "dtype"]
+def _appearing(
+    pairs: pd.DataFrame, present: str, absent: str, measured_routes: pd.MultiIndex
+) -> pd.DataFrame:
+    """Select the cells that are measured on the side with suffix ``present`` and not on the other
+    one. Their dtype is "" if the other side has no figure of the route at all."""
+    is_present = pairs[f"status{present}"] == "measured"
+    rows = pairs[is_present & (pairs[f"status{absent}"] != "measured")]
+    reason = rows[f"reason{absent}"]
+    absent_route = pd.MultiIndex.from_frame(rows[[f"file{absent}", *ROUTE]])
+    return rows.assign(
+        reason=reason.where(reason != "", rows[f"status{absent}"]),
+        dtype=rows["dtype"].where(absent_route.isin(measured_routes), ""),
     )
-    both = both[both["measured"] != both["measured_before"]]
-    same = ["release", "direction", "route", "what", "measured_before", "measured"]
-    return both.groupby(same, sort=False)["dtype"].agg(_named).reset_index()
 
 
-def _named(dtypes: Iterable[str]) -> tuple[str, ...]:
+def redefined(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
+    """Return where alias, dtype or grad of a route differ from the release before. One row per
+    release, direction, route, aspect, measured_before and measured (see ``facts``), with the dtypes
+    that it holds for."""
+    key = ["cell", "version", *ROUTE, "aspect", "dtype"]
+    pairs = _pair_releases(facts(results), releases, key)
+    changes = pairs[pairs["measured"] != pairs["measured_before"]]
+    change = ["release", *ROUTE, "aspect", "measured_before", "measured"]
+    return changes.groupby(change, sort=False)["dtype"].agg(_distinct).reset_index()
+
+
+def _distinct(dtypes: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, dtypes)))
 
 
-# --- comparisons within a family --------------------------------------------------------------------------------------
+# --- comparisons within a family ------------------------------------------------------------------
 
 
 def pair_with_reference(cells: Iterable[Row]) -> list[tuple[Row, Row | None]]:
-    """Pair each cell with the cell of its benchmark that its family compares it with (see Family.reference); None if the
-    family names none, or it was not measured."""
-
-    def place(cell: Row) -> tuple[object, ...]:
-        return cell.benchmark, *(
-            value for name, value in cell.parameters.items() if name not in cell.declared.reference
-        )
-
-    there, every = {}, list(cells)
-    for cell in every:
-        wanted = {
-            name: value for name, value in cell.declared.reference.items() if name != "called"
-        }
-        if wanted and cell.parameters.items() >= wanted.items():
-            there[place(cell)] = cell
-    return [(cell, there.get(place(cell))) for cell in every]
+    """Pair each cell with the cell of its benchmark that its family compares it with (see
+    Family.reference); None if the family names none, or it was not measured."""
+    cells = [*cells]
+    references = {_place(cell): cell for cell in cells if _is_reference(cell)}
+    return [(cell, references.get(_place(cell))) for cell in cells]
 
 
-# --- settings of the environment --------------------------------------------------------------------------------------
+def _place(cell: Row) -> tuple[object, ...]:
+    """Return the benchmark and the parameters that a cell has in common with its reference."""
+    parameters = cell.parameters.items()
+    return cell.benchmark, *(v for name, v in parameters if name not in cell.declared.reference)
 
 
-GAIN = 1.5
+def _is_reference(cell: Row) -> bool:
+    values = {name: v for name, v in cell.declared.reference.items() if name != "called"}
+    return bool(values) and cell.parameters.items() >= values.items()
+
+
+# --- settings of the environment ------------------------------------------------------------------
+
+
+MIN_GAIN = 1.5
 
 
 @dataclass(frozen=True)
 class Gain:
-    """A route at one size, slow and fast: without and with a setting, or between neighbours and between arrays that lie
-    apart. retained: additional bytes that processes hold afterwards, a row of ``Results.values``; None: not counted."""
+    """A route at one size, slow and fast: without and with a setting, or between neighbours and
+    between arrays that lie apart.
+
+    retained: additional bytes that processes hold afterwards, a row of ``Results.values``; None:
+    not counted
+    """
 
     slow: Row
     fast: Row
-    retained: Any = None
+    retained: Row | None = None
 
     @property
     def factor(self) -> float:
+        """Seconds without ÷ seconds with."""
         return float(self.slow.seconds / self.fast.seconds)
 
     @property
@@ -209,89 +244,110 @@ class Gain:
         return str(self.fast.declared.settings.get(self.setting, ""))
 
     def applies_to(self, contract: Route) -> bool:
-        """Whether the gain holds for this route: its own, or one with the promise that the family declares."""
+        """Whether the gain holds for this route: the measured one, or one with the promise that the
+        family declares."""
         promise = self.slow.declared.applies_to
-        return bool(
-            contract.expression == self.slow.route or (promise and getattr(contract, promise))
-        )
+        has_promise = promise and getattr(contract, promise)
+        return bool(contract.expression == self.slow.route or has_promise)
 
 
 @dataclass(frozen=True)
 class SettingAdvice:
-    """A setting for some routes. ties: settings as good for all of them. busy: some other settings are noisy."""
+    """A setting for some routes.
 
-    setting: str
-    gains: tuple[Gain, ...]
-    ties: tuple[str, ...]
+    gains_by_setting  of each route: good setting -> gain
+    busy              some other settings are noisy
+    """
+
+    gains_by_setting: tuple[Mapping[str, Gain], ...]
     busy: bool
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings that are good for all of the routes."""
+        first, *rest = self.gains_by_setting
+        return [setting for setting in first if all(setting in gains for gains in rest)]
+
+    @property
+    def setting(self) -> str:
+        """The setting to take."""
+        return self.settings[0]
+
+    @property
+    def ties(self) -> list[str]:
+        """Settings as good."""
+        return self.settings[1:]
+
+    @property
+    def gains(self) -> list[Gain]:
+        """The gain of each route."""
+        return [gains[self.setting] for gains in self.gains_by_setting]
+
+    def joined(self, other: "SettingAdvice") -> "SettingAdvice":
+        """Return one advice for the routes of both."""
+        gains_by_setting = (*self.gains_by_setting, *other.gains_by_setting)
+        return SettingAdvice(gains_by_setting, self.busy or other.busy)
 
 
 def setting_advice(results: Results, cells: pd.DataFrame) -> list[SettingAdvice]:
-    """Return the settings to take, each with the routes that gain; empty if no setting is decided to gain enough."""
-    kept = {
-        count.cell: count for count in results.values.itertuples()
-    }  # of these, the class's track_kept
-    groups: list[tuple[list[str], list[dict[str, Gain]], bool]] = []
-    for _, of_route in cells[cells["role"] == Role.SETTINGS].groupby(
-        ["benchmark", "route"], sort=False
-    ):
-        here = at_usual_size(of_route, "setting")
-        gaining = _gaining(here, kept)
-        busy = not here["quiet"].all()
-        common = [setting for setting in groups[-1][0] if setting in gaining] if groups else []
-        if common:
-            groups[-1] = (common, [*groups[-1][1], gaining], groups[-1][2] or busy)
-        elif gaining:
-            groups.append((list(gaining), [gaining], busy))
-    advice = []
-    for (setting, *ties), each, busy in groups:
-        advice.append(
-            SettingAdvice(setting, tuple(gaining[setting] for gaining in each), tuple(ties), busy)
-        )
+    """Return the settings to take, each with the routes that gain; empty if no setting gains
+    enough."""
+    counts = {count.cell: count for count in results.values.itertuples()}
+    by_route = cells[cells["role"] == Role.SETTINGS].groupby(["benchmark", "route"], sort=False)
+    advice: list[SettingAdvice] = []
+    for _, rows in by_route:
+        rows = at_usual_size(rows, "setting")
+        gains = _gains(rows[rows["quiet"]], counts)
+        of_route = SettingAdvice((gains,), busy=not rows["quiet"].all())
+        if advice and advice[-1].joined(of_route).settings:
+            advice[-1] = advice[-1].joined(of_route)
+        elif gains:
+            advice.append(of_route)
     return advice
 
 
-def _gaining(cells: pd.DataFrame, kept: Mapping[str, Any]) -> dict[str, Gain]:
-    """Return the settings of one route at one size that gain enough and are unbeaten, from quiet cells, in the family's
-    order. kept: cell -> count of bytes, see ``Gain``."""
-    declared, cells = cells["declared"].iloc[0], cells[cells["quiet"]]
-    settings = cells["parameters"].map(lambda own: own["setting"])
-    without = next(cells[settings == declared.reference["setting"]].itertuples(), None)
+def _gains(cells: pd.DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
+    """Return the settings of one route at one size that gain enough and have no significantly
+    faster one, in the family's order. counts: cell -> count, of which the class's track_kept."""
+    settings = cells["parameters"].map(lambda parameters: parameters["setting"])
+    without = next(filter(_is_reference, cells.itertuples()), None)
     if without is None:
         return {}
+    declared = without.declared
     # in the order of the entries: benchmarks.json sorts the advised settings by name
-    candidates = cells.assign(place=settings.map(lambda setting: declared.nth("setting", setting)))
-    good = select_fastest(candidates[settings.isin([*declared.settings])].sort_values("place"))
-    good = good[significantly_slower(pd.DataFrame([without]), good, GAIN - 1)]
-    counts = [
-        kept.get(name.replace(without.benchmark, f"{declared.group}.track_kept"))
-        for name in good["cell"]
-    ]
-    gains = (Gain(without, *each) for each in zip(good.itertuples(), counts))
-    return {gain.setting: gain for gain in gains}
+    places = settings.map(lambda setting: declared.nth("setting", setting))
+    advised = cells.assign(place=places)[settings.isin([*declared.settings])]
+    good = select_fastest(advised.sort_values("place"), ["benchmark"])
+    good = good[significantly_slower(pd.DataFrame([without]), good, MIN_GAIN - 1)]
+    gains = {}
+    for cell in good.itertuples():
+        count = cell.cell.replace(cell.benchmark, f"{declared.group}.track_kept")
+        gain = Gain(without, cell, counts.get(count))
+        gains[gain.setting] = gain
+    return gains
 
 
-# --- neighbours in memory ---------------------------------------------------------------------------------------------
+# --- neighbours in memory -------------------------------------------------------------------------
 
 
 def neighbour_costs(cells: pd.DataFrame) -> list[Gain]:
-    """Return the routes and sizes decided to be more than GAIN times as fast apart; both cells must be quiet."""
-    each = pair_with_reference(
-        cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]].itertuples()
-    )
-    pairs = [(cell, other) for cell, other in each if other is not None and other is not cell]
-    cells, apart = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
-    return [
-        Gain(*pair)
-        for pair, is_slower in zip(pairs, significantly_slower(cells, apart, GAIN - 1))
-        if is_slower
+    """Return the routes and sizes significantly more than MIN_GAIN times as fast apart; both cells
+    must be quiet."""
+    placed = cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]]
+    gains = [
+        Gain(cell, reference)
+        for cell, reference in pair_with_reference(placed.itertuples())
+        if reference is not None and reference is not cell
     ]
+    slow = pd.DataFrame([gain.slow for gain in gains])
+    fast = pd.DataFrame([gain.fast for gain in gains])
+    return [*itertools.compress(gains, significantly_slower(slow, fast, MIN_GAIN - 1))]
 
 
 def worst_neighbour_costs(cells: pd.DataFrame) -> list[Gain]:
     """Return ``neighbour_costs`` at the size with the largest factor, per route."""
     worst: dict[tuple[str, str], Gain] = {}
-    for pair in neighbour_costs(cells):
-        key = pair.slow.benchmark, pair.slow.route
-        worst[key] = max(worst.get(key, pair), pair, key=lambda candidate: candidate.factor)
-    return list(worst.values())
+    for gain in neighbour_costs(cells):
+        key = gain.slow.benchmark, gain.slow.route
+        worst[key] = max(worst.get(key, gain), gain, key=lambda candidate: candidate.factor)
+    return [*worst.values()]

@@ -1,13 +1,15 @@
-"""What users need: a source with a wanted result, and the ranked routes for every need at every measured size.
+"""What users need: a source with a wanted result, and the ranked routes for every need.
 
-``choices`` is that table. A page's answers and tables, its form and scripts/advise.py are views of it. The candidates of
-a need are the routes that produce its result. A case is a need for an array of a given size.
+``choices`` is their table at every measured size. A page's answers and tables, its form and
+scripts/advise.py are views of it. The candidates of a need are the routes that produce its result.
+A case is a need for an array of a given size.
 """
 
 import itertools
 import re
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 from store.frames import Choice, check_frame
 
@@ -25,10 +27,6 @@ from .cells import DEFAULT_DTYPE, DIRECTIONS, LINK, usual_dtype, with_threads
 from .ranking import BEST, rank
 
 NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
-ZERO_D, TRANSPOSED = (
-    "0-d",
-    "m",
-)  # a layout, and the name of a transposed source in routes that cross a link
 # Source and target -> direction, and whether the host's end of a link is a NumPy array
 DIRECTION_OF_ENDS = {
     (NUMPY, TORCH): (contracts.NUMPY_TO_TORCH, False),
@@ -38,6 +36,9 @@ DIRECTION_OF_ENDS = {
     (CUDA, NUMPY): (DEVICE_TO_HOST, True),
     (CUDA, TORCH): (DEVICE_TO_HOST, False),
 }
+ZERO_D = "0-d"  # a layout
+TRANSPOSED = "m"  # name of a transposed source in routes that cross a link
+CONVERSION_ROLES = (Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING)
 
 
 def uses(route: str, name: str) -> bool:
@@ -53,7 +54,8 @@ class Need:
     goal     dtype of the result; "": that of the source
     batch    several arrays become one
     threads  torch threads: ONE_THREAD, another number, or ALL_THREADS; "" where a link is crossed
-    host     memory at the host's end of a link; array: the host's end is a NumPy array, else a tensor
+    host     memory at the host's end of a link; array: the host's end is a NumPy array, else a
+             tensor
     enqueue  ranked by enqueue time, else by completion time
     """
 
@@ -112,7 +114,18 @@ class Case:
     threads: str = ""
 
     @property
+    def direction(self) -> str:
+        """Direction of the conversion or transfer; source and target differ."""
+        return DIRECTION_OF_ENDS[self.source, self.target][0]
+
+    @property
+    def has_host_array(self) -> bool:
+        """Whether a link is crossed whose host's end is a NumPy array."""
+        return DIRECTION_OF_ENDS[self.source, self.target][1]
+
+    @property
     def device(self) -> bool:
+        """Whether a link is crossed."""
         return CUDA in (self.source, self.target)
 
     @property
@@ -122,85 +135,102 @@ class Case:
 
     @property
     def layouts(self) -> list[str]:
-        """Layouts whose times can be used, the best first: those of even arrays may be used for uneven ones."""
+        """Layouts whose times can be used, the best first: those of even arrays may be used for
+        uneven ones."""
         uneven = self.batch and self.layout == CONTIGUOUS and self.nbytes % contracts.LINE
         return [contracts.UNEVEN, CONTIGUOUS] if uneven else [self.layout]
 
 
 def choices(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the ranked routes of every need in the cells, with the columns of ``rank`` and Need, and the need."""
-    needed = _needed(cells)
-    kept = needed.groupby([*NEED_FIELDS])["keeps"].transform("any")
-    table = rank(needed[kept | (needed["goal"] != "")], NEED_FIELDS)  # else all change it
-    needs = [Need(*need) for need in table[[*NEED_FIELDS]].itertuples(index=False)]
-    return check_frame(table.assign(need=needs), Choice)
+    """Return the ranked routes of every need in the cells, with the columns of ``rank`` and Need,
+    and the need: see store.frames.Choice."""
+    cells = _with_enqueue_needs(_with_needs(_per_thread_count(cells)))
+    # routes that torch does not spread may also have been measured with several threads: then
+    # those cells count
+    cells = cells.drop_duplicates([*NEED_FIELDS, "nbytes", "route"], keep="last", ignore_index=True)
+    keeps_dtype = cells.groupby([*NEED_FIELDS])["keeps"].transform("any")
+    # a need without a goal is none if all its routes change the dtype
+    table = rank(cells[keeps_dtype | (cells["goal"] != "")], NEED_FIELDS)
+    fields = table[[*NEED_FIELDS]].itertuples(index=False)
+    return check_frame(table.assign(need=[Need(*need) for need in fields]), Choice)
 
 
-def _needed(cells: pd.DataFrame) -> pd.DataFrame:
-    """Select the cells that answer a need, with the columns NEED_FIELDS. Enqueue time is a need of its own; there the caller
-    is taken to heed the hazard."""
-    numbers = sorted({ONE_THREAD, *cells.loc[~cells["device"], "threads"]})
-    on_host = (with_threads(cells, threads).assign(threads=threads) for threads in numbers)
-    cells = pd.concat([*on_host, cells[cells["device"]].assign(threads="")], ignore_index=True)
-    transposed = cells["device"] & cells["route"].map(lambda route: uses(route, TRANSPOSED)).astype(
-        bool
-    )
-    moved = transposed | (cells["role"] == Role.TRANSFER)
-    arrays = cells["declared"].map(lambda declared: declared.arrays > 0).astype(bool)
+def _per_thread_count(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the host's cells for each number of threads that was measured, then the device's."""
+    on_device = cells["device"]
+    thread_counts = sorted({ONE_THREAD, *cells.loc[~on_device, "threads"]})
+    frames = [with_threads(cells, threads).assign(threads=threads) for threads in thread_counts]
+    return pd.concat([*frames, cells[on_device].assign(threads="")], ignore_index=True)
+
+
+def _with_needs(cells: pd.DataFrame) -> pd.DataFrame:
+    """Select the cells that answer a need, with the columns NEED_FIELDS."""
+    uses_transposed = np.array([uses(route, TRANSPOSED) for route in cells["route"]], dtype=bool)
+    is_transposed = cells["device"] & uses_transposed
+    is_transfer = is_transposed | (cells["role"] == Role.TRANSFER)
+    is_cast = (cells["role"] == Role.CASTING) & ~cells["keeps"]
+    is_list = cells["arrays"] > 0
+    layout = cells["layout"].replace("", CONTIGUOUS).mask(is_transfer, CONTIGUOUS)
+    has_route = (cells["route"] != "") & (cells["memory"] != "")
+    has_direction = cells["direction"].isin(DIRECTIONS)
     # families of layouts have a contiguous source, too, to compare theirs with
-    roles = (Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING)
-    plain = cells["role"].isin(roles) | arrays | (cells["layout"] != "")
-    clocked = cells["method"].isin((contracts.COMPLETION, contracts.ENQUEUE))
-    asked = clocked.where(moved, plain & (cells["layout"] != CONTIGUOUS))
-    named = (cells["route"] != "") & (cells["memory"] != "") & cells["direction"].isin(DIRECTIONS)
-    cast = (cells["role"] == Role.CASTING) & ~cells["keeps"]
-    needed = cells.assign(
+    is_conversion = cells["role"].isin(CONVERSION_ROLES) | is_list | (cells["layout"] != "")
+    is_conversion &= cells["layout"] != CONTIGUOUS
+    is_clocked = cells["method"].isin((contracts.COMPLETION, contracts.ENQUEUE))
+    return cells.assign(
         dtype=cells["dtype"].replace("", DEFAULT_DTYPE),
-        goal=cells["contract"].map(lambda contract: contract.casts_to).where(cast, ""),
-        layout=cells["layout"]
-        .replace("", CONTIGUOUS)
-        .mask(moved, CONTIGUOUS)
-        .mask(transposed, "transposed"),
+        goal=cells["casts_to"].where(is_cast, ""),
+        layout=layout.mask(is_transposed, "transposed"),
         grad=cells["role"] == Role.GRAD,
-        batch=arrays,
-        array=cells["contract"].map(lambda contract: contract.array).astype(bool),
+        batch=is_list,
         enqueue=False,
-    )[asked & named]
-    crosses = needed["device"] & needed["direction"].isin(LINK)
-    early = crosses & (needed["method"] == contracts.ENQUEUE)
-    heeded = needed["contract"].map(lambda contract: replace(contract, hazard="").safe).astype(bool)
-    held = needed.assign(enqueue=True, safe=heeded.where(early, needed["safe"]))
-    both = pd.concat(
-        [needed[~early], held[early | (crosses & ~needed["non_blocking"])]], ignore_index=True
-    )
-    # routes that torch does not spread may also have been measured with several threads: then those cells count
-    return both.drop_duplicates([*NEED_FIELDS, "nbytes", "route"], keep="last", ignore_index=True)
+    )[is_clocked.where(is_transfer, is_conversion) & has_route & has_direction]
+
+
+def _with_enqueue_needs(cells: pd.DataFrame) -> pd.DataFrame:
+    """Add the cells of the needs that are ranked by enqueue time. The caller of a non-blocking
+    route is taken to heed its hazard. A blocking route takes its completion time."""
+    crosses = cells["device"] & cells["direction"].isin(LINK)
+    is_enqueue = crosses & (cells["method"] == contracts.ENQUEUE)
+    is_blocking = crosses & ~cells["non_blocking"]
+    early = cells[is_enqueue | is_blocking]
+    safe = [
+        replace(cell.contract, hazard="").safe if cell.method == contracts.ENQUEUE else cell.safe
+        for cell in early.itertuples()
+    ]
+    early = early.assign(enqueue=True, safe=np.array(safe, dtype=bool))
+    return pd.concat([cells[~is_enqueue], early], ignore_index=True)
 
 
 def rows_per_answer(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
-    """Return the rows of each answer on a page: alias, copy and into in either direction for the usual dtype; sources
-    that require grad; lists; and casts, where dtypes with one recommendation share an answer."""
-    here = table[
-        (table["threads"] == threads) & (table["layout"] == CONTIGUOUS) & (table["host"] == "")
-    ]
-    grad, batch, goal = here["grad"].astype(bool), here["batch"].astype(bool), here["goal"] != ""
-    plain = here[~(grad | batch | goal)]
+    """Return the rows of each answer on a page: alias, copy and into in either direction for the
+    usual dtype; sources that require grad; lists; and casts, where dtypes with one recommendation
+    share an answer."""
+    is_contiguous = (table["layout"] == CONTIGUOUS) & (table["host"] == "")
+    table = table[is_contiguous & (table["threads"] == threads)]
+    is_cast = table["goal"] != ""
+    plain = table[~(table["grad"] | table["batch"] | is_cast)]
     plain = plain[plain["dtype"] == usual_dtype(plain)]
-    ways = itertools.product(contracts.MEMORIES, plain["direction"].unique())
-    found = [
-        plain[(plain["memory"] == memory) & (plain["direction"] == way)] for memory, way in ways
+    directions = plain["direction"].unique()
+    answers = [
+        plain[(plain["memory"] == memory) & (plain["direction"] == direction)]
+        for memory, direction in itertools.product(contracts.MEMORIES, directions)
     ]
-    found += [
-        here[grad & (here["memory"] == ALIAS)],
-        here[batch & (here["direction"] == contracts.NUMPY_TO_TORCH)],
+    answers += [
+        table[table["grad"] & (table["memory"] == ALIAS)],
+        table[table["batch"] & (table["direction"] == contracts.NUMPY_TO_TORCH)],
+        *_cast_answers(table[is_cast]),
     ]
-    casts: dict[tuple[str, ...], list[pd.DataFrame]] = {}
-    for need, rows in here[goal].groupby("need", sort=False):
+    return [rows for rows in answers if not rows.empty]
+
+
+def _cast_answers(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the rows of each answer on casts, without those that have no safe route."""
+    answers: dict[tuple[str, ...], list[pd.DataFrame]] = {}
+    for need, rows in table.groupby("need", sort=False):
         best = rows[rows["kind"] == BEST]
         if best["safe"].all():
             routes = best.drop_duplicates("part")["route"]
-            casts.setdefault((need.direction, need.goal, *routes), []).append(rows)
-    found += [
-        pd.concat(casts[key]) for key in sorted(casts, key=lambda key: DIRECTIONS.index(key[0]))
-    ]
-    return [rows for rows in found if len(rows)]
+            answers.setdefault((need.direction, need.goal, *routes), []).append(rows)
+    in_order = sorted(answers, key=lambda answer: DIRECTIONS.index(answer[0]))
+    return [pd.concat(answers[answer]) for answer in in_order]

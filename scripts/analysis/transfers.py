@@ -157,7 +157,7 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     )
 
 
-# --- recommendations --------------------------------------------------------------------------------------------------
+# --- recommendations ------------------------------------------------------------------------------
 
 
 def transfer_answers(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
@@ -242,7 +242,7 @@ def summaries(transfers: Transfers) -> list[dict[str, Any]]:
     return made
 
 
-# --- impossible times -------------------------------------------------------------------------------------------------
+# --- impossible times -----------------------------------------------------------------------------
 
 
 class TooFast(NamedTuple):
@@ -297,7 +297,7 @@ def too_fast(transfers: Transfers) -> TooFast | None:
     )
 
 
-# --- beside other work ------------------------------------------------------------------------------------------------
+# --- beside other work ----------------------------------------------------------------------------
 
 
 def hidden(transfers: Transfers) -> pd.DataFrame:

@@ -150,6 +150,9 @@ class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
     safe: Annotated[bool, about("whether the route is safe")]
     non_blocking: Annotated[bool, about("whether the call may return before the bytes arrive")]
     device: Annotated[bool, about("whether an accelerator takes part")]
+    arrays: Annotated[int, about("number of arrays in the source; 0: a single array")]
+    array: Annotated[bool, about("whether the host's end of a transfer is an array")]
+    casts_to: Annotated[str, about("dtype of every result; empty: that of the source")]
     spread: Annotated[
         bool,
         about(
@@ -189,11 +192,9 @@ class Choice(TimedCell, frozen=True, kw_only=True):
     goal: Annotated[str, about("wanted dtype; empty: that of the source")]
     grad: Annotated[bool, about("whether the source requires grad")]
     batch: Annotated[bool, about("whether several arrays become one")]
-    array: Annotated[bool, about("whether the host's end of a transfer is an array")]
     enqueue: Annotated[bool, about("whether it is ranked by enqueue time")]
     need: Annotated[Any, about("the need: analysis.needs.Need")]
     number: Annotated[int, about("of the need")]
-    run: Annotated[int, about("of neighbouring sizes with the same route to take")]
     part: Annotated[int, about("of the answer: neighbouring sizes with the same best routes")]
     kind: Annotated[str, about("one of analysis.ranking.KINDS")]
     leads: Annotated[bool, about("whether it is the best, or the fastest with a condition")]

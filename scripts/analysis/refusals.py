@@ -1,0 +1,96 @@
+"""Why a case has no answer, in one line. This module words errors only: answers.py finds them."""
+
+from collections.abc import Sequence
+
+from cli import size
+
+from benchmarks.contracts import ALIAS, COPY, INTO
+
+from .cells import itemsize
+from .estimates import MAX_EXTRAPOLATION
+from .needs import NUMPY, ZERO_D, Case
+
+FLOATS = ("float", "bfloat", "complex")  # beginnings of dtypes that can require grad
+OPTIONS = {"goal": "to-dtype", "host": "source"}  # of fields with another name
+MEMORY = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}
+MEASURE = "make bench-here PYTHON=python3 PROFILE=transfers"
+
+
+def contradiction(case: Case) -> str:
+    """Return why the case is impossible with any route; "" if it is not."""
+    if case.source == case.target:
+        return f"--from {case.source} --to {case.target}: name two different ones"
+    if case.grad and case.source == NUMPY:
+        return "--grad: arrays require no grad, leave it out"
+    if (case.source, case.dtype) == (NUMPY, "bfloat16"):
+        return (
+            "--dtype bfloat16: NumPy has no such dtype; for such a tensor use --to-dtype bfloat16"
+        )
+    if case.goal == case.dtype:
+        return f"--to-dtype {case.goal}: the source has it, leave it out"
+    return ""
+
+
+def impossible_source(case: Case) -> str:
+    """Return why no source is of this dtype and size; "" if there are some."""
+    item = itemsize(case.dtype)
+    is_scalar = case.layout == ZERO_D
+    if case.nbytes % item or (is_scalar and case.nbytes != item):
+        nbytes = f"{item}" if is_scalar else f"a multiple of {item}"
+        return f"--nbytes {case.nbytes}: a {case.layout} source of {case.dtype} has {nbytes}"
+    if case.grad and not case.dtype.startswith(FLOATS):
+        return f"--grad: floating point and complex tensors require grad, {case.dtype} does not"
+    return ""
+
+
+def direction_not_measured(case: Case, machine: str) -> str:
+    """Nothing was measured in this direction."""
+    device = f"; with an accelerator, {MEASURE} measures it" if case.device else ""
+    return f"--from {case.source} --to {case.target}: not measured on {machine}{device}"
+
+
+def value_not_measured(
+    field: str, value: str | bool, case: Case, alternatives: Sequence[str]
+) -> str:
+    """Nothing was measured with this value of a field, in this direction.
+
+    alternatives: the values that were measured
+    """
+    option = f"--{OPTIONS.get(field, field)}"
+    if not value:
+        option = f"no {option}"
+    elif value is not True:
+        option = f"{option} {value}"
+    goal = f" to {case.goal}" if field == "dtype" else ""
+    remedy = f"there are {', '.join(alternatives)}" if alternatives else "leave it out"
+    return f"{option}: not measured {case.direction}{goal}; {remedy}"
+
+
+def dtype_not_timed(case: Case, dtypes: Sequence[str]) -> str:
+    """The suite does not time this dtype in this direction. dtypes: those that it does."""
+    return f"--dtype {case.dtype}: not timed {case.direction}; there are {', '.join(dtypes)}"
+
+
+def dtype_refused(case: Case, goals: Sequence[str]) -> str:
+    """Every route raises an exception for this dtype. goals: dtypes to which it was cast."""
+    casts = " or ".join(f"--to-dtype {goal}" for goal in goals) or "--to-dtype"
+    return f"--dtype {case.dtype}: every route {case.direction} refuses it; add {casts}"
+
+
+def grad_refused(case: Case) -> str:
+    """Every route raises an exception for a tensor that requires grad."""
+    remedy = "leave it out, and detach first"
+    return f"--grad: every such route {case.direction} refuses it; {remedy}"
+
+
+def no_route(case: Case, sizes: Sequence[int]) -> str:
+    """No route was measured near this size. sizes: those that were measured."""
+    memory = MEMORY.get(case.memory, "")
+    grad = " and takes a tensor that requires grad" if case.grad else ""
+    source = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
+    goal = f" to {case.goal}" if case.goal else ""
+    reason = f"no route {case.direction}{memory}{grad} was measured for {source}{goal}"
+    if not sizes:
+        return reason
+    reach = f"answers reach {MAX_EXTRAPOLATION:.0f} times beyond the sizes measured"
+    return f"{reason} near {size(case.total)}; {reach}: {', '.join(map(size, sizes))}"
