@@ -29,12 +29,14 @@ Reasons = dict[str, tuple[str, str]]  # cell -> its status and reason
 
 @dataclass(frozen=True)
 class ResultPart:
-    """Data of one result, read in a process of its own. ``place`` is that of a row's cell in the suite.
+    """Data of one result, read in a process of its own. ``place`` is that of a row's cell in the
+    suite.
 
     labels     columns that all its rows share
     versions   of its benchmarks
     processes  one row per process that figures rest on, with its place
-    counts     one row per counted cell: place, value (median of its counts), low and high if several
+    counts     one row per counted cell: place, value (median of its counts), low and high if
+               several
     missing    one row per cell without a figure: place, status, reason
     unknown    benchmark -> number of figures of cells that are not in the suite
     """
@@ -142,8 +144,8 @@ def timed_processes(
 
 
 def _counted_cells(lines: Sequence[Measurement], places: Mapping[str, int]) -> pd.DataFrame:
-    """Return one row per counted cell: the median of its counts, and their range if there are several.
-    The last line of a cell counts."""
+    """Return one row per counted cell: the median of its counts, and their range if there are
+    several. The last line of a cell counts."""
     counts = {line.cell: line.values for line in lines if isinstance(line, Counts)}
     rows = []
     for cell, values in counts.items():

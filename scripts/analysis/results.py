@@ -1,4 +1,5 @@
-"""The loader: measurements and run records as one table of cells. All other tables are views of it."""
+"""The loader: measurements and run records as one table of cells. All other tables are views of
+it."""
 
 import gc
 import itertools
@@ -37,8 +38,8 @@ class Results:
     benchmarks the entries of benchmarks.json
     parameters the columns that are parameters
     cell_parameters  cell -> its parameters, by name, in the order of its benchmark
-    unknown    (file, benchmark) -> number of figures of cells that benchmarks.json does not describe
-               (any more)
+    unknown    (file, benchmark) -> number of figures of cells that benchmarks.json does not
+               describe (any more)
     """
 
     cells: pd.DataFrame
@@ -89,7 +90,8 @@ class Results:
         )
 
     def sessions_of(self, file: str) -> list[RunRecord]:
-        """Return the runs with timed processes in a result, and later runs that only counted, oldest first."""
+        """Return the runs with timed processes in a result, and later runs that only counted,
+        oldest first."""
         own = self.of_file(file)
         timed = set(own.processes["run"])
         since = max(timed, default="")
@@ -101,7 +103,8 @@ class Results:
         ]
 
     def version_changes(self, rows: pd.DataFrame) -> list[bool]:
-        """Return, for each benchmark and version in these rows, whether the benchmark now has another version."""
+        """Return, for each benchmark and version in these rows, whether the benchmark now has
+        another version."""
         versions = (
             rows[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
         )
@@ -109,7 +112,8 @@ class Results:
 
     @property
     def quiet(self) -> list[float]:
-        """Share of quiet time of each run that took times; runs that did not record it are left out."""
+        """Share of quiet time of each run that took times; runs that did not record it are left
+        out."""
         timed = set(self.processes["run"])
         return [run.quiet for run in self.runs if run.started in timed and run.quiet is not None]
 
@@ -143,9 +147,9 @@ def newest(runs: Mapping[Path, Sequence[RunRecord]]) -> list[Path]:
 
 
 def select_results(results: Path, machine: str) -> tuple[list[Path], list[str]]:
-    """Return the results on a machine's pages, and the toolchains of the others. Pages show the releases
-    along a history, the two most recent runs made for their own sake (see ``newest``), and results
-    without a run record."""
+    """Return the results on a machine's pages, and the toolchains of the others. Pages show the
+    releases along a history, the two most recent runs made for their own sake (see ``newest``), and
+    results without a run record."""
     runs = {path: files.read_records(path) for path in _paths(results, machine)}
     recent = newest(runs)[:2]
     releases = ledger.toolchains_by_tag()
@@ -198,7 +202,8 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
 def _read_all(
     paths: Sequence[Path], cells: Iterable[str], benchmarks: Benchmarks
 ) -> list[ResultPart]:
-    """Read results, in two processes if they are many. cells: of the suite, in the order of places."""
+    """Read results, in two processes if they are many. cells: of the suite, in the order of
+    places."""
     read = partial(
         read_result,
         places={cell: place for place, cell in enumerate(cells)},

@@ -1,4 +1,5 @@
-"""The suite as benchmarks.json describes it: benchmarks with their declarations, and their cells."""
+"""The suite as benchmarks.json describes it: benchmarks with their declarations, and their
+cells."""
 
 import ast
 import itertools
@@ -100,8 +101,8 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
 
 
 def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """Return one row per cell in benchmarks.json, in its order, with its names, parameters, contract
-    and unit; and cell -> its parameters, by name, in the order of its benchmark.
+    """Return one row per cell in benchmarks.json, in its order, with its names, parameters,
+    contract and unit; and cell -> its parameters, by name, in the order of its benchmark.
 
     UserError if a parameter is called like a column, or its values cannot be read.
     """
@@ -158,8 +159,8 @@ def _parameter_values(declared: Declared) -> list[list[Any]]:
 
 def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
     """Return the noise class of each row: the one that the family declares; else memory if at least
-    LARGE bytes move through it; else alias, copy or into; else the benchmark's family. ``cells`` has
-    the columns benchmark, contract, nbytes and family.
+    LARGE bytes move through it; else alias, copy or into; else the benchmark's family. ``cells``
+    has the columns benchmark, contract, nbytes and family.
 
     On a virtual machine of Zen 4, with 26 toolchains measured twice, 7 hours apart, 90 % of figures
     differ by at most 21 % for copies of 16 MiB, by 2.1 % for smaller copies, by 2.3 % for shared

@@ -21,7 +21,8 @@ RESULT_VERSION = 2  # of asv's format
 
 
 class AsvMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """asv's description of a machine: machine.json, and ``params`` of a result, which add Python's version."""
+    """asv's description of a machine: machine.json, and ``params`` of a result, which add Python's
+    version."""
 
     machine: str
     arch: str = ""
@@ -36,8 +37,8 @@ class AsvMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AsvFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """asv's row of a benchmark.
 
-    result  a figure per cell, in the order of ``params``; null: it failed; NaN: it was skipped, or is
-            not part of the run. Empty: all failed
+    result  a figure per cell, in the order of ``params``; null: it failed; NaN: it was skipped, or
+            is not part of the run. Empty: all failed
     """
 
     params: tuple[tuple[str, ...], ...]
@@ -56,7 +57,8 @@ class AsvFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AsvResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """asv's file of a result. results: benchmark -> its row, with the columns ``result_columns``."""
+    """asv's file of a result. results: benchmark -> its row, with the columns
+    ``result_columns``."""
 
     version: int
     commit_hash: str
@@ -85,7 +87,8 @@ FIELDS = {field for row in (AsvMachine, AsvFigures, AsvResult) for field in row.
 
 
 def read_asv(path: Path) -> AsvResult:
-    """Read asv's file of a result. UserError, which names the field, if it is broken or of another format."""
+    """Read asv's file of a result. UserError, which names the field, if it is broken or of another
+    format."""
     loaded = files.read_json(path)
     version = loaded.get("version") if isinstance(loaded, dict) else None
     if isinstance(version, int) and version != RESULT_VERSION:
@@ -137,7 +140,8 @@ def export(
                     figures[cell] = math.nan
             # None: asv leaves their statistics as they are
             samples, numbers = zip(*(samples_of.get(cell, (None, None)) for cell in figures))
-            # asv takes a cell without a place in the filed file, as of a new route, for a failed one
+            # asv takes a cell without a place in the filed file, as of a new route, for a failed
+            # one
             is_filed = name in exported.get_all_result_keys()
             filed_cells = cell_names(name, exported.get_result_params(name)) if is_filed else []
             staying = set(filed_cells).difference(samples_of, tried)
@@ -174,8 +178,8 @@ def failed_cells(ran: Sequence[Path]) -> list[str]:
 def _figures_in(
     results: Any,
 ) -> Iterator[tuple[str, Sequence[Sequence[str]], dict[str, float | None]]]:
-    """Yield the benchmarks in asv's results, with their parameters and the figure of each cell; None
-    if it failed."""
+    """Yield the benchmarks in asv's results, with their parameters and the figure of each cell;
+    None if it failed."""
     for name in results.get_all_result_keys():
         params = results.get_result_params(name)
         figures = results.get_result_value(name, params)

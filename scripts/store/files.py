@@ -1,15 +1,18 @@
-"""Locate, read, check and write result files, and export them to asv. No other module knows their layout.
+"""Locate, read, check and write result files, and export them to asv. No other module knows their
+layout.
 
     reports/results/benchmarks.json        asv's description of the suite
     reports/results/MACHINE/machine.json   asv's description of the machine
-    reports/results/MACHINE/STEM.jsonl.gz  measurements: a line of JSON per process, with its samples and speed probes,
-                                           and one per cell with instruction counts
+    reports/results/MACHINE/STEM.jsonl.gz  measurements: a line of JSON per process, with its
+                                           samples and speed probes, and one per cell with
+                                           instruction counts
     reports/results/MACHINE/STEM.jsonl     run records, a line each (records.py)
-    reports/results/MACHINE/STEM.json      asv's results of the same figures, exported for asv show, compare, publish
+    reports/results/MACHINE/STEM.json      asv's results of the same figures, exported for asv show,
+                                           compare, publish
 
-asv chooses STEM: COMMIT-toolchain-pyVERSION, with the first eight letters of the toolchain's commit. Each node of a
-fleet has its own directory inside its machine's directory. The path of a result is the path of asv's file. The other
-files of the result lie in the same directory.
+asv chooses STEM: COMMIT-toolchain-pyVERSION, with the first eight letters of the toolchain's
+commit. Each node of a fleet has its own directory inside its machine's directory. The path of a
+result is the path of asv's file. The other files of the result lie in the same directory.
 """
 
 import contextlib
@@ -38,7 +41,8 @@ MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
 NODE_PREFIX = "node-"  # prefix of the directories of a fleet's nodes, which lie in the directory of their machine type
 MACHINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
-# Reserved names: files and directories next to those of machines, in reports/, reports/results/ and on the site
+# Reserved names: files and directories next to those of machines, in reports/, reports/results/ and
+# on the site
 RESERVED_NAMES = frozenset(
     (
         "results",
@@ -53,12 +57,13 @@ RESERVED_NAMES = frozenset(
 ) | {"figures-columns.csv", BENCHMARKS, TABLE, "toolchains.jsonl"}
 # File names of results in a machine's directory. Other files there are left alone
 RESULT_FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
-# Limits of a file: decompressed bytes (four times those of the profile full), lines, bytes of one JSON text, and lists
-# and objects in a line of measurements (an empty one takes twenty times as much memory as its text)
+# Limits of a file: decompressed bytes (four times those of the profile full), lines, bytes of one
+# JSON text, and lists and objects in a line of measurements (an empty one takes twenty times as
+# much memory as its text)
 MAX_FILE_BYTES, MAX_LINES, MAX_LINE_BYTES, MAX_BRACKETS = 128 * 2**20, 2**18, 4 * 2**20, 64
 FRESH_SUFFIX = "-fresh"  # suffix of the checkout that holds a side's fresh processes, next to the checkout of the side
-# Errors that Python raises for a malformed file: no JSON, other types, missing names, numbers of four hundred digits,
-# deeply nested brackets
+# Errors that Python raises for a malformed file: no JSON, other types, missing names, numbers of
+# four hundred digits, deeply nested brackets
 PARSE_ERRORS = (
     ValueError,
     TypeError,
@@ -73,14 +78,15 @@ COMPRESSION_LEVEL = 9  # a tenth smaller than the usual 6, and reading takes no 
 
 
 class BrokenFile(UserError):
-    """A file that cannot be read. Its arguments are the path and the reason, worded to follow the path."""
+    """A file that cannot be read. Its arguments are the path and the reason, worded to follow the
+    path."""
 
     def __str__(self) -> str:
         path, why = self.args
         return f"{path} {why}: remove it or restore it from git"
 
 
-# --- where -----------------------------------------------------------------------------------------------------------
+# --- where ----------------------------------------------------------------------------------------
 
 
 def machines(results: Path) -> list[str]:
@@ -108,8 +114,8 @@ def machine_name_problem(name: str) -> str:
 
 
 def result_files(results: Path, machine: str | None = None, suffix: str = ".json") -> list[Path]:
-    """Return the result files of a machine, or of all machines: first its own, then those of its nodes. ``suffix``
-    chooses other files of the results."""
+    """Return the result files of a machine, or of all machines: first its own, then those of its
+    nodes. ``suffix`` chooses other files of the results."""
     files = []
     for directory in _directories(results, "*") if machine is None else [results / machine]:
         for place in [directory, *_directories(directory, f"{NODE_PREFIX}*")]:
@@ -130,7 +136,8 @@ def _directories(place: Path, pattern: str) -> list[Path]:
 
 
 def result_name(path: Path) -> str:
-    """The name of a result in tables and records: its stem, preceded by its node if a fleet measured it."""
+    """The name of a result in tables and records: its stem, preceded by its node if a fleet
+    measured it."""
     stem = sibling(path, "").name
     return f"{path.parent.name}/{stem}" if path.parent.name.startswith(NODE_PREFIX) else stem
 
@@ -157,20 +164,22 @@ def results_directory(path: Path) -> Path:
 
 
 def fresh_results(results: Path) -> Path | None:
-    """The results of the fresh processes that ``compare.py --run`` added to these; None if there are none."""
+    """The results of the fresh processes that ``compare.py --run`` added to these; None if there
+    are none."""
     checkout = results.absolute().parent.parent
     fresh = checkout.parent / (checkout.name + FRESH_SUFFIX) / "reports" / "results"
     return fresh if any(fresh.glob(f"*/*{RECORDS}")) else None  # the record is filed last
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def read_content(path: Path) -> bytes:
     """Return the bytes of a result file, decompressed.
 
-    UserError if it is a pipe or a link. ValueError if there are more than MAX_FILE_BYTES bytes, or if compressed data is cut off
-    or followed by other bytes. zlib.error if data that should be compressed is not.
+    UserError if it is a pipe or a link. ValueError if there are more than MAX_FILE_BYTES bytes, or
+    if compressed data is cut off or followed by other bytes. zlib.error if data that should be
+    compressed is not.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise BrokenFile(path, "is no file")
@@ -187,7 +196,8 @@ def read_content(path: Path) -> bytes:
 
 
 def read_texts(path: Path) -> list[bytes]:
-    """Return the JSON texts of a file: one, or one per line. ValueError if there are too many, or one is too long."""
+    """Return the JSON texts of a file: one, or one per line. ValueError if there are too many, or
+    one is too long."""
     held = read_content(path)
     if held.count(b"\n") > MAX_LINES:
         raise ValueError(f"it holds more than {MAX_LINES:,} lines")
@@ -217,7 +227,8 @@ NUMBERS = frozenset((float, int, type(None)))  # types without text
 
 
 def harmless(value: Any) -> Any:
-    """Make every text in loaded JSON a ``line``, because pages, figures and terminals show it, whoever wrote it.
+    """Make every text in loaded JSON a ``line``, because pages, figures and terminals show it,
+    whoever wrote it.
 
     ValueError if two names become equal.
     """
@@ -235,7 +246,8 @@ def harmless(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file and make it ``harmless``. UserError if it is missing or broken. The bare NaN of asv is read."""
+    """Read a JSON file and make it ``harmless``. UserError if it is missing or broken. The bare NaN
+    of asv is read."""
     with reading(path):
         return harmless(json.loads(read_texts(path)[0].decode()))
 
@@ -298,13 +310,15 @@ def _measurement(text: bytes) -> TimedProcess | Counts:
     return msgspec.structs.replace(line, **shown)
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def put(path: Path, content: str | bytes) -> None:
-    """Write a file atomically, and make its directory if it is missing. An interruption leaves the old content.
+    """Write a file atomically, and make its directory if it is missing. An interruption leaves the
+    old content.
 
-    Several processes may write at once. Each writes a temporary file, and removes the leftovers of killed processes.
+    Several processes may write at once. Each writes a temporary file, and removes the leftovers of
+    killed processes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{path.name}.*.new"):
@@ -330,10 +344,10 @@ def merge(
 ) -> list[Measurement]:
     """Merge the measurements of a run into those of a file.
 
-    A run replaces the earlier lines of its cells. If one earlier run had more processes of a cell, the cell's earlier
-    lines stay, too, so a quick run adds to them. Processes of earlier runs are not added up: a history measures its
-    first toolchain twice, and the first session of the next history replaces both. Lines of a benchmark whose version
-    has changed are removed.
+    A run replaces the earlier lines of its cells. If one earlier run had more processes of a cell,
+    the cell's earlier lines stay, too, so a quick run adds to them. Processes of earlier runs are
+    not added up: a history measures its first toolchain twice, and the first session of the next
+    history replaces both. Lines of a benchmark whose version has changed are removed.
 
     keep  keep all earlier lines: the processes join those of other days
     """
@@ -363,7 +377,8 @@ def record_text(record: RunRecord) -> str:
 def put_all(staging: Path, results: Path) -> None:
     """Copy the files of ``staging`` into the directory ``results``, each atomically.
 
-    Measurements come first and records last, so a concurrent reader finds the measurements of every figure and record.
+    Measurements come first and records last, so a concurrent reader finds the measurements of every
+    figure and record.
     """
     for suffix in (MEASUREMENTS, ".json", RECORDS):
         for path in sorted(staging.rglob(f"*{suffix}")):

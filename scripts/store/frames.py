@@ -110,8 +110,8 @@ class Cell(_Labels, frozen=True, kw_only=True):
 
 
 class Process(_Labels, frozen=True, kw_only=True):
-    """A process of a timed cell (analysis/results.py). A cell with quiet processes has only these; a
-    cell without has only its fastest sample."""
+    """A process of a timed cell (analysis/results.py). A cell with quiet processes has only these;
+    a cell without has only its fastest sample."""
 
     process: Annotated[int, about("its round; those of later runs are numbered on")]
     round: Annotated[int, about("its round in its run")]
@@ -273,8 +273,8 @@ def csv_columns(row: type, parameters: Sequence[str] = ()) -> dict[tuple[str, ..
 
 
 def check_frame(frame: pd.DataFrame, row: type, parameters: Iterable[str] = ()) -> pd.DataFrame:
-    """Return the table. TypeError, which names the column, if one is missing, is not declared, or has
-    another type. parameters: columns of parameters of single families."""
+    """Return the table. TypeError, which names the column, if one is missing, is not declared, or
+    has another type. parameters: columns of parameters of single families."""
     declared = columns_of(row)
     needed = {name for name, column in declared.items() if column.note not in (OPTIONAL, CSV_ONLY)}
     for name in sorted(needed.difference(frame)):

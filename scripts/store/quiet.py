@@ -1,10 +1,12 @@
 """Decide which samples of a run are quiet, that is taken while the machine was undisturbed.
 
-Speed probes, constant pieces of work (benchmarks/core/probes.py), run before and after every sample. Their baseline is the
-fastest level that the machine *holds* over the whole run. A sample is quiet if all probes next to it are near the
-baseline of their kind and its process had a processor throughout. A process is quiet if MIN_QUIET_SHARE of its samples are.
-Estimates use the quiet samples of quiet processes. A cell without such a process is marked everywhere. Probes near the
-baseline may still differ from it: speed correction removes these changes of the clock, process by process.
+Speed probes, constant pieces of work (benchmarks/core/probes.py), run before and after every
+sample. Their baseline is the fastest level that the machine *holds* over the whole run. A sample is
+quiet if all probes next to it are near the baseline of their kind and its process had a processor
+throughout. A process is quiet if MIN_QUIET_SHARE of its samples are. Estimates use the quiet
+samples of quiet processes. A cell without such a process is marked everywhere. Probes near the
+baseline may still differ from it: speed correction removes these changes of the clock, process by
+process.
 
 Needs numpy alone, because it runs with any torch that is measured.
 """
@@ -28,18 +30,21 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
 
-# ns that the processor's probe may take longer right after a sample that moves bytes in memory: the sample drives the
-# probe's data and the interpreter out of the caches. The next probe takes its usual time. On undisturbed Zen 4 it takes
-# 1 to 6 µs more than 22.3 µs, on Zen 5 2 to 5 µs more than 14.1 µs (docs/lab-notes.md)
+# ns that the processor's probe may take longer right after a sample that moves bytes in memory: the
+# sample drives the probe's data and the interpreter out of the caches. The next probe takes its
+# usual time. On undisturbed Zen 4 it takes 1 to 6 µs more than 22.3 µs, on Zen 5 2 to 5 µs more
+# than 14.1 µs (docs/lab-notes.md)
 COLD_PROBE_NS = 7000
 RECURRING_SHARE = 0.4  # a level is held if it is seen in this share of the run's parts
 MAX_PARTS = 24  # of a run at most
 MIN_PART_PROBES = 20  # probes in a part at least
 MIN_QUIET_SHARE = 0.4  # a process is quiet if this share of the samples wanted is quiet
-# Of a process's quiet samples. Two probes miss some disturbances between them, and disturbances only slow
+# Of a process's quiet samples. Two probes miss some disturbances between them, and disturbances
+# only slow
 QUANTILE = 0.1
-# Samples that only wait for a device have no probes, because the host's speed does not matter. Their own spread
-# decides: those that last MIN_JUDGED_SECONDS seconds and are MAX_SAMPLE_EXCESS (a share) above the quantile of their process are noisy.
+# Samples that only wait for a device have no probes, because the host's speed does not matter.
+# Their own spread decides: those that last MIN_JUDGED_SECONDS seconds and are MAX_SAMPLE_EXCESS (a
+# share) above the quantile of their process are noisy.
 MIN_JUDGED_SECONDS, MAX_SAMPLE_EXCESS = 0.0003, 0.05
 START_SECONDS = 0.03  # duration of a process before its setup
 
@@ -47,19 +52,22 @@ START_SECONDS = 0.03  # duration of a process before its setup
 def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.inf) -> float:
     """Return the fastest level that a machine holds, in the unit of ``probes``; NaN without probes.
 
-    It is the fastest level that is seen in RECURRING_SHARE of the run's parts. The fastest probe would not do: a processor may
-    begin a run, or a round after a rest, at a clock that it keeps for seconds only and never reaches again. Nor would a
-    quantile of all probes: on a busy machine 90 % of them are slow.
+    It is the fastest level that is seen in RECURRING_SHARE of the run's parts. The fastest probe
+    would not do: a processor may begin a run, or a round after a rest, at a clock that it keeps for
+    seconds only and never reaches again. Nor would a quantile of all probes: on a busy machine 90 %
+    of them are slow.
 
-    If the neighbours of a machine come and go by the millisecond, it holds no level, and any of its speeds may look
-    like one by chance. Then many probes are faster than the level by more than ``near`` (log units). If these are HELD
-    of the probes in RECURRING_SHARE of the parts, the baseline is the time that they just reach.
+    If the neighbours of a machine come and go by the millisecond, it holds no level, and any of its
+    speeds may look like one by chance. Then many probes are faster than the level by more than
+    ``near`` (log units). If these are HELD of the probes in RECURRING_SHARE of the parts, the
+    baseline is the time that they just reach.
 
     probes  in order of time
-    near    infinite for probes that move bytes: while the neighbours rest, a shared cache has some of these bytes. On
-            Zen 5 8 % of such probes took 108 to 195 µs, and most others 200 to 270 (docs/lab-notes.md)
-    whole   baseline of the whole run, for when later runs replaced most of its processes. It is used if the remaining
-            probes show only a slower level, that of a noisy moment
+    near    infinite for probes that move bytes: while the neighbours rest, a shared cache has some
+            of these bytes. On Zen 5 8 % of such probes took 108 to 195 µs, and most others 200 to
+            270 (docs/lab-notes.md)
+    whole   baseline of the whole run, for when later runs replaced most of its processes. It is
+            used if the remaining probes show only a slower level, that of a noisy moment
     """
     if not len(probes):
         return math.nan
@@ -94,7 +102,8 @@ def _at_level(part: Floats, begin: Any) -> Any:
 
 
 class Run:
-    """The processes of one run that took samples, and which samples are quiet. Arrays are in the order of ``lines``.
+    """The processes of one run that took samples, and which samples are quiet. Arrays are in the
+    order of ``lines``.
 
     ValueError or TypeError if samples or probes are not positive numbers.
 
@@ -111,7 +120,8 @@ class Run:
         self.lines = lines
         self.taken, sizes, self._first = _joined([line.seconds for line in lines])
         self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
-        # Place of the probe before each sample in its process's list of probes; the probe after the sample is the next
+        # Place of the probe before each sample in its process's list of probes; the probe after the
+        # sample is the next
         place = np.arange(len(self.taken)) - self._first[self.of]
         for first, size, line in zip(self._first, sizes, lines):
             for sample in line.waits:  # here is one more probe, from before the wait
@@ -123,8 +133,9 @@ class Run:
     def _baselines(self, whole: Mapping[str, float]) -> dict[str, float]:
         """Return the baseline of each kind of probe.
 
-        Probes that move bytes count only where the processor's probe of the same moment is quiet. On a busy machine too
-        few of all of them are at their baseline to show a level. Most disturbances slow the processor's probe, too.
+        Probes that move bytes count only where the processor's probe of the same moment is quiet.
+        On a busy machine too few of all of them are at their baseline to show a level. Most
+        disturbances slow the processor's probe, too.
         """
         if PROCESSOR not in self._probes:
             return {}
@@ -186,7 +197,8 @@ class Run:
         return counts >= np.maximum(1, np.ceil(MIN_QUIET_SHARE * wanted))
 
     def used_of(self, place: int) -> list[float]:
-        """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest one."""
+        """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest
+        one."""
         samples = slice(self._first[place], self._first[place] + len(self.lines[place].seconds))
         taken = self.taken[samples]
         used: list[float] = (
@@ -198,13 +210,15 @@ class Run:
 
     @cached_property
     def slowdown(self) -> Floats:
-        """The divisor of speed correction for each process, or NaN if its samples are not corrected.
+        """The divisor of speed correction for each process, or NaN if its samples are not
+        corrected.
 
-        It is the time of the processor's probes next to the process's quiet samples, divided by their baseline. The
-        same quantile is taken as of samples. A clock follows the host's load, and quiet samples may differ by a tenth.
-        On a Zen 5 virtual machine that is undisturbed a third of the time, uncorrected processes of a call differ by
-        three times as much, in proportion to these probes. On a Zen 3 virtual machine with a steady clock the
-        correction changes nothing (docs/lab-notes.md).
+        It is the time of the processor's probes next to the process's quiet samples, divided by
+        their baseline. The same quantile is taken as of samples. A clock follows the host's load,
+        and quiet samples may differ by a tenth. On a Zen 5 virtual machine that is undisturbed a
+        third of the time, uncorrected processes of a call differ by three times as much, in
+        proportion to these probes. On a Zen 3 virtual machine with a steady clock the correction
+        changes nothing (docs/lab-notes.md).
         """
         corrected = self.quiet & np.array([_by_processor(line) for line in self.lines], dtype=bool)
         if PROCESSOR not in self._probes:
@@ -225,8 +239,9 @@ class Run:
     def figures(self) -> Floats:
         """The figure of each process in seconds per call: a quantile of its quiet samples.
 
-        The figure of a noisy process is its fastest sample. Disturbances only make a sample longer, so this is an upper
-        bound for the undisturbed machine. Two runs differ less in it than in any quantile.
+        The figure of a noisy process is its fastest sample. Disturbances only make a sample longer,
+        so this is an upper bound for the undisturbed machine. Two runs differ less in it than in
+        any quantile.
         """
         found = _quantile(
             self.seconds[self.quiet_samples], self.of[self.quiet_samples], len(self.lines)
@@ -246,7 +261,8 @@ class Run:
         return tuple(cell for cell, by_round in self.rounds().items() if not any(by_round.values()))
 
     def lacking(self) -> dict[str, int]:
-        """Cell -> the first round without a quiet process. Cells without any quiet process come first."""
+        """Cell -> the first round without a quiet process. Cells without any quiet process come
+        first."""
         lost = [
             (cell, by_round)
             for cell, by_round in self.rounds().items()
@@ -261,7 +277,8 @@ class Run:
     def quiet_share(self) -> float:
         """Share of the probed time in which the machine was undisturbed; NaN without probes.
 
-        The time of a process before its first probe counts like that probe. Without it, waits would weigh too much.
+        The time of a process before its first probe counts like that probe. Without it, waits would
+        weigh too much.
         """
         if PROCESSOR not in self._probes:
             return math.nan
@@ -293,11 +310,12 @@ def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> 
 def select_processes(
     lines: Iterable[Measurement], records: Iterable[RunRecord] = ()
 ) -> dict[str, dict[int, tuple[Run, int]]]:
-    """Cell -> round number -> the process that counts for the cell's figure, as its run and its place there.
+    """Cell -> round number -> the process that counts for the cell's figure, as its run and its
+    place there.
 
-    Each run is judged by its own baselines. In each round the first quiet process counts. In a cell without quiet
-    processes, the process with the fastest sample counts. If a second run has the same cells, its rounds are numbered
-    on from the first run's last.
+    Each run is judged by its own baselines. In each round the first quiet process counts. In a cell
+    without quiet processes, the process with the fastest sample counts. If a second run has the
+    same cells, its rounds are numbered on from the first run's last.
     """
     found, noisy, ends = dict[str, dict[int, tuple[Run, int]]](), [], Counter[str]()
     for run in runs_of(lines, records).values():
@@ -339,7 +357,8 @@ class _Probes:
     """All probes of one kind in a run.
 
     has, first     per process: whether it took probes; where they begin in ``taken``
-    there, before  per sample: whether its process took probes; the place in ``taken`` of the probe before the sample
+    there, before  per sample: whether its process took probes; the place in ``taken`` of the probe
+                   before the sample
     """
 
     def __init__(self, lines: Sequence[TimedProcess], kind: str, of: Ints, place: Ints) -> None:
@@ -360,7 +379,8 @@ def _by_processor(line: TimedProcess) -> bool:
 
 
 def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
-    """Join lists into one array. Return it with the size of each list and the place where each begins."""
+    """Join lists into one array. Return it with the size of each list and the place where each
+    begins."""
     sizes = np.array([len(each) for each in lists], dtype=np.intp)
     values = np.fromiter(
         itertools.chain.from_iterable(lists), dtype=np.float64, count=int(sizes.sum())

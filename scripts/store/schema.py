@@ -1,8 +1,9 @@
-"""The rows of result files and of tables: for each field its name, type, unit and one line of meaning, once.
+"""The rows of result files and of tables: for each field its name, type, unit and one line of
+meaning, once.
 
-Result files are decoded and validated by these classes, tables are checked by them (``check_frame``), and the columns of
-results.csv and the tables of fields in docs/ are printed from them. To add a field: write it where it is measured, and
-declare it here.
+Result files are decoded and validated by these classes, tables are checked by them
+(``check_frame``), and the columns of results.csv and the tables of fields in docs/ are printed from
+them. To add a field: write it where it is measured, and declare it here.
 """
 
 import itertools
@@ -26,8 +27,8 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 MAX_ROUNDS, MAX_CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer calls
 
 
-# Notes of columns: a record leaves the field out where it is empty; a table may lack the column; it is
-# a parameter of benchmarks; it is not in the CSV file; it is only there
+# Notes of columns: a record leaves the field out where it is empty; a table may lack the column; it
+# is a parameter of benchmarks; it is not in the CSV file; it is only there
 RARE, OPTIONAL, PARAMETER, INTERNAL, CSV_ONLY = "rare", "optional", "parameter", "internal", "csv"
 
 
@@ -65,7 +66,7 @@ def markdown_table(row: type) -> str:
     return "\n".join(rows)
 
 
-# --- lines of the sampling log and of measurements --------------------------------------------------------------------
+# --- lines of the sampling log and of measurements ------------------------------------------------
 
 
 def cell_name(benchmark: str, params: Sequence[str]) -> str:
@@ -143,7 +144,8 @@ class WarmUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class TimedProcess(Measurement, frozen=True, kw_only=True):
-    """A process that took samples. ValueError, which names the field, where lists do not fit together.
+    """A process that took samples. ValueError, which names the field, where lists do not fit
+    together.
 
     quiet.Run checks that samples and probes are positive, once they are arrays.
     """
@@ -219,8 +221,8 @@ _TIMED, _COUNTS = msgspec.json.Decoder(TimedProcess), msgspec.json.Decoder(Count
 
 
 def decode_measurement(text: bytes) -> TimedProcess | Counts:
-    """Decode a line of a measurements file. ValueError or TypeError, which names the field, if it is
-    none."""
+    """Decode a line of a measurements file. ValueError or TypeError, which names the field, if it
+    is none."""
     decoder: Any = _COUNTS if b'"values":' in text else _TIMED
     line: TimedProcess | Counts
     try:
@@ -235,8 +237,8 @@ def decode_measurement(text: bytes) -> TimedProcess | Counts:
 def decode_log(
     text: str, default_round: int = 0, rounds: Mapping[str, int] | None = None
 ) -> list[LogLine]:
-    """Decode the sampling log of a run that is being taken. A line without a round gets the one that ``rounds`` has for
-    its cell, else the default. ValueError if a line is none."""
+    """Decode the sampling log of a run that is being taken. A line without a round gets the one
+    that ``rounds`` has for its cell, else the default. ValueError if a line is none."""
     lines = []
     for loaded in map(json.loads, text.splitlines()):
         line = TimedProcess if "seconds" in loaded else Counts if "values" in loaded else NoFigure
@@ -251,7 +253,7 @@ def encode_lines(lines: Iterable[LogLine]) -> str:
     return "".join(json.dumps(msgspec.to_builtins(line)) + "\n" for line in lines)
 
 
-# --- run records ------------------------------------------------------------------------------------------------------
+# --- run records ----------------------------------------------------------------------------------
 
 
 class Toolchain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -300,8 +302,9 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run: what was measured, with which toolchain, where, by which command, how quiet the machine was. A missing
-    field, as in a record of another version, has its default, which means "unknown"."""
+    """A run: what was measured, with which toolchain, where, by which command, how quiet the
+    machine was. A missing field, as in a record of another version, has its default, which means
+    "unknown"."""
 
     toolchain: Annotated[Toolchain, about("the toolchain to measure")]
     skipped: Annotated[Reasons, about("reason -> the cells skipped for it")]
@@ -392,8 +395,8 @@ def to_json(record: RunRecord) -> dict[str, Any]:
 def from_json(cls: type[T], loaded: Any) -> T:
     """Make a declared row, or a dataclass, from loaded JSON. A null field has its default.
 
-    TypeError, which names the field, if a value has another type or a field is missing; of a declared row also if a
-    field is unknown. A dataclass ignores unknown fields.
+    TypeError, which names the field, if a value has another type or a field is missing; of a
+    declared row also if a field is unknown. A dataclass ignores unknown fields.
     """
     try:
         return msgspec.convert(_without_nulls(loaded), cls)
@@ -408,10 +411,11 @@ def _without_nulls(loaded: Any) -> Any:
 
 
 def latest_files(runs: Iterable[RunRecord]) -> list[str]:
-    """The files of runs that measured something, latest first. A page is about the first. ``runs``: oldest first.
+    """The files of runs that measured something, latest first. A page is about the first. ``runs``:
+    oldest first.
 
-    Runs of a history count only if there are no others. The last run of a history repeats its first toolchain, and a
-    page is about a toolchain that was measured for its own sake.
+    Runs of a history count only if there are no others. The last run of a history repeats its first
+    toolchain, and a page is about a toolchain that was measured for its own sake.
     """
     measured = [record for record in runs if not record.failed]
     own_sake = [record for record in measured if record.profile != "tracking"]

@@ -1,7 +1,8 @@
-"""Versions of results from before benchmarks/versions.lock: hashes of source text, which stand for numbers now.
+"""Versions of results from before benchmarks/versions.lock: hashes of source text, which stand for
+numbers now.
 
-The table lies with the committed results, once: benchmark -> hash -> version. A hash that is not in it is the version
-of other code, and stays as it is. Measurements keep their hash on the disk.
+The table lies with the committed results, once: benchmark -> hash -> version. A hash that is not in
+it is the version of other code, and stays as it is. Measurements keep their hash on the disk.
 """
 
 import json
@@ -26,5 +27,6 @@ def _numbers() -> Mapping[str, Mapping[str, str]]:
 
 
 def version_number(benchmark: str, version: str) -> str:
-    """Return the version of a benchmark as a number, where the table has its hash; else as it is."""
+    """Return the version of a benchmark as a number, where the table has its hash; else as it
+    is."""
     return _numbers().get(benchmark, {}).get(version, version)
