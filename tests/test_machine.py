@@ -15,7 +15,7 @@ import psutil
 import pytest
 from cli import UserError
 from measuring import engine, machine, profiles
-from measuring.filing import device_changes, device_ranges
+from measuring.filing import complete_record, device_changes
 from measuring.machine import Awake
 from measuring.processes import session_members
 from measuring.profiles import PROFILES, Cells, Profile, Rule
@@ -126,10 +126,10 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
         around("c", (1, 1980, []), (5, 1980, [])),
         process(benchmark="host"),
     ]
-    spans, changed = device_ranges(lines), device_changes(lines)
-    assert spans == {"link generation": (1, 5), "clock": (1200, 1980)}
+    record, changed = complete_record(RunRecord(Toolchain(""), {}), lines, {}), device_changes(lines)
+    assert record.device_probe == {"link generation": (1, 5), "clock": (1200, 1980)}
     assert changed == {"slowed by power": ("b",), "link generation": ("c",), "clock": ("b",)}
-    assert not device_ranges(lines[-1:]) and not device_changes(lines[-1:])
+    assert not complete_record(record, lines[-1:], {}).device_probe and not device_changes(lines[-1:])
 
 
 # run.py --check gives advice on bad conditions only ------------------------------------------------------------------

@@ -37,10 +37,9 @@ def due_plan(
     """
     is_due: dict[str, bool] = {}  # in order of measuring; False: only to compare with
     recorded = recorded_toolchains(results, plan.machine)
-    recorded_anywhere = recorded_toolchains(results, None)
-    for package in ledger.PACKAGES:
-        releases = ledger.history(package)
-        last = _last_place(releases, recorded, recorded_anywhere)
+    anywhere = recorded_toolchains(results, None)
+    for releases in map(ledger.history, ledger.PACKAGES):
+        last = _last_place(releases, recorded, anywhere)
         for place, release in enumerate(releases):
             if place <= last and (release not in added or _key(release) in recorded):
                 continue

@@ -105,39 +105,38 @@ def complete_record(record: RunRecord, lines: Sequence[LogLine], unavailable: Re
             (line.failed, line.cell) for line in without if line.failed is not None
         ),
         device_lost=next((reason for reason in skipped if reason.startswith(GONE)), ""),
-        device_probe=device_ranges(run.lines),
+        device_probe={
+            quantity: (min(values), max(values))
+            for quantity, values in device_readings(run.lines).items()
+            if values
+        },
         device_changed=device_changes(run.lines),
     )
 
 
-def device_ranges(lines: Sequence[TimedProcess]) -> dict[str, tuple[int, int]]:
-    """Quantity that the device's driver reports around samples -> its minimum and maximum."""
+def device_readings(lines: Sequence[TimedProcess]) -> dict[str, list[int]]:
+    """Quantity that the device's driver reports -> its readings around the samples."""
     states = [state for line in lines for state in line.device]
-    if not states:
-        return {}
-    generations = [state.link_generation for state in states]
-    clocks = [state.clock for state in states]
     return {
-        "link generation": (min(generations), max(generations)),
-        "clock": (min(clocks), max(clocks)),
+        "link generation": [state.link_generation for state in states],
+        "clock": [state.clock for state in states],
     }
 
 
 def device_changes(lines: Sequence[TimedProcess]) -> Reasons:
     """How the device was slower, unsteady or unseen -> the cells."""
-    states = [(state, line.cell) for line in lines for state in line.device]
-    pairs = [(f"slowed by {reason}", cell) for state, cell in states for reason in state.slowed_by]
+    pairs = []
+    highest = {name: max(values, default=0) for name, values in device_readings(lines).items()}
     for line in lines:
+        changes = [f"slowed by {reason}" for state in line.device for reason in state.slowed_by]
         if line.warmed and not line.warmed.steady:
-            pairs.append(("clock not steady after warming up", line.cell))
+            changes.append("clock not steady after warming up")
         if line.unseen:
-            pairs.append(("waiting not verified", line.cell))
-    ranges = device_ranges(lines)
-    for state, cell in states:
-        if state.link_generation < STEADY * ranges["link generation"][1]:
-            pairs.append(("link generation", cell))
-        if state.clock < STEADY * ranges["clock"][1]:
-            pairs.append(("clock", cell))
+            changes.append("waiting not verified")
+        for quantity, values in device_readings([line]).items():
+            if values and min(values) < STEADY * highest[quantity]:
+                changes.append(quantity)
+        pairs += [(change, line.cell) for change in changes]
     return group_by_reason(pairs)
 
 

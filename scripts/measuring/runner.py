@@ -163,8 +163,9 @@ class Runner(Sessions):
         cells = self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
-        taken = Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock)
-        taken.take(cells, meanwhile)
+        Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock).take(
+            cells, meanwhile
+        )
         return True
 
     # --- filing -----------------------------------------------------------------------------------
@@ -185,8 +186,11 @@ class Runner(Sessions):
         planned = self.plan.rounds if session.cells.timed else record.rounds
         path = session.suite.result_file(record.machine, session.commit, record.settings.python)
         earlier = [line for line in files.read_measurements(path) if line.run != record.started]
-        measured = [line for line in lines if isinstance(line, Measurement)]
-        fresh = [structs.replace(line, run=record.started) for line in measured]
+        fresh = [
+            structs.replace(line, run=record.started)
+            for line in lines
+            if isinstance(line, Measurement)
+        ]
         moved = drift(earlier, fresh) if job.side == REPEAT else {}
         if "median" in moved:
             announce(

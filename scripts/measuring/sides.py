@@ -63,7 +63,8 @@ def measure_sides(
         f"{len(cells.counted)} counted once"
     )
     collect(runner, cells.timed, cells.counted)
-    base, new = (runner.sides[side].root for side in SIDES)
+    base = runner.sides["base"].root
+    new = runner.sides["new"].root
     fresh_cells, close = choose_close(base, new)
     if fresh_cells:
         announce(
@@ -133,7 +134,8 @@ def take_sides(runner: Runner, number: int, cells: Names) -> None:
 def lacking_pairs(journal: Journal, cells: Names, pairs: int) -> list[str]:
     """Return the cells that were quiet on both sides in fewer than this number of rounds. Cells
     that never were quiet on one of the sides are left out."""
-    base, new = (quiet_rounds(journal, side) for side in SIDES)
+    base = quiet_rounds(journal, "base")
+    new = quiet_rounds(journal, "new")
     hopeful = [cell for cell in cells if base.get(cell) and new.get(cell)]
     return [cell for cell in hopeful if len(base[cell] & new[cell]) < pairs]
 
