@@ -30,7 +30,7 @@ INSTRUCTIONS = "instructions.NumpyToTorch.track_count('torch.from_numpy(a)', 'fl
 
 
 @pytest.mark.parametrize("nodes, copies", [(1, 1), (2, 2), (3, 2), (4, 1), (4, 2), (4, 3), (5, 2), (8, 2), (16, 3)])
-def test_the_design_is_balanced(nodes, copies):
+def test_each_release_is_dealt_to_its_number_of_nodes_evenly(nodes, copies):
     blocks = campaign.deal(TAGS, nodes, copies)
     assert all(sum(tag in block for block in blocks) == copies for tag in TAGS)
     sizes = [len(block) for block in blocks]
@@ -40,7 +40,7 @@ def test_the_design_is_balanced(nodes, copies):
         assert min(met) > 0, "every two nodes share a release: they can be compared"
 
 
-def test_what_is_missing_is_asked_of_others():
+def test_missing_releases_are_dealt_to_other_nodes():
     had = {"b": {"n1"}, "c": {"n1"}, "d": set()}
     assert [*campaign.top_up(had, 2, 2, ())] == [(["b", "c"], {"n1"}), (["d"], set()), (["d"], set())]
     every = campaign.top_up(dict.fromkeys(TAGS, ()), 2, 4, ())
@@ -80,7 +80,7 @@ def test_mistakes_are_one_line_before_anything_waits(refusal, cluster, options, 
     assert refusal(fleet, *command.split()).startswith(line)
 
 
-def test_limits_of_time():
+def test_time_limits_of_slurm_are_parsed():
     assert list(map(slurm.parse_minutes, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
 
 
@@ -108,13 +108,13 @@ def test_dry_run_prints_the_plan_and_does_nothing(called, cluster, tmp_path, sna
     assert re.sub(r"named fleet-\S+", "named ID", said) == snapshot
 
 
-def test_what_the_records_say_was_asked_names_no_place(tmp_path):
+def test_the_command_in_records_names_no_place(tmp_path):
     made = planned("--scratch", str(tmp_path), "--machine", "box", "--rounds", "2")
     options = "--history torch --reference torch-2.15.0 --rounds 2 --nodes 1 --copies 1 --engine debug"
     assert made.plan.command == f"python scripts/fleet.py {options}"
 
 
-def test_submitit_is_asked_for_in_one_line(monkeypatch, made):
+def test_missing_submitit_is_one_line(monkeypatch, made):
     monkeypatch.setitem(sys.modules, "submitit", None)
     line = r"^--engine slurm needs submitit: pip install submitit \(in this Python, which the nodes use, too\)$"
     with pytest.raises(UserError, match=line):
@@ -150,7 +150,7 @@ def test_pip_keeps_its_settings_and_takes_wheels_from_the_wheelhouse(tmp_path, m
 # --- this machine for all nodes --------------------------------------------------------------------------------------
 
 
-def test_a_history_here(project, tmp_path):
+def test_a_history_on_this_machine_is_resumed_with_the_frozen_code(project, tmp_path):
     """A campaign is stopped midway and resumed after an edit, which must not reach the nodes.
 
     One release has no wheel; wheels come from a wheelhouse.
@@ -203,7 +203,7 @@ def submit(made, monkeypatch):
     return submit
 
 
-def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch, capsys):
+def test_slurm_may_fail_for_a_while_to_list_its_jobs(made, monkeypatch, capsys):
     monkeypatch.setattr(slurm, "POLL", 0.0)
     why = "slurm_load_jobs error: Socket timed out on send/recv operation"
     answers = iter([(1, "", why), (1, "", why), (0, "RUNNING None\n", ""), (1, "", why)])
@@ -216,7 +216,7 @@ def test_slurm_may_fail_for_a_while_to_say_what_jobs_there_are(made, monkeypatch
     assert first == second and first.endswith(f"{why}; asking again") and last.endswith("fleet.py --resume")
 
 
-def test_what_nodes_have_filed_is_told_from_what_is_missing(made, submit):
+def test_missing_releases_follow_from_result_files(made, submit):
     """Missing releases follow from result files alone, not from the engine's records."""
     filed(made, "node-a", "torch-2.5.1", "")
     filed(made, "node-a", "torch-2.1.2", "")
@@ -266,7 +266,7 @@ def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monke
     assert running.on_node(made.directory, "node-a", ["torch-2.1.2"]) == 0
 
 
-def test_the_code_is_frozen_once_and_an_edit_of_the_copy_is_said(made):
+def test_the_code_is_frozen_once_and_an_edit_of_the_copy_is_an_error(made):
     made.freeze()
     code = made.code
     made.freeze()
@@ -291,7 +291,7 @@ def test_a_new_campaign_waits_for_the_jobs_of_the_one_before(made, submit):
         running.end_earlier("cpu")
 
 
-def test_the_page_is_built_of_what_was_gathered(made, submit):
+def test_the_page_is_built_from_gathered_results(made, submit):
     made.save()
     built = []
     assert running.report(made, built.append) == 2 and not built, "nothing was measured"
@@ -303,6 +303,6 @@ def test_the_page_is_built_of_what_was_gathered(made, submit):
 
 
 @pytest.mark.parametrize("more, built", [((), True), (("--no-report",), False)])
-def test_no_page_where_none_is_asked_for(cluster, monkeypatch, more, built):
+def test_no_report_builds_no_page(cluster, monkeypatch, more, built):
     monkeypatch.setattr(running, "measure", lambda made, build: build is fleet.report.after_run)
     assert fleet.main(["--history", "torch", "--releases", "2.1.2", "--machine", "box", *more]) == built

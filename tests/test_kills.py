@@ -97,7 +97,7 @@ def check_nothing_runs(suite):
     until(lambda: not suite.left(), ORPHAN, f"something ran on for {ORPHAN:.0f} s")
 
 
-def test_runs_that_are_ended(tmp_path):
+def test_a_killed_run_loses_and_repeats_nothing(tmp_path):
     """A run can be killed at any moment. Half of the kills are at random times, half just after the journal changed."""
     rng = random.Random(SEED)
     undisturbed, began = Project(tmp_path / "undisturbed", judged=True), time.monotonic()
@@ -126,7 +126,7 @@ def test_runs_that_are_ended(tmp_path):
         check_whole(suite.root, whole=whole)
 
 
-def test_two_at_once(tmp_path):
+def test_of_two_runs_at_once_one_measures(tmp_path):
     """Of two runs started at once, one measures. The other exits with code 2 and names the first one's process."""
     rng = random.Random(SEED)
     for suite in suites(tmp_path, KILLS // 5):
@@ -138,7 +138,7 @@ def test_two_at_once(tmp_path):
         check_whole(suite.root, rounds=1)
 
 
-def test_a_disk_that_fills_up(small_disk):
+def test_a_full_disk_ends_a_run_that_can_be_resumed(small_disk):
     """A full disk ends the run with at most two lines of complaint. Once there is room, --resume completes the run."""
     rng, filler = random.Random(SEED), small_disk / "filler"
     for suite in suites(small_disk, KILLS // 10):

@@ -38,7 +38,7 @@ MADE_NONE = "the process that was to hold a context made none"
         pytest.param("import time; time.sleep(60)", "", MADE_NONE, marks=pytest.mark.slow),
     ],
 )
-def test_a_context_is_held_beside_the_block_or_it_is_said_why_not(monkeypatch, code, second, why):
+def test_a_context_is_held_during_the_block_or_the_reason_is_returned(monkeypatch, code, second, why):
     """``code`` should hold the device. ``second`` is the reason why another process cannot use the device meanwhile."""
     monkeypatch.setattr(machine, "HOLD", code)
     monkeypatch.setattr(machine, "settings", lambda: SimpleNamespace(no_device=second))
@@ -54,7 +54,7 @@ def test_a_context_is_held_beside_the_block_or_it_is_said_why_not(monkeypatch, c
     assert not holding()
 
 
-def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatch):
+def test_benchmarks_of_waking_run_before_the_device_is_kept_awake(monkeypatch):
     """The device sleeps while its waking is timed and is kept awake otherwise. A run without a device wakes none."""
     order, first, other = [], "firsts.Context.timeit_first_tensor", "firsts.PinnedMemory.timeit_register(1)"
 
@@ -73,7 +73,7 @@ def test_what_times_how_the_device_wakes_runs_before_it_is_kept_awake(monkeypatc
     assert records == [begun, *[replace(begun, awake=True, not_awake="")] * 3]
 
 
-def test_the_cells_of_a_run_say_whether_a_device_takes_part_and_what_times_its_waking(monkeypatch):
+def test_cells_know_whether_they_use_a_device_and_which_time_its_waking(monkeypatch):
     def chosen(*patterns, no_device=""):
         monkeypatch.setitem(PROFILES, "toy", Profile(1, 1.0, tuple(map(Rule, patterns))))
         found = profiles.select_cells("toy", SUITE, "", no_device)
@@ -96,13 +96,13 @@ def apart(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("cores, said", [((), []), ((0, 2, 3), ["--cpu-affinity", "0,2,3"])])
-def test_processes_are_held_to_the_cores_near_the_device(apart, cores, said, tmp_path):
+def test_processes_run_on_the_cores_near_the_device(apart, cores, said, tmp_path):
     engine.Suite().measure(["^a$"], "box", tmp_path, lambda: None, cores=cores)
     assert [word for word in apart.call_args.args[0] if re.match(r"--cpu-affinity|\d+,", word)] == said
 
 
 @pytest.mark.parametrize("python, path", [(sys.executable, "x"), ("/another/python", None)])
-def test_what_is_found_for_this_python_is_no_others(python, path, monkeypatch, tmp_path, apart):
+def test_packages_of_this_python_are_not_those_of_another(python, path, monkeypatch, tmp_path, apart):
     """PYTHONPATH is not passed to another Python. Else both sides of compare.py --run would measure the same torch.
     All programs that import torch run in sessions of their own, which end with this process."""
     monkeypatch.setenv("PYTHONPATH", "x")
@@ -119,7 +119,7 @@ def around(cell, *told):
     return process(benchmark=cell, device=[dict(zip(keys, each)) for each in told])
 
 
-def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_most():
+def test_a_record_has_the_range_of_the_devices_readings_and_the_slower_cells():
     lines = [
         around("a", (5, 1980, []), (5, 1950, [])),
         around("b", (5, 1200, ["power"]), (5, 1980, [])),
@@ -136,7 +136,7 @@ def test_how_the_device_ran_is_the_least_and_the_most_and_where_it_was_not_the_m
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone forgets what it has read of a file")
-def test_libraries_that_a_call_may_run_are_read_from_the_beginning_to_the_end(tmp_path, monkeypatch):
+def test_libraries_are_read_from_beginning_to_end(tmp_path, monkeypatch):
     libraries, others = ("numpy/core/c.so", "torch/cpu.so.2"), ("torch/lib/libtorch_cuda.so", "torch/notes.txt")
     for name in (*libraries, *others):
         put(tmp_path / name, b"x" * 5 * 2**20)
@@ -164,7 +164,7 @@ FINE = Conditions(cores=8, cores_allowed=8, governor="performance", load_average
         ({}, 0.5, 8, "quiet 50% of the time: .*twice as long.*"),
     ],
 )
-def test_what_is_to_be_changed(change, quiet, quota, says):
+def test_findings_give_advice_on_bad_conditions_only(change, quiet, quota, says):
     found = machine.findings(replace(FINE, **change), quiet, quota)
     assert re.fullmatch(says, "\n".join(f"{what}: {advice}" for what, advice in found.items() if advice))
 
@@ -178,7 +178,7 @@ def test_what_is_to_be_changed(change, quiet, quota, says):
         ({"cpu,cpuacct/c/cpu.cfs_quota_us": "50000", "cpu,cpuacct/c/cpu.cfs_period_us": "100000"}, 0.5),
     ],
 )
-def test_the_least_quota_of_a_process_s_groups_holds(tmp_path, monkeypatch, files, quota):
+def test_the_quota_is_the_smallest_of_a_processs_groups(tmp_path, monkeypatch, files, quota):
     monkeypatch.setattr(machine, "GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(machine, "GROUPS_OF_PROCESS", tmp_path / "self")
     assert machine.quota() == math.inf
@@ -193,7 +193,7 @@ def test_quiet_is_near_the_fastest_level_that_probes_hold(monkeypatch):
     assert machine.quiet_now(0.05) == pytest.approx((0.75, 1.16), abs=0.05)
 
 
-def test_on_this_machine(checkout):
+def test_check_runs_on_this_machine(checkout):
     done = checkout.run("scripts/run.py", "--check")
     assert done.returncode == any(said.startswith("! ") for said in done.stdout.splitlines()), done.stderr
     assert not checkout.results.exists()

@@ -42,7 +42,7 @@ def check_gone(number):
     "names, code",
     [(["SIGINT"], 130), (["SIGTERM"], 143), (["SIGHUP"], 129), (["SIGKILL"], -signal.SIGKILL), (["SIGINT"] * 2, 130)],
 )
-def test_nothing_runs_on(names, code, tmp_path):
+def test_no_process_of_a_session_outlives_its_program(names, code, tmp_path):
     """Our program is ended after it started a session of four processes. None of them is left."""
     environment, pipe = {**os.environ, "PYTHONPATH": PATH}, subprocess.PIPE
     with processes.os_session([sys.executable, "-c", OURS], tmp_path, environment, stderr=pipe) as ours:
@@ -66,7 +66,7 @@ def test_a_program_may_end_itself_by_ctrl_c_before_it_is_killed():
     assert process.returncode == -signal.SIGINT
 
 
-def test_what_a_program_leaves_behind_goes_with_it():
+def test_children_that_a_program_leaves_are_killed():
     """A program ended by itself and left a child, which is killed. This also holds if the session's watcher is gone,
     killed by a system that is out of memory."""
     code = "import os, time\nif not os.fork():\n    os.setpgid(0, 0)\n    time.sleep(60)\n"
@@ -78,7 +78,7 @@ def test_what_a_program_leaves_behind_goes_with_it():
     check_gone(process.pid)
 
 
-def test_apart_gives_what_was_printed(tmp_path):
+def test_run_in_session_returns_output_and_exit_code(tmp_path):
     done = processes.run_in_session([sys.executable, "-c", "import sys; print(1); sys.exit('a\\n\\nb\\n')"], tmp_path)
     assert (done.returncode, done.stdout, processes.last_line(done.stderr)) == (1, "1\n", "b")
     done = processes.run_in_session([sys.executable, "-c", "import os; os._exit(3)"], tmp_path)

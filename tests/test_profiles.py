@@ -104,7 +104,7 @@ def contexts(title, number):
 
 
 @pytest.mark.parametrize("title, minutes", [("transfers", 8), ("transfers-full", 20)])
-def test_transfers_take_the_minutes_that_they_say(title, minutes):
+def test_transfers_take_their_estimated_minutes(title, minutes):
     """On a real device, a process with a context takes an estimated 0.6 to 1.3 s, and 0.3 s to warm up."""
     taken = sum(contexts(title, number) for number in range(PROFILES[title].rounds))
     assert minutes - 1.5 < (1.6 * taken + 30) / 60 <= minutes == PROFILES[title].minutes
@@ -131,7 +131,7 @@ def test_transfers_have_every_route_and_memory():
             assert len(sizes) >= least or not chosen, (route.expression, memory)
 
 
-def test_what_people_choose_by_is_in_the_short_profile():
+def test_the_short_profile_has_the_common_choices():
     """The short profile covers common choices: copies that stall, reused buffers, many small copies, a loader's
     batches, casts on the way, and the size where staging ends."""
     cells = list(transfer_cells("transfers"))
@@ -145,7 +145,7 @@ def test_what_people_choose_by_is_in_the_short_profile():
     assert {"many.ToDevice.timeit_completion", "transfer.ToBfloat16.timeit_completion"} <= set(chosen)
 
 
-def test_a_call_on_a_busy_device_stands_beside_the_same_on_an_idle_one():
+def test_each_call_on_a_busy_device_is_also_timed_on_an_idle_one():
     """The profile times each call on a busy and on an idle device. Pages compare both to see if the call waits."""
     found = transfer_cells("transfers")
     cells = {(method, route.expression, made["memory"], made["nbytes"]) for _, method, route, made in found}
@@ -166,7 +166,7 @@ def test_everything_is_in_a_profile():
     assert chosen["full"] == {name: cells for name, cells in host.items() if not name.startswith(apart)}
 
 
-def test_what_a_profile_measures_can_be_read_again(committed):
+def test_results_of_each_profile_stay_within_the_limits_of_readable_files(committed):
     """Even with three times the processes, results stay within the limits of readable files. Users may ask for more
     rounds, and noisy cells are measured again."""
     held = files.result_files(committed / "reports" / "results", suffix=files.MEASUREMENTS)
@@ -192,7 +192,7 @@ def test_a_gate_times_what_moves_bytes_and_counts_calls():
     assert any("'torch.from_numpy(a)', 'uint8', 4096" in cell for cell in gate[COUNT])
 
 
-def test_what_needs_a_program_or_a_device_is_left_out_with_the_reason(monkeypatch):
+def test_benchmarks_without_their_program_or_device_are_left_out_with_the_reason(monkeypatch):
     """If no cell is left, such as for transfers on a laptop without an accelerator, the error gives the reasons."""
     described = {name: SUITE[name] for name in (COUNT, CONVERSION[0])}
     monkeypatch.setattr("shutil.which", lambda name: None)

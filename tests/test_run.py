@@ -77,7 +77,7 @@ def test_timing_rests_on_exact_versions(package, found, monkeypatch, refusal):
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
-def test_what_is_missing_is_named(package, monkeypatch, refusal):
+def test_a_missing_package_is_named(package, monkeypatch, refusal):
     pytest.importorskip("torch")
     monkeypatch.setattr(environments, "find_distribution", lambda name, path: None)
     if package == "torch":
@@ -151,7 +151,7 @@ def test_failed_cells_keep_their_reason(project):
 
 
 @pytest.mark.slow
-def test_what_is_installed_is_measured_without_git(tmp_path):
+def test_the_installed_toolchain_is_measured_without_git(tmp_path):
     """A machine with a GPU often has neither git nor a network. Its results are filed after every round.
 
     asv, its plugin and its processes also work if Python does not add a script's directory to sys.path
@@ -172,7 +172,7 @@ def test_what_is_installed_is_measured_without_git(tmp_path):
     assert len(files.read_records(path.with_suffix(".jsonl"))) == 1, "measured no more"
 
 
-def test_resume_is_of_the_same_run(project):
+def test_resume_refuses_another_toolchain_or_other_options(project):
     """Rounds of two toolchains must not mix in a run. With nothing to resume, no history (which takes hours) begins."""
     for name in ("run", "track"):
         line = f"{name}.py: nothing to resume on {MACHINE}: leave out --resume"
@@ -186,12 +186,12 @@ def test_resume_is_of_the_same_run(project):
     assert "the interrupted run had other options (--profile): use --resume alone" in said[1]
 
 
-def test_a_history_beside_a_run_of_a_machine(project):
+def test_a_history_waits_for_a_run_of_its_machine(project):
     with lock_directory(project.root / ".asv" / "runs" / MACHINE):
         assert f" {os.getpid()}" in refused(project, "track", "--machine", MACHINE)
 
 
-def test_results_of_another_machine_are_not_mixed_with(tmp_path, monkeypatch):
+def test_results_of_another_machine_are_refused(tmp_path, monkeypatch):
     """Two machines with one name would share a page. A virtual machine that moved to another host may have a CPU of the
     same name, but figures that differ by two thirds."""
     mine = {"cpu": environments.cpu_model(), "cores": os.cpu_count(), "caches": machine.caches() or {"L2": "1024K"}}

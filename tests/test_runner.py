@@ -162,7 +162,7 @@ LATER = dict.fromkeys(CELLS[:10], EVER[1:])
         (LATER | dict.fromkeys(LOST, EVER), 2, 9.0, [CELLS, CELLS, *[LOST] * PASSES], [*LOST, *LATER]),
     ],
 )
-def test_what_was_noisy_gets_another_process_in_its_round_within_the_budget(slow, rounds, took, ran, lacking, toy):
+def test_noisy_cells_get_new_processes_within_the_budget(slow, rounds, took, ran, lacking, toy):
     """lacking: the cells that still lack a quiet process in a round"""
     toy.slow, toy.took = slow, took
     made = toy.runner(rounds)
@@ -177,7 +177,7 @@ def test_what_was_noisy_gets_another_process_in_its_round_within_the_budget(slow
     assert toy.read == [Path(sys.executable)] * rounds, "libraries are read anew before each round"
 
 
-def test_a_profile_may_wait_less_and_a_minute_at_most_all_together():
+def test_a_profile_limits_how_long_processes_wait():
     assert budget(100, "tracking") == pytest.approx(0.75 * budget(100, "standard"))
     assert budget(1000, "quick") == 60.0 and budget(250, "quick", 1000) == 15.0
 
@@ -196,7 +196,7 @@ HARDLY_QUIET = {cell: EVER for number, cell in enumerate(CELLS) if number % 5}
         (HARDLY_QUIET, float("inf"), [8, 16, 24]),
     ],
 )
-def test_a_quick_run_waits_in_its_time_and_ends_early(slow, longest, patience, toy, monkeypatch):
+def test_a_quick_run_waits_within_its_time_limit_and_stops_early(slow, longest, patience, toy, monkeypatch):
     """HARDLY_QUIET: one cell in five is quiet. Without any quiet cell the slow level would become the baseline."""
     monkeypatch.setitem(PROFILES, "toy", replace(PROFILES["toy"], time_limit=longest))
     toy.slow = slow
@@ -228,7 +228,7 @@ def test_counts_come_first_and_once_and_later_rounds_take_less(toy, monkeypatch)
     assert order == ["begun", counts, "ended", both, one, one, both], "nothing is counted beside an earlier session"
 
 
-def test_progress_says_how_long_it_takes_yet(capsys):
+def test_progress_prints_the_time_left(capsys):
     """The runner prints at most one line per 15 seconds, and only for another percent."""
     seconds = iter([0, 10, 60, 80, 120])
     progress = Progress("measuring", 60, seconds.__next__)
@@ -273,7 +273,7 @@ def half(toy):
     return made
 
 
-def test_a_new_run_files_what_the_one_before_has_whole(half, toy):
+def test_a_new_run_files_complete_sessions_of_an_interrupted_run(half, toy):
     """The run was killed after its last round, before filing it. A new run then begins."""
     toy.runner(2).file_complete_sessions()
     assert not half.journal.filed(), "half of a run is none"
@@ -285,7 +285,7 @@ def test_a_new_run_files_what_the_one_before_has_whole(half, toy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("disk", [None, "/dev/shm"], ids=["disk", "tmpfs"])
-def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy, disk):
+def test_a_run_stopped_at_any_change_of_a_file_loses_and_repeats_nothing(toy, disk):
     """Stop a run at many of the changes that it makes to files (with CONVERSION_KILLS at each), and resume it."""
     if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
@@ -304,7 +304,7 @@ def test_stopped_anywhere_nothing_is_lost_or_measured_twice(toy, disk):
         assert event > 40
 
 
-def test_what_asv_filed_meanwhile_stays(toy):
+def test_results_that_asv_files_during_a_run_stay(toy):
     """`asv run` filed a cell during a run. The runner must merge with the current file, not with that of its start."""
     made, results = toy.runner(), toy.place / "suite" / "reports" / "results"
     made.take(Job("", 0, cells=tuple(CELLS[:30])))
@@ -334,7 +334,7 @@ def test_a_quick_look_adds_to_a_whole_run(toy):
         assert taken == {(record.started, number) for record in records for number in range(record.rounds)}
 
 
-def test_what_there_is_can_be_filed(half, toy):
+def test_resume_with_fewer_rounds_files_the_finished_ones(half, toy):
     """With --resume and as many rounds as are complete, the run is filed."""
     toy.runner(1).measure()
     toy.check_whole(rounds=1)
@@ -354,7 +354,7 @@ BROKEN = ["{", "[]", "{}", "[" * 100_000, '{"toolchain": {"tag": "t"}, "skipped"
 
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("file", ["run.json", "plan.json"])
-def test_what_somebody_broke_is_said(half, broken, file):
+def test_a_broken_journal_is_an_error_that_names_the_file(half, broken, file):
     """A broken journal must not pass for a new run, which would silently measure everything again."""
     (path,) = half.journal.directory.rglob(file)
     path.write_text(broken)
@@ -371,7 +371,7 @@ def test_the_plan_of_a_run_begun_by_an_earlier_version_is_read(tmp_path):
     assert json.loads((tmp_path / "plan.json").read_text())["beside"] == ["a"]
 
 
-def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
+def test_one_process_at_a_time_measures_a_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/run.py", "--profile", "standard", "\udcfc"])
     monkeypatch.setattr(journal, "LOCK_SECONDS", 0.5)
     line = rf"^box is being measured already, by process {os.getpid()} \(run\.py --profile standard  \) "
@@ -382,7 +382,7 @@ def test_one_run_of_a_machine_at_a_time(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.holder"))
 
 
-def test_who_has_just_begun_has_yet_to_say_so(tmp_path):
+def test_a_lock_waits_for_the_name_of_its_holder(tmp_path):
     """A process takes the lock first and writes its name a moment later. Another process may look in between."""
     line = r"^box is being measured already, by process 7 \(run\.py\) since 12:00: wait for it, or use --machine$"
     with FileLock(tmp_path / "box.lock"), pytest.raises(UserError, match=line):
@@ -412,7 +412,7 @@ def test_the_first_that_can_be_measured_is_the_reference(toy, monkeypatch):
 
 
 @pytest.mark.parametrize("now", [{NAME: {**TOY, "version": "v2"}}, {"toy.New": TOY}])
-def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, toy):
+def test_resume_refuses_rounds_of_other_versions(now, toy):
     """benchmarks/ was edited between an interruption and --resume. One figure must not pool two versions."""
     toy.runner(tags=(OLD, NEW)).take(Job(OLD, 0))
     toy.benchmarks = now
@@ -421,7 +421,7 @@ def test_rounds_by_other_benchmarks_are_not_gone_on_with(now, toy):
         toy.history(OLD, NEW, rounds=2)
 
 
-def test_rounds_by_edited_code_are_not_gone_on_with(toy, monkeypatch):
+def test_resume_refuses_rounds_of_edited_code(toy, monkeypatch):
     """The versions are equal, as after an edit that versions.lock does not know yet."""
     toy.runner(tags=(OLD, NEW)).take(Job(OLD, 0))
     monkeypatch.setattr(ToySuite, "code_hash", lambda suite: "edited")
@@ -429,7 +429,7 @@ def test_rounds_by_edited_code_are_not_gone_on_with(toy, monkeypatch):
         toy.history(OLD, NEW, rounds=2)
 
 
-def test_a_release_that_is_no_more_is_named(toy):
+def test_resume_names_a_release_that_was_removed(toy):
     """A release was removed from releases.json after the run was interrupted. A new run ignores it."""
     made = toy.runner(tags=("torch-0.1", NEW))
     made.journal.begin()
@@ -440,7 +440,7 @@ def test_a_release_that_is_no_more_is_named(toy):
     assert not made.journal.filed()
 
 
-def test_of_counts_alone_nothing_is_taken_again(toy):
+def test_the_reference_is_not_repeated_for_instruction_counts(toy):
     """Instruction counts do not drift, and have one round, so the reference is not measured again for them."""
     toy.benchmarks = COUNTS
     assert toy.history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
@@ -450,7 +450,7 @@ def test_of_counts_alone_nothing_is_taken_again(toy):
     assert toy.history(OLD, rounds=2, additional=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
 
 
-def test_sessions_stand_beside_those_that_are_there_if_asked_for(toy):
+def test_additional_sessions_replace_no_earlier_ones(toy):
     assert toy.history(NEW) == ([], [NEW]), "one release has no reference"
     shutil.rmtree(toy.place / "run")
     assert toy.history(NEW, additional=(NEW,)) == ([], [NEW])
@@ -471,7 +471,7 @@ def test_toolchains_of_a_history_are_staggered():
     assert order(2, 1, 4) == "00 10"
 
 
-def test_nothing_is_installed_ahead_where_it_would_take_a_place_that_is_needed(monkeypatch):
+def test_no_release_is_installed_ahead_in_a_place_that_is_needed(monkeypatch):
     """With two environments allowed, both are needed: one for the measured toolchain, one for the reference."""
     monkeypatch.setattr(engine, "os_session", None)
     coming = ledger.toolchains_by_tag()[MIDDLE]
@@ -523,7 +523,7 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
     assert filed == [rounds, rounds]
 
 
-def test_the_environments_of_sides_are_the_checkouts(tmp_path):
+def test_sides_use_the_environments_of_the_checkout(tmp_path):
     python = Path(sys.executable)
     made = sides.stage_runner(2, tmp_path, [(python, ""), (python, HERE.commit)], Plan("box", "toy", "", 8)).sides
     assert made["new"].commit == HERE.commit and made["new"].root == tmp_path / "new-fresh"

@@ -27,7 +27,7 @@ def rounds(processes, torch):
     return list(found)
 
 
-def test_history(project, tmp_path, all_quiet):
+def test_an_interrupted_history_is_resumed_and_filed_once(project, tmp_path, all_quiet):
     """A history is interrupted in the second round of the third release, and resumed."""
     command = ("--history", "torch", "--keep", "2", "--rounds", "2")
     running = project.start(sys.executable, "scripts/track.py", *command)
@@ -101,7 +101,7 @@ def test_next_release_is_installed_ahead(project, ledger_of, monkeypatch, capsys
 BROKEN = {"torch/__init__.py": "raise ImportError('libcudart is missing')", "torch/version.py": "__version__='2.1.0'"}
 
 
-def test_failure_stops_no_other_and_buries_no_older_results(project, all_quiet):
+def test_a_release_that_fails_keeps_its_older_results_and_stops_no_other(project, all_quiet):
     """One release fails to import torch, and the wheel of another no longer exists. Both keep their older results."""
     command = ("track", "--history", "torch", "--releases", "2.0.0,2.0.1,2.1.0", "--rounds", "1", "--no-report")
     project.verb(*command)
@@ -118,7 +118,7 @@ def test_failure_stops_no_other_and_buries_no_older_results(project, all_quiet):
 
 
 @pytest.mark.parametrize(("index", "kept"), [("", False), (" (the package index did not answer)", True)])
-def test_a_new_release_is_done_with_where_the_index_says_that_it_has_no_wheel(monkeypatch, tmp_path, index, kept):
+def test_a_new_release_without_a_wheel_is_final_only_if_the_index_answered(monkeypatch, tmp_path, index, kept):
     failed = {f"torch-{WITHOUT_WHEEL}": f"No matching distribution found for torch==={WITHOUT_WHEEL}{index}"}
     monkeypatch.setattr(track, "start_runner", lambda *_: Mock(remaining=[], measure=lambda: failed))
     journal, plan = Journal(tmp_path / "new"), Plan("box", "tracking", "", 1)
@@ -139,13 +139,13 @@ def test_a_new_release_is_done_with_where_the_index_says_that_it_has_no_wheel(mo
         (("--history", "numpy", "--releases", "1.24.0,2.0.2", "--since", "2"), ["numpy-2.0.2"]),
     ],
 )
-def test_releases_are_chosen(arguments, tags):
+def test_options_choose_releases(arguments, tags):
     assert [toolchain.tag for toolchain in track.arguments(arguments).toolchains] == tags
     both = [toolchain.tag for toolchain in track.arguments(()).toolchains]
     assert both[0] == "torch-1.13.1" and "torch-2.15.0" in both and both.index("numpy-1.23.5") > 10
 
 
-def test_coarse_to_fine():
+def test_releases_are_ordered_from_coarse_to_fine():
     assert coarse_to_fine(range(9)) == [0, 8, 4, 2, 6, 1, 5, 3, 7]
     assert coarse_to_fine(range(6)) == [0, 4, 2, 1, 5, 3]
     assert coarse_to_fine(["one"]) == ["one"]
