@@ -28,7 +28,7 @@ class _Busy:
     number = 1
     warmup_time = 0
 
-    def before(self, first=lambda: None):
+    def preparation(self, first=lambda: None):
         """Return a function to call before a sample: drain the queue, call ``first``, queue the
         work.
         """
@@ -48,7 +48,7 @@ class Call(_Busy, transfer._Float):
     role = "busy"
     title = "behind queued work"
     params = (
-        [f"{into}.copy_(t{how})" for into in "dh" for how in ("", ", non_blocking=True")],
+        [f"{into}.copy_(t{suffix})" for into in "dh" for suffix in ("", ", non_blocking=True")],
         routes.HOSTS,
         SIZES,
     )
@@ -57,7 +57,7 @@ class Call(_Busy, transfer._Float):
     def setup(self, route, memory, nbytes):
         super().setup(route, memory, nbytes)
         self.probed = _Busy.probed
-        self.names = {**self.move.names, "prepare": self.before()}
+        self.names = {**self.move.names, "prepare": self.preparation()}
 
     def timeit_call(self, route, memory, nbytes):
         return route, self.names
@@ -87,7 +87,7 @@ class WorkBehind(_Busy):
             buffers.finished = buffers.started  # drop copies that no sample read
             buffers.start(names["t"])
 
-        self.prepare = self.before(start)
+        self.prepare = self.preparation(start)
 
     def timeit_read(self, form, nbytes):
         self.prepare()  # for the warm-up call, which is not preceded by a sample

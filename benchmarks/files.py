@@ -80,12 +80,12 @@ class FileToTensor:
     timeout = 300
 
     def setup(self, route, nbytes):
-        found = routes.find(route, self.direction)
-        sources.require(found.needs)
+        catalogued = routes.find(route, self.direction)
+        sources.require(catalogued.needs)
         sources.require_memory(4 * nbytes)
         self.directory = tempfile.TemporaryDirectory(prefix="conversion-")
         sources.require_room(self.directory.name, 2 * nbytes, "the directory of temporary files")
-        self.names = written(found, sources.array("float32", nbytes), self.directory.name)
+        self.names = written(catalogued, sources.array("float32", nbytes), self.directory.name)
 
     def teardown(self, route, nbytes):
         if hasattr(self, "directory"):

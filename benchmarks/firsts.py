@@ -28,7 +28,7 @@ class Context:
 
     def setup(self):
         # in another process: to find a device, torch starts its driver
-        self.name = _apart(_found)
+        self.name = _in_fork(_find_device)
         self.timed_by = self
 
     def timeit_first_tensor(self):
@@ -36,10 +36,10 @@ class Context:
 
     def timeit(self, number):
         """Return the seconds of ``number`` first uses, each in its own process."""
-        return sum(_apart(_first_use, self.name) for _ in range(number))
+        return sum(_in_fork(_first_use, self.name) for _ in range(number))
 
 
-def _found():
+def _find_device():
     return str(devices.find())
 
 
@@ -54,10 +54,10 @@ def _first_use(name):
     return time.perf_counter() - start
 
 
-def _apart(work, *given):
+def _in_fork(work, *arguments):
     """Call ``work`` in a newly forked process; return its result or raise its exception."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-        return pool.submit(work, *given).result()
+        return pool.submit(work, *arguments).result()
 
 
 class PinnedMemory:

@@ -25,8 +25,8 @@ class _Footprint:
     timeout = 300
 
     def setup(self, route, nbytes):
-        found = routes.find(route, self.direction)
-        self.names = sources.namespace(found, sources.source(found, "float32", nbytes))
+        catalogued = routes.find(route, self.direction)
+        self.names = sources.namespace(catalogued, sources.source(catalogued, "float32", nbytes))
         self.statement = compile(route, "<route>", "exec")
         for _ in range(CALLS):
             exec(self.statement, self.names)
@@ -36,9 +36,9 @@ class _Footprint:
         torch.
         """
         tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
+        start = tracemalloc.get_traced_memory()[0]
         exec(self.statement, self.names)
-        python = tracemalloc.get_traced_memory()[1] - before
+        python = tracemalloc.get_traced_memory()[1] - start
         tracemalloc.stop()
         with profiler.profile(profile_memory=True) as profile:
             exec(self.statement, self.names)
@@ -54,10 +54,10 @@ class _Footprint:
         """Pages of memory faulted in by one call, in steady state."""
         if resource is None:
             raise NotImplementedError("this system does not count page faults")
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(CALLS):
             exec(self.statement, self.names)
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / CALLS
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start) / CALLS
 
     track_page_faults.unit = "pages"
 

@@ -54,16 +54,16 @@ def _counted(directory, statement, names, calls=CALLS):
     Two uncounted runs of ``calls`` calls come first: caches and allocators settle, and Python 3.11
     and newer specialize the loop while it first runs.
     """
-    made = dict(names)
+    copies = dict(names)
     exec(
-        f"def run(calls, begin, end):\n begin()\n for _ in range(calls): {statement}\n end()", made
+        f"def run(calls, begin, end):\n begin()\n for _ in range(calls): {statement}\n end()", copies
     )
     for begin, end in (
         (dict, dict),
         (dict, dict),
         (torch._C._valgrind_toggle, torch._C._valgrind_toggle_and_dump_stats),
     ):
-        made["run"](calls, begin, end)
+        copies["run"](calls, begin, end)
     (dump,) = directory.glob("callgrind.out.*.*")
     count = int(re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), re.MULTILINE)[1])
     dump.unlink()
@@ -82,7 +82,7 @@ def count_all(path):
         ["callgrind_control", "-i", "on", str(os.getpid())], check=True, stdout=subprocess.DEVNULL
     )
     gc.disable()
-    found = {}
+    counts = {}
     empty = _counted(directory, "pass", {})
     for family in (NumpyToTorch(), TorchToNumpy()):
         for expression, dtype, nbytes in itertools.product(*family.params):
@@ -99,11 +99,11 @@ def count_all(path):
                 count = str(reason)
             except Exception as error:  # of one route: the others are still counted
                 count = {"failed": f"{type(error).__name__}: {sampling_log.first_line(error)}"}
-            found[family.key(expression, dtype, nbytes)] = count
-    (directory / COUNTS).write_text(json.dumps(found), encoding="utf-8")
+            counts[family.key(expression, dtype, nbytes)] = count
+    (directory / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
 
 
-# Contains the function's name, so that the family's hash covers its code. Objects made first move
+# Contains the function's name, so that the family's hash covers its code. Objects copies first move
 # all later ones in memory; a seventh of the first, of up to 70 kB, are deleted and leave holes.
 CODE = (
     "import sys; moved = [bytearray(size * size % 70_000 + size % 700) for size in "
@@ -141,12 +141,12 @@ def _counts(code, moved):
             return "needs Valgrind"
         counts = Path(directory, COUNTS)
         if done.returncode or not counts.is_file():
-            said = [
+            messages = [
                 line
                 for line in done.stderr.splitlines()
                 if line.strip() and not line.startswith("==")
             ] or ["nothing"]
-            return f"Valgrind ended with {done.returncode}: {said[-1]}"
+            return f"Valgrind ended with {done.returncode}: {messages[-1]}"
         return json.loads(counts.read_text(encoding="utf-8"))
 
 
@@ -164,11 +164,11 @@ class _Instructions(conversion._Conversion):
         with ThreadPoolExecutor(
             os.cpu_count()
         ) as pool:  # noise does not affect counts: run in parallel
-            found = list(pool.map(_counts, [code] * REPEATS, range(0, REPEATS * MOVED, MOVED)))
-        broken = [each for each in found if isinstance(each, str)]
+            repeats = list(pool.map(_counts, [code] * REPEATS, range(0, REPEATS * MOVED, MOVED)))
+        broken = [each for each in repeats if isinstance(each, str)]
         if broken:
             return broken[0]
-        counts = {cell: [each[cell] for each in found] for cell in found[0]}
+        counts = {cell: [each[cell] for each in repeats] for cell in repeats[0]}
         return {
             cell: each if isinstance(each[0], float) else each[0] for cell, each in counts.items()
         }

@@ -10,7 +10,7 @@ from .core import devices, moving, nvml
 
 needs_device = True
 
-BOTH = "both at once"
+BOTH_WAYS = "both at once"
 WAYS = {
     "d.copy_(t, non_blocking=True)": routes.HOST_TO_DEVICE,
     "h.copy_(t, non_blocking=True)": routes.DEVICE_TO_HOST,
@@ -34,7 +34,7 @@ class _Ways:
         device = devices.find().use()
         device.require_streams()
         timed_routes = [
-            routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH)
+            routes.find(route, way) for route, way in WAYS.items() if direction in (way, BOTH_WAYS)
         ]
         self.moves = [moving.Move(route, memory, dtype, nbytes, device) for route in timed_routes]
         for move in self.moves:
@@ -54,7 +54,7 @@ class Limit(_Ways):
     """
 
     role = "link"
-    params = ([*WAYS.values(), BOTH], [16 * 2**20, 64 * 2**20, 256 * 2**20])
+    params = ([*WAYS.values(), BOTH_WAYS], [16 * 2**20, 64 * 2**20, 256 * 2**20])
 
     def setup(self, direction, nbytes):
         self.device = device = self.ready(direction, routes.PINNED, "uint8", nbytes)
@@ -124,11 +124,11 @@ class Hardware(_Ways):
             self.moves[0].run()
         for _ in range(16):  # still copying while the link is read
             self.moves[0].call()
-        found = nvml.ask(device, nvml.link)
+        readings = nvml.ask(device, nvml.link)
         device.synchronize()
-        if found is None:
+        if readings is None:
             raise NotImplementedError("the driver does not say")
-        self.value = found[quantity]
+        self.value = readings[quantity]
 
     def track_value(self, quantity):
         return self.value

@@ -39,18 +39,18 @@ class Hidden(link._Ways):
     """
 
     role = "overlap"
-    params = ([*link.WAYS.values(), link.BOTH], routes.HOSTS, [16 * 2**20, 64 * 2**20])
+    params = ([*link.WAYS.values(), link.BOTH_WAYS], routes.HOSTS, [16 * 2**20, 64 * 2**20])
 
     def samples_for(self, direction, memory, nbytes):
         return timing.SAMPLES
 
     def setup(self, direction, memory, nbytes):
         device = self.ready(direction, memory, "float32", nbytes)
-        move, *others = self.moves
+        move, *reverse = self.moves
         transfer = move.route.expression
         self.names = names = {**move.names, "synchronize": device.synchronize}  # of both streams
-        if others:
-            names["other"] = _aside(device, device.stream(), others[0].call)
+        if reverse:
+            names["other"] = _aside(device, device.stream(), reverse[0].call)
         else:
             names["other"] = _products(device, _seconds(f"{transfer}; synchronize()", names))
         self.statements = {"other": "other()", "transfer": transfer, "both": f"other(); {transfer}"}
@@ -76,17 +76,17 @@ def _products(device, transfer):
     It uses the largest matrices of which several products fit: starting a product delays the host
     and so the transfer.
     """
-    stream, chosen = device.stream(), None
+    stream, repetition = device.stream(), None
     for side in SIDES:
         matrix = torch.randn(side, side, device=device.device)
         multiply = partial(torch.mm, matrix, matrix, out=torch.empty_like(matrix))
         device.synchronize()  # the matrix was filled on another stream
         names = {"multiply": _aside(device, stream, multiply), "synchronize": device.synchronize}
         seconds = _seconds("multiply(); synchronize()", names)
-        if chosen and seconds > transfer / PARTS:
+        if repetition and seconds > transfer / PARTS:
             break
-        chosen = multiply, max(1, round(LONGER * transfer / seconds))
-    return _aside(device, stream, *chosen)
+        repetition = multiply, max(1, round(LONGER * transfer / seconds))
+    return _aside(device, stream, *repetition)
 
 
 def _aside(device, stream, work, count=1):
@@ -177,9 +177,9 @@ class TrainingStep:
             return [float(loss.cpu().numpy()) for loss in losses()]
 
         self.names = {"epoch": epoch}
-        found = epoch()
-        if not np.isfinite(found).all():
-            raise RuntimeError(f"{form}: the losses are not finite: {found}")
+        losses_read = epoch()
+        if not np.isfinite(losses_read).all():
+            raise RuntimeError(f"{form}: the losses are not finite: {losses_read}")
 
     @staticmethod
     def prefetch(device, step, batches):
@@ -265,7 +265,7 @@ class DataLoader:
         batch, moved = epoch()
         if pin_memory:
             device.require_pinned(batch)
-        if not moving.same(moved, moving.Held(data[-self.batch :])):
+        if not moving.is_equal(moved, moving.Held(data[-self.batch :])):
             raise RuntimeError("DataLoader: what arrived is not what was sent")
 
     def teardown(self, workers, memory):

@@ -31,34 +31,34 @@ class _Parallel:
     param_names = ("route", "threads", "dtype", "nbytes")
     on_all_cores = True
 
-    def setup(self, route, threads, *others):
+    def setup(self, route, threads, *rest):
         by_default = sources.DEFAULT_THREADS
         if by_default == 1 or (threads == EIGHT and by_default <= int(EIGHT)):
             raise NotImplementedError(
                 f"torch takes {by_default} thread{'s' * (by_default > 1)} here by itself"
             )
         torch.set_num_threads(int(EIGHT) if threads == EIGHT else by_default)
-        super().setup(route, *others)
+        super().setup(route, *rest)
 
-    def samples_for(self, route, threads, *others):
-        return min(SAMPLES, super().samples_for(route, *others))
+    def samples_for(self, route, threads, *rest):
+        return min(SAMPLES, super().samples_for(route, *rest))
 
-    def timeit_convert(self, route, threads, *others):
-        return super().timeit_convert(route, *others)
+    def timeit_convert(self, route, threads, *rest):
+        return super().timeit_convert(route, *rest)
 
 
-def _params(family, direction, *others, threads=(ALL,), dtype="float32", layout=""):
+def _params(family, direction, *rest, threads=(ALL,), dtype="float32", layout=""):
     """Return the routes of a family that move bytes, its other parameters or ``others``, and its
     sizes from FROM on.
     """
-    others = others or family.params[1:-1]
+    rest = rest or family.params[1:-1]
     family_routes = (routes.find(route, direction) for route in family.params[0])
     moving = [
         route.expression
         for route in family_routes
         if route.memory_for(dtype, layout) != routes.ALIAS
     ]
-    return moving, list(threads), *others, [size for size in family.params[-1] if size >= FROM]
+    return moving, list(threads), *rest, [size for size in family.params[-1] if size >= FROM]
 
 
 class NumpyToTorch(_Parallel, conversion.NumpyToTorch):

@@ -17,10 +17,10 @@ about = (
 place = 9
 has_panels = False
 
-APART, NEIGHBOURS = "apart", "neighbours"
+FAR_APART, NEIGHBOURS = "apart", "neighbours"
 # The target has the same offset in its cache line in both, so alignment is no part of the
 # difference
-DISTANCES = {APART: sources.PAGE // 2 + sources.NEIGHBOURS, NEIGHBOURS: sources.NEIGHBOURS}
+DISTANCES = {FAR_APART: sources.PAGE // 2 + sources.NEIGHBOURS, NEIGHBOURS: sources.NEIGHBOURS}
 applies_to = "memmove"
 settings = {
     text: caution for text, caution in environment.ADVISED.items() if text in environment.COPYING
@@ -32,7 +32,7 @@ SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
 class _Placed(conversion._Conversion):
     """route × lying × nbytes of float32."""
 
-    reference = {"lying": APART, "called": APART}
+    reference = {"lying": FAR_APART, "called": FAR_APART}
 
     def samples_for(self, route, lying, nbytes):
         return super().samples_for(route, "float32", nbytes)
@@ -68,14 +68,16 @@ class _Fresh:
     orders = {"each when it is made": False, "when all are made": True}
 
     def track_neighbours(self, route, copied, nbytes):
-        found, arrays, pairs = routes.find(route, self.direction), [], []
+        catalogued, arrays, pairs = routes.find(route, self.direction), [], []
         for _ in range(COUNT):
-            arrays.append(sources.source(found, "float32", nbytes))
+            arrays.append(sources.source(catalogued, "float32", nbytes))
             if not self.orders[copied]:
-                pairs.append((arrays[-1], eval(route, sources.namespace(found, arrays[-1]))))
+                pairs.append((arrays[-1], eval(route, sources.namespace(catalogued, arrays[-1]))))
         if self.orders[copied]:
-            pairs = [(source, eval(route, sources.namespace(found, source))) for source in arrays]
-        return sum(sources.near(*pair) for pair in pairs)
+            pairs = [
+                (source, eval(route, sources.namespace(catalogued, source))) for source in arrays
+            ]
+        return sum(sources.is_neighbour(*pair) for pair in pairs)
 
     track_neighbours.unit = "of 100 are neighbours"
 

@@ -51,9 +51,9 @@ def _bytes(values):
 def _seen(written, read):
     """Whether a write to ``written`` shows in ``read``. Restores both."""
     written, read = _bytes(written), _bytes(read)
-    before = read.copy()
+    original = read.copy()
     written ^= 1
-    changed = not np.array_equal(before, read)
+    changed = not np.array_equal(original, read)
     written ^= 1
     return changed
 

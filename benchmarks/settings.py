@@ -58,9 +58,9 @@ class _Cell:
 
     def page_faults(self):
         self.timer.timeit(SETTLED)
-        before = environment.page_faults()
+        start = environment.page_faults()
         self.timer.timeit(CALLS)
-        return (environment.page_faults() - before) / CALLS
+        return (environment.page_faults() - start) / CALLS
 
     def huge_share(self):
         return environment.huge_share(eval(self.route, self.names))
@@ -80,15 +80,15 @@ def serve(family, route, setting, nbytes):
     a JSON line.
     """
 
-    def answer(**said):
-        print(json.dumps(said), flush=True)
+    def answer(**fields):
+        print(json.dumps(fields), flush=True)
 
     try:
         cell = _Cell(globals()[family], route, nbytes)
         answer(result=None)
         for number, line in enumerate(sys.stdin):
-            what, *values = json.loads(line)
-            result = getattr(cell, what)(*values)
+            method, *values = json.loads(line)
+            result = getattr(cell, method)(*values)
             # only after the first call: the check allocates memory that some settings keep
             missed = "" if number else environment.SETTINGS[setting].missed()
             if missed:
@@ -133,18 +133,18 @@ class Elsewhere:
             self.close()
             raise
 
-    def ask(self, *what):
+    def ask(self, *call):
         """Return the result of a method of the cell, or raise its exception."""
         with contextlib.suppress(BrokenPipeError):  # the process ended: _answer reports how
-            print(json.dumps(what), file=self.process.stdin, flush=True)
+            print(json.dumps(call), file=self.process.stdin, flush=True)
         return self._answer()
 
     def _answer(self):
         line = self.process.stdout.readline()
         if not line:
-            said = self.process.communicate()[1].strip().splitlines() or ["nothing"]
+            messages = self.process.communicate()[1].strip().splitlines() or ["nothing"]
             raise RuntimeError(
-                f"the process with the setting ended with {self.process.returncode}: {said[-1]}"
+                f"the process with the setting ended with {self.process.returncode}: {messages[-1]}"
             )
         answer = json.loads(line)
         if "raised" in answer:
@@ -192,12 +192,12 @@ class _Settings:
 
     def track_kept(self, route, setting, nbytes):
         """Growth of processes since before the first call, in bytes, with all results freed."""
-        found = [self.timed_by.ask("kept")]
-        while len(found) < HOLDERS:
+        counts = [self.timed_by.ask("kept")]
+        while len(counts) < HOLDERS:
             self.teardown(route, setting, nbytes)
             self.setup(route, setting, nbytes)
-            found.append(self.timed_by.ask("kept"))
-        return {"samples": found, "number": 1}
+            counts.append(self.timed_by.ask("kept"))
+        return {"samples": counts, "number": 1}
 
     track_kept.unit = "bytes kept"
 
@@ -212,9 +212,9 @@ class Copies(_Settings):
 
     @staticmethod
     def names(route, nbytes):
-        made = conversion.NumpyToTorch()
-        made.setup(route, "float32", nbytes)
-        return made.names
+        family = conversion.NumpyToTorch()
+        family.setup(route, "float32", nbytes)
+        return family.names
 
 
 class NumpyCopies(Copies):
@@ -228,9 +228,9 @@ class Batches(_Settings):
 
     @staticmethod
     def names(route, nbytes):
-        made = batches.ArraysToTensor()
-        made.setup(route, nbytes)
-        return made.names
+        family = batches.ArraysToTensor()
+        family.setup(route, nbytes)
+        return family.names
 
 
 class Neighbours(_Settings):
@@ -243,9 +243,9 @@ class Neighbours(_Settings):
 
     @staticmethod
     def names(route, nbytes):
-        made = placement.NumpyToTorch()
-        made.setup(route, placement.NEIGHBOURS, nbytes)
-        return made.timeit_convert(route, placement.NEIGHBOURS, nbytes)[1]
+        family = placement.NumpyToTorch()
+        family.setup(route, placement.NEIGHBOURS, nbytes)
+        return family.timeit_convert(route, placement.NEIGHBOURS, nbytes)[1]
 
 
 class ReadBack(_Settings):

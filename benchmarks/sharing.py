@@ -75,13 +75,13 @@ class HandedOver(_Shared):
 
     def setup(self, route, nbytes):
         super().setup(route, nbytes)
-        self.connection, there = multiprocessing.Pipe()
-        arguments = (there, self.connection, self.names["block"])
+        self.connection, worker_end = multiprocessing.Pipe()
+        arguments = (worker_end, self.connection, self.names["block"])
         self.worker = multiprocessing.get_context("fork").Process(
             target=_work, args=arguments, daemon=True
         )
         self.worker.start()
-        there.close()
+        worker_end.close()
         shared = torch.from_numpy(self.names["a"]).share_memory_()
         self.names.update(connection=self.connection, shared=shared)
 

@@ -88,10 +88,12 @@ class PinnedBlock:
                 lambda: torch.empty(size, dtype=torch.uint8, pin_memory=True)
             ).data_ptr()
 
-        asked = nbytes + 1
-        first = address(asked)
+        size_wanted = nbytes + 1
+        first = address(size_wanted)
         self.block = next(
-            s for s in [*range(2 * nbytes, asked, -nbytes // 8), asked] if address(s) == first
+            s
+            for s in [*range(2 * nbytes, size_wanted, -nbytes // 8), size_wanted]
+            if address(s) == first
         )
 
     def track_block(self, nbytes):

@@ -84,7 +84,7 @@ def packed(route, memory, tensors):
 
 def linked(way, nbytes):
     """Return the seconds of a pinned copy; both ways at once have 0.9 of the bandwidth."""
-    return 2e-6 + nbytes / LINK / (0.9 if way == link.BOTH else 1)
+    return 2e-6 + nbytes / LINK / (0.9 if way == link.BOTH_WAYS else 1)
 
 
 def beside(way, memory, nbytes):

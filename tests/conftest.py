@@ -304,7 +304,7 @@ def all_quiet(monkeypatch):
     """All samples that this process loads count as quiet, as in projects that do not judge samples (tiny.Project)."""
     from store import quiet
 
-    monkeypatch.setattr(quiet, "NEAR", dict.fromkeys(quiet.NEAR, 9.0))
+    monkeypatch.setattr(quiet, "NEAR_BASELINE_LOG", dict.fromkeys(quiet.NEAR_BASELINE_LOG, 9.0))
 
 
 @pytest.fixture
@@ -345,7 +345,7 @@ def probe(monkeypatch):
         course = itertools.chain(course, itertools.repeat(25e-6))
         monkeypatch.setattr(probes, "probe", lambda: next(course))
 
-    monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
+    monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR_BASELINE_LOG})
     monkeypatch.setattr(probes, "FIRST", 0)  # the first process's probes would use up a course
     monkeypatch.setattr(time, "process_time", fast)
     follow([])

@@ -190,8 +190,8 @@ def test_no_two_pages_of_a_source_are_alike(device, dtype):
 
 def test_the_last_leaf_is_compared_first(device, monkeypatch):
     """The last leaf of a tree is sent last. If it were compared last, it could arrive during the other comparisons."""
-    order, same = [], moving.same
-    monkeypatch.setattr(moving, "same", lambda got, held: order.append(float(held.values[0][0])) or same(got, held))
+    order, same = [], moving.is_equal
+    monkeypatch.setattr(moving, "is_equal", lambda got, held: order.append(float(held.values[0][0])) or same(got, held))
     move = moved(device, "map_tree(lambda x: x.to(device), tree)", 2**16)
     move.verify()
     assert order == [float(leaf[0]) for leaf in reversed(moving.leaves_of(move.source))] and len(set(order)) == 4
@@ -222,9 +222,9 @@ def test_large_transfers_are_checked_at_both_ends_and_in_the_middle_by_slices(mo
     for place in ((0, 0), (len(sent) // 2 - 1, 0), (-1, -1)) if transposed else (0, count // 2, count - 1):
         arrived = sent.clone()
         arrived[place] += 1
-        assert not moving.same(arrived, moving.Held(sent))
-    assert moving.same(sent.clone(), moving.Held(sent))
-    assert moving.same(sent.int(), moving.Held(sent))  # a cast makes the result smaller than the source
+        assert not moving.is_equal(arrived, moving.Held(sent))
+    assert moving.is_equal(sent.clone(), moving.Held(sent))
+    assert moving.is_equal(sent.int(), moving.Held(sent))  # a cast makes the result smaller than the source
     parts = moving.parts_of(sent)
     assert len(parts) == moving.SLICES and sum(sent[part].numel() for part in parts) < count / 20
     assert moving.parts_of(torch.arange(9)) == [...]

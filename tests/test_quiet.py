@@ -98,7 +98,7 @@ def simulated(monkeypatch):
         for module in (probes, timing, statement):
             monkeypatch.setattr(module, "time", machine)
         monkeypatch.setattr(probes, "probe", lambda: machine.work(PROBE))
-        monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR})
+        monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR_BASELINE_LOG})
         monkeypatch.setattr(sampling_log, "log", lambda **line: logged.append(line))
         for number in range(ROUNDS):
             machine.now += REST

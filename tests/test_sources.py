@@ -207,15 +207,15 @@ def test_fresh_copies_are_counted_that_are_neighbours(monkeypatch):
     (route, *_), orders, _ = made.params
     counts = [made.track_neighbours(route, order, 2**16) for order in orders]
     assert all(0 <= count <= 100 for count in counts)
-    monkeypatch.setattr(placement.sources, "near", lambda source, target: source is not target)
+    monkeypatch.setattr(placement.sources, "is_neighbour", lambda source, target: source is not target)
     assert made.track_neighbours(route, orders[0], 64) == 100
 
 
 @pytest.mark.parametrize("distance, near", [(0, False), (1, True), (16, True), (31, True), (32, False), (4096, False)])
 def test_neighbours_begin_less_than_32_bytes_further_on_in_their_pages(distance, near):
     block = np.zeros(3 * sources.PAGE, np.uint8)
-    assert sources.near(block[:8], block[distance : distance + 8]) == near
-    assert sources.near(block[:8], torch.from_numpy(block[distance + sources.PAGE :])) == near
+    assert sources.is_neighbour(block[:8], block[distance : distance + 8]) == near
+    assert sources.is_neighbour(block[:8], torch.from_numpy(block[distance + sources.PAGE :])) == near
 
 
 # Files: written, read in full, out of the page cache for cold samples, and removed at the end -------------------------

@@ -202,7 +202,7 @@ def test_processes_of_a_fork_server_share_what_they_saw():
     recent = probes.Recent()
     child = os.fork()
     if not child:
-        for _ in range(probes.ANEW):
+        for _ in range(probes.RECOMPUTED_AFTER):
             recent.add(30e-6)
         recent.waited = 1.5
         os._exit(0)

@@ -95,11 +95,11 @@ class Device:
                 error
             ):  # a context created before asv forked is our bug
                 raise
-            named = f"{VARIABLE}={self}" if os.environ.get(VARIABLE) else str(self)
-            why = f"{named} cannot be used: {first_sentence(error)}"
+            label = f"{VARIABLE}={self}" if os.environ.get(VARIABLE) else str(self)
+            reason = f"{label} cannot be used: {first_sentence(error)}"
             if not is_out_of_memory(error):
-                lose(why)
-            raise NotImplementedError(why) from None
+                lose(reason)
+            raise NotImplementedError(reason) from None
         self.works = True
 
     def use(self):
@@ -156,10 +156,10 @@ class Device:
         except (AttributeError, TypeError, RuntimeError):  # no streams, or streams without query()
             return None
 
-    def require_idle(self, what):
-        """Raise RuntimeError if the current stream is still busy: ``what`` returned too early."""
+    def require_idle(self, call):
+        """Raise RuntimeError if the current stream is still busy: ``call`` returned too early."""
         if self.is_idle() is False:
-            raise RuntimeError(f"{what} returned before the work queued on {self} was done")
+            raise RuntimeError(f"{call} returned before the work queued on {self} was done")
 
     @property
     def wait(self):
@@ -183,13 +183,13 @@ class Device:
         more checks.
         """
         work = Work(self, SEEN)
-        for what, wait in {
+        for call, wait in {
             "synchronize()": self.synchronize,
             "the stream's synchronize()": self.wait,
         }.items():
-            work.queue_before(what)
+            work.queue_before(call)
             wait()
-            self.require_idle(what)
+            self.require_idle(call)
         return work
 
     def warm_up(self):
@@ -197,7 +197,7 @@ class Device:
         samples agree.
         """
         sizes = (BLOCK, BLOCK, CROSSING)
-        here, there, crossed = (
+        source, target, crossed = (
             torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes
         )
         host, start, samples, steady = (
@@ -208,11 +208,11 @@ class Device:
         )
         while True:
             begun, pieces = time.perf_counter(), []
-            while (before := time.perf_counter()) < begun + WARM_STEP:
-                there.copy_(here, non_blocking=True)
+            while (piece_start := time.perf_counter()) < begun + WARM_STEP:
+                target.copy_(source, non_blocking=True)
                 crossed.copy_(host)
                 self.synchronize()
-                pieces.append(time.perf_counter() - before)
+                pieces.append(time.perf_counter() - piece_start)
             samples.append(statistics.median(pieces))
             steady = len(samples) > 1 and abs(math.log(samples[-1] / samples[-2])) <= WARM_WITHIN
             elapsed = time.perf_counter() - start
@@ -233,8 +233,8 @@ class Device:
         kind = self.device.type
         places = [self.module, getattr(torch.backends, kind, None)]
         # torch 2.0 and 2.1: torch.mps has no is_available, torch.backends.mps has
-        said = [place.is_available() for place in places if hasattr(place, "is_available")]
-        if kind in ("cpu", "meta") or not any(places) or not all(said):
+        answers = [place.is_available() for place in places if hasattr(place, "is_available")]
+        if kind in ("cpu", "meta") or not any(places) or not all(answers):
             return False
         count = getattr(self.module, "device_count", None)
         return count is None or (self.device.index or 0) < count()
@@ -248,9 +248,9 @@ class Device:
         """The driver's version from DRIVERS; "" where unknown."""
         for path in DRIVERS if self.is_cuda else ():
             with contextlib.suppress(OSError):
-                found = re.search(r"\d+\.\d[\d.]*", path.read_text(encoding="utf-8"))
-                if found:
-                    return found.group()
+                match = re.search(r"\d+\.\d[\d.]*", path.read_text(encoding="utf-8"))
+                if match:
+                    return match.group()
         return ""
 
     @property
@@ -260,15 +260,15 @@ class Device:
         )
 
     def require_streams(self):
-        why = f"{self.device.type} has no streams in torch {torch.__version__}"
+        reason = f"{self.device.type} has no streams in torch {torch.__version__}"
         if not self._own_streams and (
             self._accelerator is None or not hasattr(torch.Stream, "__enter__")
         ):
-            raise NotImplementedError(why)
+            raise NotImplementedError(reason)
         try:
             self.stream(), self.event()
         except RuntimeError as error:  # torch.Stream exists even for backends without streams
-            raise NotImplementedError(f"{why}: {first_sentence(error)}") from None
+            raise NotImplementedError(f"{reason}: {first_sentence(error)}") from None
 
     def stream(self):
         """Return a new stream of the device."""
@@ -317,7 +317,7 @@ class Device:
                 f"{kind} has no pinned memory: this torch pins for {pins or 'none'}"
             )
         try:
-            made = make()
+            tensor = make()
         except (RuntimeError, NotImplementedError, AssertionError) as error:
             if is_out_of_memory(error) or any(
                 f"{maker} error" in str(error) for maker in ("CUDA", "HIP")
@@ -326,8 +326,8 @@ class Device:
             raise NotImplementedError(
                 f"{kind} has no pinned memory: {first_sentence(error)}"
             ) from None
-        self.require_pinned(made)
-        return made
+        self.require_pinned(tensor)
+        return tensor
 
     def require_pinned(self, tensor):
         """Skip the cell unless a host tensor is pinned: its figures would be those of pageable
@@ -364,12 +364,12 @@ class Device:
         code = runtime.cudaHostRegister(address, nbytes, 0)
         if int(code):
             # fails under confidential computing, and with a low limit of locked memory (ulimit -l)
-            why = "out of memory" if int(code) == OUT_OF_MEMORY else code
+            reason = "out of memory" if int(code) == OUT_OF_MEMORY else code
             with contextlib.suppress(
                 RuntimeError
             ):  # CUDA keeps its last error: the next launch would report it
                 torch.zeros(1, device=self.device)
-            raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {why}")
+            raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {reason}")
         return lambda: runtime.cudaHostUnregister(address)
 
 
@@ -380,11 +380,13 @@ class Work:
 
     def __init__(self, device, seconds):
         self.device, self.copies, self.seen = device, 1, False
-        self.here, self.there = (
+        self.original, self.duplicate = (
             torch.empty(BLOCK, dtype=torch.uint8, device=device.device) for _ in range(2)
         )
         while True:
-            queueing, left = (min(each) for each in zip(*(self._taken() for _ in range(TRIES))))
+            queueing, left = (
+                min(each) for each in zip(*(self._time_queue() for _ in range(TRIES)))
+            )
             if queueing > HOPELESS * seconds and not self.seen:
                 self.copies = 0
             if not 0 < self.copies < MOST or left >= seconds:
@@ -395,10 +397,10 @@ class Work:
 
     def queue(self):
         for _ in range(self.copies):
-            self.there.copy_(self.here, non_blocking=True)
+            self.duplicate.copy_(self.original, non_blocking=True)
 
-    def queue_before(self, what):
-        """Queue work until the stream is seen to be busy. Without that, a check whether ``what``
+    def queue_before(self, call):
+        """Queue work until the stream is seen to be busy. Without that, a check whether ``call``
         waits is impossible.
 
         If the device does not queue or cannot report, this is noted. Otherwise the cell is skipped.
@@ -412,11 +414,11 @@ class Work:
             return
         if self.copies and idle:
             raise NotImplementedError(
-                f"could not tell whether {what} waits: {self.device} was never seen busy before"
+                f"could not tell whether {call} waits: {self.device} was never seen busy before"
             )
-        note(unseen=f"{what}: the stream was not seen to be busy before")
+        note(unseen=f"{call}: the stream was not seen to be busy before")
 
-    def _taken(self):
+    def _time_queue(self):
         """Return the seconds that queueing takes, and the seconds that the device then remains
         busy.
         """
@@ -444,17 +446,17 @@ def find():
     # count devices without a CUDA context: a process with a context could not fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     name = os.environ.get(VARIABLE)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # the last name is for backends outside torch
         names = [name] if name else ["cuda:0", "xpu", "mps", _accelerator_kind()]
-        device = next(filter(None, map(_there, names)), None)
+        device = next(filter(None, map(_find_named, names)), None)
     if device is None:
         none = f"{VARIABLE}={name}: torch finds no such accelerator" if name else NONE_FOUND
         # without NVML (torch 1.13 never uses it) CUDA counts the devices, and torch warns if that
         # fails
         raise NotImplementedError(
-            ": ".join([none, *dict.fromkeys(first_sentence(warning.message) for warning in said)])
+            ": ".join([none, *dict.fromkeys(first_sentence(warning.message) for warning in caught)])
         )
     for variable, effect in REFUSED.items():
         if device.is_cuda and os.environ.get(variable, "0") != "0":
@@ -464,7 +466,7 @@ def find():
     return device
 
 
-def _there(name):
+def _find_named(name):
     """Return the device of that name; None if torch does not find it or does not know its kind."""
     try:
         device = Device(name)
@@ -495,22 +497,22 @@ def answer():
     environment = {name: os.environ[name] for name in RECORDED if name in os.environ}
     try:
         device = find().use()
-        found = {
+        description = {
             "device": str(device),
             "device_name": device.model,
             "no_device": "",
             "driver": device.driver,
         }
         return {
-            **found,
+            **description,
             "environment": environment,
             "near_cores": nvml.ask(device, nvml.near_cores) or [],
         }
-    except NotImplementedError as reason:
-        why = first_sentence(reason)
+    except NotImplementedError as skip:
+        no_device = first_sentence(skip)
     except Exception as error:  # any other fault of the device: the rest can still be measured
-        why = f"{type(error).__name__}: {first_sentence(error)}"
-    return {"device": None, "device_name": None, "no_device": why}
+        no_device = f"{type(error).__name__}: {first_sentence(error)}"
+    return {"device": None, "device_name": None, "no_device": no_device}
 
 
 def hold(word):

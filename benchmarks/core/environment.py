@@ -69,18 +69,18 @@ def mapping(address):
     """Return the system's description of the mapping around an address: name -> text, "path" of its
     file.
     """
-    found = {}
+    fields = {}
     with MAPPINGS.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             bounds = MAPPING.match(line)
-            if bounds and found:
+            if bounds and fields:
                 break
             if bounds and int(bounds[1], 16) <= address < int(bounds[2], 16):
-                found["path"] = bounds[3]
-            elif found:
+                fields["path"] = bounds[3]
+            elif fields:
                 name, _, value = line.partition(":")
-                found[name] = value.strip()
-    return found
+                fields[name] = value.strip()
+    return fields
 
 
 def mapping_of(result):
@@ -93,8 +93,8 @@ def mapping_of(result):
 
 def huge_share(result):
     """Return the share of a result's mapping that lies in huge pages, 0 to 1."""
-    found = mapping_of(result)
-    huge, resident = (int(found.get(name, "0").split()[0]) for name in ("AnonHugePages", "Rss"))
+    fields = mapping_of(result)
+    huge, resident = (int(fields.get(name, "0").split()[0]) for name in ("AnonHugePages", "Rss"))
     return huge / max(1, resident)
 
 
@@ -122,9 +122,9 @@ def _asked_by_numpy():
 
 def _not_reused():
     for _ in range(TRIES):
-        before = page_faults()
+        start = page_faults()
         torch.ones(PROBE // 4)
-        if page_faults() - before < FEW:
+        if page_faults() - start < FEW:
             return ""
     return "every 64 MiB have their pages faulted in anew"
 
@@ -142,15 +142,15 @@ def _other_threshold(variable):
     """Compare glibc's value of a tunable with the setting: glibc silently ignores values out of
     bounds.
     """
-    name, _, wanted = variable.partition("=")
+    name, _, threshold = variable.partition("=")
     mapped = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
     loader = next(path for path in mapped if "ld-linux" in Path(path).name)
-    said = subprocess.run([loader, "--list-tunables"], capture_output=True, text=True).stdout
-    found = re.search(rf"^{re.escape(name)}: (\w+)", said, re.MULTILINE)
+    tunables = subprocess.run([loader, "--list-tunables"], capture_output=True, text=True).stdout
+    match = re.search(rf"^{re.escape(name)}: (\w+)", tunables, re.MULTILINE)
     return (
         ""
-        if found and int(found[1], 0) == int(wanted)
-        else f"{name} is {found[1] if found else 'not there'}"
+        if match and int(match[1], 0) == int(threshold)
+        else f"{name} is {match[1] if match else 'not there'}"
     )
 
 
@@ -190,15 +190,17 @@ SETTINGS = {
         caution="for neighbours: arrays of whole pages, allocated one behind the other",
     ),
 }
-FRESH = [text for text, made in SETTINGS.items() if not made.copying]
-COPYING = [NONE, *(text for text, made in SETTINGS.items() if made.copying)]
+FRESH = [text for text, setting in SETTINGS.items() if not setting.copying]
+COPYING = [NONE, *(text for text, setting in SETTINGS.items() if setting.copying)]
 # Setting that may be advised -> note for the user
 ADVISED = {
     text: "; ".join(
-        filter(None, (made.package and f"needs apt-get install {made.package}", made.caution))
+        filter(
+            None, (setting.package and f"needs apt-get install {setting.package}", setting.caution)
+        )
     )
-    for text, made in SETTINGS.items()
-    if made.advised
+    for text, setting in SETTINGS.items()
+    if setting.advised
 }
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -212,15 +214,15 @@ def variables(text):
 
 def started_with(text):
     """Return the environment of a process that is started with this setting and no other."""
-    here, ours = dict(os.environ), variables(text)
-    for name, between in JOINED.items():
-        if name in ours and here.get(name):
-            ours[name] += between + here[name]
-    others = {name for each in SETTINGS for name in variables(each)} - set(JOINED)
+    inherited, added = dict(os.environ), variables(text)
+    for name, separator in JOINED.items():
+        if name in added and inherited.get(name):
+            added[name] += separator + inherited[name]
+    replaced = {name for each in SETTINGS for name in variables(each)} - set(JOINED)
     return {
-        **{name: value for name, value in here.items() if name not in others},
+        **{name: value for name, value in inherited.items() if name not in replaced},
         **ONE_THREAD,
-        **ours,
+        **added,
     }
 
 
@@ -238,10 +240,10 @@ def require(text):
         raise NotImplementedError(f"is about x86, this is {platform.machine()}")
     preloaded = variables(text).get("LD_PRELOAD", "")
     if preloaded:  # the loader reports a missing library and goes on without it
-        said = subprocess.run(
+        complaints = subprocess.run(
             ["true"], env=started_with(text), capture_output=True, text=True
         ).stderr
-        if preloaded in said:
+        if preloaded in complaints:
             raise NotImplementedError(
                 f"{preloaded} is not there: apt-get install {setting.package}"
             )

@@ -120,8 +120,8 @@ def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
             case ast.Lambda():
                 continue
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                named = (part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
-                names.update(part.target.id for part in named)
+                walruses = (part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
+                names.update(part.target.id for part in walruses)
                 continue
             case ast.Name(name, ast.Store()) | ast.ExceptHandler(name=str(name)):
                 names.add(name)

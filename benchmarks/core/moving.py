@@ -121,12 +121,12 @@ def require_memory(nbytes):
         )
 
 
-def room_in_container(own=Path("/proc/self/cgroup")):
+def room_in_container(membership=Path("/proc/self/cgroup")):
     """Return the bytes that this process may still take in its control groups (v1 or v2); None
     without a limit.
     """
     rooms = []
-    for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else ():
+    for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():
         _, kinds, path = line.split(":", 2)
         if kinds and "memory" not in kinds.split(","):
             continue
@@ -183,9 +183,9 @@ class Move:
         self.route, self.device, self.memory = route, device, memory
         self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.wait}
         self.names.update(map_tree=sources.map_tree, copy_in_chunks=copy_in_chunks)
-        before, _, last = route.expression.rpartition("; ")
-        self.before, self.last = (
-            compile(before, "<route>", "exec"),
+        statements, _, last = route.expression.rpartition("; ")
+        self.statements, self.last = (
+            compile(statements, "<route>", "exec"),
             compile(last, "<route>", "eval"),
         )
         self._prepare(dtype, nbytes)
@@ -240,7 +240,7 @@ class Move:
 
     def call(self):
         """Run the route once; return its result or the buffer that it writes into."""
-        exec(self.before, self.names)
+        exec(self.statements, self.names)
         result = eval(self.last, self.names)
         if self.route.memory == routes.INTO:
             return next(
@@ -261,8 +261,10 @@ class Move:
 
     def written(self):
         """Return the tensors that the route writes into: staging buffers and destinations."""
-        found = [self.names[name] for name in ("d", "ds", "h", "s") if name in self.names]
-        return leaves_of([*found, self.names["buffers"].tensors if "buffers" in self.names else []])
+        targets = [self.names[name] for name in ("d", "ds", "h", "s") if name in self.names]
+        return leaves_of(
+            [*targets, self.names["buffers"].tensors if "buffers" in self.names else []]
+        )
 
     def verify(self):
         """Run the route once; RuntimeError unless the sent values have arrived when the route is
@@ -288,7 +290,7 @@ class Move:
             f"{expression}; synchronize()" if self.route.non_blocking else expression
         )
         arrived = leaves_of(result)
-        if not all(same(got, held) for got, held in reversed([*zip(arrived, sent)])):
+        if not all(is_equal(got, held) for got, held in reversed([*zip(arrived, sent)])):
             raise RuntimeError(f"{expression}: what arrived is not what was sent")
         if self.memory == routes.PINNED and self.route.direction == routes.DEVICE_TO_HOST:
             for leaf in arrived:
@@ -348,7 +350,7 @@ class Held:
         self.values = [tensor[part].to("cpu", copy=True) for part in self.parts]
 
 
-def same(got, held):
+def is_equal(got, held):
     """Whether a tensor, an array or a number, on any device, has the values of ``held``.
 
     The parts move to the host one by one: moving a large tensor back would take longer than the

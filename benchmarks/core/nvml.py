@@ -41,10 +41,10 @@ def handle_of(pynvml, device):
 def near_cores(pynvml, handle):
     """Return the cores near the device, according to the driver, that this process may use."""
     words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() + 63) // 64)
-    near = {
+    neighbours = {
         64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1
     }
-    return sorted(near & os.sched_getaffinity(0))
+    return sorted(neighbours & os.sched_getaffinity(0))
 
 
 def ask(device, question):
@@ -75,8 +75,8 @@ def state(pynvml, handle):
 
 def link(pynvml, handle):
     """Return the current generation and width of the device's link."""
-    asked = {
+    state_of = {
         "generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration,
         "width": pynvml.nvmlDeviceGetCurrPcieLinkWidth,
     }
-    return {f"link {name}": ask(handle) for name, ask in asked.items()}
+    return {f"link {name}": ask(handle) for name, ask in state_of.items()}

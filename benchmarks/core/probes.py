@@ -27,12 +27,12 @@ PROCESSOR, CACHE, MEMORY = "processor", "cache", "memory"
 # A probe this close to the baseline (log units) is quiet: within a tenth. Probes that move bytes
 # vary more by themselves: copies between two of them within a fifth are as steady as between two
 # within a tenth.
-NEAR = {PROCESSOR: math.log(1.1), CACHE: math.log(1.2), MEMORY: math.log(1.2)}
+NEAR_BASELINE_LOG = {PROCESSOR: math.log(1.1), CACHE: math.log(1.2), MEMORY: math.log(1.2)}
 WIDTH = 1.03  # width of a level: its slowest probe over its fastest
 HELD = 0.05  # least share of the recent probes in a level that the machine holds
 RECENT = 512  # probes that the current baseline comes from: those of 5 to 25 processes
 RING = 3  # index of the first probe in the memory that processes share
-ANEW = 32  # probes after which the current baseline is recomputed
+RECOMPUTED_AFTER = 32  # probes after which the current baseline is recomputed
 # seconds of probes by the first process that needs a kind: without them it could not judge its
 # samples
 FIRST = 0.2
@@ -114,9 +114,9 @@ class Cores:
         """Return the seconds on the slowest core, once torch's idle threads no longer spin."""
         until = time.perf_counter() + SPINS
         while time.perf_counter() < until:
-            before = time.process_time()
+            cpu_start = time.process_time()
             time.sleep(ASLEEP)
-            if time.process_time() - before < ASLEEP / 2:
+            if time.process_time() - cpu_start < ASLEEP / 2:
                 break
         return max(taker.submit(self.take).result() for taker in self.takers)
 
@@ -188,19 +188,19 @@ class Recent:
         """Return the logarithm of the fastest level that the machine held recently; None without
         enough probes.
         """
-        if self.shared[0] >= self.found_at + ANEW:
+        if self.shared[0] >= self.found_at + RECOMPUTED_AFTER:
             self.found_at, self.found = int(self.shared[0]), self._find()
         return self.found
 
     def _find(self):
-        known = sorted(self.shared[RING : RING + min(int(self.shared[0]), RECENT)])
-        for first, fastest in enumerate(known):
-            last = bisect_right(known, fastest + math.log(WIDTH))
-            if last - first >= HELD * len(known):
-                return statistics.median(known[first:last])
+        ordered = sorted(self.shared[RING : RING + min(int(self.shared[0]), RECENT)])
+        for first, fastest in enumerate(ordered):
+            last = bisect_right(ordered, fastest + math.log(WIDTH))
+            if last - first >= HELD * len(ordered):
+                return statistics.median(ordered[first:last])
 
 
-_RECENT = {kind: Recent() for kind in NEAR}
+_RECENT = {kind: Recent() for kind in NEAR_BASELINE_LOG}
 
 
 class Watch:
@@ -231,7 +231,9 @@ class Watch:
             if not _RECENT[kind].shared[0]:
                 _RECENT[kind].meet(
                     take,
-                    lambda kind=kind: kind == PROCESSOR or excess(self.probe()) <= NEAR[PROCESSOR],
+                    lambda kind=kind: (
+                        kind == PROCESSOR or excess(self.probe()) <= NEAR_BASELINE_LOG[PROCESSOR]
+                    ),
                 )
         self.quiet = self.look()
 
@@ -249,21 +251,21 @@ class Watch:
                 self.quiet
             ):  # the processor's probe comes first: other baselines need a quiet processor
                 _RECENT[kind].add(seconds)
-            self.quiet &= excess(seconds, kind) <= NEAR[kind]
+            self.quiet &= excess(seconds, kind) <= NEAR_BASELINE_LOG[kind]
         return self.quiet
 
     def wait(self):
         """Take probes of the processor until one is quiet, or patience ends; then look again."""
         start, left = time.perf_counter(), self.left
-        kept = start
+        recorded_at = start
         while True:
             seconds = self.probe()
             now = time.perf_counter()
-            if now - kept >= POLL:
-                kept = now
+            if now - recorded_at >= POLL:
+                recorded_at = now
                 self.waiting.append(round(seconds / UNITS))
                 _RECENT[PROCESSOR].add(seconds)
-            if excess(seconds) <= NEAR[PROCESSOR] or now - start >= left:
+            if excess(seconds) <= NEAR_BASELINE_LOG[PROCESSOR] or now - start >= left:
                 break
         self.waited += now - start
         self.waits.append(self.samples)
@@ -295,14 +297,14 @@ class Watch:
         """Return the distance of the probes around each sample from the baseline, in log units,
         summed over kinds.
         """
-        far = [
-            [excess(taken * UNITS, kind) for taken in probes]
+        excesses = [
+            [excess(nanoseconds * UNITS, kind) for nanoseconds in probes]
             for kind, probes in self.probes.items()
         ]
         places = [
             sample + sum(wait <= sample for wait in self.waits) for sample in range(self.samples)
         ]
-        return [sum(max(kind[place], kind[place + 1]) for kind in far) for place in places]
+        return [sum(max(kind[place], kind[place + 1]) for kind in excesses) for place in places]
 
     def close(self):
         """Add the wait of this process to the total of all; return its seconds."""

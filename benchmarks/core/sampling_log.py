@@ -31,12 +31,12 @@ def note(**facts):
     NOTES.update(facts)
 
 
-def lose(why):
+def lose(reason):
     """Keep later processes of this run from trying the device again. A logged run began with a
     working device.
     """
     if path := os.environ.get(LOG_VARIABLE):
-        Path(path + LOST).write_text(why, encoding="utf-8")
+        Path(path + LOST).write_text(reason, encoding="utf-8")
 
 
 def lost():

@@ -202,7 +202,7 @@ def address(values):
     return values.ctypes.data if isinstance(values, np.ndarray) else values.data_ptr()
 
 
-def near(source, target):
+def is_neighbour(source, target):
     """Whether the target's offset in its page is 1 to 31 bytes larger than the source's, see
     ``placed``.
     """
@@ -217,13 +217,13 @@ def at(place, values):
     if isinstance(values, np.ndarray):
         block = np.empty(spare, np.uint8)
         start = (place - address(block)) % PAGE
-        there = block[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
-        there[...] = values
-        return there
+        moved = block[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+        moved[...] = values
+        return moved
     block = torch.empty(spare, dtype=torch.uint8)
     start = (place - address(block)) % PAGE
-    there = block[start : start + values.nbytes].view(values.dtype).view(values.shape)
-    return there.copy_(values.detach()).requires_grad_(values.requires_grad)
+    moved = block[start : start + values.nbytes].view(values.dtype).view(values.shape)
+    return moved.copy_(values.detach()).requires_grad_(values.requires_grad)
 
 
 def placed(names, distance=None):

@@ -32,7 +32,7 @@ LONGEST_REASON = 300  # letters of the reason of a failure
 ROUNDS = 4  # processes per cell: a verdict needs at least four
 # Attributes with which a benchmark sets its timing: those of timing.Timing, and others
 TIMED = ("once", "single_threaded", "on_all_cores", "probed", "sample_time", "warmup_time")
-SAID = {name: getattr(timing.Timing, name) for name in TIMED} | {
+TIMING_DEFAULTS = {name: getattr(timing.Timing, name) for name in TIMED} | {
     "drained": False,
     "light": False,
     "timed_by": None,
@@ -52,10 +52,10 @@ class _Declared:
 
     def __init__(self, name, func, attr_sources):
         super().__init__(name, func, attr_sources)
-        named = [*inspect.signature(func).parameters][
+        parameters = [*inspect.signature(func).parameters][
             bool(self._setup_cache) :
         ]  # without the cache, the first
-        self.param_names = [*_get_first_attr(attr_sources, "param_names", named)]
+        self.param_names = [*_get_first_attr(attr_sources, "param_names", parameters)]
         for each, default in json.loads(
             json.dumps(asdict(contracts.Family()))
         ).items():  # asv cannot describe tuples
@@ -70,8 +70,8 @@ class _Declared:
     def do_setup(self):
         """Run the setups; return True if one skips the cell by NotImplementedError."""
         try:
-            if self.needs_device and (why := sampling_log.lost()):
-                raise NotImplementedError(f"{sampling_log.GONE}{why}")
+            if self.needs_device and (reason := sampling_log.lost()):
+                raise NotImplementedError(f"{sampling_log.GONE}{reason}")
             with sampling_log.out_of_memory_skips():
                 for setup in self._setups:
                     setup(*self._build_params())
@@ -176,11 +176,11 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     def _load_vars(self):
         super()._load_vars()
         # the host waits for the device, spinning or asleep
-        said = {
-            **SAID,
+        defaults = {
+            **TIMING_DEFAULTS,
             "single_threaded": not _get_first_attr(self._attr_sources, "needs_device", False),
         }
-        for name, default in said.items():
+        for name, default in defaults.items():
             setattr(self, name, _get_first_attr(self._attr_sources, name, default))
 
     def do_setup(self):
@@ -198,8 +198,8 @@ class StatementBenchmark(_Declared, TimeBenchmark):
         timer = self.timed_by or timeit.Timer(statement, globals=namespace, timer=self.timer)
         # asv run --quick and `-a repeat=N` set repeat; otherwise the cell's own constant decides
         usual = dict(zip(itertools.product(*self._params), self.samples_per_process))[params]
-        around = [self._device_state()]
-        samples, number, found = timing.Timing(
+        device_states = [self._device_state()]
+        samples, number, record = timing.Timing(
             timer,
             count=int(self.repeat) or usual,
             nbytes=0 if self.light else self._nbytes(params),
@@ -209,16 +209,16 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             **{name: getattr(self, name) for name in TIMED},
         ).take()
         if parts := getattr(timer, "parts", {}):
-            found["parts"] = {
-                part: seconds[-len(found["seconds"]) :] for part, seconds in parts.items()
+            record["parts"] = {
+                part: seconds[-len(record["seconds"]) :] for part, seconds in parts.items()
             }
-        around.append(self._device_state())
-        if all(around):
-            found["device"] = around
-        found.update(sampling_log.NOTES)
+        device_states.append(self._device_state())
+        if all(device_states):
+            record["device"] = device_states
+        record.update(sampling_log.NOTES)
         if self.needs_device:
-            found["on_device"] = True  # has its own clock, see scripts/store/quiet.py
-        self.log_figures(self._began, **found)
+            record["on_device"] = True  # has its own clock, see scripts/store/quiet.py
+        self.log_figures(self._began, **record)
         return {"samples": samples, "number": number}
 
     def _device_state(self):

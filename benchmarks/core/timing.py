@@ -80,8 +80,8 @@ class Timing:
         kinds, refresh = self._kinds()
         watchable = self.on_all_cores and hasattr(os, "sched_getaffinity")
         watch = probes.Watch(kinds, self.prepare, probes.Cores() if watchable else None)
-        taken, quiet, disturbed = [], [], []
-        while sum(quiet) < self.count and (len(taken) < self.count or watch.left > 0):
+        seconds_per_call, quiet, disturbed = [], [], []
+        while sum(quiet) < self.count and (len(seconds_per_call) < self.count or watch.left > 0):
             if not watch.quiet and watch.left > 0:
                 watch.wait()
             if self.on_all_cores:  # wakes torch's threads
@@ -89,30 +89,30 @@ class Timing:
             elif refresh:
                 self.timer.timeit(1)
             seconds, undisturbed, good = watch.judge(lambda: self.sample(number))
-            taken.append(float(f"{seconds / number / self.calls:.{DIGITS}g}"))
+            seconds_per_call.append(float(f"{seconds / number / self.calls:.{DIGITS}g}"))
             quiet.append(good)
             if not undisturbed:
-                disturbed.append(len(taken) - 1)
+                disturbed.append(len(seconds_per_call) - 1)
             if self.once:
                 break
         # prefer quiet samples, then those with the least disturbed probes; keep the order in which
         # they were taken
         distances = watch.distances()
-        best = sorted(range(len(taken)), key=lambda index: (not quiet[index], distances[index]))[
-            : self.count
-        ]
-        found = {
+        best = sorted(
+            range(len(seconds_per_call)), key=lambda index: (not quiet[index], distances[index])
+        )[: self.count]
+        record = {
             "at": round(time.time(), 3),
             "wanted": self.count,
             "number": number,
-            "seconds": taken,
+            "seconds": seconds_per_call,
             "disturbed": disturbed,
             "probes": watch.probes,
             "waits": watch.waits,
             "waiting": watch.waiting,
             "waited": round(watch.close(), 4),
         }
-        return [taken[index] for index in sorted(best)], number, found
+        return [seconds_per_call[index] for index in sorted(best)], number, record
 
     def warm_up(self):
         """Call until caches, allocator and clock frequency are steady; return the number of calls
@@ -162,9 +162,9 @@ class Timing:
         throughout.
         """
         if self.on_all_cores:
-            before = probes.ready()
+            waited = probes.ready()
             seconds = self.timer.timeit(number)
-            return seconds, probes.ready() - before <= (
+            return seconds, probes.ready() - waited <= (
                 1 - UNDISTURBED
             ) * seconds  # False if unknown
         cpu, wall = time.process_time(), time.perf_counter()

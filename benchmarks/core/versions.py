@@ -114,14 +114,16 @@ def updated(entry: Entry | None, fresh: str, reason: str | None) -> Entry:
 def update(path: Path, hashes: Mapping[str, str], pattern: str, reason: str | None) -> list[str]:
     """Bring the families that match the pattern up to date in the lock; return their names."""
     entries = read(path)
-    chosen = [family for family in differences(entries, hashes) if fnmatchcase(family, pattern)]
-    for family in chosen:
+    updated_families = [
+        family for family in differences(entries, hashes) if fnmatchcase(family, pattern)
+    ]
+    for family in updated_families:
         if family in hashes:
             entries[family] = updated(entries.get(family), hashes[family], reason)
         else:
             del entries[family]
     write(path, entries)
-    return chosen
+    return updated_families
 
 
 def report(kinds: Mapping[str, str]) -> str:
@@ -159,8 +161,8 @@ def main(arguments: list[str] | None = None, package: Path = PACKAGE) -> int:
         parser.error("--record needs a reason: why can figures not have changed?")
     if pattern:
         one_line = None if reason is None else " ".join(reason.split())
-        chosen = update(path, hashes, pattern, one_line)
-        print(f"benchmarks/{LOCK}: {', '.join(chosen) or 'nothing to change'}")
+        updated_families = update(path, hashes, pattern, one_line)
+        print(f"benchmarks/{LOCK}: {', '.join(updated_families) or 'nothing to change'}")
         return 0
     kinds = differences(read(path), hashes)
     if kinds:

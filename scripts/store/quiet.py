@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.core.probes import HELD, MEMORY, NEAR, POLL, PROCESSOR, WIDTH
+from benchmarks.core.probes import HELD, MEMORY, NEAR_BASELINE_LOG, POLL, PROCESSOR, WIDTH
 from benchmarks.core.timing import DIGITS
 
 from .schema import Counts, Measurement, RunRecord, TimedProcess, with_samples
@@ -49,7 +49,9 @@ MIN_JUDGED_SECONDS, MAX_SAMPLE_EXCESS = 0.0003, 0.05
 START_SECONDS = 0.03  # duration of a process before its setup
 
 
-def baseline(probes: Floats, near: float = NEAR[PROCESSOR], whole: float = math.inf) -> float:
+def baseline(
+    probes: Floats, near: float = NEAR_BASELINE_LOG[PROCESSOR], whole: float = math.inf
+) -> float:
     """Return the fastest level that a machine holds, in the unit of ``probes``; NaN without probes.
 
     It is the fastest level that is seen in RECURRING_SHARE of the run's parts. The fastest probe
@@ -146,7 +148,7 @@ class Run:
                 probes.taken[probes.in_order(processor.has)],
                 near[processor.in_order(probes.has)],
             )
-            faster = NEAR[kind] if kind == PROCESSOR else math.inf
+            faster = NEAR_BASELINE_LOG[kind] if kind == PROCESSOR else math.inf
             found[kind] = baseline(
                 taken[quiet] if quiet.any() else taken, faster, whole.get(kind, math.inf)
             )
@@ -157,11 +159,11 @@ class Run:
     def _near(self, kind: str, known: float) -> Bools:
         """Whether each probe of a kind is near its baseline ``known``, in ns."""
         probes = self._probes[kind]
-        high = np.full(len(probes.taken), known * math.exp(NEAR[kind]))
+        high = np.full(len(probes.taken), known * math.exp(NEAR_BASELINE_LOG[kind]))
         if kind == PROCESSOR and MEMORY in self._probes:
             behind = probes.there & self._probes[MEMORY].there
             high[probes.before[behind] + 1] += COLD_PROBE_NS
-        return (probes.taken >= known * math.exp(-NEAR[kind])) & (probes.taken <= high)
+        return (probes.taken >= known * math.exp(-NEAR_BASELINE_LOG[kind])) & (probes.taken <= high)
 
     @cached_property
     def quiet_samples(self) -> Bools:
@@ -287,7 +289,7 @@ class Run:
         lasted = self.taken * np.array([line.number for line in self.lines], dtype=float)[self.of]
         beside = lasted[probes.there]
         waiting, waits, _ = _joined([line.waiting for line in self.lines])
-        waited_quiet = np.abs(np.log(waiting / known)) <= NEAR[PROCESSOR]
+        waited_quiet = np.abs(np.log(waiting / known)) <= NEAR_BASELINE_LOG[PROCESSOR]
         took = np.array([line.took for line in self.lines]) - POLL * waits
         starts = (
             np.maximum(0.0, took - np.bincount(self.of, lasted, len(self.lines)))[probes.has]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from benchmarks.core.probes import NEAR
+from benchmarks.core.probes import NEAR_BASELINE_LOG
 
 T = TypeVar("T")
 Numbers = tuple[int | float, ...]
@@ -190,7 +190,7 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
             if len(seconds) != count or not min(seconds) > 0 or not math.isfinite(sum(seconds)):
                 raise ValueError(f"{self.cell} took {seconds}: parts of {part!a}")
         for kind, probes in self.probes.items():
-            if kind not in NEAR:
+            if kind not in NEAR_BASELINE_LOG:
                 raise ValueError(f"{self.cell} has probes of {kind!a}")
             if len(probes) != count + 1 + len(self.waits):
                 raise ValueError(f"{self.cell} has {len(probes)} probes around {count} samples")
