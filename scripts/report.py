@@ -41,8 +41,8 @@ def reason_of(error: ImportError) -> str:
 
 
 def after_run(machine: str, python: Path | None = None) -> int:
-    """Build a machine's pages after a run and return the exit code. ``python``: used instead of this
-    one, if given."""
+    """Build a machine's pages after a run and return the exit code. ``python``: used instead of
+    this one, if given."""
     if python:
         return subprocess.run([str(python), __file__, "--machine", machine]).returncode
     try:

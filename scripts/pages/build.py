@@ -114,13 +114,13 @@ def latest_results(
     recorded = latest_files(record for record in results.runs if record.file in toolchains)
     latest, *earlier = recorded or [*toolchains][::-1]
     releases = ledger.toolchains_by_tag() if with_histories else ()
-    others = [
+    other_toolchains = [
         toolchain
         for name, toolchain in toolchains.items()
         if name != latest and toolchain not in releases
     ]
     previous = results.of_file(earlier[0]) if earlier else None
-    return results.of_file(latest), previous, others
+    return results.of_file(latest), previous, other_toolchains
 
 
 def print_summary(page: Page, path: Path) -> None:
@@ -132,7 +132,7 @@ def print_summary(page: Page, path: Path) -> None:
     print(*lines, "", one_line(str(path)), sep="\n")
 
 
-# --- the page over all machines ---------------------------------------------------------------------------------------
+# --- the page over all machines -------------------------------------------------------------------
 
 
 def index_of(machines: Sequence[Page], more_links: Sequence[tuple[str, str]] = ()) -> Page:
@@ -178,7 +178,7 @@ def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
     return render_table("index", "routes", False, rows=rows, machines=machines)
 
 
-# --- the site ---------------------------------------------------------------------------------------------------------
+# --- the site -------------------------------------------------------------------------------------
 
 
 def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str:
@@ -258,7 +258,7 @@ def _write_address(site: Path, url: str) -> None:
             put(path, path.read_text(encoding="utf-8").replace(OPEN_GRAPH_TYPE, tags, 1))
 
 
-# --- a submission -----------------------------------------------------------------------------------------------------
+# --- a submission ---------------------------------------------------------------------------------
 
 
 def submission(name: str, findings: Sequence[Finding]) -> list[str]:

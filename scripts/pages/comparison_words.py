@@ -1,8 +1,9 @@
 """A comparison in words: for the terminal, for a pull request, for programs.
 
 Verdicts are in words, and colour only repeats them. Changes come first, then the counts, then how
-far to trust them: the A/A check and cells that were not comparable. For instructions: increases, and
-cells where time disagrees. Terminal, comment, JSON and page print the same ``Summary`` and cells.
+far to trust them: the A/A check and cells that were not comparable. For instructions: increases,
+and cells where time disagrees. Terminal, comment, JSON and page print the same ``Summary`` and
+cells.
 """
 
 import itertools
@@ -65,7 +66,7 @@ CellRow = Mapping[str, Any]  # of ``Comparison.cells`` or ``counted``
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A ratio or probability: 1.08, 0.93; a large or tiny one has three significant digits: 1,230."""
+    """A ratio or probability: 1.08, 0.93; a large or tiny one has three significant digits."""
     if value == 0 or 10**-digits / 2 <= value < 100:
         return f"{value:.{digits}f}"
     return show.significant(value)

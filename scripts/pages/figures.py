@@ -119,7 +119,7 @@ def against_size(
 
 
 def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.DataFrame:
-    """A row per cell, in the catalogue's order, sizes ascending: name of its line, value and range."""
+    """A row per cell, in the catalogue's order, sizes ascending."""
     rows = [
         {
             "line": label(cell),

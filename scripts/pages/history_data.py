@@ -24,7 +24,7 @@ class HistoryData:
     parameters  columns of parameters that any series has, in order
     outdated    of each benchmark: whether it has changed since it was measured
     appearances, redefinitions
-                package -> routes that a release gains or loses, or of which it changes the behaviour;
+                package -> routes that a release gains or loses, or whose behaviour it changes;
                 see ``analysis.findings``
     """
 
@@ -79,7 +79,8 @@ def times_first(changes: pd.DataFrame) -> pd.DataFrame:
 
 
 def picture_rows(history: History) -> pd.DataFrame:
-    """The rows of routes in one dtype. newest: level at the last release, ``base``; over: level / newest."""
+    """The rows of routes in one dtype. newest: level at the last release, ``base``; over: level /
+    newest."""
     rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == USUAL_DTYPE)]
     last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")

@@ -221,8 +221,8 @@ class SharedChange:
 
 
 def shared_changes(changes: pd.DataFrame) -> dict[str, list[SharedChange]]:
-    """Outcome (CONFIRMED, REFUTED or UNDETERMINED) -> changes. Those that code layout alone explains are
-    left out."""
+    """Outcome (CONFIRMED, REFUTED or UNDETERMINED) -> changes. Those that code layout alone
+    explains are left out."""
     outcomes: dict[str, list[SharedChange]] = {
         outcome: [] for outcome in (CONFIRMED, REFUTED, UNDETERMINED)
     }
@@ -243,7 +243,8 @@ def _machine_effect(row: Any, first: Any) -> tuple[str, str, str]:
 
 
 def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
-    """The content of the page over all histories. changes: see ``history.changes_over_machines``."""
+    """The content of the page over all histories. changes: see
+    ``history.changes_over_machines``."""
     outcomes = shared_changes(changes)
     overview = show.render_paragraphs(
         "history", "over_machines", outcomes=outcomes, examples=MAX_EXAMPLES

@@ -1,5 +1,5 @@
-"""Pictures of a machine's histories: heat maps of routes × releases, and a panel per route, its cost
-against the day of release."""
+"""Pictures of a machine's histories: heat maps of routes × releases, and a panel per route, its
+cost against the day of release."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class HeatRow:
-    """A series: its route, its sizes in words, and a tile per release; None where it has no figure."""
+    """A series: its route, its sizes in words, and a tile per release; None without a figure."""
 
     route: str
     series: str

@@ -114,7 +114,7 @@ class RouteChange:
 
     largest  row of the largest change, of time if any
     times    effect, old and new time, sizes
-    counts   effect, old and new count, its dtype unless usual, number of cells, range of their ratios
+    counts   effect, old and new count, its dtype unless usual, number of cells, range of ratios
     """
 
     route: Sequence[str]
