@@ -287,15 +287,12 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int
     weight = noise**-2.0
     centred = values - np.average(values, weights=weight)  # against cancellation below
     moments = [weight * centred**power for power in (0, 1, 2)]
-    w_sums, x_sums, xx_sums = np.pad(np.cumsum(moments, axis=1), ((0, 0), (1, 0)))
+    sums = np.pad(np.cumsum(moments, axis=1), ((0, 0), (1, 0)))
     cost = np.zeros(len(values) + 1)
     cost[0] = -penalty
     last_start = np.zeros(len(cost), dtype=int)
     for end in range(1, len(cost)):
-        w = w_sums[end] - w_sums[:end]
-        x = x_sums[end] - x_sums[:end]
-        xx = xx_sums[end] - xx_sums[:end]
-        costs = cost[:end] + (xx - x**2 / w) + penalty
+        costs = cost[:end] + _segment_costs(sums, end) + penalty
         last_start[end] = np.argmin(costs)
         cost[end] = costs[last_start[end]]
     starts = []
@@ -304,6 +301,14 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int
         end = int(last_start[end])
         starts.append(end)
     return starts[::-1]
+
+
+def _segment_costs(sums: Floats, end: int) -> Floats:
+    """Return the squared residuals of the segments that end at ``end``, by start. sums: of the
+    first weights, weighted values and weighted squares, (3, points + 1)."""
+    w, x, xx = sums[:, end, None] - sums[:, :end]
+    costs: Floats = xx - x**2 / w
+    return costs
 
 
 def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> float:

@@ -191,6 +191,10 @@ class _Pair:
     def interleaved(self) -> bool:
         return bool(interleaved_collection(self.base, self.new))
 
+    @property
+    def counted_cells(self) -> set[str]:
+        return {*self.base.values["cell"], *self.new.values["cell"]}
+
     def differences(self, names: Iterable[str]) -> list[Reason]:
         """Return the fields known on both sides with different values."""
         base, new = self.sides
@@ -260,15 +264,21 @@ def _join_sides(pair: _Pair, settings: Settings) -> DataFrame:
     for side, table in zip(SIDES, (base, new)):
         cells = cells.join(table[SIDE_COLUMNS].add_prefix(f"{side}_"))
         cells[f"{side}_status"] = cells[f"{side}_status"].fillna("absent")
-    fields = {TIME: RUN_FIELDS, INSTRUCTIONS: ()} if settings.across_machines else EQUAL_FIELDS
-    differences = {what: pair.differences(names) for what, names in fields.items()}
-    judged = [
-        verdicts.judge_without_figures(row, differences[row["what"]])
-        for row in cells.to_dict("records")
-    ]
+    judged = _judge_without_figures(pair, cells, settings)
     cells["verdict"] = [verdict for verdict, _ in judged]
     cells["reason"] = [reason for _, reason in judged]
     return cells
+
+
+def _judge_without_figures(
+    pair: _Pair, cells: DataFrame, settings: Settings
+) -> list[tuple[str, Reason]]:
+    fields = {TIME: RUN_FIELDS, INSTRUCTIONS: ()} if settings.across_machines else EQUAL_FIELDS
+    differences = {what: pair.differences(names) for what, names in fields.items()}
+    return [
+        verdicts.judge_without_figures(row, differences[row["what"]])
+        for row in cells.to_dict("records")
+    ]
 
 
 def _require_cells(cells: DataFrame, only: str) -> None:
@@ -334,13 +344,13 @@ def compare(
         ratios = compare_releases(*span)
         timed = judge_as_history(timed, ratios, settings)
         counted = judge_as_history(counted, ratios, settings)
-        timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
+        is_decided = timed["verdict"].isin(DECIDED)
+        timed.loc[is_decided, ["reason", "more"]] = [Reason(), math.nan]
     if check.lower > settings.promise:
-        withheld = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
-        timed.loc[timed["verdict"].isin(DECIDED), ["verdict", "reason"]] = withheld
+        is_decided = timed["verdict"].isin(DECIDED)
+        timed.loc[is_decided, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
     counted = add_times(counted, timed, pair.benchmarks)
-    all_counts = {*base.values["cell"], *new.values["cell"]}
     return Comparison(
         settings=settings,
         cells=merge_sizes(timed).drop(columns=["what", "unit"]).reset_index(),
@@ -350,7 +360,7 @@ def compare(
         interleaved=pair.interleaved,
         skipped=int((is_skipped & is_timed).sum()),
         counted=counted.drop(columns="what").reset_index(),
-        counted_once=len(all_counts.difference(cells.index[~is_timed])),
+        counted_once=len(pair.counted_cells.difference(cells.index[~is_timed])),
         notes=_notes(pair, times.slowdown, settings),
         session_variance={} if pair.interleaved else dict(session_variance or {}),
         in_history=span is not None,
@@ -376,13 +386,12 @@ def _judge_timed(
     figures = figures.set_axis(cells.index)
     figures = withhold_busy(figures, cells["base_quiet"], cells["new_quiet"])
     if fresh and figures["close"].any():
-        fresh_times = _Pair(*fresh).times(cells)
-        figures = judge_fresh(figures, fresh_times, noise, is_open, fresh, settings)
+        second = _Pair(*fresh).times(cells)
+        figures = judge_fresh(figures, second, noise, is_open, fresh, settings)
+    judged = _add_figures(cells, figures.assign(noise=noise))
     if span:
-        check = check_by_history(span.history)
-    else:
-        check = self_check(times, noise, is_open, settings)
-    return _add_figures(cells, figures.assign(noise=noise)), check
+        return judged, check_by_history(span.history)
+    return judged, self_check(times, noise, is_open, settings)
 
 
 def _add_figures(cells: DataFrame, figures: DataFrame) -> DataFrame:
@@ -422,23 +431,30 @@ def compare_by_name(
     history. UserError if a name matches no file or several, or both names match the same file.
     """
     files = [selection.find_result_file(name, results, machine) for name in (base, new)]
-    if files[0].resolve() == files[1].resolve():
-        raise UserError(f"BASE and NEW are the same file, {files[0]}: name two, or use --run")
-    sides = [load_files(results_directory(file), [file]) for file in files]
-    for name, side in zip((base, new), sides):
-        if side.timed.empty and side.last.failed:
-            raise UserError(f"{name} could not be measured: {side.last.failed}")
+    sides = _load_sides((base, new), files)
     fresh = _load_fresh(files, interleaved_collection(*sides))
     if fresh:
         return compare(*sides, settings, fresh)
     histories = _common_histories(files, settings)
     span = _span_of(histories, files)
     repeated = [history for history in histories if len(history.replicates)]
-    source = [span.history] if span else repeated[:1]
-    session_variance = {
-        noise: 2 * sd**2 for history in source for noise, sd in history.session_sd.items()
-    }
+    session_variance = _session_variance([span.history] if span else repeated[:1])
     return compare(*sides, settings, (), session_variance, span)
+
+
+def _load_sides(names: Sequence[str], files: Sequence[Path]) -> list[Results]:
+    if files[0].resolve() == files[1].resolve():
+        raise UserError(f"BASE and NEW are the same file, {files[0]}: name two, or use --run")
+    sides = [load_files(results_directory(file), [file]) for file in files]
+    for name, side in zip(names, sides):
+        if side.timed.empty and side.last.failed:
+            raise UserError(f"{name} could not be measured: {side.last.failed}")
+    return sides
+
+
+def _session_variance(histories: Iterable[History]) -> dict[str, float]:
+    """Return noise class -> variance of the difference between two sessions."""
+    return {noise: 2 * sd**2 for history in histories for noise, sd in history.session_sd.items()}
 
 
 def _load_fresh(files: Sequence[Path], collection: str) -> list[Results]:

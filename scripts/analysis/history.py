@@ -246,25 +246,24 @@ def _ratios(rows: DataFrame, pairs: DataFrame) -> DataFrame:
     new)."""
     old = _points_at(rows, pairs, "base")
     new = _points_at(rows, pairs, "new")
-    between_pairs = _sum_changes(rows, pairs, old["place"], new["place"])
-    is_changed = between_pairs["changes"].notna()
-    is_single = between_pairs["changes"] == 1
+    totals = _sum_changes(rows, pairs, old["place"], new["place"])
+    is_changed = totals["changes"].notna()
+    is_single = totals["changes"] == 1
     is_forward = old["place"] < new["place"]
     effect = (new["value"] - old["value"]).mask(is_changed, new["level"] - old["level"])
     half_width = np.hypot(old["high"] - old["low"], new["high"] - new["low"]) / 2
-    half_width = half_width.mask(is_changed, np.sqrt(between_pairs["square"]))
-    own_low = between_pairs["low"].where(is_forward, -between_pairs["high"])
-    own_high = between_pairs["high"].where(is_forward, -between_pairs["low"])
+    half_width = half_width.mask(is_changed, np.sqrt(totals["square"]))
+    own_low = totals["low"].where(is_forward, -totals["high"])
+    own_high = totals["high"].where(is_forward, -totals["low"])
     low = (effect - half_width).mask(is_single, own_low)
     high = (effect + half_width).mask(is_single, own_high)
     is_reported = is_changed & ((low > 0) | (high < 0))
-    verdict = verdict_of_change(low, pairs["what"] == INSTRUCTIONS)
-    return between_pairs[["changes", "q"]].assign(
+    return totals[["changes", "q"]].assign(
         sizes=old["sizes"],
         ratio=np.exp(effect),
         low=np.exp(low),
         high=np.exp(high),
-        verdict=np.where(is_reported, verdict, ""),
+        verdict=np.where(is_reported, verdict_of_change(low, pairs["what"] == INSTRUCTIONS), ""),
     )
 
 

@@ -103,23 +103,16 @@ def corrected_times(base: Results, new: Results, cells: Index, have_same_probes:
     logs = [_logs(side, "seconds", cells, rounds) for side in sides]
     slowdown = 0.0
     if have_same_probes:
-        corrections = _speed_corrections(
-            logs, [_logs(side, "baseline", cells, rounds) for side in sides]
-        )
-        moved = [
-            correction[np.isfinite(side) & (correction != 0)]
-            for side, correction in zip(logs, corrections)
-        ]
-        if all(map(len, moved)):
-            slowdown = float(np.median(moved[1]) - np.median(moved[0]))
+        baselines = [_logs(side, "baseline", cells, rounds) for side in sides]
+        corrections = _speed_corrections(logs, baselines)
+        slowdown = _slowdown(logs, corrections)
         logs = [side - correction for side, correction in zip(logs, corrections)]
-    paired = np.full(len(cells), False)
-    if interleaved_collection(base, new):
-        has_base, has_new = np.isfinite(logs)
-        has_both = has_base & has_new
-        is_enough = has_both.sum(axis=1) >= MIN_PROCESSES
-        paired = is_enough | (has_base == has_new).all(axis=1)
-        logs = [np.where(paired[:, None] & ~has_both, np.nan, side) for side in logs]
+    if not interleaved_collection(base, new):
+        return Times(logs[0], logs[1], np.full(len(cells), False), slowdown)
+    has_base, has_new = np.isfinite(logs)
+    has_both = has_base & has_new
+    paired = (has_both.sum(axis=1) >= MIN_PROCESSES) | (has_base == has_new).all(axis=1)
+    logs = [np.where(paired[:, None] & ~has_both, np.nan, side) for side in logs]
     return Times(logs[0], logs[1], paired, slowdown)
 
 
@@ -143,6 +136,15 @@ def _speed_corrections(logs: Sequence[Floats], baselines: Sequence[Floats]) -> l
     ]
 
 
+def _slowdown(logs: Sequence[Floats], corrections: Sequence[Floats]) -> float:
+    """Return the log of how much slower the machine was for new; 0 if nothing was corrected."""
+    moved = [
+        correction[np.isfinite(side) & (correction != 0)]
+        for side, correction in zip(logs, corrections)
+    ]
+    return float(np.median(moved[1]) - np.median(moved[0])) if all(map(len, moved)) else 0.0
+
+
 def judge_times(
     times: Times,
     noise: Names,
@@ -155,29 +157,35 @@ def judge_times(
     """Return verdict, reason and figures of every cell; inconclusive without evidence. ``usable``
     cells are used to estimate the noise; of these, ``judged`` cells get a verdict and figures. For
     session and controls see ``statistics.estimate``."""
-    base, new = (np.where(usable[:, None], side, np.nan) for side in (times.base, times.new))
-    estimate = statistics.estimate(base, new, noise, times.paired, session, controls)
+    logs = [np.where(usable[:, None], side, np.nan) for side in (times.base, times.new)]
+    estimate = statistics.estimate(*logs, noise, times.paired, session, controls)
     estimate = Estimate(*np.where(judged, [*vars(estimate).values()], np.nan))
-    counts = {side: np.isfinite(logs).sum(axis=1) for side, logs in zip(SIDES, times)}
-    fewest = np.minimum(*counts.values())
+    counts = np.isfinite([times.base, times.new]).sum(axis=2)
+    fewest = counts.min(axis=0)
     is_enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimate.error)
     table = _judge_effects(estimate, is_enough, settings)
-    needed = statistics.processes_needed(
-        estimate,
-        times.paired,
-        math.log1p(settings.min_effect),
-        math.log1p(settings.equivalence),
-        settings.promise,
-    )
-    more = np.where(
-        fewest < MIN_PROCESSES, np.fmax(needed, MIN_PROCESSES) - fewest, np.fmax(needed - fewest, 1)
-    )
     table["reason"] = np.where(is_enough, Reason(), Reason(verdicts.TOO_FEW))
+    more = _more_processes(estimate, times.paired, fewest, settings)
     table["more"] = np.where(judged & (table["verdict"] == INCONCLUSIVE), more, np.nan)
-    for side, logs in zip(SIDES, times):
-        table[f"{side}_seconds"] = np.exp(statistics.means(logs))
-        table[f"{side}_processes"] = counts[side]
-    return table.assign(paired=times.paired & judged, fresh=False, close=table["p"] < CLOSE_P)
+    return table.assign(
+        base_seconds=np.exp(statistics.means(times.base)),
+        base_processes=counts[0],
+        new_seconds=np.exp(statistics.means(times.new)),
+        new_processes=counts[1],
+        paired=times.paired & judged,
+        fresh=False,
+        close=table["p"] < CLOSE_P,
+    )
+
+
+def _more_processes(
+    estimate: Estimate, paired: Bools, processes: NDArray[np.int_], settings: Settings
+) -> Floats:
+    """Return the additional processes per side that would probably decide each cell."""
+    margins = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
+    needed = statistics.processes_needed(estimate, paired, *margins, settings.promise)
+    least = np.where(processes < MIN_PROCESSES, MIN_PROCESSES, processes + 1)
+    return np.fmax(needed, least) - processes
 
 
 def _judge_effects(estimate: Estimate, is_enough: Bools, settings: Settings) -> DataFrame:
@@ -296,30 +304,33 @@ def judge_as_history(cells: DataFrame, ratios: DataFrame, settings: Settings) ->
     see history.compare_releases. Cells of a series over several sizes get the parameter ``sizes``
     (its ends, in bytes) instead of nbytes."""
     keys = MultiIndex.from_arrays([series_of(cells), cells["what"]])
-    figures = ratios.set_index(["series", "what"]).reindex(keys).set_axis(cells.index)
-    is_judged = cells["verdict"].isin((*DECIDED, INCONCLUSIVE)) & figures["ratio"].notna()
-    half_width = (figures["high"] / figures["low"]) ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
-    low90, high90 = figures["ratio"] / half_width, figures["ratio"] * half_width
-    limit = 1 + settings.equivalence
-    is_small = (high90 < limit) & (low90 > 1 / limit)
-    small = np.where(is_small, NO_CHANGE, INCONCLUSIVE)
-    verdict = figures["verdict"].replace(verdicts.TIME_VERDICTS)
-    figures = figures[["ratio", "q"]].assign(
-        low95=figures["low"],
-        high95=figures["high"],
-        low90=low90,
-        high90=high90,
-        verdict=verdict.where(verdict.ne(""), small),
-        sizes=figures["sizes"],
-    )
-    columns = figures.columns.drop("sizes")
-    cells[columns] = cells[columns].mask(is_judged, figures[columns])
-    has_sizes = is_judged & (figures["sizes"].str.len() > 1)
-    for cell, sizes in figures.loc[has_sizes, "sizes"].items():
+    ratios = ratios.set_index(["series", "what"]).reindex(keys).set_axis(cells.index)
+    figures = _history_figures(ratios, settings)
+    is_judged = cells["verdict"].isin((*DECIDED, INCONCLUSIVE)) & ratios["ratio"].notna()
+    cells[figures.columns] = cells[figures.columns].mask(is_judged, figures)
+    has_sizes = is_judged & (ratios["sizes"].str.len() > 1)
+    for cell, sizes in ratios.loc[has_sizes, "sizes"].items():
         parameters = cells.at[cell, "parameters"] | {"sizes": (sizes[0], sizes[-1])}
         del parameters["nbytes"]
         cells.at[cell, "parameters"] = parameters
     return cells
+
+
+def _history_figures(ratios: DataFrame, settings: Settings) -> DataFrame:
+    """Return the figures of a comparison for ratios of a history: verdict, ratio, q, intervals."""
+    half_width = (ratios["high"] / ratios["low"]) ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
+    low90 = ratios["ratio"] / half_width
+    high90 = ratios["ratio"] * half_width
+    limit = 1 + settings.equivalence
+    is_small = (high90 < limit) & (low90 > 1 / limit)
+    verdict = ratios["verdict"].replace(verdicts.TIME_VERDICTS)
+    return ratios[["ratio", "q"]].assign(
+        low95=ratios["low"],
+        high95=ratios["high"],
+        low90=low90,
+        high90=high90,
+        verdict=verdict.where(verdict.ne(""), np.where(is_small, NO_CHANGE, INCONCLUSIVE)),
+    )
 
 
 def merge_sizes(cells: DataFrame) -> DataFrame:
@@ -372,15 +383,17 @@ def self_check(times: Times, noise: Names, is_open: Bools, settings: Settings) -
     is_enough = is_open & (has_process.sum(axis=1) >= MIN_PROCESSES)
     cells = int(is_enough.sum())
     halves = splits(1 + int(np.flatnonzero(has_process.any(axis=0))[-1])) if cells else []
-    logs = times.base[is_enough]
-    flagged = 0
-    for one, other in halves:
-        estimate = statistics.estimate(
-            logs[:, one], logs[:, other], noise[is_enough], times.paired[is_enough]
-        )
-        figures = _judge_effects(estimate, np.isfinite(estimate.error), settings)
-        flagged += int(figures["verdict"].isin((SLOWER, FASTER)).sum())
-    mean = flagged / len(halves) if halves else 0.0
-    lower, _ = statistics.rate_bounds(math.floor(mean), cells)
-    _, upper = statistics.rate_bounds(math.ceil(mean), cells)
-    return SelfCheck(len(halves), cells, mean, lower, upper)
+    logs, noise, paired = times.base[is_enough], noise[is_enough], times.paired[is_enough]
+    flags = [
+        _count_flags(statistics.estimate(logs[:, one], logs[:, other], noise, paired), settings)
+        for one, other in halves
+    ]
+    mean = sum(flags) / len(flags) if flags else 0.0
+    lower = statistics.rate_bounds(math.floor(mean), cells)[0]
+    upper = statistics.rate_bounds(math.ceil(mean), cells)[1]
+    return SelfCheck(len(flags), cells, mean, lower, upper)
+
+
+def _count_flags(estimate: Estimate, settings: Settings) -> int:
+    figures = _judge_effects(estimate, np.isfinite(estimate.error), settings)
+    return int(figures["verdict"].isin((SLOWER, FASTER)).sum())

@@ -15,7 +15,7 @@ Sources
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,15 +166,25 @@ def estimate(
             base[members], new[members], is_paired
         )
     if session:
-        if isinstance(session, Mapping):
-            widest = max(session.values())
-            variance = np.array([session.get(family, widest) for family in families], dtype=float)
-        else:
-            variance = session_variance(effect, squared, families, controls)
+        variance = _session_part(session, effect, squared, families, controls)
         squared = np.where(paired, squared, squared + variance)
     is_usable = (df > 0) & np.isfinite(effect) & np.isfinite(squared)
     error = np.where(is_usable, np.sqrt(np.where(is_usable, squared, 0.0)), np.nan)
     return Estimate(effect, error, np.where(is_usable, df, np.nan), sd)
+
+
+def _session_part(
+    session: bool | Mapping[str, float],
+    effect: Floats,
+    squared_error: Floats,
+    families: Names,
+    controls: Bools | None,
+) -> Floats:
+    """Return the variance of sessions: that of each family if known, else ``session_variance``."""
+    if isinstance(session, Mapping):
+        widest = max(session.values())
+        return np.array([session.get(family, widest) for family in families], dtype=float)
+    return session_variance(effect, squared_error, families, controls)
 
 
 @np.errstate(divide="ignore", invalid="ignore")
@@ -191,19 +201,22 @@ def _estimate_family(
         parts = [_levels_of_family(base), _levels_of_family(new)]
         effect = parts[1].mean - parts[0].mean
         variance, own_df, weight = _pool(*parts)
-    variance = np.maximum(variance, MIN_VARIANCE)
-    own_df = np.maximum(own_df, 0.0)
-    prior = fit_prior(variance, own_df) if np.sum(own_df > 0) >= MIN_FAMILY else NO_PRIOR
-    posterior, df = squeeze(variance, own_df, prior)
-    variances, dfs = [posterior * weight], [df]
+    posterior, df = _moderate(np.maximum(variance, MIN_VARIANCE), np.maximum(own_df, 0.0))
+    squared = posterior * weight
+    uncertainty = squared**2 / df
     for part in parts:
         if part.shared_df.any():
-            variances.append(part.shared / part.n)
-            dfs.append(part.shared_df)
-    squared = np.sum(variances, axis=0)
-    uncertainty = np.sum([v**2 / v_df for v, v_df in zip(variances, dfs) if v_df.any()], axis=0)
+            squared = squared + part.shared / part.n
+            uncertainty = uncertainty + (part.shared / part.n) ** 2 / part.shared_df
     total_df = np.where((squared > 0) & (df > 0), squared**2 / uncertainty, 0.0)
     return effect, squared, total_df, np.sqrt(squared / weight)
+
+
+def _moderate(variance: Floats, df: Floats) -> tuple[Floats, Floats]:
+    """Return the variances of a family and their degrees of freedom, moderated if it has enough
+    cells."""
+    prior = fit_prior(variance, df) if np.sum(df > 0) >= MIN_FAMILY else NO_PRIOR
+    return squeeze(variance, df, prior)
 
 
 def _pool(base: "Levels", new: "Levels") -> tuple[Floats, Floats, Floats]:
@@ -298,17 +311,24 @@ def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Float
         for side, variance in zip(sides, variances)
     ]
     shares += variances[2:]
-    dfs = [base.df, other.df, base.shared_df, other.shared_df, np.inf]
-    parts = [
+    dfs = (base.df, other.df, base.shared_df, other.shared_df, np.inf)
+    uncertainty = _uncertainty(variances, shares, dfs)
+    df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
+    sd = np.sqrt(squared)
+    error, df = np.where((base.df > 0) & (other.df > 0), [sd, df], np.nan)
+    return Estimate(other.mean - base.mean, error, df, sd)
+
+
+def _uncertainty(
+    variances: Sequence[Floats], shares: Sequence[Floats], dfs: Sequence[Floats | float]
+) -> Floats:
+    """Return the sum of variance x share / df; terms without a variance are 0."""
+    terms = [
         np.where(variance > 0, variance * share / df, 0.0)
         for variance, share, df in zip(variances, shares, dfs)
     ]
-    uncertainty = np.sum(np.broadcast_arrays(*parts), axis=0)
-    total_df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
-    is_known = (base.df > 0) & (other.df > 0)
-    sd = np.sqrt(squared)
-    error, df = np.where(is_known, [sd, total_df], np.nan)
-    return Estimate(other.mean - base.mean, error, df, sd)
+    total: Floats = np.sum(np.broadcast_arrays(*terms), axis=0)
+    return total
 
 
 @np.errstate(divide="ignore", invalid="ignore")
