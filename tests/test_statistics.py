@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from analysis import changes, statistics
+from analysis import changes, judging, statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noise import processes
@@ -193,7 +193,7 @@ def test_processes_needed_would_decide():
         return statistics.estimate(base, new, np.full(cells, "x"), np.zeros(cells, bool))
 
     first, same = measured(4), math.log(1.05)
-    needed = statistics.processes_needed(first, np.zeros(cells, bool), MIN_EFFECT, same, 0.005)
+    needed = judging.processes_needed(first, np.zeros(cells, bool), MIN_EFFECT, same, 0.005)
     n = int(np.median(needed[np.abs(first.effect) < 0.01]))
     again = measured(n)
     assert 6 <= n <= 20

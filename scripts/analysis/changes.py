@@ -8,19 +8,22 @@ machine seven hours apart (``check.py history``, docs/lab-notes.md).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
 
+import msgspec
 import numpy as np
 import pandas as pd
 from pandas import DataFrame, Index, Series, concat
 from scipy import special
+from store.frames import csv_columns
+from store.schema import CSV_ONLY, INTERNAL, OPTIONAL, about
 
 from .series import FDR, SESSION, average_points
 from .statistics import CONFIDENCE, Z90_OVER_Z95, Z95, Floats, q_values
 from .verdicts import INSTRUCTIONS, TIME, TIME_VERDICTS, Settings, verdict_of_change
 
-# Evidence on a change: the other figure (count or time) changes the same way, the opposite way, or
-# not at all
+# Evidence: the other figure (count or time) changes the same way, the opposite way, or not at all
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
 # Same instructions and a change below ``Settings.equivalence``: placement of the code
 LAYOUT = "layout"
@@ -39,9 +42,8 @@ WORKING_COLUMNS += [name for name in SESSION if name not in ("package", "release
 
 
 def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> DataFrame:
-    """Return ``History.rows`` of one package on one machine: the sessions of a release averaged,
-    weighted by their precision, with the changes of level and their evidence. See ``points_of`` and
-    ``sessions_of``."""
+    """Return one ``Change`` per series and release of one package on one machine. Sessions of a
+    release are averaged, weighted by their precision. See ``points_of`` and ``sessions_of``."""
     dates = sessions.drop_duplicates("release").set_index("release")["date"]
     order = {release: place for place, release in enumerate(dates.index)}
     rows = average_points(points, "series", "release")
@@ -68,6 +70,108 @@ def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> Da
         rows["nodes_with"] = _names_of_nodes(confirmations, CONFIRMED, rows.index)
         rows["nodes_without"] = _names_of_nodes(confirmations, REFUTED, rows.index)
     return rows.drop(columns=WORKING_COLUMNS)
+
+
+# --- rows of tables -------------------------------------------------------------------------------
+
+_RELEASE = about("the release, its day, and the release before it in this series")
+_POINT = about("seconds or instructions, with a 95 % interval", "s or instructions per call")
+_EVIDENCE = about("where a level begins: new over old, and the evidence")
+_RANGE = about("the releases between which the change lies (95 %)")
+_NODES = about("nodes that show the change, and that do not", note=OPTIONAL)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A release in a series: its point, and where a level begins the change."""
+
+    package: Annotated[str, _RELEASE]
+    release: Annotated[str, _RELEASE]
+    date: Annotated[str, _RELEASE]
+    before: Annotated[str, _RELEASE]
+    machine: Annotated[str, about("where it was measured")]
+    files: Annotated[
+        tuple[str, ...],
+        about(
+            "results of the release in reports/results: file.jsonl.gz has the processes with all "
+            "samples",
+            note=CSV_ONLY,
+        ),
+    ]
+    what: Annotated[str, about("time or instructions")]
+    benchmark: Annotated[str, about("what was timed, then its parameters")]
+    version: Annotated[str, about("of the benchmark: figures of different ones do not compare")]
+    sizes: Annotated[
+        tuple[int, ...],
+        about(
+            "bytes; a route that shares memory costs the same at every size, and is one series",
+            "bytes",
+        ),
+    ]
+    processes: Annotated[
+        int, about("quiet processes, of several sizes one per round; 0 for instructions")
+    ]
+    value: Annotated[float, _POINT]
+    low: Annotated[float, _POINT]
+    high: Annotated[float, _POINT]
+    level: Annotated[float, about("the value between two changes", "s or instructions per call")]
+    verdict: Annotated[str, _EVIDENCE]
+    ratio: Annotated[float, _EVIDENCE]
+    ratio_low: Annotated[float, _EVIDENCE]
+    ratio_high: Annotated[float, _EVIDENCE]
+    q: Annotated[float, _EVIDENCE]
+    earliest: Annotated[str, _RANGE]
+    latest: Annotated[str, _RANGE]
+    evidence: Annotated[str, about("what instructions say of time, and time of them")]
+    nodes_with: Annotated[str, _NODES]
+    nodes_without: Annotated[str, _NODES]
+    control: Annotated[bool, about("True for work that a release should not change")]
+    series: Annotated[str, about("name of the series", note=INTERNAL)]
+    cell: Annotated[str, about("asv's name of the cell of its smallest size", note=INTERNAL)]
+    group: Annotated[str, about("class of the benchmark", note=INTERNAL)]
+    direction: Annotated[str, about("what the route converts", note=INTERNAL)]
+    contract: Annotated[str, about("alias, copy, into, or empty", note=INTERNAL)]
+    noise: Annotated[str, about("class of series with like noise", note=INTERNAL)]
+
+
+_REPORTED = about("where it was reported, and of which route")
+_AROUND = about(
+    "a machine that measured the route around that release, and its releases before and after the "
+    "change"
+)
+_EFFECT = about(
+    "slower, faster, more or fewer; new over old on that machine, with its 95 % interval"
+)
+
+
+class SharedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change as one of several machines shows it. The table also has the other columns of
+    ``Change``."""
+
+    change: Annotated[int, about("a number: one change on all machines")]
+    package: Annotated[str, _REPORTED]
+    release: Annotated[str, _REPORTED]
+    benchmark: Annotated[str, _REPORTED]
+    route: Annotated[str, _REPORTED]
+    dtype: Annotated[str, _REPORTED]
+    sizes: Annotated[tuple[int, ...], _REPORTED]
+    what: Annotated[str, _REPORTED]
+    machine: Annotated[str, _AROUND]
+    since: Annotated[str, _AROUND]
+    until: Annotated[str, _AROUND]
+    verdict: Annotated[str, _EFFECT]
+    ratio: Annotated[float, _EFFECT]
+    ratio_low: Annotated[float, _EFFECT]
+    ratio_high: Annotated[float, _EFFECT]
+    said: Annotated[str, about("same, differs or not known")]
+
+
+def change_columns(parameters: Iterable[str], with_nodes: bool) -> dict[tuple[str, ...], str]:
+    """Return the meaning of the columns of a history's results.csv, in order."""
+    columns = {}
+    for names, meaning in csv_columns(Change).items():
+        if with_nodes or "nodes_with" not in names:
+            columns[(*names, *parameters) if "benchmark" in names else names] = meaning
+    return columns
 
 
 # --- change points --------------------------------------------------------------------------------
@@ -170,8 +274,8 @@ def _drop_unsure(every: Sequence[_Levels], places: int) -> Floats:
 
 
 def _evidence(rows: DataFrame, order: Mapping[str, int], settings: Settings) -> Series:
-    """Return the evidence on each change: the other figure (count or time) of the same route, at
-    the releases of the change. order: release -> its place."""
+    """Return the evidence on each change: the other figure of the same route, at the releases of
+    the change. order: release -> its place."""
     pairs = _pair_with_other_figure(rows)
     agrees = _agreements(pairs, order)
     rest = pairs[(pairs["what"] == TIME) & ~pairs["row"].isin(agrees.index)]
@@ -204,8 +308,7 @@ def _pair_with_other_figure(rows: DataFrame) -> DataFrame:
 
 
 def _agreements(pairs: DataFrame, order: Mapping[str, int]) -> "Series[bool]":
-    """Return, for rows whose other figure changes within their range, whether it does so the same
-    way."""
+    """Return whether the other figure changes the same way, for rows where it changes in range."""
     first, last = pairs["earliest"].map(order), pairs["latest"].map(order)
     is_change = pairs["trend_other"].ne("") & pairs["at_other"].between(first, last)
     changes = pairs[is_change]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from cli import UserError, matcher
-from pandas import DataFrame, concat
+from cli import UserError
+from pandas import DataFrame
 from store.files import fresh_results, result_name, results_directory
-from store.frames import FAILED, MEASURED, SKIPPED
+from store.frames import SKIPPED, check_frame
 from store.schema import MACHINE
 from toolchains import selection
 
@@ -43,7 +43,6 @@ from .results import (
     Results,
     load,
     load_files,
-    parameters_of,
 )
 from .statistics import MIN_FAMILY, MIN_PROCESSES
 from .suite import Benchmarks, noise_of_cells
@@ -53,6 +52,8 @@ from .verdicts import (
     INCONCLUSIVE,
     INSTRUCTIONS,
     TIME,
+    ComparedCount,
+    ComparedTime,
     Reason,
     Settings,
 )
@@ -67,33 +68,23 @@ EQUAL_FIELDS = {
     INSTRUCTIONS: verdicts.COUNT_CONDITIONS,
     TIME: (*MACHINE_FIELDS, *RUN_FIELDS),
 }
-# Columns of a cell, and of a cell on each side
-CELL_COLUMNS = ["benchmark", "family", "group", "method"]
-SIDE_COLUMNS = ["status", "reason", "version", "samples", "quiet", *SIDE_COUNT]
+EQUAL_FIELDS_ACROSS = {INSTRUCTIONS: (), TIME: RUN_FIELDS}  # of different machines
 Side = Mapping[str, object]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """cells: one row per timed cell with a figure or a failure on either side, with
+    """Two sides and the verdicts on them.
 
-        cell, benchmark, family, group, method; a column per parameter, and parameters (by name);
-        noise (the class whose noise it has);
-        verdict (one of VERDICTS), reason (a Reason);
-        base_seconds, new_seconds (geometric mean over processes);
-        base_processes, new_processes (used for the verdict); paired;
-        close (to a verdict: needs fresh processes), fresh (has them);
-        ratio (new / base) with low95, high95, low90, high90; p, q, p_equivalence;
-        more (additional processes per side that would probably decide an inconclusive cell).
-    Missing figures are NaN.
-
-    counted: one row per cell that several processes counted, or failed to count, on either side:
-    names, unit, verdict (more, fewer, as many, or one that needs no figures), reason, base_count,
-    new_count (medians over processes), the ratio and its evidence as above, time, time_ratio,
-    contradicts (see judging.add_times). counted_once: number of cells that are counted once and not
-    compared. session_variance: noise class -> variance between sessions, if learnt from toolchains
-    that were measured twice. in_history: ratios, intervals and verdicts are those of the common
-    history.
+    cells             one ComparedTime per timed cell with a figure or a failure on either side
+    base, new         see ``describe_side``
+    skipped           number of cells that both sides skip
+    counted           one ComparedCount per cell that several processes counted, or failed to count,
+                      on either side
+    counted_once      number of cells that are counted once and not compared
+    session_variance  noise class -> variance between sessions, if learnt from toolchains that were
+                      measured twice
+    in_history        ratios, intervals and verdicts are those of the common history
     """
 
     settings: Settings
@@ -204,6 +195,11 @@ class _Pair:
             if base[name] and new[name] and base[name] != new[name]
         ]
 
+    def all_differences(self, settings: Settings) -> dict[str, list[Reason]]:
+        """Return the differences that make times, or counts, not comparable."""
+        fields = EQUAL_FIELDS_ACROSS if settings.across_machines else EQUAL_FIELDS
+        return {what: self.differences(names) for what, names in fields.items()}
+
     def times(self, cells: DataFrame) -> Times:
         """Return the times of cells. They are corrected where both sides have the same probes."""
         has_interpreters = all(side["interpreter"] for side in self.sides)
@@ -227,58 +223,6 @@ def describe_side(results: Results) -> Side:
         "cores": conditions.cores_allowed,
         "caches": ", ".join(f"{level} {size}" for level, size in conditions.caches.items()),
     }
-
-
-def _cells_of(results: Results, only: str) -> DataFrame:
-    """Return one row per cell of a side that is timed, or counted by several processes, indexed by
-    cell."""
-    kinds = {
-        name: TIME if declared.type == "time" else INSTRUCTIONS
-        for name, declared in results.benchmarks.items()
-        if declared.type == "time" or declared.repeated
-    }
-    cells = results.cells[results.cells["benchmark"].isin(kinds)].astype({"cell": object})
-    cells = cells[cells["cell"].map(matcher(only)).astype(bool)]
-    samples = results.processes.drop_duplicates("cell").set_index("cell")["samples"]
-    cells = cells.assign(
-        what=cells["benchmark"].map(kinds).astype(object),
-        parameters=parameters_of(cells, results),
-        reason=cells["reason"].astype(object).fillna(""),
-        samples=cells["cell"].map(samples),
-    )
-    is_time = cells["what"] == TIME
-    is_unreadable = is_time & (cells["status"] == MEASURED) & ~(cells["seconds"] > 0)
-    cells["status"] = cells["status"].astype(object).mask(is_unreadable, FAILED)
-    cells["reason"] = cells["reason"].mask(is_unreadable, "no time above zero")
-    columns = [*CELL_COLUMNS, *results.parameters, "direction", "contract", "unit"]
-    columns = dict.fromkeys([*columns, "parameters", "what", *SIDE_COLUMNS])
-    return cells.set_index("cell").reindex(columns=[*columns]).astype(object)
-
-
-def _join_sides(pair: _Pair, settings: Settings) -> DataFrame:
-    """Return the union of both sides' cells, indexed by cell, with the verdicts that need no
-    statistics."""
-    base = _cells_of(pair.base, settings.only)
-    new = _cells_of(pair.new, settings.only)
-    cells = concat([new, base[~base.index.isin(new.index)]]).drop(columns=SIDE_COLUMNS)
-    for side, table in zip(SIDES, (base, new)):
-        cells = cells.join(table[SIDE_COLUMNS].add_prefix(f"{side}_"))
-        cells[f"{side}_status"] = cells[f"{side}_status"].fillna("absent")
-    judged = _judge_without_figures(pair, cells, settings)
-    cells["verdict"] = [verdict for verdict, _ in judged]
-    cells["reason"] = [reason for _, reason in judged]
-    return cells
-
-
-def _judge_without_figures(
-    pair: _Pair, cells: DataFrame, settings: Settings
-) -> list[tuple[str, Reason]]:
-    fields = {TIME: RUN_FIELDS, INSTRUCTIONS: ()} if settings.across_machines else EQUAL_FIELDS
-    differences = {what: pair.differences(names) for what, names in fields.items()}
-    return [
-        verdicts.judge_without_figures(row, differences[row["what"]])
-        for row in cells.to_dict("records")
-    ]
 
 
 def _require_cells(cells: DataFrame, only: str) -> None:
@@ -331,7 +275,7 @@ def compare(
     span              both sides as releases of their common history
     """
     pair = _Pair(base, new)
-    cells = _join_sides(pair, settings)
+    cells = verdicts.join_sides(base, new, settings.only, pair.all_differences(settings))
     _require_cells(cells, settings.only)
     is_timed = cells["what"] == TIME
     is_skipped = cells["verdict"] == SKIPPED
@@ -350,16 +294,18 @@ def compare(
         is_decided = timed["verdict"].isin(DECIDED)
         timed.loc[is_decided, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
-    counted = add_times(counted, timed, pair.benchmarks)
+    counted = add_times(counted, timed, pair.benchmarks).drop(columns="what").reset_index()
+    timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
+    parameters = {*base.parameters, *new.parameters}
     return Comparison(
         settings=settings,
-        cells=merge_sizes(timed).drop(columns=["what", "unit"]).reset_index(),
+        cells=check_frame(timed, ComparedTime, parameters),
         check=check,
         base=pair.sides[0],
         new=pair.sides[1],
         interleaved=pair.interleaved,
         skipped=int((is_skipped & is_timed).sum()),
-        counted=counted.drop(columns="what").reset_index(),
+        counted=check_frame(counted, ComparedCount, parameters),
         counted_once=len(pair.counted_cells.difference(cells.index[~is_timed])),
         notes=_notes(pair, times.slowdown, settings),
         session_variance={} if pair.interleaved else dict(session_variance or {}),

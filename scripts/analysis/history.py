@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from packaging.version import Version
 from pandas import DataFrame, Index, MultiIndex, Series, concat
-from store.frames import MEASURED, Change, check_frame
+from store.frames import MEASURED, Change, check_frame, frame_columns
 from toolchains import ledger
 
 from .changes import (
@@ -20,6 +20,7 @@ from .changes import (
     LAYOUT,
     ROUTE,
     UNDETERMINED,
+    SharedChange,
     changes_of,
     judge_confirmation,
 )
@@ -59,17 +60,10 @@ class History:
 
     fixed_package       the other package and its version: "numpy 2.1.3"
     releases            in order
-    rows                one row per series, release and ``what`` (time or instructions), in order of
-                        release: package, machine, release, date, before (the release before it in
-                        the series); series (an id); cell (of its smallest size), benchmark, group,
-                        direction, route, dtype, nbytes, sizes (all of them), the other parameters,
-                        contract, version (of the benchmark), noise (class), control; processes (0:
-                        counted); value, low, high (of the point: seconds or instructions, with a
-                        95 % interval), level (of its segment); and where a level begins: ratio (new
-                        level / old) with ratio_low and ratio_high, q, verdict ("" if it is not
-                        reported), earliest and latest (releases between which it lies, 95 %),
-                        evidence (AGREES, CONTRADICTS, UNCHANGED, LAYOUT or ""), nodes_with and
-                        nodes_without (names, of several nodes)
+    rows                one ``Change`` per series, release and ``what`` (time or instructions), in
+                        order of release. The cell is that of the smallest size. Where no level
+                        begins, ratio and its like are missing; verdict is "" where no change is
+                        reported
     replicates          one row per pair of sessions of one toolchain: torch, numpy, hours (between
                         them), series (compared), median (ratio), half (of the ratios lie within
                         this factor), flagged (at ``FDR``: false alarms)
@@ -328,6 +322,7 @@ def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> DataFra
     table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
     effect = np.log(table["ratio"].astype(float))
     table["verdict"] = verdict_of_change(effect, table["what"] == INSTRUCTIONS)
+    check_frame(table[frame_columns(SharedChange)], SharedChange)
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from pandas import DataFrame, Index, MultiIndex, Series, concat
+from scipy import special
 
 from benchmarks.contracts import Role
 
@@ -31,6 +32,7 @@ from .verdicts import (
     INCONCLUSIVE,
     LAYOUT_GROUP,
     NO_CHANGE,
+    SIDE_COUNT,
     SLOWER,
     Reason,
     Settings,
@@ -40,7 +42,7 @@ CLOSE_P = 0.10  # p value below which fresh processes decide (two stages)
 MAX_EQUIVALENCE_P = 0.05
 MAX_SWAPPED_PAIRS = 3  # pairs of the baseline's processes that change halves in the A/A: 8 splits
 SIDES = ("base", "new")
-SIDE_COUNT = ["value", "low", "high"]  # of an instruction count on one side
+POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 Names = NDArray[np.str_]
 
 
@@ -178,12 +180,41 @@ def judge_times(
     )
 
 
+def processes_needed(
+    estimate: Estimate, paired: Bools, min_effect: float, equivalence: float, alpha: float
+) -> Floats:
+    """Return the processes per side, (cells,), that would decide a cell with probability POWER at
+    the estimated effect.
+
+    The smaller number of two decisions: a difference of more than ``min_effect`` at level
+    ``alpha``, or of less than ``equivalence`` (both in log units). Processes are taken to run side
+    by side, because more of them do not reduce the variance between sessions. NaN without a
+    variance.
+    """
+    size = np.abs(estimate.effect)
+    variance = np.where(paired, 1.0, 2.0) * estimate.sd**2
+    quantile = special.stdtrit(estimate.df, 1 - alpha / 2) + special.ndtri(POWER)
+    to_differ = _processes_for(size - min_effect, variance, quantile)
+    # an effect near zero has two margins to stay clear of
+    quantile = special.stdtrit(estimate.df, 0.95) + special.ndtri((1 + POWER) / 2)
+    to_equal = _processes_for(equivalence - size, variance, quantile)
+    needed = np.maximum(np.ceil(np.fmin(to_differ, to_equal)), MIN_PROCESSES)
+    return np.where(np.isfinite(estimate.error), needed, np.nan)
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _processes_for(gap: Floats, variance: Floats, quantile: Floats) -> Floats:
+    """Return the processes that show an effect to lie ``gap`` (log) from a margin; inf if it does
+    not."""
+    return np.where(gap > 0, variance * (quantile / np.maximum(gap, 1e-9)) ** 2, np.inf)
+
+
 def _more_processes(
     estimate: Estimate, paired: Bools, processes: NDArray[np.int_], settings: Settings
 ) -> Floats:
     """Return the additional processes per side that would probably decide each cell."""
     margins = math.log1p(settings.min_effect), math.log1p(settings.equivalence)
-    needed = statistics.processes_needed(estimate, paired, *margins, settings.promise)
+    needed = processes_needed(estimate, paired, *margins, settings.promise)
     least = np.where(processes < MIN_PROCESSES, MIN_PROCESSES, processes + 1)
     return np.fmax(needed, least) - processes
 

@@ -30,7 +30,6 @@ Names = NDArray[np.str_]
 MIN_PROCESSES = 4  # per side: with fewer no verdict
 # Cells: fewer cannot separate the effect of a round from that of a cell, nor fit a prior
 MIN_FAMILY = 10
-POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 CONFIDENCE = 0.95  # of each bound of a rate, and of the range of a break
 Z95 = 1.96  # standard deviations on either side of a 95 % interval
 Z90_OVER_Z95 = 1.645 / Z95  # a 90 % interval in units of one of 95 %
@@ -437,32 +436,3 @@ def rate_bounds(flagged: int, cells: int) -> tuple[float, float]:
     if flagged < cells:
         upper = float(special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE))
     return lower, upper
-
-
-def processes_needed(
-    estimated: Estimate, paired: Bools, min_effect: float, equivalence: float, alpha: float
-) -> Floats:
-    """Return the processes per side, (cells,), that would decide a cell with probability POWER at
-    the estimated effect.
-
-    The smaller number of two decisions: a difference of more than ``min_effect`` at level
-    ``alpha``, or of less than ``equivalence`` (both in log units). Processes are taken to run side
-    by side, because more of them do not reduce the variance between sessions. NaN without a
-    variance.
-    """
-    size = np.abs(estimated.effect)
-    variance = np.where(paired, 1.0, 2.0) * estimated.sd**2
-    quantile = special.stdtrit(estimated.df, 1 - alpha / 2) + special.ndtri(POWER)
-    to_differ = _processes_for(size - min_effect, variance, quantile)
-    # an effect near zero has two margins to stay clear of
-    quantile = special.stdtrit(estimated.df, 0.95) + special.ndtri((1 + POWER) / 2)
-    to_equal = _processes_for(equivalence - size, variance, quantile)
-    needed = np.maximum(np.ceil(np.fmin(to_differ, to_equal)), MIN_PROCESSES)
-    return np.where(np.isfinite(estimated.error), needed, np.nan)
-
-
-@np.errstate(divide="ignore", invalid="ignore")
-def _processes_for(gap: Floats, variance: Floats, quantile: Floats) -> Floats:
-    """Return the processes that show an effect to lie ``gap`` (log) from a margin; inf if it does
-    not."""
-    return np.where(gap > 0, variance * (quantile / np.maximum(gap, 1e-9)) ** 2, np.inf)

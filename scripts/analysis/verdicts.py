@@ -7,13 +7,16 @@ its effect on the count.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
-from pandas import DataFrame, Series
+from cli import matcher
+from pandas import DataFrame, Series, concat
 from store.frames import MEASURED, SKIPPED
+from store.schema import about
 
-from .results import Results
+from .results import Results, parameters_of
 from .statistics import Floats
 
 TIME, INSTRUCTIONS = "time", "instructions"
@@ -26,6 +29,10 @@ MORE, FEWER, AS_MANY = ("more", "fewer", "as many")
 COUNT_VERDICTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}
 TIME_VERDICTS = {count: time for time, count in COUNT_VERDICTS.items()}
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
+# Columns of a cell, and of a cell on each side
+CELL_COLUMNS = ["benchmark", "family", "group", "method"]
+SIDE_COUNT = ["value", "low", "high"]  # of an instruction count
+SIDE_COLUMNS = ["status", "reason", "version", "samples", "quiet", *SIDE_COUNT]
 # Values of Reason.code, besides FAILED
 FIELD_DIFFERS, ACROSS = "differs", "differs and was asked for"
 NO_RECORD, SUITE = "no run record", "the suite changed"
@@ -73,6 +80,94 @@ class Settings:
 DEFAULT = Settings()
 
 
+# --- rows of a comparison -------------------------------------------------------------------------
+
+_STATUS = about("on that side: measured, failed, skipped or absent")
+_REASON = about("why that side has no figure")
+_VERSION = about("of the measurement: figures of different ones do not compare")
+_SAMPLES = about("planned number per process")
+_QUIET = about("False where no process of that side was quiet")
+_INTERVAL = about("ends of the interval of the ratio, with 95 or 90 % confidence")
+_TESTS = about(
+    "p value of no difference, its false discovery rate, and p value of a difference that matters"
+)
+
+
+class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
+    """What a time and an instruction count have in common in a comparison. Figures that are missing
+    are NaN."""
+
+    cell: Annotated[str, about("asv's name of the cell")]
+    benchmark: Annotated[str, about("asv's name of the benchmark")]
+    family: Annotated[str, about("module of the benchmark")]
+    group: Annotated[str, about("class of the benchmark")]
+    method: Annotated[str, about("method of the benchmark")]
+    direction: Annotated[str, about("what the route converts")]
+    contract: Annotated[str, about("alias, copy, into, or empty")]
+    parameters: Annotated[
+        dict[str, object],
+        about("of the benchmark: name -> value; sizes: least and largest of a series"),
+    ]
+    base_status: Annotated[str, _STATUS]
+    base_reason: Annotated[str, _REASON]
+    base_version: Annotated[str, _VERSION]
+    base_samples: Annotated[int | None, _SAMPLES]
+    base_quiet: Annotated[bool | None, _QUIET]
+    new_status: Annotated[str, _STATUS]
+    new_reason: Annotated[str, _REASON]
+    new_version: Annotated[str, _VERSION]
+    new_samples: Annotated[int | None, _SAMPLES]
+    new_quiet: Annotated[bool | None, _QUIET]
+    noise: Annotated[str, about("class of cells with like noise")]
+    verdict: Annotated[str, about("on times one of VERDICTS; on counts more, fewer or as many")]
+    reason: Annotated[Reason, about("of the verdict; empty where figures decide")]
+    ratio: Annotated[float, about("new over base")]
+    low95: Annotated[float, _INTERVAL]
+    high95: Annotated[float, _INTERVAL]
+    low90: Annotated[float, _INTERVAL]
+    high90: Annotated[float, _INTERVAL]
+    p: Annotated[float, _TESTS]
+    q: Annotated[float, _TESTS]
+    p_equivalence: Annotated[float, _TESTS]
+
+
+_SECONDS = about("geometric mean over the processes of that side, per call", "s")
+_PROCESSES = about("of that side, used for the verdict")
+
+
+class ComparedTime(ComparedCell, frozen=True, kw_only=True):
+    """A timed cell of a comparison."""
+
+    base_seconds: Annotated[float, _SECONDS]
+    new_seconds: Annotated[float, _SECONDS]
+    base_processes: Annotated[int, _PROCESSES]
+    new_processes: Annotated[int, _PROCESSES]
+    paired: Annotated[bool, about("whether its processes ran side by side")]
+    fresh: Annotated[bool, about("whether fresh processes decided")]
+    close: Annotated[bool, about("whether it is close to a verdict, and needs fresh processes")]
+    more: Annotated[
+        float,
+        about("additional processes per side that would probably decide an inconclusive cell"),
+    ]
+
+
+_COUNT = about("median over the processes of that side, per call", "unit of the benchmark")
+
+
+class ComparedCount(ComparedCell, frozen=True, kw_only=True):
+    """A cell of a comparison that several processes counted."""
+
+    unit: Annotated[str, about("of the count")]
+    base_count: Annotated[float, _COUNT]
+    new_count: Annotated[float, _COUNT]
+    time: Annotated[str, about("verdict on the time of the same call; empty if not decided")]
+    time_ratio: Annotated[float, about("of that time: new over base")]
+    contradicts: Annotated[bool, about("whether that time says otherwise")]
+
+
+# --- verdicts that need no figures ----------------------------------------------------------------
+
+
 def judge_without_figures(
     row: Mapping[str, Any], differences: Sequence[Reason]
 ) -> tuple[str, Reason]:
@@ -115,6 +210,51 @@ def _absence(row: Mapping[str, Any], side: str) -> Reason:
     if row[f"{side}_status"] == SKIPPED:
         return Reason(SKIPS, side, row[f"{side}_reason"])
     return Reason(NOT_RUN, side)
+
+
+def _cells_of(results: Results, only: str) -> DataFrame:
+    """Return one row per cell of a side that is timed, or counted by several processes, indexed by
+    cell."""
+    kinds = {
+        name: TIME if declared.type == "time" else INSTRUCTIONS
+        for name, declared in results.benchmarks.items()
+        if declared.type == "time" or declared.repeated
+    }
+    cells = results.cells[results.cells["benchmark"].isin(kinds)].astype({"cell": object})
+    cells = cells[cells["cell"].map(matcher(only)).astype(bool)]
+    samples = results.processes.drop_duplicates("cell").set_index("cell")["samples"]
+    cells = cells.assign(
+        what=cells["benchmark"].map(kinds).astype(object),
+        parameters=parameters_of(cells, results),
+        reason=cells["reason"].astype(object).fillna(""),
+        samples=cells["cell"].map(samples),
+    )
+    is_time = cells["what"] == TIME
+    is_unreadable = is_time & (cells["status"] == MEASURED) & ~(cells["seconds"] > 0)
+    cells["status"] = cells["status"].astype(object).mask(is_unreadable, FAILED)
+    cells["reason"] = cells["reason"].mask(is_unreadable, "no time above zero")
+    columns = [*CELL_COLUMNS, *results.parameters, "direction", "contract", "unit"]
+    columns = dict.fromkeys([*columns, "parameters", "what", *SIDE_COLUMNS])
+    return cells.set_index("cell").reindex(columns=[*columns]).astype(object)
+
+
+def join_sides(
+    base: Results, new: Results, only: str, differences: Mapping[str, Sequence[Reason]]
+) -> DataFrame:
+    """Return the union of both sides' cells, by cell, with the verdicts that need no figures.
+    differences: between the sides, by kind of figure, that make such figures not comparable."""
+    tables = {"base": _cells_of(base, only), "new": _cells_of(new, only)}
+    is_gone = ~tables["base"].index.isin(tables["new"].index)
+    cells = concat([tables["new"], tables["base"][is_gone]]).drop(columns=SIDE_COLUMNS)
+    for side, table in tables.items():
+        cells = cells.join(table[SIDE_COLUMNS].add_prefix(f"{side}_"))
+        cells[f"{side}_status"] = cells[f"{side}_status"].fillna("absent")
+    judged = [
+        judge_without_figures(row, differences[row["what"]]) for row in cells.to_dict("records")
+    ]
+    cells["verdict"] = [verdict for verdict, _ in judged]
+    cells["reason"] = [reason for _, reason in judged]
+    return cells
 
 
 def rows_with_verdict(table: DataFrame, verdict: str) -> list[dict[str, Any]]:
