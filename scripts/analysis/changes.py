@@ -8,7 +8,7 @@ machine seven hours apart (``check.py history``, docs/lab-notes.md).
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame, Index, Series, concat
 from scipy import special
-from store.frames import csv_columns
-from store.schema import CSV_ONLY, INTERNAL, OPTIONAL, about
+from store.schema import about
 
 from .series import FDR, SESSION, average_points
 from .statistics import CONFIDENCE, Z90_OVER_Z95, Z95, Floats, q_values
@@ -74,65 +73,6 @@ def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> Da
 
 # --- rows of tables -------------------------------------------------------------------------------
 
-_RELEASE = about("the release, its day, and the release before it in this series")
-_POINT = about("seconds or instructions, with a 95 % interval", "s or instructions per call")
-_EVIDENCE = about("where a level begins: new over old, and the evidence")
-_RANGE = about("the releases between which the change lies (95 %)")
-_NODES = about("nodes that show the change, and that do not", note=OPTIONAL)
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A release in a series: its point, and where a level begins the change."""
-
-    package: Annotated[str, _RELEASE]
-    release: Annotated[str, _RELEASE]
-    date: Annotated[str, _RELEASE]
-    before: Annotated[str, _RELEASE]
-    machine: Annotated[str, about("where it was measured")]
-    files: Annotated[
-        tuple[str, ...],
-        about(
-            "results of the release in reports/results: file.jsonl.gz has the processes with all "
-            "samples",
-            note=CSV_ONLY,
-        ),
-    ]
-    what: Annotated[str, about("time or instructions")]
-    benchmark: Annotated[str, about("what was timed, then its parameters")]
-    version: Annotated[str, about("of the benchmark: figures of different ones do not compare")]
-    sizes: Annotated[
-        tuple[int, ...],
-        about(
-            "bytes; a route that shares memory costs the same at every size, and is one series",
-            "bytes",
-        ),
-    ]
-    processes: Annotated[
-        int, about("quiet processes, of several sizes one per round; 0 for instructions")
-    ]
-    value: Annotated[float, _POINT]
-    low: Annotated[float, _POINT]
-    high: Annotated[float, _POINT]
-    level: Annotated[float, about("the value between two changes", "s or instructions per call")]
-    verdict: Annotated[str, _EVIDENCE]
-    ratio: Annotated[float, _EVIDENCE]
-    ratio_low: Annotated[float, _EVIDENCE]
-    ratio_high: Annotated[float, _EVIDENCE]
-    q: Annotated[float, _EVIDENCE]
-    earliest: Annotated[str, _RANGE]
-    latest: Annotated[str, _RANGE]
-    evidence: Annotated[str, about("what instructions say of time, and time of them")]
-    nodes_with: Annotated[str, _NODES]
-    nodes_without: Annotated[str, _NODES]
-    control: Annotated[bool, about("True for work that a release should not change")]
-    series: Annotated[str, about("name of the series", note=INTERNAL)]
-    cell: Annotated[str, about("asv's name of the cell of its smallest size", note=INTERNAL)]
-    group: Annotated[str, about("class of the benchmark", note=INTERNAL)]
-    direction: Annotated[str, about("what the route converts", note=INTERNAL)]
-    contract: Annotated[str, about("alias, copy, into, or empty", note=INTERNAL)]
-    noise: Annotated[str, about("class of series with like noise", note=INTERNAL)]
-
-
 _REPORTED = about("where it was reported, and of which route")
 _AROUND = about(
     "a machine that measured the route around that release, and its releases before and after the "
@@ -143,7 +83,7 @@ _EFFECT = about(
 )
 
 
-class SharedChange(msgspec.Struct, frozen=True, kw_only=True):
+class MachineChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change as one of several machines shows it. The table also has the other columns of
     ``Change``."""
 
@@ -163,15 +103,6 @@ class SharedChange(msgspec.Struct, frozen=True, kw_only=True):
     ratio_low: Annotated[float, _EFFECT]
     ratio_high: Annotated[float, _EFFECT]
     said: Annotated[str, about("same, differs or not known")]
-
-
-def change_columns(parameters: Iterable[str], with_nodes: bool) -> dict[tuple[str, ...], str]:
-    """Return the meaning of the columns of a history's results.csv, in order."""
-    columns = {}
-    for names, meaning in csv_columns(Change).items():
-        if with_nodes or "nodes_with" not in names:
-            columns[(*names, *parameters) if "benchmark" in names else names] = meaning
-    return columns
 
 
 # --- change points --------------------------------------------------------------------------------

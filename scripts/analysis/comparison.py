@@ -23,7 +23,6 @@ from toolchains import selection
 from . import verdicts
 from .history import History, compare_releases, histories_of
 from .judging import (
-    SIDE_COUNT,
     SIDES,
     SelfCheck,
     Times,
@@ -51,6 +50,7 @@ from .verdicts import (
     DEFAULT,
     INCONCLUSIVE,
     INSTRUCTIONS,
+    SIDE_COUNT,
     TIME,
     ComparedCount,
     ComparedTime,
@@ -380,12 +380,12 @@ def compare_by_name(
     sides = _load_sides((base, new), files)
     fresh = _load_fresh(files, interleaved_collection(*sides))
     if fresh:
-        return compare(*sides, settings, fresh)
+        return compare(sides[0], sides[1], settings, fresh)
     histories = _common_histories(files, settings)
     span = _span_of(histories, files)
     repeated = [history for history in histories if len(history.replicates)]
     session_variance = _session_variance([span.history] if span else repeated[:1])
-    return compare(*sides, settings, (), session_variance, span)
+    return compare(sides[0], sides[1], settings, (), session_variance, span)
 
 
 def _load_sides(names: Sequence[str], files: Sequence[Path]) -> list[Results]:
@@ -405,8 +405,8 @@ def _session_variance(histories: Iterable[History]) -> dict[str, float]:
 
 def _load_fresh(files: Sequence[Path], collection: str) -> list[Results]:
     """Return the fresh processes of both sides, if the same collection has them; else none."""
-    stages = [fresh_results(results_directory(file)) for file in files]
-    if not collection or not all(stages):
+    stages = [stage for file in files if (stage := fresh_results(results_directory(file)))]
+    if not collection or len(stages) < len(files):
         return []
     fresh = [load_files(stage, [selection.find_result_file(str(stage), stage)]) for stage in stages]
     return fresh if interleaved_collection(*fresh) == collection else []

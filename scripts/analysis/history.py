@@ -20,7 +20,7 @@ from .changes import (
     LAYOUT,
     ROUTE,
     UNDETERMINED,
-    SharedChange,
+    MachineChange,
     changes_of,
     judge_confirmation,
 )
@@ -322,7 +322,7 @@ def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> DataFra
     table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
     effect = np.log(table["ratio"].astype(float))
     table["verdict"] = verdict_of_change(effect, table["what"] == INSTRUCTIONS)
-    check_frame(table[frame_columns(SharedChange)], SharedChange)
+    check_frame(table[frame_columns(MachineChange)], MachineChange)
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]
 
 

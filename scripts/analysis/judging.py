@@ -131,7 +131,7 @@ def _speed_corrections(logs: Sequence[Floats], baselines: Sequence[Floats]) -> l
     process without a baseline is not corrected."""
     usual = np.array([np.nanmedian(side) for side in baselines if np.isfinite(side).any()])
     is_known = np.isfinite(baselines) | ~np.isfinite(logs)
-    is_corrected = is_known.all(axis=(0, 2))[:, None]
+    is_corrected = np.all(is_known, axis=(0, 2), keepdims=True)[0]
     return [
         np.where(is_corrected, statistics.speed_correction_log(side, usual), 0.0)
         for side in baselines
@@ -159,14 +159,15 @@ def judge_times(
     """Return verdict, reason and figures of every cell; inconclusive without evidence. ``usable``
     cells are used to estimate the noise; of these, ``judged`` cells get a verdict and figures. For
     session and controls see ``statistics.estimate``."""
-    logs = [np.where(usable[:, None], side, np.nan) for side in (times.base, times.new)]
-    estimate = statistics.estimate(*logs, noise, times.paired, session, controls)
+    base = np.where(usable[:, None], times.base, np.nan)
+    new = np.where(usable[:, None], times.new, np.nan)
+    estimate = statistics.estimate(base, new, noise, times.paired, session, controls)
     estimate = Estimate(*np.where(judged, [*vars(estimate).values()], np.nan))
     counts = np.isfinite([times.base, times.new]).sum(axis=2)
     fewest = counts.min(axis=0)
     is_enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimate.error)
     table = _judge_effects(estimate, is_enough, settings)
-    table["reason"] = np.where(is_enough, Reason(), Reason(verdicts.TOO_FEW))
+    table["reason"] = [Reason() if enough else Reason(verdicts.TOO_FEW) for enough in is_enough]
     more = _more_processes(estimate, times.paired, fewest, settings)
     table["more"] = np.where(judged & (table["verdict"] == INCONCLUSIVE), more, np.nan)
     return table.assign(

@@ -290,7 +290,8 @@ def _process_variance(points: DataFrame) -> Floats:
         prior = statistics.fit_prior(ratio[members], df)
         posterior, _ = statistics.squeeze(ratio[members], df, prior)
         variance[members] = posterior * scale[members] / processes[members]
-    return np.maximum(variance, statistics.MIN_VARIANCE)
+    least: Floats = np.maximum(variance, statistics.MIN_VARIANCE)
+    return least
 
 
 def average_points(points: DataFrame, *keys: str) -> DataFrame:

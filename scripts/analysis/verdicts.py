@@ -233,9 +233,9 @@ def _cells_of(results: Results, only: str) -> DataFrame:
     is_unreadable = is_time & (cells["status"] == MEASURED) & ~(cells["seconds"] > 0)
     cells["status"] = cells["status"].astype(object).mask(is_unreadable, FAILED)
     cells["reason"] = cells["reason"].mask(is_unreadable, "no time above zero")
-    columns = [*CELL_COLUMNS, *results.parameters, "direction", "contract", "unit"]
-    columns = dict.fromkeys([*columns, "parameters", "what", *SIDE_COLUMNS])
-    return cells.set_index("cell").reindex(columns=[*columns]).astype(object)
+    names = [*CELL_COLUMNS, *results.parameters, "direction", "contract", "unit"]
+    columns = list(dict.fromkeys([*names, "parameters", "what", *SIDE_COLUMNS]))
+    return cells.set_index("cell").reindex(columns=columns).astype(object)
 
 
 def join_sides(

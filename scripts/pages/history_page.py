@@ -11,10 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
-from analysis.changes import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED
+from analysis.changes import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED, MachineChange
 from analysis.history import History
 from analysis.results import Results
 from analysis.verdicts import TIME
+from store import frames
 from store.frames import Change
 
 from . import show, tables
@@ -249,7 +250,7 @@ def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
     overview = show.render_paragraphs(
         "history", "over_machines", outcomes=outcomes, examples=MAX_EXAMPLES
     )
-    columns = tables.column_meanings("machines")
+    columns = frames.csv_columns(MachineChange)
     return Page(
         title="What releases of torch and numpy changed, by machine",
         facts=(f"speed changes by release, compared across {len(machines)} machines",),
