@@ -27,6 +27,17 @@ def rounds(processes, torch):
     return list(found)
 
 
+def check_results(results, reason):
+    """Check the processes of a history, and the cells of its release without a wheel."""
+    assert rounds(results.processes, "1.13.1") == [0, 1, 0, 1], "two processes, and two again"
+    assert rounds(results.processes, "2.1.0") == [0, 1]
+    seconds = results.processes.groupby("torch", observed=True)["seconds"].median()
+    assert list(seconds.index) == ["1.13.1+cu126", "2.0.1+cu126", "2.1.0+cu126", "2.3.0+cu126"]
+    assert seconds["2.1.0+cu126"] > 1.5 * seconds["2.0.1+cu126"]
+    lost = results.missing[results.missing["torch"] == WITHOUT_WHEEL]
+    assert [*zip(lost["status"], lost["reason"])] == [("failed", reason)] * 4
+
+
 def test_an_interrupted_history_is_resumed_and_filed_once(project, tmp_path, all_quiet):
     """A history is interrupted in the second round of the third release, and resumed."""
     command = ("--history", "torch", "--keep", "2", "--rounds", "2")
@@ -41,13 +52,14 @@ def test_an_interrupted_history_is_resumed_and_filed_once(project, tmp_path, all
         assert re.match(rf"{left} of 5 toolchains on [\w-]+, about 2 min each, profile tracking, ", planned)
         assert planned.endswith(", at most 2 environments on disk (10 GB if torch includes CUDA)\n")
     wrong = project.verb("track", "--resume", "--history", "numpy", "--only", "x", "--again", code=2)
-    line = "track.py: the interrupted run had other options (--history, --only, --again): use --resume alone"
-    assert wrong.stderr.strip() == line
+    assert wrong.stderr == (
+        "track.py: the interrupted run had other options (--history, --only, --again): use --resume alone\n"
+    )
     done = project.verb("track", "--resume", *command, code=2)
     text = done.stdout + done.stderr
     reason = f"No matching distribution found for torch==={WITHOUT_WHEEL}"
-    again = "python scripts/track.py --resume tries those again"
-    assert text.splitlines()[-2:] == [f"torch-{WITHOUT_WHEEL} has no results: {reason}", again]
+    ending = [f"torch-{WITHOUT_WHEEL} has no results: {reason}", "python scripts/track.py --resume tries those again"]
+    assert text.splitlines()[-2:] == ending
     found = project.records()[""]
     sessions = {"torch-1.13.1": 2, "torch-2.0.1": 1, "torch-2.1.0": 1, f"torch-{WITHOUT_WHEEL}": 1, "torch-2.3.0": 1}
     assert project.sessions() == sessions
@@ -68,14 +80,7 @@ def test_an_interrupted_history_is_resumed_and_filed_once(project, tmp_path, all
     told = f"torch {WITHOUT_WHEEL} was not measured with Python {python}: {reason}."
     assert told in page.read_text(encoding="utf-8")
 
-    results = load(project.filed)
-    assert rounds(results.processes, "1.13.1") == [0, 1, 0, 1], "two processes, and two again"
-    assert rounds(results.processes, "2.1.0") == [0, 1]
-    seconds = results.processes.groupby("torch", observed=True)["seconds"].median()
-    assert list(seconds.index) == ["1.13.1+cu126", "2.0.1+cu126", "2.1.0+cu126", "2.3.0+cu126"]
-    assert seconds["2.1.0+cu126"] > 1.5 * seconds["2.0.1+cu126"]
-    lost = results.missing[results.missing["torch"] == WITHOUT_WHEEL]
-    assert [*zip(lost["status"], lost["reason"])] == [("failed", reason)] * 4
+    check_results(load(project.filed), reason)
 
     # the missing wheel exists now: only its release and, for the drift, the reference are measured
     torch_wheel(project.wheels, WITHOUT_WHEEL)

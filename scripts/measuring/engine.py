@@ -284,6 +284,9 @@ class Suite:
         check_run(done, read_log(place)[earlier:], place / FILES / machine)
 
 
+CHECKOUT = Suite()  # this checkout with this Python
+
+
 def check_run(
     done: "subprocess.CompletedProcess[str]", lines: Sequence[LogLine], results: Path
 ) -> None:

@@ -132,9 +132,9 @@ def session_members(number: int) -> list[int]:
     processes = []
     for process in psutil.pids():
         with contextlib.suppress(OSError, AttributeError, psutil.Error):
-            if os.getsid(process) == number:
-                if psutil.Process(process).status() not in ("zombie", "dead"):
-                    processes.append(process)
+            is_member = os.getsid(process) == number
+            if is_member and psutil.Process(process).status() not in ("zombie", "dead"):
+                processes.append(process)
     return processes
 
 

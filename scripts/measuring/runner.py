@@ -147,7 +147,7 @@ class Runner(Sessions):
         time_limit = PROFILES[self.plan.profile].time_limit
         return seconds > time_limit and is_hopeless(self.journal.lines(job))
 
-    def take(self, job: Job, meanwhile: Context = contextlib.nullcontext()) -> bool:
+    def take(self, job: Job, meanwhile: Context | None = None) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows. Return
         False if the round is complete already.
 
@@ -163,9 +163,8 @@ class Runner(Sessions):
         cells = self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
-        Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock).take(
-            cells, meanwhile
-        )
+        run = Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock)
+        run.take(cells, meanwhile or contextlib.nullcontext())
         return True
 
     # --- filing -----------------------------------------------------------------------------------

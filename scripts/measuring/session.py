@@ -15,7 +15,7 @@ from store.schema import Measurement, RunRecord, Settings, Toolchain
 from store.versions import version_number
 from toolchains import ledger
 
-from .engine import LAUNCH, Suite
+from .engine import CHECKOUT, LAUNCH, Suite
 from .journal import REPEAT, Job, Journal, Plan
 from .machine import conditions
 from .profiles import Benchmarks, Cells, Names, select_cells
@@ -61,7 +61,7 @@ class Sessions:
 
     journal: Journal
     plan: Plan
-    suite: Suite = Suite()
+    suite: Suite = CHECKOUT
     sides: Mapping[str, Suite] = field(default_factory=dict)
     collection: Mapping[str, str | int] = field(default_factory=dict)
     clock: Clock = Clock()

@@ -18,7 +18,7 @@ from store.schema import with_samples
 from toolchains.selection import Target
 
 from . import engine
-from .engine import Suite, announce
+from .engine import CHECKOUT, Suite, announce
 from .journal import Job, Journal, Plan
 from .profiles import Names
 from .runner import TOOLCHAIN_ERRORS, Runner
@@ -36,7 +36,7 @@ def measure_sides(
     targets: Sequence[Target],
     plan: Plan,
     choose_close: Callable[[Path, Path], tuple[Names, int]],
-    suite: Suite = Suite(),
+    suite: Suite = CHECKOUT,
 ) -> tuple[Path, Path]:
     """Measure both sides in turns, then close cells in fresh processes. Return the sides' roots of
     the first stage.
@@ -80,7 +80,7 @@ def measure_sides(
 
 
 def stage_runner(
-    stage: int, directory: Path, targets: Sequence[Target], plan: Plan, suite: Suite = Suite()
+    stage: int, directory: Path, targets: Sequence[Target], plan: Plan, suite: Suite = CHECKOUT
 ) -> Runner:
     """Return the runner of a stage, with a copy of the code for each side. Releases are installed
     in the checkout's environments."""
