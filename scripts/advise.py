@@ -24,7 +24,7 @@ from analysis.costs import closest_machine, last_run, load_machine
 from analysis.needs import ENDS, Case
 from cli import RESULTS, Parser, UserError, parse_size, whole_number
 from measuring.machine import conditions
-from pages.advice import answer_text, as_json
+from pages.case_answer import answer_text, as_json
 from store import files
 from toolchains import selection
 

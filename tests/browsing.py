@@ -3,7 +3,7 @@
 from urllib.parse import urlencode
 
 from analysis.answers import answer
-from pages import advice as words
+from pages import case_answer as words
 from pages import show
 
 MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}

@@ -32,7 +32,7 @@ from made_histories import SERIES, counting, logs_of, write
 from measuring.engine import copy_code
 from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
-from pages.advice import row_case
+from pages.form import row_case
 from resultfiles import SUITE
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, LINE, ONE_THREAD

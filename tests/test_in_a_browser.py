@@ -15,8 +15,8 @@ from analysis.needs import Case
 from analysis.ranking import BEST
 from browsing import SHOWN, address, texts_of
 from conftest import build
-from pages import advice as words
 from pages import build as machines
+from pages.form import row_case
 from pages.page import write_into
 from resultfiles import KIB, MIB
 
@@ -118,7 +118,7 @@ def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
 def test_it_shows_the_rows_that_advise_has(pages, known, browser):
     """For a hundred random cases the form shows the routes of scripts/advise.py, in the same order and words. It also
     shows the command that gives this answer."""
-    cases = [words.row_case(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
+    cases = [row_case(row) for row in known.rows[known.rows["kind"] == BEST].itertuples()]
     cases = random.Random(1).sample(cases, min(100, len(cases)))
     assert len({(case.source, case.target, case.memory, case.enqueue, bool(case.batch)) for case in cases}) > 6
     for case in cases:

@@ -17,7 +17,7 @@ from analysis.results import load
 from browsing import SHOWN, address, texts_of
 from cli import UserError
 from conftest import build
-from pages import advice as words
+from pages import case_answer as words
 from pages import show
 from pages.advice import answer_box
 from resultfiles import ABSENT, CLONE, KIB, MIB, TENSOR, around, contract, conversion, every, write

@@ -6,14 +6,11 @@ be. The answers from complete results are in the snapshots of whole pages: tests
 
 import pytest
 import resultfiles
-from analysis import transfers
-from analysis.cells import cells_of
-from analysis.needs import choices, rows_per_answer
 from analysis.results import load
-from pages import machine, show
+from pages import show
+from pages.machine_data import read_machine
+from pages.questions import questions_table
 from resultfiles import KIB, MIB, SKIPPED, around, contract, every, memcpy, of_suite, steady
-
-from benchmarks.contracts import ONE_THREAD
 
 BIG = 64 * MIB
 FROM_DEVICE = ("t.cpu().numpy()", "t.detach().cpu().numpy()", "t.cpu().detach().numpy()", "t.cpu().data.numpy()")
@@ -35,9 +32,7 @@ def ask(tmp_path, word, *benches, slow=(), **record):
     """Return the answer to the question that contains ``word``: a list of sentences, as plain text."""
     given = {"records": [resultfiles.record(benches, **record)], "slow": slow, "clock": steady if slow else None}
     loaded = load(resultfiles.write(tmp_path, [*benches, memcpy({8: around(1e-7)})], **given))
-    cells = cells_of(loaded)
-    answered = rows_per_answer(choices(cells), ONE_THREAD)
-    rows = machine.questions(loaded, cells, answered, transfers.transfers_of(loaded, cells)).rows
+    rows = questions_table(read_machine(loaded)).rows
     return [show.to_plain(line) for question, lines in rows if word in question for line in lines]
 
 

@@ -204,7 +204,8 @@ def in_turns(tmp_path, *processes):
     ],
 )
 def test_the_share_that_hides(tmp_path, other, moved, both, words):
-    assert show.render_line("transfers", "share", **in_turns(tmp_path, *[(other, moved, both)] * 2)) == words
+    row = in_turns(tmp_path, *[(other, moved, both)] * 2)
+    assert show.render_line("transfers", "share", share=row["share"], sound=row["sound"]) == words
 
 
 def test_a_share_is_made_of_one_process_alone(tmp_path):

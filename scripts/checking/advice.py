@@ -48,7 +48,7 @@ from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, Parser, UserError
 from measuring.processes import Progress
 from pages import show
-from pages.advice import case_title
+from pages.case_answer import case_title
 from store import files, quiet
 from store.schema import TimedProcess, decode_log, with_samples
 

@@ -7,29 +7,37 @@ from typing import Any
 import pandas as pd
 from analysis.cells import Row, row_of, usual_dtype, usual_size
 from analysis.findings import pair_with_reference
-from analysis.results import Results, parameters_of
+from analysis.results import parameters_of
 from analysis.suite import Declared
 
 from benchmarks.contracts import ONE_THREAD, Role
 
-from . import show, tables
+from . import show
 from .advice import capitalize_first
 from .figures import times_figure
+from .machine_data import MachineData
 from .page import Section
 from .svg import Figure, slug
-from .tables import GridEntry, Missing, Table, curves, if_significant
+from .tables import (
+    IN_CACHE_BYTES,
+    GridEntry,
+    Missing,
+    Table,
+    count_range,
+    curves,
+    if_significant,
+    lay_out,
+)
 
-# roles shown here; other roles have sections of their own
-OWN: tuple[str, ...] = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
-OWN += (Role.PLACEMENT, Role.SCALAR, Role.BUSY, Role.BEHIND, Role.MANY, Role.CAST_ON_THE_WAY)
-ACROSS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
-Shown = tuple[list[tuple[Figure, Table]], list[Table]]
+# Other roles have sections of their own
+ROLES: tuple[str, ...] = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
+ROLES += (Role.PLACEMENT, Role.SCALAR, Role.BUSY, Role.BEHIND, Role.MANY, Role.CAST_ON_THE_WAY)
+COLUMN_WORDS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
+Panel = tuple[Figure, Table]
 
 
 def sections(
-    results: Results,
-    cells: pd.DataFrame,
-    missing: Missing,
+    data: MachineData,
     on_device: bool = False,
     sentences: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Section]:
@@ -39,166 +47,215 @@ def sections(
     sentences: family -> sentences that answer its question
     """
     families: dict[tuple[int, str], list[Declared]] = {}
-    for name in dict.fromkeys([*cells["benchmark"], *results.values["benchmark"]]):
-        declared = results.benchmarks[name]
-        if declared.role in OWN and declared.needs_device == on_device:
+    for name in dict.fromkeys([*data.cells["benchmark"], *data.results.values["benchmark"]]):
+        declared = data.results.benchmarks[name]
+        if declared.role in ROLES and declared.needs_device == on_device:
             title = declared.section or capitalize_first(declared.family)
             families.setdefault((declared.place, title), []).append(declared)
-    for (_, title), benchmarks in sorted(families.items(), key=lambda item: item[0][0]):
-        drawn, made = _shown(benchmarks, results, cells, missing)
-        words = " ".join(filter(None, (benchmarks[0].question, benchmarks[0].about)))
-        measured = {
-            *cells["dtype"][cells["benchmark"].isin([declared.name for declared in benchmarks])]
-        }
-        shown = [cell.dtype for figure, _ in drawn for cell in figure.cells]
-        if shown and measured - {*shown}:
-            words += f" Figures are for {shown[0]}; results.csv has the other dtypes."
-        intro = (*filter(None, [words]), *(sentences or {}).get(benchmarks[0].family, ()))
-        yield Section(slug(title), title, intro, tuple(drawn), tuple(made))
+    for (_, title), benchmarks in sorted(families.items(), key=lambda family: family[0][0]):
+        panels, tables = _panels_and_tables(benchmarks, data)
+        introduction = _introduction(benchmarks, panels, data)
+        introduction += (sentences or {}).get(benchmarks[0].family, ())
+        yield Section(slug(title), title, introduction, tuple(panels), tuple(tables))
 
 
-def _shown(
-    benchmarks: Sequence[Declared], results: Results, cells: pd.DataFrame, missing: Missing
-) -> Shown:
+def _introduction(
+    benchmarks: Sequence[Declared], panels: Sequence[Panel], data: MachineData
+) -> tuple[str, ...]:
+    """The family's question; which dtype its figures are for, if several were measured."""
+    names = [declared.name for declared in benchmarks]
+    measured = {*data.cells["dtype"][data.cells["benchmark"].isin(names)]}
+    panel_dtypes = [cell.dtype for figure, _ in panels for cell in figure.cells]
+    is_partial = panel_dtypes and measured - {*panel_dtypes}
+    return show.render_paragraphs(
+        "tables",
+        "family",
+        question=benchmarks[0].question,
+        about=benchmarks[0].about,
+        dtype=panel_dtypes[0] if is_partial else "",
+    )
+
+
+def _panels_and_tables(
+    benchmarks: Sequence[Declared], data: MachineData
+) -> tuple[list[Panel], list[Table]]:
     """The figures and tables of a family, times before counts."""
-    drawn: list[tuple[Figure, Table]] = []
-    made: list[Table] = []
+    panels: list[Panel] = []
+    tables: list[Table] = []
     for declared in benchmarks:
-        timed = cells[cells["benchmark"] == declared.name]
-        panels = [*_panels(timed, missing)] if len(timed) and declared.has_panels else []
-        drawn += panels
-        if len(timed) and not panels:
-            made += _timed(declared, timed, cells, missing)
+        timed = data.cells[data.cells["benchmark"] == declared.name]
+        if timed.empty:
+            continue
+        curves_of_size = [*_panels(timed, data.missing)] if declared.has_panels else []
+        panels += curves_of_size
+        if not curves_of_size:
+            tables += _timed(declared, timed, data)
     counted = [declared for declared in benchmarks if declared.type != "time"]
     for group in dict.fromkeys(declared.group for declared in counted):
-        made += _counted([each for each in counted if each.group == group], results, missing)
-    return drawn, made
+        members = [declared for declared in counted if declared.group == group]
+        tables += _counted(members, data)
+    return panels, tables
 
 
-def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[tuple[Figure, Table]]:
+def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[Panel]:
     """Time against size for the usual dtype: a panel for each combination of the other parameters. Empty if there is
     only one size."""
     usual = cells[cells["dtype"] == usual_dtype(cells)]
-    own = (cells["down"].iloc[0], "nbytes")
-    others = [
-        tuple(str(each) for name, each in given.items() if name not in own)
-        for given in usual["parameters"]
+    axes = (cells["down"].iloc[0], "nbytes")
+    combinations = [
+        tuple(str(value) for name, value in parameters.items() if name not in axes)
+        for parameters in usual["parameters"]
     ]
-    for values, series in usual.groupby(pd.Series(others, usual.index, object), sort=False):
-        first, *_ = shown = [*series.itertuples()]
-        name = ", ".join((_about(first), *values))
-        for figure in times_figure(slug("time", first.family, name), name, shown):
+    groups = usual.groupby(pd.Series(combinations, usual.index, object), sort=False)
+    for values, group in groups:
+        series = [*group.itertuples()]
+        title = ", ".join((_cell_title(series[0]), *values))
+        for figure in times_figure(slug("time", series[0].family, title), title, series):
             yield figure, curves(figure.cells, missing)
 
 
-def _about(cell: Row) -> str:
+def _cell_title(cell: Row) -> str:
     """Title of a benchmark's figures."""
-    return _titled(cell.declared) + ("" if cell.method in ("convert", "") else f", {cell.method}")
+    return _title(cell.declared) + ("" if cell.method in ("convert", "") else f", {cell.method}")
 
 
-def _titled(declared: Declared) -> str:
+def _title(declared: Declared) -> str:
     """Direction and title, or the name of the class if it declares neither."""
-    words = ": ".join(filter(None, (declared.direction, declared.title)))
-    return words or declared.name.split(".")[-2:][0]
+    title = ": ".join(filter(None, (declared.direction, declared.title)))
+    return title or declared.name.split(".")[-2]
 
 
-def _timed(
-    declared: Declared, cells: pd.DataFrame, every: pd.DataFrame, missing: Missing
-) -> list[Table]:
+def _timed(declared: Declared, cells: pd.DataFrame, data: MachineData) -> list[Table]:
     """Tables of seconds, each compared with the cell that the family declares in ``reference``."""
+    has_threads = "threads" in declared.param_names
     if (
-        declared.role == Role.CONVERSION
-        and "threads" not in declared.param_names
-        and cells["dtype"].nunique() < 2
-    ):
-        return []  # shown in "Time against size"
-    called, role = declared.reference.get("called", ""), declared.reference.get("role")
-    pairs: list[tuple[Row, Any]] = pair_with_reference(cells.itertuples())
-    if role:
-        there = every[(every["role"] == role) & (every["threads"] == ONE_THREAD)]
-        there = there[there["dtype"] == usual_dtype(there)]
-        others = {(cell.direction, cell.route, cell.nbytes): cell for cell in there.itertuples()}
-        pairs = [(cell, others.get((cell.direction, cell.route, cell.nbytes))) for cell, _ in pairs]
-    stand_beside = {other.cell for cell, other in pairs if other is not None and other is not cell}
-
-    ranged = "threads" in declared.param_names and cells["processes"].max() > 1
-
-    def mark(cell: Row, other: Row | None) -> GridEntry:
-        lines = [show.time(cell), *([show.interval(cell.low, cell.high)] if ranged else [])]
-        if other is not None and other is not cell:
-            as_long = f"{show.ratio(cell.seconds / other.seconds)} as long"
-            lines.append(f"{called} {show.time(other)}: {if_significant(cell, other, as_long)}")
-        return GridEntry(cell.parameters, lines)
-
-    shown = [
-        mark(cell, other)
+        declared.role == Role.CONVERSION and not has_threads and cells["dtype"].nunique() < 2
+    ):  # shown in "Time against size"
+        return []
+    pairs = _pairs(declared, cells, data.cells)
+    references = {other.cell for cell, other in pairs if other is not None and other is not cell}
+    with_range = has_threads and cells["processes"].max() > 1
+    entries = [
+        _timed_entry(cell, other, with_range)
         for cell, other in pairs
-        if other is not cell or cell.cell not in stand_beside
+        if other is not cell or cell.cell not in references
     ]
-    made = _tables(declared, _about(pairs[0][0]), shown, missing)
-    notes = show.render_lines("tables", "ranges", processes=[*cells["processes"]]) if ranged else []
-    return [replace(table, notes=(*notes, *table.notes)) for table in made]
+    tables = _tables(declared, _cell_title(pairs[0][0]), entries, data.missing)
+    if not with_range:
+        return [*tables]
+    processes = sorted({cells["processes"].min(), cells["processes"].max()})
+    notes = show.render_lines("tables", "ranges", processes=processes)
+    return [replace(table, notes=(*notes, *table.notes)) for table in tables]
 
 
-def _counted(benchmarks: Sequence[Declared], results: Results, missing: Missing) -> Iterator[Table]:
+def _pairs(
+    declared: Declared, cells: pd.DataFrame, all_cells: pd.DataFrame
+) -> list[tuple[Row, Row | None]]:
+    """Each cell with its reference: a cell of its benchmark, or of the role that the family names, at the same route,
+    direction and size."""
+    role = declared.reference.get("role")
+    if not role:
+        return pair_with_reference(cells.itertuples())
+    others = all_cells[(all_cells["role"] == role) & (all_cells["threads"] == ONE_THREAD)]
+    others = others[others["dtype"] == usual_dtype(others)]
+    references = {(cell.direction, cell.route, cell.nbytes): cell for cell in others.itertuples()}
+    return [
+        (cell, references.get((cell.direction, cell.route, cell.nbytes)))
+        for cell in cells.itertuples()
+    ]
+
+
+def _timed_entry(cell: Row, reference: Row | None, with_range: bool) -> GridEntry:
+    lines = [show.time(cell)]
+    if with_range:
+        lines.append(show.interval(cell.low, cell.high))
+    if reference is not None and reference is not cell:
+        name = cell.declared.reference.get("called", "")
+        as_long = f"{show.ratio(cell.seconds / reference.seconds)} as long"
+        verdict = if_significant(cell, reference, as_long)
+        lines.append(f"{name} {show.time(reference)}: {verdict}")
+    return GridEntry(cell.parameters, lines)
+
+
+def _counted(benchmarks: Sequence[Declared], data: MachineData) -> Iterator[Table]:
     """Tables of counts. An entry has a line for each benchmark of the class."""
-    marks: dict[tuple[Any, ...], GridEntry] = {}
+    values = data.results.values
+    entries: dict[tuple[Any, ...], GridEntry] = {}
     for declared in benchmarks:
-        rows = results.values[results.values["benchmark"] == declared.name]
-        for row, parameters in zip(rows.to_dict("records"), parameters_of(rows, results)):
-            mark = marks.setdefault(tuple(parameters.values()), GridEntry(parameters, []))
-            text, words = _counts(row["unit"], parameters.get(declared.multiple_of))
-            mark.lines.append(text(row["value"]) + words)
-            mark.lines.extend(tables.count_range(row["low"], row["high"], text))
-    return _tables(benchmarks[0], _titled(benchmarks[0]), list(marks.values()), missing)
+        rows = values[values["benchmark"] == declared.name]
+        for row, parameters in zip(rows.itertuples(), parameters_of(rows, data.results)):
+            entry = entries.setdefault(tuple(parameters.values()), GridEntry(parameters, []))
+            count, unit = _count_format(row.unit, parameters.get(declared.multiple_of))
+            entry.lines.append(count(row.value) + unit)
+            entry.lines.extend(count_range(row.low, row.high, count))
+    first = benchmarks[0]
+    return _tables(first, _title(first), [*entries.values()], data.missing)
 
 
-def _counts(unit: str, of: float | None) -> tuple[Callable[[float], str], str]:
-    """How counts are written, as multiples of ``of`` if given, the value of a parameter; and the words behind them."""
-    if of:
-        return lambda value: show.ratio(value / of) if value else "nothing", ""
+def _count_format(unit: str, divisor: float | None) -> tuple[Callable[[float], str], str]:
+    """How counts are written, as multiples of ``divisor`` if given, the value of a parameter; and the unit behind them."""
+    if divisor:
+        return lambda value: show.ratio(value / divisor) if value else "nothing", ""
     if unit.startswith("bytes"):
         return show.size, unit.removeprefix("bytes")
     return lambda value: show.significant(value, 2) if value < 100 else f"{value:,.0f}", f" {unit}"
 
 
 def _tables(
-    declared: Declared, about: str, marks: Sequence[GridEntry], missing: Missing
+    declared: Declared, title: str, entries: Sequence[GridEntry], missing: Missing
 ) -> Iterator[Table]:
-    """A table for each combination of the parameters that are neither rows nor columns. If sizes are not the columns,
-    each column shows the usual size, or else another size that its head names."""
-    names = declared.param_names
-    values = {name: {mark.parameters[name] for mark in marks} for name in names}
-    wanted, rows = declared.across, declared.down
-    free = [name for name in names if name != (rows or "route")]
-    several = [name for name in (wanted, "nbytes", *free) if len(values.get(name, ())) > 1]
-    across = next(iter(several), wanted if wanted in free else next(iter(free), ""))
-    down = rows or row_of(name for name in names if name != across)
-    fixed = [name for name in free if name not in (across, down, "nbytes")]
-    sized = "nbytes" in free and across != "nbytes"
+    """A table for each combination of the parameters that are neither rows nor columns."""
+    column, row = _axes(declared, entries)
+    fixed = [name for name in declared.param_names if name not in (row, column, "nbytes")]
     groups: dict[tuple[Any, ...], list[GridEntry]] = {}
-    for mark in marks:
-        groups.setdefault(tuple(mark.parameters[name] for name in fixed), []).append(mark)
-    for combination, group in groups.items():
-        nbytes = usual_size(group, across, tables.IN_CACHE_BYTES) if sized else 0
-        usual_last = sorted(group, key=lambda mark: mark.nbytes == nbytes)
-        sizes = {mark.parameters.get(across): mark.nbytes for mark in usual_last}
-        shown = [
-            mark for mark in group if not sized or mark.nbytes == sizes[mark.parameters.get(across)]
-        ]
-        words = [
-            about,
-            *(show.parameter_text(name, value) for name, value in zip(fixed, combination)),
-        ]
-        words += [show.size(nbytes)] if sized else []
-        words += [f"by {ACROSS.get(across, across)}"] if across else []
+    for entry in entries:
+        values = tuple(entry.parameters[name] for name in fixed)
+        groups.setdefault(values, []).append(entry)
+    for values, group in groups.items():
+        words = [show.parameter_text(name, value) for name, value in zip(fixed, values)]
+        yield _table(declared, [title, *words], group, missing, (column, row))
 
-        def head(value: Any, sizes: Mapping[Any, int] = sizes, usual: int = nbytes) -> str:
-            named = show.size(value) if across == "nbytes" else str(value)
-            return (
-                named
-                if not sized or sizes[value] == usual
-                else f"{named} ({show.size(sizes[value])})"
-            )
 
-        yield tables.lay_out(", ".join(words), declared, shown, across, missing, head, down)
+def _axes(declared: Declared, entries: Sequence[GridEntry]) -> tuple[str, str]:
+    """The parameters that are columns and rows. Columns are the one that the family wants, else the sizes, else another
+    one, if it has several values."""
+    names = declared.param_names
+    free = [name for name in names if name != (declared.down or "route")]
+    varying = [
+        name
+        for name in (declared.across, "nbytes", *free)
+        if len({entry.parameters.get(name) for entry in entries}) > 1
+    ]
+    fallback = declared.across if declared.across in free else next(iter(free), "")
+    column = next(iter(varying), fallback)
+    return column, declared.down or row_of(name for name in names if name != column)
+
+
+def _table(
+    declared: Declared,
+    words: list[str],
+    entries: Sequence[GridEntry],
+    missing: Missing,
+    axes: tuple[str, str],
+) -> Table:
+    """If sizes are not the columns, each column shows the usual size, or else another size that its head names."""
+    column, row = axes
+    sizes: dict[Any, int] = {}
+    usual = 0
+    if "nbytes" in declared.param_names and "nbytes" not in axes:
+        usual = usual_size(entries, column, IN_CACHE_BYTES)
+        words = [*words, show.size(usual)]
+        for entry in sorted(entries, key=lambda entry: entry.nbytes == usual):  # the usual one last
+            sizes[entry.parameters.get(column)] = entry.nbytes
+        entries = [
+            entry for entry in entries if entry.nbytes == sizes[entry.parameters.get(column)]
+        ]
+    if column:
+        words = [*words, f"by {COLUMN_WORDS.get(column, column)}"]
+
+    def head(value: Any) -> str:
+        name = show.size(value) if column == "nbytes" else str(value)
+        size = sizes.get(value, usual)
+        return name if size == usual else f"{name} ({show.size(size)})"
+
+    return lay_out(", ".join(words), declared, entries, column, missing, head, row)

@@ -1,67 +1,86 @@
-"""A machine's page as data: facts, warnings and answers for its head, and the sections below them.
+"""A machine's page: facts, warnings and answers for its head, and the sections below them, in their order.
 
-The sections show the measurements of conversions on its processor. This module sets their order.
+The data are read once (machine_data.py). A function per section turns them into a view: tuples, strings and numbers.
+The templates word it.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
-from analysis import comparison, verdicts
-from analysis.cells import (
-    Limit,
-    at_usual_size,
-    cells_of,
-    conversions,
-    limit_of,
-    usual_dtype,
-)
-from analysis.comparison import Comparison
+from analysis import comparison
+from analysis.cells import Limit
 from analysis.costs import machine_answers
-from analysis.findings import Semantics, setting_advice, worst_neighbour_costs
-from analysis.needs import choices, rows_per_answer
-from analysis.ranking import BEST, rank
+from analysis.findings import setting_advice
+from analysis.needs import rows_per_answer
+from analysis.ranking import BEST
 from analysis.results import Results
-from analysis.ties import differ_significantly
-from analysis.transfers import Transfers, transfer_answers, transfers_of
+from analysis.transfers import transfer_answers
 from store.files import MEASUREMENTS
 from store.schema import UNKNOWN, RunRecord
 
-from benchmarks.contracts import (
-    ALIAS,
-    ALL_THREADS,
-    COMPLETION,
-    DEVICE_TO_HOST,
-    INTO,
-    NONE,
-    ONE_THREAD,
-    PAGEABLE,
-)
+from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from pages import comparison_words as words
 from pages import transfers
 
 from . import families, figures, forest, show, tables
 from .advice import (
+    Box,
     answer_box,
     answer_title,
     conditions_box,
-    form_data,
     neighbours_box,
-    recommendations,
     setting_box,
 )
+from .form import form_data
+from .machine_data import MachineData, read_machine
 from .page import Page, Section
+from .questions import questions_table
 from .show import render_paragraphs
-from .tables import Table, render_table, results_columns, results_csv
+from .tables import results_columns, results_csv
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
 
-ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")
+def machine_page(
+    results: Results,
+    prior_run: Results | None,
+    machine: str,
+    other_results: Sequence[str],
+    links: Sequence[tuple[str, str]],
+) -> Page:
+    """The content of a machine's page. results: of one file."""
+    data = read_machine(results, machine, prior_run, other_results)
+    sections = page_sections(data)
+    transfer_boxes = transfers.advice_boxes(data)
+    file = results.cells["file"].iloc[0]
+    return Page(
+        title=f"NumPy and PyTorch conversions on {machine}",
+        machine=machine,
+        facts=_facts(data),
+        boxes=_boxes(data, transfer_boxes),
+        legend=render_paragraphs(
+            "machine_legend",
+            conversions=bool(data.answers),
+            transfers=bool(transfer_boxes),
+            dtype=data.dtype,
+            threads=data.threads,
+        ),
+        warnings=_warnings(data),
+        sections=sections,
+        commands=_commands(results, sections),
+        links=tuple(links),
+        command=shell_command(results.last) or "asv run --record-samples",
+        csv=results_csv(results),
+        columns=results_columns(results),
+        toolchain=results.cells["toolchain"].iloc[0],
+        samples=f"../results/{quote(machine)}/{quote(file)}{MEASUREMENTS}",
+        best_routes=best_routes(data),
+        quiet=min(data.quiet, default=None),
+        form=_form(data),
+    )
 
 
 def list_runs(results: Results) -> list[tuple[RunRecord, int, int]]:
@@ -82,249 +101,182 @@ def shell_command(record: RunRecord) -> str:
     return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
 
 
-def commands_of(results: Results, sections: Sequence[Section]) -> Mapping[str, tuple[str, ...]]:
-    """Figure -> the commands of the runs that measured its cells, the latest first."""
-    runs = results.processes.groupby("cell", sort=False, observed=True)["run"].max()
-    commands = {record.started: shell_command(record) for record in results.runs if record.command}
-    measured = {}
-    for figure in (figure for section in sections for figure, _ in section.figures if figure.cells):
-        taken = sorted({runs[cell.cell] for cell in figure.cells}, reverse=True)
-        measured[figure.name] = tuple(commands[run] for run in taken if run in commands)
-    return measured
-
-
-def machine_page(
-    results: Results,
-    before: Results | None,
-    machine: str,
-    others: Sequence[str],
-    links: Sequence[tuple[str, str]],
-) -> Page:
-    """The content of a machine's page. results: of one file."""
-    timed = cells_of(results)
-    cells = timed[timed["credible"]]
-    table = choices(cells)
-    alone = rows_per_answer(table, ONE_THREAD)
-    made = rows_per_answer(table, ALL_THREADS) or alone
-    threads = 1 if made is alone else results.last.settings.torch_threads or 1
-    with_one = {answer_title(rows): rows for rows in alone} if threads > 1 else {}
-    copies = worst_neighbour_costs(cells)
-    moved = transfers_of(results, timed)
-    about_transfers = transfers.advice(table, moved)
-    quiet, usual = results.quiet, usual_dtype(conversions(with_one_thread(cells)))
-    about: dict[str, Any] = {
-        "results": results,
-        "others": others,
-        "quiet": quiet,
-        "runs": list_runs(results),
-    }
-    about |= {
-        "threads": threads,
-        "usual": usual,
-        "conversions": bool(made),
-        "transfers": bool(about_transfers),
-    }
-    about |= {"impossible": transfers.impossible(moved)}
-    about |= {"broken": Semantics(results).broken(results.contracts.values())}
-    return Page(
-        title=f"NumPy and PyTorch conversions on {machine}",
-        machine=machine,
-        facts=render_paragraphs("machine_facts", **about),
-        # what gains more than any choice of a route comes first, of a device the question that its card is bought for
-        boxes=(
-            *about_transfers[:1],
-            *map(setting_box, setting_advice(results, cells)),
-            *([neighbours_box(copies)] if copies else []),
-            *(answer_box(rows, with_one.get(answer_title(rows)), threads) for rows in made),
-            *about_transfers[1:],
-            *filter(None, [conditions_box(made)]),
-        ),
-        legend=render_paragraphs("machine_legend", **about),
-        warnings=render_paragraphs("machine_warnings", **about),
-        sections=(sections := sections_of(results, before, cells, table, made, threads, moved)),
-        commands=commands_of(results, sections),
-        links=tuple(links),
-        command=shell_command(results.last) or "asv run --record-samples",
-        csv=results_csv(results),
-        columns=results_columns(results),
-        toolchain=results.cells["toolchain"].iloc[0],
-        samples=f"../results/{quote(machine)}/{quote(results.cells['file'].iloc[0])}{MEASUREMENTS}",
-        best_routes=best_routes(table, moved),
-        quiet=min(quiet, default=None),
-        form=form_data(machine_answers(results, machine, cells, table)) if len(table) else "",
+def _facts(data: MachineData) -> tuple[str, ...]:
+    results = data.results
+    processes = results.timed["processes"].astype(int)
+    return render_paragraphs(
+        "machine_facts",
+        recorded=bool(results.runs),
+        run=results.last,
+        quiet=data.quiet,
+        python=results.cells["python"].iloc[0],
+        results=len(processes),
+        processes=sorted({processes.min(), processes.max()}) if len(processes) else [],
     )
 
 
-def best_routes(table: pd.DataFrame, moved: Transfers) -> pd.DataFrame:
+def _warnings(data: MachineData) -> tuple[str, ...]:
+    results = data.results
+    missing, timed = results.missing, results.timed
+    changes = results.version_changes(timed)
+    return render_paragraphs(
+        "machine_warnings",
+        impossible=transfers.impossible(data.transfers),
+        failures=missing["benchmark"][missing["status"] == "failed"].tolist(),
+        runs=list_runs(results),
+        quiet=data.quiet,
+        noisy=int((timed["quiet"] == False).sum()),  # noqa: E712, an object column with NaN
+        results=len(timed),
+        outdated=sum(changes),
+        benchmarks=len(changes),
+        other_results=data.other_results,
+        unknown_figures=sum(results.unknown.values()),
+        unknown_benchmarks=sorted({benchmark for _, benchmark in results.unknown}),
+        broken=len(data.semantics.broken(results.contracts.values())),
+    )
+
+
+def _boxes(data: MachineData, transfer_boxes: Sequence[Box]) -> tuple[Box, ...]:
+    """What gains more than any choice of a route comes first, of a device the question that its card is bought for."""
+    one_thread = {}
+    if data.threads > 1:
+        one_thread = {answer_title(rows): rows for rows in data.one_thread_answers}
+    boxes = [
+        *transfer_boxes[:1],
+        *map(setting_box, setting_advice(data.results, data.cells)),
+        neighbours_box(data.neighbour_costs),
+        *(
+            answer_box(rows, one_thread.get(answer_title(rows)), data.threads)
+            for rows in data.answers
+        ),
+        *transfer_boxes[1:],
+        conditions_box(data.answers),
+    ]
+    return tuple(filter(None, boxes))
+
+
+def _commands(results: Results, sections: Sequence[Section]) -> Mapping[str, tuple[str, ...]]:
+    """Figure -> the commands of the runs that measured its cells, the latest first."""
+    runs = results.processes.groupby("cell", sort=False, observed=True)["run"].max()
+    commands = {record.started: shell_command(record) for record in results.runs if record.command}
+    figure_commands = {}
+    for section in sections:
+        for figure, _ in section.figures:
+            figure_runs = sorted({runs[cell.cell] for cell in figure.cells}, reverse=True)
+            if figure_runs:
+                figure_commands[figure.name] = tuple(
+                    commands[run] for run in figure_runs if run in commands
+                )
+    return figure_commands
+
+
+def _form(data: MachineData) -> str:
+    if data.choices.empty:
+        return ""
+    return form_data(machine_answers(data.results, data.machine, data.cells, data.choices))
+
+
+def best_routes(data: MachineData) -> pd.DataFrame:
     """The fastest safe route for each need and size that a page answers, as data for the page over all machines."""
-    every = [
-        rows for threads in (ONE_THREAD, ALL_THREADS) for rows in rows_per_answer(table, threads)
-    ]
-    named = [
+    titled = [
         (answer_title(rows), rows)
-        for frame in every
-        for _, rows in frame.groupby("need", sort=False)
+        for threads in (ONE_THREAD, ALL_THREADS)
+        for answer in rows_per_answer(data.choices, threads)
+        for _, rows in answer.groupby("need", sort=False)
     ]
-    named += [
-        (f"{transfers.way(need)}, {transfers.result_of(need)}", rows)
-        for need, rows in transfer_answers(table, moved)
+    titled += [
+        (f"{transfers.endpoints(need)}, {transfers.result_words(need)}", rows)
+        for need, rows in transfer_answers(data.choices, data.transfers)
     ]
-    answers = [rows[rows["kind"] == BEST].assign(question=question) for question, rows in named]
-    best = pd.concat(answers) if answers else table[:0].assign(question="")
-    return best[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
-
-
-def with_one_thread(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells of most sections. Answers and the sections of families have the other cells, too."""
-    return cells[(cells["threads"] == ONE_THREAD) | cells["device"]]
+    best = [rows[rows["kind"] == BEST].assign(question=title) for title, rows in titled]
+    rows = pd.concat(best) if best else data.choices[:0].assign(question="")
+    return rows[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def sections_of(
-    results: Results,
-    before: Results | None,
-    cells: pd.DataFrame,
-    table: pd.DataFrame,
-    made: Sequence[pd.DataFrame],
-    threads: int,
-    moved: Transfers,
-) -> list[Section]:
-    """The sections that have content, in the order of the page."""
-    missing, one_thread, semantics = (
-        tables.missing_reasons(results),
-        with_one_thread(cells),
-        Semantics(results),
-    )
-    limit, counted = limit_of(one_thread), verdicts.counts_by_call(results)
-    times = tuple(
-        (figure, tables.curves(figure.cells, missing, limit, counted))
-        for figure in figures.times(one_thread, limit)
-    )
-    reached = tuple(
-        (figure, tables.shares(figure.cells, missing, limit))
-        for figure in figures.efficiency(one_thread, limit)
-    )
-    measured = {*cells["direction"]} | {direction for direction, *_ in semantics.measured}
-    shown = [
-        contract for contract in tables.catalogue_routes(results) if contract.direction in measured
-    ]
-    promised, broken = (
-        tables.contracts(semantics, shown),
-        tables.broken_promises(semantics, results.contracts.values()),
-    )
-    decisions = [rows for rows in made if rows["need"].iloc[0].plain]
-    decided = tables.decision(decisions, limit if threads == 1 else Limit())
-    about = {
-        "threads": threads,
-        "usual": usual_dtype(conversions(one_thread)),
-        "transfers": len(moved.main) > 0,
-    }
-
-    def said(block: str) -> tuple[str, ...]:
-        return render_paragraphs("machine_sections", block, **about)
-
-    asking = questions(results, one_thread, rows_per_answer(table, ONE_THREAD), moved)
-    first, clocks, *more_transfers = transfers.transfer_sections(table, moved, missing)
-    against = []
-    if before is not None and not (before.processes.empty or results.processes.empty):
-        against.append(comparison_section(comparison.compare(before, results)))
+def page_sections(data: MachineData) -> list[Section]:
+    """The sections that have content, in the order of the page. All but the first ones are folded."""
+    transfer_sections = transfers.transfer_sections(data)
+    device_sentences = transfers.family_sentences(data.transfers)
     first_read = [
-        Section("questions", "What users ask", tables=(asking,)),
-        first,
-        Section("size", f"Time against size, {show.threads(1)}", said("size"), times),
+        Section("questions", "What users ask", tables=(questions_table(data),)),
+        transfer_sections["transfers"],
+        _size_section(data),
     ]
     details = [
-        Section(
-            "decision",
-            f"Decision table, {show.threads(threads)}",
-            said("decision"),
-            tables=(decided,),
-        ),
-        Section(
-            "efficiency", f"Efficiency of copies, {show.threads(1)}", said("efficiency"), reached
-        ),
-        *families.sections(results, cells, missing),
-        clocks,
-        *families.sections(
-            results, cells, missing, on_device=True, sentences=transfers.family_sentences(moved)
-        ),
-        *more_transfers,
-        Section("contracts", "Contracts", (*said("contracts"), *broken), tables=tuple(promised)),
-        *against,
-        _method(results, cells),
+        _decision_section(data),
+        _efficiency_section(data),
+        *families.sections(data),
+        transfer_sections["clocks"],
+        *families.sections(data, on_device=True, sentences=device_sentences),
+        transfer_sections["overlap"],
+        transfer_sections["firsts"],
+        transfer_sections["link"],
+        _contracts_section(data),
+        _prior_run_section(data),
+        _method_section(data),
     ]
-    return [
-        section
-        for section in (*first_read, *(replace(each, folded=True) for each in details))
-        if section
-    ]
+    folded = [replace(section, folded=True) for section in details if section]
+    return [*filter(None, first_read), *folded]
 
 
-def questions(
-    results: Results, cells: pd.DataFrame, asked: Sequence[pd.DataFrame], moved: Transfers
-) -> Table:
-    """Users' questions, as far as the run has figures or contracts for them. A question without an answer is left out.
-
-    The template holds the questions. It also selects the cells of an answer, where no ranking is needed.
-    """
-    rows = pd.concat(asked) if asked else choices(cells[:0])
-    best, plain = rows["kind"] == BEST, rows["need"].map(lambda need: need.plain).astype(bool)
-    shares = rows[best & plain & (rows["memory"] == ALIAS)]
-    lists, by_element = (
-        rows["batch"].astype(bool),
-        rows["contract"].map(lambda each: each.per_element).astype(bool),
+def _introduction(block: str, data: MachineData) -> tuple[str, ...]:
+    return render_paragraphs(
+        "machine_sections",
+        block,
+        threads=data.threads,
+        dtype=data.dtype,
+        transfers=len(data.transfers.main) > 0,
     )
-    slow = rows[lists & by_element].tail(1)
-    rest = rows[lists & best & ~by_element & rows["nbytes"].isin(slow["nbytes"])]
-    grad = [each for each in asked if each["need"].iloc[0].grad and each["safe"].iloc[0]]
-    arrays = moved.select(COMPLETION, DEVICE_TO_HOST, PAGEABLE)
-    promised = arrays["contract"].map(lambda each: each.array and each.memory != INTO).astype(bool)
-    fresh = arrays[arrays["safe"] & promised]
-    graded = fresh[fresh["contract"].map(lambda each: each.takes_grad).astype(bool)]
-    from_device = [
-        transfers.best(rank(at_usual_size(able))) for able in (fresh, graded) if len(able)
-    ]
-    orders = []
-    for where, those in (
-        ("CPU", conversions(cells)),
-        ("device", moved.select(COMPLETION, DEVICE_TO_HOST)),
-    ):
-        both = [*at_usual_size(those[those["route"].isin(ORDERS)]).itertuples()]
-        if len(both) == 2:  # the faster one first; on a tie, the catalogue's order
-            tie = (
-                ""
-                if differ_significantly(*both)
-                else tables.if_significant(both[0], both[1], "", "no significant difference")
-            )
-            both.sort(key=lambda cell: ORDERS.index(cell.route) if tie else cell.seconds)
-            orders.append((where, *both, tie))
-    written = show.render(
-        "questions",
-        moved=moved,
-        cost=partial(transfers.cost_words, moved=moved),
-        decided=differ_significantly,
-        usual=at_usual_size,
-        semantics=Semantics(results),
-        by_dtype=tables.by_dtype,
-        no_contract=NONE,
-        results=results,
-        cells=cells,
-        conversions=conversions(cells),
-        sharing=[*shares.drop_duplicates(["need", "part"], keep="last").itertuples()],
-        lists={"slow": [*slow.itertuples()], "best": [*rest.itertuples()]},
-        takes_grad=[take for each in grad for take in recommendations(each)],
-        from_device=from_device,
-        orders=orders,
-        copies=worst_neighbour_costs(cells),
+
+
+def _size_section(data: MachineData) -> Section:
+    curves = tuple(
+        (figure, tables.curves(figure.cells, data.missing, data.memcpy, data.instructions))
+        for figure in figures.times(data.one_thread, data.memcpy)
     )
-    each = (show.paragraphs(question) for question in written.split("\n# ")[1:])
-    answers = tuple((question, answer) for question, *answer in each if answer)
-    return Table("What users ask", ("question", "answer"), answers, numeric=False)
+    title = f"Time against size, {show.threads(1)}"
+    return Section("size", title, _introduction("size", data), curves)
 
 
-def comparison_section(compared: Comparison) -> Section:
+def _decision_section(data: MachineData) -> Section:
+    answers = [rows for rows in data.answers if rows["need"].iloc[0].plain]
+    table = tables.decision(answers, data.memcpy if data.threads == 1 else Limit())
+    title = f"Decision table, {show.threads(data.threads)}"
+    return Section("decision", title, _introduction("decision", data), tables=(table,))
+
+
+def _efficiency_section(data: MachineData) -> Section:
+    shares = tuple(
+        (figure, tables.shares(figure.cells, data.missing, data.memcpy))
+        for figure in figures.efficiency(data.one_thread, data.memcpy)
+    )
+    title = f"Efficiency of copies, {show.threads(1)}"
+    return Section("efficiency", title, _introduction("efficiency", data), shares)
+
+
+def _contracts_section(data: MachineData) -> Section:
+    """The contracts of the directions that were measured."""
+    measured = {direction for direction, *_ in data.semantics.measured} | {*data.cells["direction"]}
+    routes = [
+        route for route in tables.catalogue_routes(data.results) if route.direction in measured
+    ]
+    broken = tables.broken_promises(data.semantics, data.results.contracts.values())
+    introduction = (*_introduction("contracts", data), *broken)
+    contracts = tables.contracts(data.semantics, routes)
+    return Section("contracts", "Contracts", introduction, tables=tuple(contracts))
+
+
+def _prior_run_section(data: MachineData) -> Section | None:
+    prior = data.prior_run
+    if prior is None or prior.processes.empty or data.results.processes.empty:
+        return None
+    return comparison_section(comparison.compare(prior, data.results))
+
+
+def comparison_section(compared: comparison.Comparison) -> Section:
     """Changes in speed since the run before on this machine."""
     summary = words.summarise(compared)
     figure = forest.forest(compared)
@@ -339,22 +291,23 @@ def comparison_section(compared: Comparison) -> Section:
     )
 
 
-def _method(results: Results, cells: pd.DataFrame) -> Section:
+def _method_section(data: MachineData) -> Section:
+    results = data.results
+    timed, statuses = results.timed, results.missing["status"]
+    sample_seconds = [family.sample_time for family in results.benchmarks.values()]
+    notes = render_paragraphs(
+        "machine_method",
+        recorded=bool(results.runs),
+        noisy=timed["cell"][timed["quiet"] == False].tolist(),  # noqa: E712, an object column
+        failed=int((statuses == "failed").sum()),
+        skipped=int((statuses == "skipped").sum()),
+        sample_seconds=min(filter(None, sample_seconds), default=0),
+    )
     parts = (
-        render_table(
-            "tables",
-            "runs",
-            False,
-            runs=[(record, shell_command(record)) for record in results.runs],
-        ),
+        tables.runs([(record, shell_command(record)) for record in results.runs]),
         *(tables.environment(record) for record in results.runs[-1:]),
-        render_table("tables", "spread", cells=cells),
-        render_table("tables", "harness", cells=cells),
-        render_table("tables", "absent", False, missing=results.missing),
+        tables.spread(data.cells),
+        tables.harness(data.cells),
+        tables.missing_results(results.missing),
     )
-    return Section(
-        "method",
-        "Machine and method",
-        tables=parts,
-        after=render_paragraphs("machine_method", results=results),
-    )
+    return Section("method", "Machine and method", tables=parts, after=notes)

@@ -9,18 +9,21 @@ import functools
 import html
 import math
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jinja2
-from analysis import cells, statistics, ties
-from analysis.cells import Row
+import numpy as np
+import pandas as pd
+from analysis.cells import BY_BYTES, Row
+from analysis.statistics import MIN_PROCESSES
+from analysis.ties import MARGIN, PROMISE, RECOMMENDED_EXCESS
 from cli import size
-from store import quiet as quiet
-from store.frames import FIGURE_DEFINITION as FIGURE_DEFINITION
+from store import quiet
+from store.frames import FIGURE_DEFINITION
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
@@ -253,6 +256,43 @@ def short(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
+# What templates may use: a value is formatted by a filter, two values by a function
+FILTERS: dict[str, Callable[..., str]] = {
+    "bandwidth": bandwidth,
+    "code": code,
+    "code_list": list_code,
+    "estimate": estimate,
+    "fenced": fenced,
+    "in_words": join,
+    "markdown": to_markdown,
+    "percent": percent,
+    "percents": percents,
+    "ratio": ratio,
+    "route_list": list_routes,
+    "seconds": seconds,
+    "significant": significant,
+    "size": size,
+    "size_list": list_sizes,
+    "size_range": size_range,
+    "threads": threads,
+    "time": time,
+}
+FUNCTIONS: dict[str, Callable[..., str]] = {"interval": interval, "size_ranges": size_ranges}
+CONSTANTS: dict[str, Any] = {
+    "BY_BYTES": BY_BYTES,
+    "FIGURE_DEFINITION": FIGURE_DEFINITION,
+    "MARGIN": MARGIN,
+    "MEMORY_WORDS": MEMORY_WORDS,
+    "MIN_PROCESSES": MIN_PROCESSES,
+    "MIN_QUIET_SHARE": quiet.MIN_QUIET_SHARE,
+    "MOSTLY_QUIET": MOSTLY_QUIET,
+    "PROMISE": PROMISE,
+    "RECOMMENDED_EXCESS": RECOMMENDED_EXCESS,
+    "UPPER_BOUND_MARK": UPPER_BOUND_MARK,
+}
+NOT_FOR_TEMPLATES = (pd.DataFrame, pd.Series, np.ndarray, ModuleType)
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     """Environment of templates/prose/NAME.md.jinja. Backticks mark code in a template, but not in a value. "¦" and "↵"
@@ -264,20 +304,29 @@ def _environment() -> jinja2.Environment:
         return re.sub(r"`([^`]*)`", lambda span: code(span[1]), text)
 
     # no autoescape: a sentence is escaped when shown
-    made = jinja2.Environment(loader=jinja2.FunctionLoader(source), **TEMPLATE_OPTIONS)
-    made.globals["show"] = sys.modules[__name__]
-    made.globals |= {
-        n: value
-        for each in (cells, statistics, ties)
-        for n, value in vars(each).items()
-        if n.isupper()
-    }
-    return made
+    environment = jinja2.Environment(loader=jinja2.FunctionLoader(source), **TEMPLATE_OPTIONS)
+    environment.filters |= FILTERS
+    environment.globals |= FUNCTIONS | CONSTANTS
+    environment.globals["show"] = SimpleNamespace(**globals())
+    return environment
+
+
+def _refuse_frames(value: object) -> None:
+    """Raise TypeError for a frame, an array or a module, also inside a list, tuple or dict. A row of a frame, which is a
+    named tuple, may hold arrays."""
+    if isinstance(value, NOT_FOR_TEMPLATES):
+        raise TypeError(f"a template takes views of data, no {type(value).__name__}")
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if type(value) in (list, tuple):
+        for item in value:
+            _refuse_frames(item)
 
 
 def render(name: str, block: str = "", **values: Any) -> str:
-    """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged. Templates see this
-    module as ``show``, and the constants of analysis.cells, analysis.statistics and analysis.ties by name."""
+    """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged. Templates see FILTERS,
+    FUNCTIONS and CONSTANTS. Raises TypeError for a value that only code can read: a frame, an array, a module."""
+    _refuse_frames(values)
     template = _environment().get_template(name)
     context = template.new_context(values)
     return "".join((template.blocks[block] if block else template.root_render_func)(context))

@@ -18,7 +18,8 @@ from typing import Any
 
 import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row
-from analysis.findings import Semantics
+from analysis.findings import DTYPE, Semantics
+from analysis.ranking import BEST, SLOWER, TIE
 from analysis.results import Results, parameters_of
 from analysis.suite import Declared
 from analysis.ties import differ_significantly, too_few_processes
@@ -27,7 +28,7 @@ from store.frames import SKIPPED, Cell, csv_columns
 from store.schema import RunRecord
 from toolchains import ledger
 
-from benchmarks.contracts import ALIAS, Route
+from benchmarks.contracts import ALIAS, Role, Route
 
 from . import advice, show
 from .show import code, round_last_bits
@@ -182,19 +183,30 @@ def _entry(lines: list[str]) -> Entry:
     return lines[0] if len(lines) == 1 else lines
 
 
-def decision(asked: Sequence[pd.DataFrame], limit: Limit) -> Table:
-    """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share of memcpy's. asked:
+def decision(answers: Sequence[pd.DataFrame], limit: Limit) -> Table:
+    """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share of memcpy's. answers:
     plain conversions from analysis.needs.rows_per_answer."""
-    sizes = sorted({int(nbytes) for rows in asked for nbytes in rows["nbytes"]})
-    return render_table(
-        "tables",
-        "decision",
-        False,
-        asked=asked,
-        sizes=sizes,
-        limit=limit,
-        title=advice.answer_title,
-    )
+    sizes = sorted({int(nbytes) for rows in answers for nbytes in rows["nbytes"]})
+    needs = [
+        (
+            advice.answer_title(rows),
+            [_decision_entry(rows[rows["nbytes"] == nbytes], limit) for nbytes in sizes],
+        )
+        for rows in answers
+    ]
+    return render_table("tables", "decision", False, needs=needs, sizes=sizes)
+
+
+def _decision_entry(rows: pd.DataFrame, limit: Limit) -> dict[str, Any]:
+    """The route to take for a need at a size, its ties, the next slower route, and its share of memcpy's bandwidth."""
+    best = next(rows[rows["kind"] == BEST].itertuples(), None)
+    by_bytes = best is not None and best.memory != ALIAS and limit.decides(best.nbytes)
+    return {
+        "best": best,
+        "share": limit.share(best) if by_bytes else None,
+        "ties": rows["route"][rows["kind"] == TIE].tolist(),
+        "next": next(rows[rows["kind"] == SLOWER].itertuples(), None),
+    }
 
 
 def curves(
@@ -276,17 +288,31 @@ def by_dtype(words: Mapping[str, str]) -> str:
     )
 
 
-def contracts(semantics: Semantics, shown: Sequence[Route]) -> list[Table]:
+def contracts(semantics: Semantics, routes: Sequence[Route]) -> list[Table]:
     """One table per direction: the contract of each route, and its measured behaviour.
 
-    shown: the contracts, grouped by direction
+    routes: grouped by direction
     """
-    about = {"semantics": semantics, "promised": advice.promises, "by_dtype": by_dtype}
-    ways = groupby(shown, lambda promise: promise.direction)
-    return [
-        render_table("tables", "contracts", False, direction=way, promises=[*each], **about)
-        for way, each in ways
-    ]
+    by_direction = groupby(routes, lambda route: route.direction)
+    return [_contract_table(direction, [*group], semantics) for direction, group in by_direction]
+
+
+def _contract_table(direction: str, routes: Sequence[Route], semantics: Semantics) -> Table:
+    rows = []
+    for route in routes:
+        dtypes = semantics.values(route, DTYPE)
+        rows.append(
+            {
+                "route": route,
+                "promises": [*advice.promises(route)],
+                "memory": by_dtype(semantics.memory(route)),
+                "keeps_dtype": bool(dtypes) and [*dtypes] == [*dtypes.values()],
+                "dtypes": by_dtype(dtypes),
+                "takes_grad": semantics.takes_grad(route),
+            }
+        )
+    graded = any(row["takes_grad"] is not None for row in rows)
+    return render_table("tables", "contracts", False, direction=direction, rows=rows, graded=graded)
 
 
 def catalogue_routes(results: Results) -> list[Route]:
@@ -307,6 +333,36 @@ def environment(record: RunRecord) -> Table:
     """The machine and toolchain of a run, from its record. Fields that were not recorded are left out."""
     made = render_table("tables", "environment", False, record=record)
     return replace(made, rows=tuple(row for row in made.rows if row[1]))
+
+
+def runs(runs: Sequence[tuple[RunRecord, str]]) -> Table:
+    """The runs whose figures are on the page, each with its command."""
+    return render_table("tables", "runs", False, runs=runs)
+
+
+def spread(cells: pd.DataFrame) -> Table:
+    """How far processes of a cell differ, by memory; by family where a cell has none."""
+    several = cells[cells["processes"] > 1]
+    kinds = several["memory"].where(several["memory"] != "", several["family"])
+    rows = []
+    for kind, group in several.groupby(kinds, sort=False):
+        worst = group.loc[group["cv"].idxmax()]
+        rows.append((kind, len(group), group["cv"].median(), worst["cv"], worst["cell"]))
+    return render_table("tables", "spread", rows=rows)
+
+
+def harness(cells: pd.DataFrame) -> Table:
+    """What the harness itself takes per call."""
+    rows = [*cells[cells["role"] == Role.HARNESS].itertuples()]
+    return render_table("tables", "harness", cells=rows)
+
+
+def missing_results(missing: pd.DataFrame) -> Table:
+    """The cells without a figure, by reason."""
+    names = ["status", "benchmark", "reason"]
+    groups = missing.groupby(names, sort=False, observed=True, dropna=False)
+    rows = [(*reason, len(cells), cells["route"].dropna().tolist()) for reason, cells in groups]
+    return render_table("tables", "absent", False, rows=rows)
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------------

@@ -4,26 +4,41 @@ The sentences are in templates/prose/transfers.md.jinja.
 """
 
 import itertools
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import LINK, SUSTAINED, Row, usual_dtype, usual_size
+from analysis.cells import BOTH_WAYS, LINK, SUSTAINED, Row, usual_dtype, usual_size
 from analysis.needs import Need, uses
 from analysis.ranking import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, rank
 from analysis.ties import RECOMMENDED_EXCESS, too_few_processes
 from analysis.transfers import Transfers
 
-from benchmarks.contracts import COMPLETION, ENQUEUE, Role
+from benchmarks.contracts import (
+    COMPLETION,
+    DEVICE_TO_HOST,
+    ENQUEUE,
+    HOST_TO_DEVICE,
+    PINNED,
+    Role,
+)
 
 from . import figures, show
-from .advice import Box, Recommendation, capitalize_first, no_verdict_notes, promises, unsafe_reason
+from .advice import (
+    Box,
+    Recommendation,
+    capitalize_first,
+    no_verdict_notes,
+    promises,
+    unsafe_reason,
+)
+from .machine_data import MachineData
 from .page import Section
-from .show import code, render_paragraphs
+from .show import code, render_line, render_paragraphs
 from .svg import Figure, slug
-from .tables import Missing, Table, by_size, curves, render_table
+from .tables import Table, by_size, curves, render_table
 
 # From pageable and pinned memory by one blocking call, and from pageable memory through pinned memory
 TOGETHER = (
@@ -32,127 +47,177 @@ TOGETHER = (
     "copy_in_chunks(d, t, stages)",
 )
 CLOCKS = (COMPLETION, ENQUEUE, SUSTAINED)
-BY_HAND = (
-    "s",
-    "stages",
-    "pin_memory",
-)  # names in routes that stage or pin memory themselves: reported if slower
+# Names in routes that stage or pin memory themselves: reported if slower
+STAGING_NAMES = ("s", "stages", "pin_memory")
+UNREPORTED_CHANGES = ("clock", "link generation")  # of a device during a run: they always change
 
 # --- what is advised --------------------------------------------------------------------------------------------------
 
 
-def advice(table: pd.DataFrame, moved: Transfers) -> list[Box]:
+@dataclass(frozen=True)
+class TransferAnswer:
+    """The cells for the sentences on the ranked routes of a need at one size.
+
+    conditional  the cell of the route that is faster on a condition, if any
+    ties         routes as fast as the best
+    undecided    cells with too few processes for a comparison with the best
+    slower       the next slower cell, and those of routes that stage or pin memory themselves
+    unsafe       faster cells of unsafe routes
+    noisy        sentences on sizes without a verdict
+    early        completion and enqueue cell of the same copy by a non-blocking call, if both were measured
+    """
+
+    best: Row
+    conditional: Row | None
+    ties: Sequence[str]
+    undecided: Sequence[Row]
+    slower: Sequence[Row]
+    unsafe: Sequence[Row]
+    noisy: Sequence[str]
+    early: tuple[Row, Row] | None = None
+
+
+def advice_boxes(data: MachineData) -> list[Box]:
     """Boxes at the head of a page: one per direction and host memory, by completion time, and one on scalars."""
-    short = render_paragraphs("transfers", "short", short=transfers.summaries(moved), moved=moved)
-    made = [Box("Transfers in short", lines=short)] if short else []
-    for each in transfers.recommendations(table, moved):
-        need, answers = next(iter(each)), [_picked(rows) for rows in each.values()]
-        takes: list[Recommendation] = []
-        for one, picked in zip(each, answers):
-            fresh = f"{result_of(one)}, " if len(each) > 1 else ""
-            how = "on a condition" if picked["best"].contract.hazard else "no condition"
-            when = {
-                f"{fresh}{how}": picked["best"],
-                f"{fresh}faster, on a condition": picked["fast"],
-            }
-            takes += [
-                Recommendation(how, cell.route, cost_words(cell, moved))
-                for how, cell in when.items()
-                if cell
-            ]
-        made.append(
-            Box(way(need, answers[0]["best"].nbytes), tuple(takes), notes=_notes(answers, moved))
-        )
+    moved = data.transfers
+    summary = _summary(moved)
+    boxes = [Box("Transfers in short", lines=summary)] if summary else []
+    for group in transfers.recommendations(data.choices, moved):
+        answers = [_answer(rows, moved) for rows in group.values()]
+        choices = [
+            choice
+            for need, answer in zip(group, answers)
+            for choice in _recommendations(need, answer, len(group) > 1, moved)
+        ]
+        title = endpoints(next(iter(group)), answers[0].best.nbytes)
+        boxes.append(Box(title, tuple(choices), notes=_notes(answers, moved)))
     scalars = rank(moved.select_role(Role.SCALAR))
     if len(scalars):
-        cell = best(scalars)
+        answer = _answer(scalars)
+        choice = Recommendation("", answer.best.route, show.time(answer.best))
         title = "From the device to a number: a scalar such as a loss"
-        made.append(
-            Box(
-                title,
-                (Recommendation("", cell.route, show.time(cell)),),
-                notes=_notes([_picked(scalars)]),
-            )
+        boxes.append(Box(title, (choice,), notes=_notes([answer])))
+    return boxes
+
+
+def _summary(moved: Transfers) -> tuple[str, ...]:
+    summaries = transfers.summaries(moved)
+    bandwidths = [moved.limit(way).bandwidth for way in (BOTH_WAYS, HOST_TO_DEVICE, DEVICE_TO_HOST)]
+    garbage = [(host, nbytes, share) for (host, nbytes), share in moved.garbage.items() if share]
+    return render_paragraphs(
+        "transfers",
+        "short",
+        summaries=summaries,
+        bandwidths=bandwidths if summaries and all(bandwidths) else [],
+        garbage=garbage,
+    )
+
+
+def _recommendations(
+    need: Need, answer: TransferAnswer, several: bool, moved: Transfers
+) -> Iterator[Recommendation]:
+    """The best route of a need, and the one that is faster on a condition. several: the box has several needs, so that
+    each names its result."""
+    result = result_words(need) if several else ""
+    for cell in filter(None, (answer.best, answer.conditional)):
+        condition = render_line(
+            "transfers",
+            "condition",
+            result=result,
+            is_faster=cell is not answer.best,
+            hazard=cell.contract.hazard,
         )
-    return made
+        yield Recommendation(condition, cell.route, cost_words(cell, moved))
 
 
-def _picked(rows: pd.DataFrame) -> dict[str, Any]:
+def _answer(rows: pd.DataFrame, moved: Transfers | None = None) -> TransferAnswer:
     """Select the cells for the sentences on ranked routes at one size."""
-    chosen, ties = best(rows), _of(rows, TIE)
+    best, ties, slower = best_cell(rows), _cells(rows, TIE), _cells(rows, SLOWER)
     # a route with a condition is not a tie, but leaving it out would be advice against it
-    perhaps = [
-        cell for cell in _of(rows, OTHER) if cell.non_blocking and cell.seconds < chosen.seconds
+    conditional_ties = [
+        cell for cell in _cells(rows, OTHER) if cell.non_blocking and cell.seconds < best.seconds
     ]
-    slower = _of(rows, SLOWER)
-    return {
-        "best": chosen,
-        "fast": _on_condition(rows),
-        "alike": [cell.route for cell in ties if not too_few_processes(cell, chosen)],
-        "undecided": [cell for cell in (*ties, *perhaps) if too_few_processes(cell, chosen)],
-        "slower": slower[:1]
-        + [c for c in slower[1:] if any(uses(c.route, name) for name in BY_HAND)],
-        "unsafe": _of(rows, UNSAFE),
-        "noisy": no_verdict_notes(rows),
-    }
+    early = None
+    if moved and best.host == PINNED and not best.non_blocking:
+        early = moved.without_waiting(best)
+    return TransferAnswer(
+        best=best,
+        conditional=_conditional_cell(rows),
+        ties=[cell.route for cell in ties if not too_few_processes(cell, best)],
+        undecided=[cell for cell in (*ties, *conditional_ties) if too_few_processes(cell, best)],
+        slower=[
+            *slower[:1],
+            *(cell for cell in slower[1:] if any(uses(cell.route, n) for n in STAGING_NAMES)),
+        ],
+        unsafe=_cells(rows, UNSAFE),
+        noisy=no_verdict_notes(rows),
+        early=early if early and all(early) else None,
+    )
 
 
-def _notes(answers: list[dict[str, Any]], moved: Transfers | None = None) -> tuple[str, ...]:
+def _notes(answers: Sequence[TransferAnswer], moved: Transfers | None = None) -> tuple[str, ...]:
     """Notes on the routes taken, each fact once."""
+    direction = answers[0].best.direction
     notes = render_paragraphs(
         "transfers",
         "notes",
         answers=answers,
-        moved=moved,
+        limit_missing=bool(moved and not moved.limit(direction).bandwidth),
         promises=promises,
         unsafe_reason=unsafe_reason,
     )
     return tuple(dict.fromkeys(notes))
 
 
-def _of(rows: pd.DataFrame, kind: str) -> list[Row]:
+def _cells(rows: pd.DataFrame, kind: str) -> list[Row]:
     return list(rows[rows["kind"] == kind].itertuples())
 
 
-def best(rows: pd.DataFrame) -> Row:
+def best_cell(rows: pd.DataFrame) -> Row:
     """The cell of the route to take, at the smallest size of ranked routes."""
-    return _of(rows, BEST)[0]
+    return _cells(rows, BEST)[0]
 
 
-def _on_condition(rows: pd.DataFrame) -> Row | None:
+def _conditional_cell(rows: pd.DataFrame) -> Row | None:
     """The cell, at the largest size of a part, of the route that is faster on a condition at all sizes, or else there.
-    If several lead without a significant difference, take the catalogue's first within RECOMMENDED_EXCESS of the fastest."""
+    If several lead without a significant difference, take the catalogue's first within RECOMMENDED_EXCESS of the
+    fastest."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
     everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
     last = last[last["seconds"] <= (1 + RECOMMENDED_EXCESS) * last["seconds"].min()]
-    common = last[last["route"].isin(everywhere.index[everywhere])]
-    return next(pd.concat([common, last]).itertuples(), None)
+    at_all_sizes = last[last["route"].isin(everywhere.index[everywhere])]
+    return next(pd.concat([at_all_sizes, last]).itertuples(), None)
 
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
     """Warnings of transfers with impossibly short times, of clocks that disagree, and of a lost device."""
-    return render_paragraphs("transfers", "impossible", fast=transfers.too_fast(moved), moved=moved)
+    return render_paragraphs(
+        "transfers",
+        "impossible",
+        fast=transfers.too_fast(moved),
+        device_lost=moved.run.device_lost,
+        clock_ratios=moved.clock_ratios,
+        hardware=moved.hardware,
+        capacity=moved.capacity,
+    )
 
 
-def way(need: Need, nbytes: int = 0) -> str:
+def endpoints(need: Need, nbytes: int = 0) -> str:
     """Source and destination in words, with the size if ``nbytes`` is given."""
-    return show.render_line("transfers", "way", need=need, nbytes=nbytes)
+    return render_line("transfers", "endpoints", need=need, nbytes=nbytes)
 
 
-def result_of(need: Need) -> str:
+def result_words(need: Need) -> str:
     """New or existing result, as the beginning of a line."""
-    return show.render_line("transfers", "result", need=need)
+    return render_line("transfers", "result", need=need)
 
 
 def cost_words(cell: Row, moved: Transfers) -> str:
     """Time, with decimal GB/s and share of the limit where they are meaningful and known."""
-    words = [show.time(cell)]
-    if moved.bytes_decide(cell):
-        share = moved.limit(cell.direction).share(cell)
-        words.append(show.bandwidth(cell.nbytes / cell.seconds))
-        words += [f"{show.percent(share)} of the limit"] if share else []
-    return ", ".join(words)
+    by_bytes = moved.bytes_decide(cell)
+    share = moved.limit(cell.direction).share(cell) if by_bytes else None
+    return render_line("transfers", "cost", cell=cell, by_bytes=by_bytes, share=share)
 
 
 def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
@@ -160,142 +225,243 @@ def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
     calls = transfers.while_busy(moved)
     calls["size"] = calls["nbytes"].map(show.size)
     for names, listed in ((["direction", "host"], "size"), (["direction", "size"], "host")):
-        keys = ["waits", "route", *names]
-        calls = (
-            calls.groupby(keys, sort=False)[listed]
-            .agg(lambda each: show.join([*each]))
-            .reset_index()
-        )
+        groups = calls.groupby(["waits", "route", *names], sort=False)
+        calls = groups[listed].agg(lambda words: show.join([*words])).reset_index()
+    read_behind = [
+        (event, wait, transfers.waits(wait, event)) for event, wait in transfers.read_behind(moved)
+    ]
+    busy = render_paragraphs(
+        "transfers",
+        "busy",
+        waiting=[*calls[calls["waits"] == True].itertuples()],  # noqa: E712, an object column
+        returning=[*calls[calls["waits"] == False].itertuples()],  # noqa: E712
+        read_behind=read_behind,
+    )
     return {
-        "busy": render_paragraphs(
-            "transfers",
-            "busy",
-            calls=calls,
-            behind=transfers.read_behind(moved),
-            waits=transfers.waits,
-        ),
-        "many": tuple(_in_lines(moved.select_role(Role.MANY), "tensors")),
-        "transfer": tuple(_in_lines(moved.select_role(Role.CAST_ON_THE_WAY), "nbytes")),
+        "busy": busy,
+        "many": tuple(_recommended_lines(moved.select_role(Role.MANY), "tensors")),
+        "transfer": tuple(_recommended_lines(moved.select_role(Role.CAST_ON_THE_WAY), "nbytes")),
     }
 
 
-def _in_lines(cells: pd.DataFrame, by: str) -> Iterator[str]:
+def _recommended_lines(cells: pd.DataFrame, parameter: str) -> Iterator[str]:
     """The route to take for each benchmark, host memory and value of a parameter, a paragraph each."""
     done = cells[cells["method"] == COMPLETION]
-    values = done["parameters"].map(lambda own: own[by])
-    about = [each.title or each.direction for each in done["declared"]]
-    for (what, value, host), group in done.groupby(
-        [pd.Series(about, done.index, str), values, "host"], sort=False
-    ):
-        picked, much = (
-            _picked(rank(group)),
-            show.size(value) if by == "nbytes" else f"{value:,} {by}",
-        )
-        cost = f"{code(picked['best'].route)}, {show.time(picked['best'])}."
-        yield " ".join(
-            (f"{capitalize_first(what)}, {much}, {host} memory: {cost}", *_notes([picked]))
-        )
+    values = done["parameters"].map(lambda parameters: parameters[parameter])
+    titles = [family.title or family.direction for family in done["declared"]]
+    keys = [pd.Series(titles, done.index, str), values, "host"]
+    for (title, value, host), group in done.groupby(keys, sort=False):
+        answer = _answer(rank(group))
+        amount = show.size(value) if parameter == "nbytes" else f"{value:,} {parameter}"
+        cost = f"{code(answer.best.route)}, {show.time(answer.best)}."
+        line = f"{capitalize_first(title)}, {amount}, {host} memory: {cost}"
+        yield " ".join((line, *_notes([answer])))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _tabled(block: str, moved: Transfers, numeric: bool = True, **values: Any) -> Table:
-    return render_table(
-        "transfers", block, numeric, moved=moved, words=sys.modules[__name__], **values
-    )
+@dataclass(frozen=True)
+class Band:
+    """A row of the decision table: an answer for a range of sizes, with the figures at its largest size.
+
+    conditional  the cell of the route that is faster on a condition, if any
+    measured     number of the need's ``routes`` measured at the largest size
+    by_bytes     bytes, not the call, take most of the time
+    """
+
+    endpoints: str
+    result: str
+    sizes: str
+    answer: TransferAnswer
+    conditional: Row | None
+    conditional_cost: str
+    measured: int
+    routes: int
+    by_bytes: bool
+    share: float | None
 
 
-def decision(table: pd.DataFrame, moved: Transfers) -> list[Table]:
+def decision(data: MachineData) -> list[Table]:
     """One table per direction: memory state × size band, with the figures at the band's largest size."""
-    bands = [
-        _band(need, part, ranked["route"].nunique())
-        for need, ranked in transfers.transfer_answers(table, moved)
-        for _, part in ranked.groupby("part")
-    ]
-    ways = itertools.groupby(bands, lambda band: band["need"].direction)
-    return [_tabled("decision", moved, False, direction=way, bands=[*each]) for way, each in ways]
+    tables = []
+    answers = transfers.transfer_answers(data.choices, data.transfers)
+    for direction, group in itertools.groupby(answers, lambda answer: answer[0].direction):
+        bands = [
+            _band(need, rows, ranked["route"].nunique(), data.transfers)
+            for need, ranked in group
+            for _, rows in ranked.groupby("part")
+        ]
+        table = render_table("transfers", "decision", False, direction=direction, bands=bands)
+        tables.append(table)
+    return tables
 
 
-def _band(need: Need, rows: pd.DataFrame, routes: int) -> dict[str, Any]:
-    """Values of a row of the decision table. here: number of the ``routes`` measured at its largest size."""
+def _band(need: Need, rows: pd.DataFrame, routes: int, moved: Transfers) -> Band:
     last = rows[rows["nbytes"] == rows["nbytes"].max()]
-    about = {
-        "need": need,
-        "smallest": rows["nbytes"].min(),
-        "here": last["route"].nunique(),
-        "routes": routes,
-    }
-    return {**_picked(last), "fast": _on_condition(rows), **about}
+    answer, conditional = _answer(last), _conditional_cell(rows)
+    best = answer.best
+    return Band(
+        endpoints=endpoints(need),
+        result=result_words(need),
+        sizes=show.size_range([rows["nbytes"].min(), best.nbytes]),
+        answer=answer,
+        conditional=conditional,
+        conditional_cost=cost_words(conditional, moved) if conditional else "",
+        measured=last["route"].nunique(),
+        routes=routes,
+        by_bytes=moved.bytes_decide(best),
+        share=moved.limit(best.direction).share(best),
+    )
 
 
 def clocks(moved: Transfers) -> Table:
     """Completion, enqueue and sustained times of non-blocking routes side by side, at the size where most were
     measured."""
-    every = moved.main[moved.main["non_blocking"]]
-    nbytes = usual_size(every[every["method"].isin((ENQUEUE, SUSTAINED))].itertuples())
-    calls = every[every["nbytes"] == nbytes].groupby(["route", "direction", "host"], sort=False)
-    return _tabled("by_clock", moved, nbytes=nbytes, calls=calls, clocks=CLOCKS)
+    cells = moved.main[moved.main["non_blocking"]]
+    nbytes = usual_size(cells[cells["method"].isin((ENQUEUE, SUSTAINED))].itertuples())
+    cells = cells[cells["nbytes"] == nbytes]
+    calls = [
+        (*call, [_clock_entry(group, clock, moved) for clock in CLOCKS])
+        for call, group in cells.groupby(["route", "direction", "host"], sort=False)
+    ]
+    return render_table("transfers", "by_clock", nbytes=nbytes, calls=calls, clocks=CLOCKS)
+
+
+def _clock_entry(cells: pd.DataFrame, clock: str, moved: Transfers) -> str:
+    words = show.time if clock == ENQUEUE else lambda cell: cost_words(cell, moved)
+    return "".join(words(cell) for cell in cells[cells["method"] == clock].itertuples())
+
+
+def _hidden(moved: Transfers) -> Table:
+    """How much of a transfer hides behind other work."""
+    cells = [*transfers.hidden(moved).itertuples()]
+    shares = [
+        render_line("transfers", "share", share=cell.share, sound=cell.sound) for cell in cells
+    ]
+    return render_table("transfers", "hidden", rows=[*zip(cells, shares)])
+
+
+def _pinning(moved: Transfers) -> Table:
+    """The first pinned memory of a process: uses as rows, sizes as columns."""
+    cells = moved.select_role(Role.PINNING)
+    sizes = sorted(cells["nbytes"].unique())
+    rows = []
+    for use, group in cells.groupby("method", sort=False):
+        by_nbytes = {cell.nbytes: cell for cell in group.itertuples()}
+        rows.append((use, [by_nbytes.get(nbytes) for nbytes in sizes]))
+    return render_table("transfers", "pinning", rows=rows, sizes=sizes)
+
+
+def _limits(moved: Transfers) -> Table:
+    """The link's limit: directions as rows, sizes as columns. A cell's rate is in bytes per second one way."""
+    sizes = sorted(moved.select_role(Role.LINK)["nbytes"].unique())
+    rows = [
+        (direction, limit.moved, [limit.cells.get(nbytes) for nbytes in sizes])
+        for direction, limit in moved.limits.items()
+    ]
+    has_both = BOTH_WAYS in moved.limits
+    return render_table(
+        "transfers", "limits", rows=rows, sizes=sizes, capacity=moved.capacity, has_both=has_both
+    )
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def transfer_sections(table: pd.DataFrame, moved: Transfers, missing: Missing) -> list[Section]:
-    """The sections of a machine with an accelerator. Sections without measurements stay empty."""
-
-    def words(block: str) -> tuple[str, ...]:
-        return render_paragraphs("transfers", block, moved=moved, clocks=CLOCKS)
-
-    drawn, hidden = (
-        tuple(_curves(moved, missing)),
-        _tabled("hidden", moved, cells=transfers.hidden(moved)),
-    )
-    return [
+def transfer_sections(data: MachineData) -> dict[str, Section]:
+    """The sections of a machine with an accelerator, by key. Sections without measurements stay empty."""
+    moved = data.transfers
+    sections = (
         Section(
             "transfers",
             "Transfers: what to take",
-            words("transfers"),
-            tables=tuple(decision(table, moved)),
+            _decision_introduction(moved),
+            tables=tuple(decision(data)),
         ),
         Section(
             "clocks",
             "Transfers: completion, enqueue, sustained",
-            words("clocks"),
-            drawn,
+            _introduction("clocks", clocks=[clock for clock in CLOCKS if len(moved.select(clock))]),
+            tuple(_figures(data)),
             (clocks(moved),),
         ),
-        Section("overlap", "Transfers behind compute", words("overlap"), tables=(hidden,)),
+        Section(
+            "overlap",
+            "Transfers behind compute",
+            _introduction("overlap"),
+            tables=(_hidden(moved),),
+        ),
         Section(
             "firsts",
             "What the first use costs",
-            words("firsts"),
-            tables=(_tabled("pinning", moved),),
+            _introduction("firsts", contexts=[*moved.select_role(Role.CONTEXT).itertuples()]),
+            tables=(_pinning(moved),),
         ),
-        Section("link", "The link", words("link"), tables=(_tabled("limits", moved),)),
-    ]
+        Section("link", "The link", _link_introduction(moved), tables=(_limits(moved),)),
+    )
+    return {section.key: section for section in sections}
 
 
-def _curves(moved: Transfers, missing: Missing) -> Iterator[tuple[Figure, Table]]:
+def _introduction(block: str, **values: Any) -> tuple[str, ...]:
+    return render_paragraphs("transfers", block, **values)
+
+
+def _decision_introduction(moved: Transfers) -> tuple[str, ...]:
+    measured, missing = {*moved.main["host"]}, {*moved.missing["memory"]}
+    unmeasured = [host for host in transfers.HOSTS if host in missing - measured]
+    processes = moved.main["processes"]
+    return _introduction(
+        "transfers",
+        dtype="".join(moved.main["dtype"].unique()),
+        has_limit=any(moved.limit(direction).bandwidth for direction in LINK),
+        limit_reason=moved.skip_reason(role=Role.LINK),
+        unmeasured=[
+            (host, moved.skip_reason(role=Role.TRANSFER, memory=host))
+            for host in (unmeasured if measured else ())
+        ],
+        processes=sorted({processes.min(), processes.max()}) if len(processes) else [],
+    )
+
+
+def _link_introduction(moved: Transfers) -> tuple[str, ...]:
+    changes: Mapping[str, Sequence[str]] = moved.run.device_changed
+    return _introduction(
+        "link",
+        synchronize=[*moved.select_role(Role.SYNCHRONIZE).itertuples()],
+        hardware=moved.hardware,
+        capacity=moved.capacity,
+        run=moved.run,
+        changes={name: cells for name, cells in changes.items() if name not in UNREPORTED_CHANGES},
+    )
+
+
+def _figures(data: MachineData) -> Iterator[tuple[Figure, Table]]:
     """Per direction: GB/s for all host memory together, then time against size for each memory and clock."""
+    moved = data.transfers
     dtype = usual_dtype(moved.main)
     for direction in LINK:
-        usual = moved.select(COMPLETION, direction)
-        usual = [
-            c for c in usual[usual["route"].isin(TOGETHER)].itertuples() if moved.bytes_decide(c)
-        ]
-        names = [f"{cell.host}: {cell.route}" for cell in usual]
-        cells = [
-            c._replace(route=n, parameters={**c.parameters, "route": n})
-            for c, n in zip(usual, names)
-        ]
-        about, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
-        for figure in figures.bandwidths(
-            name, f"{about} ({dtype})", cells, moved.limit(direction).bandwidth
-        ):
-            yield figure, by_size(about, cells, missing, lambda cell: cost_words(cell, moved))
+        cells = _bandwidth_cells(moved, direction)
+        title, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
+        limit = moved.limit(direction).bandwidth
+        for figure in figures.bandwidths(name, f"{title} ({dtype})", cells, limit):
+            table = by_size(title, cells, data.missing, lambda cell: cost_words(cell, moved))
+            yield figure, table
     for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
-        about = f"{direction}, {host} host memory: {clock} time ({dtype})"
-        cells = [*moved.select(clock, direction, host).itertuples()]
-        for figure in figures.times_figure(slug("transfer", direction, host, clock), about, cells):
-            yield figure, curves(figure.cells, missing)
+        title = f"{direction}, {host} host memory: {clock} time ({dtype})"
+        timed = [*moved.select(clock, direction, host).itertuples()]
+        name = slug("transfer", direction, host, clock)
+        for figure in figures.times_figure(name, title, timed):
+            yield figure, curves(figure.cells, data.missing)
+
+
+def _bandwidth_cells(moved: Transfers, direction: str) -> list[Row]:
+    """The cells of TOGETHER whose bytes take the time. Their route names the host memory, too."""
+    cells = moved.select(COMPLETION, direction)
+    renamed = []
+    for cell in cells[cells["route"].isin(TOGETHER)].itertuples():
+        if moved.bytes_decide(cell):
+            route = f"{cell.host}: {cell.route}"
+            parameters = {**cell.parameters, "route": route}
+            renamed.append(cell._replace(route=route, parameters=parameters))
+    return renamed

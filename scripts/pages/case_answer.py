@@ -1,0 +1,134 @@
+"""The answer to a case in words: for a terminal, as JSON, and as code to paste.
+
+Sentences are in templates/prose: case, code_to_paste.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from analysis.answers import Answer, effects_on
+from analysis.cells import itemsize
+from analysis.costs import MachineAnswers
+from analysis.needs import CUDA, Case, uses
+from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
+
+from benchmarks.contracts import ALL_THREADS
+
+from . import show
+from .advice import group_routes, promises, unsafe_reason, unusual_inputs
+from .show import code, render_line
+
+MAX_ROUTES = 5  # routes listed in an answer
+CODE_NAMES = ("a", "t", "m", "b", "h", "d", "s", "buffers", "stages")  # defined by code to paste
+
+
+def answer_text(answer: Answer, differences: Sequence[str] = ()) -> str:
+    """Lines for a terminal. differences: properties in which this machine differs from the measured one."""
+    case, machine, routes = answer.case, answer.machine, answer.ranked
+    text = show.render(
+        "case",
+        "answer",
+        machine=machine.name,
+        run=machine.run,
+        differences=differences,
+        title=case_title(case, case_threads(case, machine)),
+        lines=[route_line(route, case) for route in routes[:MAX_ROUTES]],
+        further=len(routes[MAX_ROUTES:]),
+        notes=answer_notes(answer),
+        code=snippet(case, routes[0], machine),
+    )
+    return show.to_plain(text).strip()
+
+
+def case_title(case: Case, threads: int = 0) -> str:
+    """A case in words. threads: number of torch threads; 0: not shown."""
+    return render_line("case", "title", case=case, threads=threads)
+
+
+def case_threads(case: Case, machine: MachineAnswers) -> int:
+    """Number of torch threads in a case; 0 where it does not matter."""
+    threads = machine.torch_threads(case)
+    return machine.threads if threads == ALL_THREADS else int(threads or 0)
+
+
+def route_line(route: Any, case: Case) -> str:
+    """A route with its time and its conditions, in one line."""
+    return f"{code(route.route)}, {cost_text(route, case.count)}"
+
+
+def cost_text(route: Any, count: int = 1) -> str:
+    """The time of a route with its conditions. count: number of calls."""
+    return render_line("case", "cost", route=route, count=count)
+
+
+def answer_notes(answer: Answer) -> tuple[str, ...]:
+    """The evidence for the answer, hazards, settings and missing results, a sentence each."""
+    case, machine = answer.case, answer.machine
+    routes = answer.ranked[:MAX_ROUTES]
+    best = routes[0]
+    estimates: dict[str, list[str]] = {}
+    for route in routes:
+        for text in show.render_paragraphs("case", "estimate", route=route):
+            estimates.setdefault(text, []).append(route.route)
+    return show.render_paragraphs(
+        "case",
+        "notes",
+        case=case,
+        is_steady=machine.is_steady,
+        quiet=machine.quiet,
+        spreads=machine.spreads,
+        best=best,
+        routes=routes,
+        ties=[route.route for route in answer.select(BEST, TIE)],
+        threads=case_threads(case, machine),
+        estimates=estimates,
+        promises=group_routes(routes, promises),
+        unusual=unusual_inputs(best.contract),
+        effects=effects_on(best, case, machine),
+        conditional=answer.select(CONDITION),
+        unsafe=answer.select(UNSAFE),
+        unsafe_reason=unsafe_reason,
+        unmeasured=answer.unmeasured,
+        instead=answer.instead,
+    )
+
+
+def snippet(case: Case, best: Any, machine: MachineAnswers) -> str:
+    """Python code that defines all names a route uses, runs it, and waits where it may return early."""
+    count = case.nbytes // itemsize(case.dtype)
+    columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/core/sources.py
+    if case.layout == "power of two":
+        columns = min(1024, 1 << (math.isqrt(count).bit_length() - 1))
+    text = show.render(
+        "code_to_paste",
+        case=case,
+        best=best,
+        names=[name for name in CODE_NAMES if uses(best.route, name)],
+        device_type=machine.run.settings.device.partition(":")[0] or CUDA,
+        count=count,
+        columns=columns,
+    )
+    return text.strip()
+
+
+def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
+    """The answer with all its evidence, in seconds and bytes."""
+    machine, run = answer.machine, answer.machine.run
+    snippets = [snippet(answer.case, route, machine) for route in answer.routes.itertuples()]
+    routes = answer.routes.drop(columns=["need", "within"]).assign(code=snippets)
+    rows = routes.to_json(orient="records", default_handler=vars, double_precision=15)
+    document = {
+        "case": asdict(answer.case),
+        "machine": machine.name,
+        "toolchain": run.toolchain.tag,
+        "measured": run.started,
+        "differs": differences,
+        "routes": json.loads(rows),
+        "unmeasured": answer.unmeasured,
+        "instead": answer.instead,
+        "notes": [show.to_plain(note) for note in answer_notes(answer)],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

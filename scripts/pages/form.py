@@ -1,0 +1,79 @@
+"""The data of a page's form.
+
+The form (templates/form.js) filters the rows of scripts/advise.py and computes nothing: this module writes all it shows
+about a route.
+"""
+
+import json
+from typing import Any
+
+import pandas as pd
+from analysis.costs import MachineAnswers, add_totals
+from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case
+from analysis.ranking import BEST
+
+from benchmarks.contracts import ALL_THREADS, Route
+
+from .advice import promises, unusual_inputs
+from .case_answer import MAX_ROUTES, case_threads, case_title, cost_text, snippet
+from .show import render_line
+
+FORM_COLUMNS = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")
+ENDS_OF_DIRECTION = {direction: ends for ends, direction in DIRECTION_OF_ENDS.items()}
+
+
+def row_case(row: Any) -> Case:
+    """The case that a row of MachineAnswers.rows answers."""
+    source, target = ENDS_OF_DIRECTION[row.direction, row.array]
+    batch = row.arrays if row.batch else 0
+    shared_names = [name for name in NEED_FIELDS if name in Case.__dataclass_fields__]
+    fields = {name: getattr(row, name) for name in shared_names} | {"batch": batch}
+    return Case(source, target, row.nbytes // max(1, batch), **fields)
+
+
+def route_notes(contract: Route) -> str:
+    """Conditions of a route and its behaviour on unusual inputs, a line each."""
+    notes = [f"{promise}." for promise in promises(contract)]
+    notes += [f"unusual inputs: {words}" for words in unusual_inputs(contract)]
+    return "\n".join(notes)
+
+
+def form_data(machine: MachineAnswers) -> str:
+    """JSON for a script element: the columns FORM_COLUMNS of the rows, each as indices into a list of its distinct
+    values.
+
+    nbytes   of the source; of each source where there are several
+    command  scripts/advise.py command for the same case, with NBYTES for the size
+    title    of the case, and code to paste, if the row is of the route to take
+    """
+    rows = add_totals(machine.rows)  # a reader who chooses pinned memory already has it
+    texts = pd.DataFrame([_row_texts(row, machine) for row in rows.itertuples()], rows.index)
+    rows = rows.assign(**texts)
+    columns = {}
+    for name in FORM_COLUMNS:
+        places, values = pd.factorize(rows[name])
+        columns[name] = [places.tolist(), values.tolist()]
+    # the most common setting first
+    threads = sorted({*rows["threads"]} - {""}, key=lambda count: (count != ALL_THREADS, count))
+    default = f"{machine.threads}, torch's default"
+    document = {
+        "ways": {" ".join(ends): direction for ends, direction in DIRECTION_OF_ENDS.items()},
+        "shown": MAX_ROUTES,
+        "threads": [(count, default if count == ALL_THREADS else count) for count in threads],
+        "rows": columns,
+    }
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars)
+    # "</script>" in a text would end the element, and "<!--" would begin a comment
+    return text.replace("<", "\\u003c")
+
+
+def _row_texts(row: Any, machine: MachineAnswers) -> dict[str, Any]:
+    case, is_best = row_case(row), row.kind == BEST
+    return {
+        "nbytes": case.nbytes,
+        "command": render_line("case", "command", case=case, machine=machine.name),
+        "title": case_title(case, case_threads(case, machine)) if is_best else "",
+        "cost": cost_text(row),
+        "code": snippet(case, row, machine) if is_best else "",
+        "notes": route_notes(row.contract),
+    }
