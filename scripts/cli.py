@@ -17,9 +17,8 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reports" / "results"
-READER_GONE_STATUS = 128 + getattr(
-    signal, "SIGPIPE", 13
-)  # exit code if the reader is gone: not 0, as nobody has read a verdict
+# Exit code if the reader is gone: not 0, as nobody has read a verdict
+READER_GONE_STATUS = 128 + getattr(signal, "SIGPIPE", 13)
 MAX_TEXT_LENGTH = 1000  # characters in an error, and in any text of a file
 
 
@@ -32,7 +31,10 @@ def _interrupt(number: int, frame: Any) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
-ONLY = "only results whose name matches, as in asv's --bench: 'from_numpy', 'torch.tensor(a)', ', 1048576'"
+ONLY = (
+    "only results whose name matches, as in asv's --bench: "
+    "'from_numpy', 'torch.tensor(a)', ', 1048576'"
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,22 +52,20 @@ class Parser(argparse.ArgumentParser):
         "--resume" no value, unless there are ``choices``. The help states the default. ``more``
         goes to argparse."""
         name, _, takes = words.partition(" ")
-        if default := more.get("default"):
+        default = more.get("default")
+        if default:
             default = os.path.relpath(default, ROOT) if isinstance(default, Path) else str(default)
             about = f"{about} (default: {default.replace('%', '%%')})"
-        flag = not takes and "choices" not in more
-        kind = (
-            {"action": "store_true"}
-            if flag
-            else {"metavar": takes or None, "type": TAKES.get(takes, str)}
-        )
+        if takes or "choices" in more:
+            kind = {"metavar": takes or None, "type": TAKES.get(takes, str)}
+        else:
+            kind = {"action": "store_true"}
         self.add_argument(name, help=about, **{**kind, **more})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         for argument in sys.argv[1:] if args is None else args:
-            if argument.startswith("--") and argument.endswith(
-                "=--"
-            ):  # to argparse this is the end of options
+            # to argparse this is the end of options
+            if argument.startswith("--") and argument.endswith("=--"):
                 self.error(f"argument {argument.removesuffix('=--')}: -- is no value")
         return super().parse_known_args(args, namespace)
 
@@ -83,16 +83,11 @@ def matcher(only: str | None) -> Callable[[str], bool]:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Python warns in three lines that "[[" may change its meaning
+            # Python warns in three lines that "[[" may change its meaning
+            warnings.simplefilter("ignore")
             pattern = re.compile(only or "")
-    except (
-        re.error,
-        OverflowError,
-        ValueError,
-        RecursionError,
-    ) as error:  # a{99999999999}, 5,000 digits, brackets
+    # a{99999999999}, 5,000 digits, brackets
+    except (re.error, OverflowError, ValueError, RecursionError) as error:
         raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
     return lambda cell: (only or "") in cell or pattern.search(cell) is not None
 
@@ -182,17 +177,20 @@ def report_end(error: BaseException) -> int:
         return READER_GONE_STATUS
     if isinstance(error, KeyboardInterrupt):
         print(file=sys.stderr)  # below ^C
-        said, code = "interrupted", 128 + (error.args[0] if error.args else signal.SIGINT)
+        message, code = "interrupted", 128 + (error.args[0] if error.args else signal.SIGINT)
     elif isinstance(error, UserError):
-        said = str(error)
+        message = str(error)
     elif isinstance(error, OSError):
-        said = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
     elif isinstance(error, ModuleNotFoundError):
-        said = f"needs {error.name}: use .venv/bin/python, which make bench makes, or pip install -r requirements.txt"
+        message = (
+            f"needs {error.name}: use .venv/bin/python, which make bench makes, "
+            "or pip install -r requirements.txt"
+        )
     else:
-        said = describe_unexpected(error)
+        message = describe_unexpected(error)
     with contextlib.suppress(BrokenPipeError):
-        print(f"{os.path.basename(sys.argv[0])}: {one_line(said)}", file=sys.stderr)
+        print(f"{os.path.basename(sys.argv[0])}: {one_line(message)}", file=sys.stderr)
     return code
 
 
@@ -235,4 +233,5 @@ def describe_unexpected(error: BaseException) -> str:
             file.writelines(traceback.format_exception(error))
     except OSError:
         details = "none, for no directory of temporary files can be written: set TMPDIR"
-    return f"unexpected {type(error).__name__}: {one_line(str(error))} (a defect of this suite; details: {details})"
+    name, text = type(error).__name__, one_line(str(error))
+    return f"unexpected {name}: {text} (a defect of this suite; details: {details})"

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Measure a history on many machines through Slurm: each release on several nodes of a type.
 
-    python scripts/fleet.py --history torch --nodes 4 --copies 2 --partition cpu    jobs of this
-    cluster
-    python scripts/fleet.py --resume                                                continue, from
-                                                                                    any login node
-    python scripts/fleet.py --history torch                                         without Slurm,
-                                                                                    on this machine
+    python scripts/fleet.py --history torch                   without Slurm, on this machine
+    python scripts/fleet.py --history torch --partition cpu --nodes 4 --copies 2
+                                                              jobs of this cluster
+    python scripts/fleet.py --resume                          continue, from any login node
 
 Every node measures the reference, a block of releases, and the reference again. Each release is
 measured on several nodes, with the code as it is now. Results are gathered as they arrive, under
@@ -87,86 +85,86 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
     parser.option("--wheelhouse DIR", "download wheels here, and install from here")
-    chosen = parser.parse_args(argv)
-    chosen.options = {name: getattr(chosen, name) for name in OPTIONS if getattr(chosen, name)}
-    if chosen.engine == DEBUG and chosen.options:
+    args = parser.parse_args(argv)
+    args.options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name)}
+    if args.engine == DEBUG and args.options:
         raise UserError(
-            f"--engine debug measures on this machine and takes no --{', --'.join(chosen.options)}"
+            f"--engine debug measures on this machine and takes no --{', --'.join(args.options)}"
         )
-    chosen.engine = chosen.engine or (SLURM if chosen.options else DEBUG)
-    chosen.nodes = chosen.nodes or (1 if chosen.engine == DEBUG else 4)
-    chosen.copies = chosen.copies or min(2, chosen.nodes)
-    if chosen.copies > chosen.nodes:
+    args.engine = args.engine or (SLURM if args.options else DEBUG)
+    args.nodes = args.nodes or (1 if args.engine == DEBUG else 4)
+    args.copies = args.copies or min(2, args.nodes)
+    if args.copies > args.nodes:
         raise UserError(
-            f"--copies {chosen.copies} needs at least as many nodes, but --nodes is {chosen.nodes}"
+            f"--copies {args.copies} needs at least as many nodes, but --nodes is {args.nodes}"
         )
-    chosen.toolchains = selection.select_releases(chosen)
+    args.toolchains = selection.select_releases(args)
     first = [
         toolchain
-        for toolchain in chosen.toolchains
-        if toolchain.history == chosen.toolchains[0].history
+        for toolchain in args.toolchains
+        if toolchain.history == args.toolchains[0].history
     ]
     reference = (
-        selection.find_release(chosen.reference, selection.selected_packages(chosen))
-        if chosen.reference
+        selection.find_release(args.reference, selection.selected_packages(args))
+        if args.reference
         else first[-1]
     )
     if reference is None:
         raise UserError(
-            f"--reference {chosen.reference}: no release of {' or '.join(selection.selected_packages(chosen))}"
+            f"--reference {args.reference}: no release of {' or '.join(selection.selected_packages(args))}"
         )
-    chosen.reference = reference.tag
-    return chosen
+    args.reference = reference.tag
+    return args
 
 
-def machine_of(chosen: Namespace) -> str:
+def machine_of(args: Namespace) -> str:
     """The machine name for results: as given, of the only campaign to resume, or made from the
     options that choose nodes."""
-    named = chosen.machine or "-".join(filter(None, (chosen.partition, chosen.constraint)))
-    if chosen.resume and not named:
+    name = args.machine or "-".join(filter(None, (args.partition, args.constraint)))
+    if args.resume and not name:
         begun = sorted(path.parent.name for path in campaigns.FLEET.glob(f"*/{campaigns.PLAN}"))
         if len(begun) != 1:
             which = f"several campaigns are incomplete; name one with --machine: {', '.join(begun)}"
             raise UserError(which if begun else "nothing to resume: no campaign is incomplete")
-        (named,) = begun
-    named = named or ("slurm" if chosen.engine == SLURM else f"{environments.machine_name()}-fleet")
-    return selection.check_machine_name(named)
+        (name,) = begun
+    name = name or ("slurm" if args.engine == SLURM else f"{environments.machine_name()}-fleet")
+    return selection.check_machine_name(name)
 
 
-def campaign_of(chosen: Namespace, machine: str) -> Campaign:
+def campaign_of(args: Namespace, machine: str) -> Campaign:
     """Make the campaign of the command line for a machine type."""
-    debug = chosen.engine == DEBUG
-    scratch = chosen.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
+    debug = args.engine == DEBUG
+    scratch = args.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
     shown = [
         word
         for name in DECIDING
-        if (value := getattr(chosen, name))
+        if (value := getattr(args, name))
         for word in (f"--{name}", str(value))
     ]
-    asked = profile_options(chosen, DEFAULT)
+    profile = profile_options(args, DEFAULT)
     if (
-        chosen.copies == 1 < chosen.nodes
+        args.copies == 1 < args.nodes
     ):  # instruction counts of one node alone say nothing about a release
-        asked["only"] = rf"^(?!instructions\.).*?(?:{asked['only']}|{re.escape(asked['only'])})"
-    minutes = estimate_minutes(**asked)
-    tags = tuple(
-        toolchain.tag for toolchain in chosen.toolchains if toolchain.tag != chosen.reference
-    )
-    longest = max(map(len, campaigns.deal(tags, chosen.nodes, chosen.copies)))
+        profile["only"] = (
+            rf"^(?!instructions\.).*?(?:{profile['only']}|{re.escape(profile['only'])})"
+        )
+    minutes = estimate_minutes(**profile)
+    tags = tuple(toolchain.tag for toolchain in args.toolchains if toolchain.tag != args.reference)
+    longest = max(map(len, campaigns.deal(tags, args.nodes, args.copies)))
     command = shlex.join(["python", "scripts/fleet.py", *shown])
     return Campaign(
         id=f"fleet-{new_id()}",
         slurm=not debug,
-        plan=Plan(machine, **asked, tags=tags, command=command, reference=chosen.reference),
-        nodes=chosen.nodes,
-        copies=chosen.copies,
-        keep=set_environment_limit(chosen.keep),
+        plan=Plan(machine, **profile, tags=tags, command=command, reference=args.reference),
+        nodes=args.nodes,
+        copies=args.copies,
+        keep=set_environment_limit(args.keep),
         scratch=str(scratch.absolute()),
-        wheelhouse=str(chosen.wheelhouse.absolute()) if chosen.wheelhouse else "",
+        wheelhouse=str(args.wheelhouse.absolute()) if args.wheelhouse else "",
         minutes=minutes,
-        allowed=chosen.time
+        allowed=args.time
         or round(campaigns.TIME_LIMIT_FACTOR * campaigns.minutes_for(longest, minutes)) + 10,
-        options={**chosen.options, **({} if chosen.shared or debug else {"exclusive": True})},
+        options={**args.options, **({} if args.shared or debug else {"exclusive": True})},
     )
 
 
@@ -176,10 +174,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if program == campaigns.ON_NODE:
         directory, node, *tags = job
         return fleet.on_node(Path(directory), node, tags)
-    chosen = arguments(argv)
-    machine = machine_of(chosen)
-    with nullcontext() if chosen.dry_run else lock_directory(campaigns.FLEET / machine):
-        if chosen.resume:
+    args = arguments(argv)
+    machine = machine_of(args)
+    with nullcontext() if args.dry_run else lock_directory(campaigns.FLEET / machine):
+        if args.resume:
             campaign = Campaign.load(campaigns.FLEET / machine)
             if campaign is None:
                 raise UserError(f"nothing to resume on {machine}: leave out --resume")
@@ -187,17 +185,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 campaign.submitted, 1
             )  # the user has looked, so allow as many submissions again
         else:
-            campaign = campaign_of(chosen, machine)
+            campaign = campaign_of(args, machine)
             if campaign.slurm:
                 check_cluster(campaign)
-            if not chosen.dry_run:
+            if not args.dry_run:
                 fleet.end_earlier(machine)
         print(*campaign.summary(), sep="\n", flush=True)
-        if chosen.dry_run:
+        if args.dry_run:
             return 0
-        return fleet.measure(
-            campaign, (lambda machine: 0) if chosen.no_report else report.after_run
-        )
+        return fleet.measure(campaign, (lambda machine: 0) if args.no_report else report.after_run)
 
 
 if __name__ == "__main__":

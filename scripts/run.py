@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 """Measure the torch and numpy of this Python on this machine, and build the page.
 
-    python scripts/run.py                      quick profile, about 4 minutes; first answers after
-                                               round 1 of 4
+    python scripts/run.py                      quick profile, about 4 minutes; answers after each round
     python scripts/run.py --profile standard   profile of the published pages, about 27 minutes
     python scripts/run.py --resume             continue an interrupted run
-    python scripts/run.py --check              check in ten seconds whether this machine is quiet
-                                               enough
+    python scripts/run.py --check              check in ten seconds if this machine is quiet
     python scripts/run.py --resume --rounds 2  file an interrupted run that has two finished rounds
-    python scripts/run.py --describe           describe benchmarks/ anew in reports/results;
-                                               measures nothing
+    python scripts/run.py --describe           describe benchmarks/ anew; measures nothing
 
 asv times everything, one process at a time, in rounds. Each round gives every result one more
 process. A finished round is filed, so an interruption loses one round at most. Answers are printed
@@ -45,10 +42,10 @@ NOT_YET = " (not significant yet)"  # follows an answer
 
 def interpreter(name: str) -> Path:
     """Check and return the Python of --report-with. UserError if it is no Python."""
-    found = selection.find_python(name)
-    if found is None:
+    program = selection.find_python(name)
+    if program is None:
         raise UserError(f"--report-with {name}: there is no such program")
-    return found
+    return program
 
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
@@ -66,26 +63,26 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     return parser.parse_args(argv)
 
 
-def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
+def measure(args: Namespace, toolchain: Toolchain, machine: str) -> None:
     """Measure and file the profile's rounds; with --resume, the rounds missing in the interrupted
     run's journal."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
     plan = choose_plan(
-        journal, chosen, Plan(machine, command=this_command(), **profile_options(chosen, DEFAULT))
+        journal, args, Plan(machine, command=this_command(), **profile_options(args, DEFAULT))
     )
-    before = journal.record(Job(""))
-    if before and before.toolchain.tag != toolchain.tag:
+    interrupted = journal.record(Job(""))
+    if interrupted and interrupted.toolchain.tag != toolchain.tag:
         raise UserError(
-            f"the interrupted run was on {before.toolchain.tag}: --resume there, or run anew"
+            f"the interrupted run was on {interrupted.toolchain.tag}: --resume there, or run anew"
         )
     runner = start_runner(journal, plan)
     if not runner.remaining:
         print("the run was complete: its results are filed")
         return
     cells, rounds = runner.open(Job("")).cells, plan.rounds
-    for why, names in cells.unavailable.items():
+    for reason, names in cells.unavailable.items():
         families = dict.fromkeys(name.partition(".")[0] for name in names)
-        print(one_line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {why}"))
+        print(one_line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {reason}"))
     timed, total = len(cells.timed), cells.total(rounds)
     each = (
         f"x {rounds} processes"
@@ -94,17 +91,19 @@ def measure(chosen: Namespace, toolchain: Toolchain, machine: str) -> None:
     )
     size = f"{timed} timed cells {each}, {len(cells.names) - timed} looked at once"
     print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner, total)}")
-    runner.measure(after_round=answers(quiet=chosen.no_report))
+    runner.measure(after_round=answers(quiet=args.no_report))
 
 
 def time_of(runner: Runner, processes: int) -> str:
     """The expected duration of a run here, from its profile's estimate. It is longer if the machine
     is noisy now: the run may wait, and everything slows by the same factor as the speed probes."""
     plan = runner.plan
-    least = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.benchmarks)
+    shortest = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.benchmarks)
     quiet, slowdown = quiet_now()
-    most = slowdown * least + budget(processes, plan.profile) if quiet < QUIET_SHARE else least
-    span = " to ".join(dict.fromkeys((duration(least), duration(most))))
+    most = (
+        slowdown * shortest + budget(processes, plan.profile) if quiet < QUIET_SHARE else shortest
+    )
+    span = " to ".join(dict.fromkeys((duration(shortest), duration(most))))
     return f"about {span}, for this machine was quiet {quiet:.0%} of the last second"
 
 
@@ -112,7 +111,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
     """Return a function that files the rounds so far and prints their answers. After later rounds
     it prints only those that are new or whose significance changed. It prints nothing if ``quiet``,
     or if this Python lacks packages."""
-    known: dict[tuple[str, str, str], bool] = {}
+    printed: dict[tuple[str, str, str], bool] = {}
 
     def after_round(runner: Runner, job: Job) -> None:
         filed = runner.file(job, complete=False).file
@@ -140,7 +139,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             for take in box.recommendations
         }
         for key, take in takes.items():
-            if known.get(key) != take.tied:
+            if printed.get(key) != take.tied:
                 print(
                     f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}",
                     flush=True,
@@ -151,34 +150,34 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
                 f" {show.UPPER_BOUND_MARK} upper bound: {noisy} of {every} results have no quiet process yet",
                 flush=True,
             )
-        known.clear()
-        known.update((key, take.tied) for key, take in takes.items())
+        printed.clear()
+        printed.update((key, take.tied) for key, take in takes.items())
 
     return after_round
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    chosen = arguments(argv)
+    args = arguments(argv)
     try:
         toolchain = environments.read_toolchain()
     except ModuleNotFoundError as missing:
         raise UserError(f"{missing}: `make bench` installs everything") from None
     check_asv()
-    if chosen.check:
+    if args.check:
         return check()
-    machine = chosen.machine or environments.machine_name()
+    machine = args.machine or environments.machine_name()
     if (
-        chosen.describe
+        args.describe
     ):  # keep nothing else that asv writes, because it does not depend on benchmarks/
         Suite().discover(machine, copy_to=RESULTS / BENCHMARKS)
         print((RESULTS / BENCHMARKS).relative_to(ROOT))
         return 0
     with lock_directory(ROOT / ".asv" / "runs" / machine):
-        measure(chosen, toolchain, machine)
-    if chosen.no_report:
+        measure(args, toolchain, machine)
+    if args.no_report:
         print("results saved; python scripts/report.py builds the page")
         return 0
-    return report.after_run(machine, chosen.report_with)
+    return report.after_run(machine, args.report_with)
 
 
 if __name__ == "__main__":

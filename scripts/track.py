@@ -2,17 +2,13 @@
 """Measure speed changes across torch and numpy releases: install each release, time it with asv,
 and file its results.
 
-    python scripts/track.py                              both histories, the last patch of every
-                                                         minor release
+    python scripts/track.py                              both histories, last patch of every minor
     python scripts/track.py --history numpy --since 2.0
     python scripts/track.py --history torch --releases 2.6.0,2.13.0
-    python scripts/track.py --again                      times once more, beside those that are
-                                                         there: smaller intervals
-    python scripts/track.py --dry-run                    how many releases, minutes of each, disk
-                                                         space; no measurement
+    python scripts/track.py --again                      times once more: smaller intervals
+    python scripts/track.py --dry-run                    print releases, minutes and disk space only
     python scripts/track.py --resume                     continue an interrupted run
-    python scripts/track.py --new                        new releases: measure each and compare it
-                                                         with the one before
+    python scripts/track.py --new                        new releases, each against the one before
     python scripts/track.py --update                     only add new releases to releases.json
 
 Every release gets a virtual environment in .asv/env. If torch comes with CUDA, it takes about 5 GB
@@ -58,19 +54,19 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--new", "measure new releases and compare each with the one before")
     parser.option("--update", "only add new releases to releases.json")
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
-    chosen = parser.parse_args(argv)
-    watching = chosen.new or chosen.update
+    args = parser.parse_args(argv)
+    watching = args.new or args.update
     barred = [
         name
         for name in (*RELEASES, "only", "resume", "again", "dry_run")
-        if watching and getattr(chosen, name)
+        if watching and getattr(args, name)
     ]
     if barred:
         raise UserError(f"--new and --update take no --{barred[0].replace('_', '-')}")
-    if chosen.verdicts and not chosen.new:
+    if args.verdicts and not args.new:
         raise UserError("--verdicts goes with --new")
-    chosen.toolchains = selection.select_releases(chosen)
-    return chosen
+    args.toolchains = selection.select_releases(args)
+    return args
 
 
 def update() -> list[ledger.Toolchain]:
@@ -84,27 +80,27 @@ def update() -> list[ledger.Toolchain]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    chosen = arguments(argv)
-    if chosen.update:
+    args = arguments(argv)
+    if args.update:
         update()
         return 0
     check_asv()
-    machine = chosen.machine or environments.machine_name()
+    machine = args.machine or environments.machine_name()
     runs = ROOT / ".asv" / "runs" / machine
-    with nullcontext() if chosen.dry_run else lock_directory(runs):
-        journal = Journal(runs / ("new" if chosen.new else "track"))
-        fresh = Plan(machine, command=this_command(), **profile_options(chosen, DEFAULT))
-        if not chosen.new:
-            histories = groupby(chosen.toolchains, key=lambda toolchain: toolchain.history)
+    with nullcontext() if args.dry_run else lock_directory(runs):
+        journal = Journal(runs / ("new" if args.new else "track"))
+        fresh = Plan(machine, command=this_command(), **profile_options(args, DEFAULT))
+        if not args.new:
+            histories = groupby(args.toolchains, key=lambda toolchain: toolchain.history)
             tags = tuple(
                 tag
                 for _, releases in histories
                 for tag in coarse_to_fine([each.tag for each in releases])
             )
-            fresh = replace(fresh, tags=tags, additional=tags if chosen.again else ())
-            begins = chosen.dry_run and not chosen.resume  # an interrupted run's files stay
+            fresh = replace(fresh, tags=tags, additional=tags if args.again else ())
+            begins = args.dry_run and not args.resume  # an interrupted run's files stay
             return track(
-                chosen, journal, fresh if begins else choose_plan(journal, chosen, fresh, RELEASES)
+                args, journal, fresh if begins else choose_plan(journal, args, fresh, RELEASES)
             )
         check_machine(
             RESULTS / machine
@@ -114,22 +110,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"nothing is left to measure on {machine}")
             return 0
         journal.save(plan)
-        code = track(chosen, journal, plan)
+        code = track(args, journal, plan)
     try:
         from pages import release_news
     except ImportError as error:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     releases = [ledger.toolchains_by_tag()[tag] for tag in plan.tags if tag not in plan.additional]
-    codes = [code, *release_news.print_changes(RESULTS, machine, releases, chosen.verdicts)]
+    codes = [code, *release_news.print_changes(RESULTS, machine, releases, args.verdicts)]
     return (
         1 if 1 in codes else max(codes)
     )  # a slower release matters more than one that could not be measured
 
 
-def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
+def track(args: Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, print its outcome, build the page, and return the exit code."""
-    number = set_environment_limit(chosen.keep)
-    left = Runner(journal, plan).remaining if chosen.resume or not chosen.dry_run else plan.tags
+    number = set_environment_limit(args.keep)
+    left = Runner(journal, plan).remaining if args.resume or not args.dry_run else plan.tags
     takes = (
         ""
         if plan.only
@@ -140,31 +136,31 @@ def track(chosen: Namespace, journal: Journal, plan: Plan) -> int:
         f"profile {plan.profile}, {plan.rounds} processes per result, at most {number} environments on disk "
         f"({number * ENVIRONMENT_GB} GB if torch includes CUDA)"
     )
-    if chosen.dry_run:
+    if args.dry_run:
         return 0
     runner = start_runner(journal, plan)
-    again = "--new" if chosen.new else "--resume"
+    option = "--new" if args.new else "--resume"
     try:
         failed = runner.measure()
-        if journal.filed() and not chosen.no_report:
+        if journal.filed() and not args.no_report:
             report.after_run(plan.machine)
     except KeyboardInterrupt:
         print(
-            f"{len(journal.filed())} sessions are saved; python scripts/track.py {again} continues"
+            f"{len(journal.filed())} sessions are saved; python scripts/track.py {option} continues"
         )
         raise
     for tag, reason in failed.items():
         print(one_line(f"{tag} has no results: {reason}"))
     # A new release without a wheel for this Python is final, or it would be tried again every week.
     # It is not final if the reason ends with an error of the index, in brackets
-    known = (
+    final = (
         reason.startswith(environments.NO_WHEEL) and not reason.endswith(")")
         for reason in failed.values()
     )
-    lasting = chosen.new and all(known)
+    lasting = args.new and all(final)
     if failed and not lasting:
-        print(f"python scripts/track.py {again} tries those again")
-    elif chosen.new:
+        print(f"python scripts/track.py {option} tries those again")
+    elif args.new:
         journal.forget()
     if failed:
         return 2

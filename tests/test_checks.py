@@ -45,7 +45,7 @@ LAB_NOTES = (ROOT / "docs" / "lab-notes.md").read_text(encoding="utf-8")
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_one_noisy_process_on_every_core_while_the_block_runs():
-    with planted.disturbed() as pids:
+    with planted.disturb_cores() as pids:
         time.sleep(0.5)
         noisy = [psutil.Process(pid) for pid in pids]
         assert sorted(each.cpu_affinity() for each in noisy) == sorted([core] for core in os.sched_getaffinity(0))
@@ -58,7 +58,7 @@ def test_one_noisy_process_on_every_core_while_the_block_runs():
 
 
 def test_noise_that_stopped_is_no_noise_and_the_rest_of_it_ends():
-    with pytest.raises(cli.UserError), planted.disturbed() as pids:
+    with pytest.raises(cli.UserError), planted.disturb_cores() as pids:
         psutil.Process(pids[0]).kill()
         os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
     assert not any(map(psutil.pid_exists, pids))
@@ -126,8 +126,8 @@ def test_what_noise_does(pair, tmp_path, monkeypatch, capsys, snapshot):
     codes = []
     for other, verdicts in ((again, (SLOWER, "no change")), (new, ("no change", SLOWER)), (far, ())):
         cells = [{"route": route, "verdict": verdict} for route, verdict in zip((planted.ROUTE, "other"), verdicts)]
-        monkeypatch.setattr(planted, "in_turns", lambda *_, cells=cells: {"cells": cells})
-        monkeypatch.setattr(planted, "runs", lambda *_, other=other: [base, other])
+        monkeypatch.setattr(planted, "compare_with_itself", lambda *_, cells=cells: {"cells": cells})
+        monkeypatch.setattr(planted, "measure_twice", lambda *_, other=other: [base, other])
         codes.append(check.main(["noise", "--condition", "quiet"]))
     assert (codes, [said for said in capsys.readouterr().out.splitlines() if ".asv" not in said]) == snapshot
 
@@ -150,13 +150,13 @@ def test_each_check_has_its_own_options(words, called):
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_measured(command, says, monkeypatch, refusal):
-    monkeypatch.setattr(planted, "in_turns", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr(planted, "compare_with_itself", lambda *_: pytest.fail("it measured"))
     assert says in refusal(check, *command.split())
 
 
 # Timing: one side is timed by torch's Timer, bias is called bias and noise noise ------------------------------------
 
-MARGINS = {"min_effect": planted.EACH, "equivalence": planted.EACH + 0.001, "min_decided": 0}
+MARGINS = {"min_effect": planted.MAX_DEVIATION, "equivalence": planted.MAX_DEVIATION + 0.001, "min_decided": 0}
 EVERY = [*sides.cells(0)]
 COPIES = [cell for cell in EVERY if cell[0] == sides.ROUTES[1]]
 # Difference of the suite's side from torch's: factor by cell, standard deviation of processes, exit code
@@ -178,7 +178,7 @@ def test_bias_and_noise(change, sd, code, tmp_path, monkeypatch, capsys, snapsho
     suite = sides.write(tmp_path / "new", sides.cells(1, change, sd=sd), record=sides.together("new"))
     said = json.loads(comparison_words.as_json(sides.compared(torch, suite, **MARGINS), ""))
     monkeypatch.setattr(planted, "ROOT", tmp_path)
-    monkeypatch.setattr(planted, "in_turns", lambda *_: said)
+    monkeypatch.setattr(planted, "compare_with_itself", lambda *_: said)
     assert check.main(["timing"]) == code
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in printed if not line.endswith(("no change", "inconclusive"))] == snapshot
@@ -186,9 +186,9 @@ def test_bias_and_noise(change, sd, code, tmp_path, monkeypatch, capsys, snapsho
 
 def test_the_median_of_honest_cells_is_within_its_interval():
     """The median's interval misses 0 in about 1 % of unbiased runs; a shift of 2 % lies outside of it."""
-    intervals = [planted.middle(np.random.default_rng(seed).normal(0, 0.03, 185)) for seed in range(100)]
+    intervals = [planted.median_interval(np.random.default_rng(seed).normal(0, 0.03, 185)) for seed in range(100)]
     assert sum(not low <= 0 <= high for low, high in intervals) <= 4
-    assert planted.middle(np.zeros(planted.FEW - 1)) == (-math.inf, math.inf)
+    assert planted.median_interval(np.zeros(planted.MIN_CELLS - 1)) == (-math.inf, math.inf)
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
 
 def test_what_cannot_be_measured_says_so():
     with pytest.raises(cli.UserError, match="no cell was timed on both sides"):
-        planted.judged({"cells": [{"ratio": None, "route": "x"}]})
+        planted.judge_timing({"cells": [{"ratio": None, "route": "x"}]})
 
 
 # Advice: regret, predictions, and what noise may not be blamed for --------------------------------------------------

@@ -17,9 +17,9 @@ for one session may be at another clock than the next, and for either number of 
                 upper bound is, by how much that is exceeded
 
 Exit status: 0 as promised. 1 if the mean regret is above 3 %, the largest above 20 %, fewer than
-90 % of the predicted times are within 15 %, fewer than 90 % of the ranges hold the time, or fewer
-than 90 % of the upper bounds are exceeded by at most 15 %. 2 if the machine was too noisy to judge half
-of the cases.
+90 % of the predicted times are within 15 %, fewer than 90 % of the ranges hold the time, or
+fewer than 90 % of the upper bounds are exceeded by at most 15 %. 2 if the machine was too noisy
+to judge half of the cases.
 """
 
 import contextlib
@@ -140,7 +140,8 @@ def benchmark_for(case: Case) -> tuple[str, Params]:
     """The benchmark that times a case, and its parameters after the route."""
     parallel = case.threads != ONE_THREAD
     prefix = ""
-    family, names, params = "conversion", ("NumpyToTorch", "TorchToNumpy"), (case.dtype,)
+    family, names = "conversion", ("NumpyToTorch", "TorchToNumpy")
+    params: Params = (case.dtype,)
     if case.batch:
         family, names, params = "batches", ("ArraysToTensor", "TensorsToArray"), ()
         if UNEVEN in case.layouts:

@@ -23,17 +23,20 @@ from measuring.engine import copy_code, new_id
 from measuring.processes import os_session
 from pages import show
 
+Report = Mapping[str, Any]  # of compare.py --format json
 MACHINE = "checked"  # name of the machine in copies of the checkout
 
 # --- copies of the suite in which the two sides of a comparison differ ----------------------------
 
 SIDE = """
 
-# --- appended by check.py to a copy. Both sides run these same files, so that the versions of the benchmarks are equal,
+# --- appended by check.py to a copy. Both sides run these same files, so that the versions of the
+# benchmarks are equal,
 # and learn by the name of their directory which side they are
 import pathlib as _pathlib
 
-_SIDE = str(_pathlib.Path(__file__).resolve()).rpartition("/benchmarks/")[0].rpartition("/")[2].partition("-")[0]
+_CHECKOUT = str(_pathlib.Path(__file__).resolve()).rpartition("/benchmarks/")[0]
+_SIDE = _CHECKOUT.rpartition("/")[2].partition("-")[0]
 """
 
 
@@ -47,16 +50,16 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
     command = [sys.executable, *arguments, "--machine", MACHINE]
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("GIT_", "CONVERSION_"))
     }
-    with os_session(command, root, {**kept, "HOME": str(home)}, stdout=stdout) as process:
+    variables["HOME"] = str(home)
+    with os_session(command, root, variables, stdout=stdout) as process:
         printed, _ = process.communicate()
-    if process.returncode not in (
-        (0, 1, 2) if printed else (0,)
-    ):  # a comparison with verdicts has its own exit status
+    # a comparison with verdicts has its own exit status
+    if process.returncode not in ((0, 1, 2) if printed else (0,)):
         raise UserError(
             f"{arguments[0]} in {root.name} ended with exit status {process.returncode}"
         )
@@ -70,26 +73,28 @@ def plant(root: Path, file: str, code: str) -> None:
         benchmarks.write(SIDE + code)
 
 
-def in_turns(place: Path, file: str, code: str, only: str, *options: str) -> Any:
+def compare_with_itself(place: Path, file: str, code: str, only: str, *options: str) -> Report:
     """Plant ``code`` in a copy of this suite, compare it with itself by compare.py --run, and
     return the report."""
     root = place / "planted"
     copy_code(ROOT, root)
     plant(root, file, code)
     command = ["--run", "installed", "installed", "--only", only, "--format", "json", *options]
-    return json.loads(call(root, "scripts/compare.py", *command))
+    report: Report = json.loads(call(root, "scripts/compare.py", *command))
+    return report
 
 
 # --- noise ----------------------------------------------------------------------------------------
 
-QUIET, NOISE = CONDITIONS = "quiet", "noise"
+QUIET, NOISE = "quiet", "noise"
+CONDITIONS = (QUIET, NOISE)
 # Promises for the A/A: limits on quantiles of |log ratio|
 PROMISED = (("the median cell", 0.5, 0.02), ("the 90th percentile", 0.9, 0.06))
-SMALL = 2**20  # bytes
+SMALL_BYTES = 2**20
 # One process of noise, on the core given as its argument, with bursts and pauses of 1 to 50 ms. Its
 # buffers exceed the caches and hold ones: untouched pages of zeros could share one page. A piece
 # takes a tenth of the shortest burst
-DISTURB = """
+NOISE_PROGRAM = """
 import itertools, os, random, sys, time
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -109,7 +114,7 @@ while True:
 
 
 @contextlib.contextmanager
-def disturbed() -> Iterator[list[int]]:
+def disturb_cores() -> Iterator[list[int]]:
     """Make noise on every core that this process may use while the block runs. Yield the ids of its
     processes.
 
@@ -121,7 +126,7 @@ def disturbed() -> Iterator[list[int]]:
         else range(os.cpu_count() or 1)
     )
     with contextlib.ExitStack() as stack:
-        commands = [[sys.executable, "-c", DISTURB, str(core)] for core in cores]
+        commands = [[sys.executable, "-c", NOISE_PROGRAM, str(core)] for core in cores]
         processes = [stack.enter_context(os_session(command, ROOT)) for command in commands]
         yield [process.pid for process in processes]
         if any(process.poll() is not None for process in processes):
@@ -133,7 +138,7 @@ def disturbed() -> Iterator[list[int]]:
 ROUTE = "torch.from_numpy(a)"
 # Similar routes, too: their cells are enough to estimate the noise of a family
 ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.asarray(t)")
-ALIKE = (
+CELLS_OF_ALIASES = (
     rf"^conversion\.\w+\.\w+\('({'|'.join(map(re.escape, ALIASES))})', 'float32', (8|67108864)\)$"
 )
 # One route makes eleven calls instead of ten on one side
@@ -145,26 +150,23 @@ def _timeit_convert(self, route, dtype, nbytes):  # asv names parameters as the 
     statement, names, *calls = _unchanged(self, route, dtype, nbytes)
     if route != {ROUTE!r}:
         return statement, names, *calls
-    return "; ".join([statement] * (11 if _SIDE == "new" else 10)), names, 10 * (calls[0] if calls else 1)
+    repeats = 11 if _SIDE == "new" else 10
+    return "; ".join([statement] * repeats), names, 10 * (calls[0] if calls else 1)
 
 
 _Conversion.timeit_convert = _timeit_convert
 """
 
 
-def runs(place: Path, only: str) -> list[Path]:
+def measure_twice(place: Path, only: str) -> list[Path]:
     """Make two quick runs of this code in copies of the checkout, with their progress on stderr.
     Return their results."""
+    command = ["scripts/run.py", "--rounds", "4", "--no-report"]
+    if only:
+        command += ["--only", only]
     roots = [place / "run-1", place / "run-2"]
     for root in roots:
         copy_code(ROOT, root)
-        command = [
-            "scripts/run.py",
-            "--rounds",
-            "4",
-            "--no-report",
-            *(["--only", only] if only else []),
-        ]
         call(root, *command, stdout=sys.stderr.fileno())
     return [root / RESULTS.relative_to(ROOT) for root in roots]
 
@@ -172,36 +174,44 @@ def runs(place: Path, only: str) -> list[Path]:
 Finding = tuple[str, bool]  # a line, and whether its promise was kept
 
 
-def apart_by(results: Sequence[Path]) -> Iterator[Finding]:
+def differences(results: Sequence[Path]) -> Iterator[Finding]:
     """The A/A of two runs and of their comparison, also of small sizes alone, which use no cache
     shared with others."""
-    one, other = (load(path).timed.set_index("cell") for path in results)
-    off = np.log(one["seconds"] / other["seconds"]).abs().dropna()
-    if off.empty:
+    first, second = (load(path).timed.set_index("cell") for path in results)
+    log_ratios = np.log(first["seconds"] / second["seconds"]).abs().dropna()
+    if log_ratios.empty:
         raise UserError("two runs of one code have no cell in common")
-    small = off[one["nbytes"].reindex(off.index) <= SMALL]
-    for cells, which in ((off, ""), (small, f" of up to {size(SMALL)}")):
-        for what, share, promise in PROMISED if len(cells) else ():
+    small = log_ratios[first["nbytes"].reindex(log_ratios.index) <= SMALL_BYTES]
+    for cells, limit in ((log_ratios, ""), (small, f" of up to {size(SMALL_BYTES)}")):
+        for quantile, share, promise in PROMISED if len(cells) else ():
             value = cells.quantile(share)
-            line = f"two runs differ by {show.percent(value, 1)} in {what} of {len(cells)}{which}"
-            yield f"{line} (promised: {show.percent(promise)})", value <= promise
+            yield (
+                (
+                    f"two runs differ by {show.percent(value, 1)} in {quantile} "
+                    f"of {len(cells)}{limit} (promised: {show.percent(promise)})"
+                ),
+                value <= promise,
+            )
     compared = compare_by_name(str(results[0]), str(results[1]), RESULTS, None, Settings())
     flags = int(compared.cells["verdict"].isin((SLOWER, FASTER)).sum())
     yield f"their comparison flags {flags} cells (promised: 0)", flags == 0
 
 
-def found_in(said: Mapping[str, Any]) -> Iterator[Finding]:
+def judge_slowdown(report: Report) -> Iterator[Finding]:
     """Report whether the planted slowdown was found, and how many unchanged cells were flagged."""
-    have, others = (
-        [cell["verdict"] for cell in said["cells"] if (cell["route"] == ROUTE) == it]
-        for it in (1, 0)
-    )
-    found, wrong = have.count(SLOWER), sum(verdict in (SLOWER, FASTER) for verdict in others)
+    cells = pd.DataFrame(report["cells"], columns=["route", "verdict"])
+    is_slowed = cells["route"] == ROUTE
+    slowed, unchanged = cells["verdict"][is_slowed], cells["verdict"][~is_slowed]
+    detected = int((slowed == SLOWER).sum())
+    flags = int(unchanged.isin((SLOWER, FASTER)).sum())
     yield (
-        f"a slowdown of 10 % is found in {found} of {len(have)} cells (promised: all)",
-        found == len(have) > 0,
+        f"a slowdown of 10 % is found in {detected} of {len(slowed)} cells (promised: all)",
+        detected == len(slowed) > 0,
     )
-    yield f"unchanged cells that are flagged: {wrong} of {len(others)} (promised: 0)", wrong == 0
+    yield (
+        f"unchanged cells that are flagged: {flags} of {len(unchanged)} (promised: 0)",
+        flags == 0,
+    )
 
 
 def noise(argv: Sequence[str]) -> int:
@@ -226,18 +236,22 @@ def noise(argv: Sequence[str]) -> int:
         "--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both"
     )
     parser.option("--only REGEX", f"{ONLY} (the slowdown has cells of its own)", default="")
-    chosen = parser.parse_args(argv)
-    directory, kept = ROOT / ".asv" / "noise" / new_id(), True
-    for condition in CONDITIONS if chosen.condition == "both" else (chosen.condition,):
+    args = parser.parse_args(argv)
+    directory = ROOT / ".asv" / "noise" / new_id()
+    status = 0
+    for condition in CONDITIONS if args.condition == "both" else (args.condition,):
         place = directory / condition
-        with disturbed() if condition == NOISE else contextlib.nullcontext():
-            results = runs(place, chosen.only)
-            said = in_turns(place, "conversion.py", SLOWDOWN, ALIKE, "--profile", "quick")
-        for line, was_kept in (*apart_by(results), *found_in(said)):
-            print(f"{condition}: {line}" + ("" if was_kept else ": not kept"), flush=True)
-            kept &= was_kept
+        with disturb_cores() if condition == NOISE else contextlib.nullcontext():
+            results = measure_twice(place, args.only)
+            report = compare_with_itself(
+                place, "conversion.py", SLOWDOWN, CELLS_OF_ALIASES, "--profile", "quick"
+            )
+        for line, is_kept in (*differences(results), *judge_slowdown(report)):
+            print(f"{condition}: {line}" + ("" if is_kept else ": not kept"), flush=True)
+            if not is_kept:
+                status = 1
     print(f"the data is in {os.path.relpath(directory)}")
-    return 0 if kept else 1
+    return status
 
 
 # --- timing ---------------------------------------------------------------------------------------
@@ -245,10 +259,12 @@ def noise(argv: Sequence[str]) -> int:
 CELLS = (
     r"^conversion\.(NumpyToTorch|TorchToNumpy)\..*'float32', (8|4096|1048576|16777216|67108864)\)$"
 )
-EACH, MIDDLE = 0.05, 0.02  # deviations allowed to a cell, and to the median cell
+MAX_DEVIATION = 0.05  # of a cell
+MAX_MEDIAN_DEVIATION = 0.02
+LIMIT_TEXT = f"{MAX_DEVIATION:.0%}"
 CONFIDENCE = 0.99  # of the interval of the median cell
-TELLING = 0.5  # share of the cells whose deviation must be known to EACH
-FEW = 10  # cells: the median of fewer is not judged
+MAX_NOISY_SHARE = 0.5  # of the cells, whose deviation is not known to MAX_DEVIATION
+MIN_CELLS = 10  # the median of fewer is not judged
 
 # torch's Timer makes two or more calls before it times any, which is costly if a call takes a
 # second
@@ -264,8 +280,9 @@ if _SIDE == "base":
 
         def timeit(self, number):
             few = number == 1
-            taken = self.timer.blocked_autorange(min_run_time=0) if few else self.timer.timeit(number)
-            return taken.raw_times[0] / taken.number_per_run * number
+            timer = self.timer
+            run = timer.blocked_autorange(min_run_time=0) if few else timer.timeit(number)
+            return run.raw_times[0] / run.number_per_run * number
 
     def _longer(self, warm_up=timing.Timing.warm_up):
         number = warm_up(self)
@@ -277,41 +294,40 @@ if _SIDE == "base":
 """
 
 
-def middle(effects: "pd.Series[float]") -> tuple[float, float]:
+def median_interval(effects: "pd.Series[float]") -> tuple[float, float]:
     """The confidence interval of the median of all such cells, in log units; unbounded for few
     cells."""
     from scipy.stats import quantile_test  # scipy.stats takes half a second to import
 
-    if len(effects) < FEW:
+    if len(effects) < MIN_CELLS:
         return -math.inf, math.inf
     low, high = quantile_test(effects, p=0.5).confidence_interval(CONFIDENCE)
     return float(low), float(high)
 
 
-def judged(said: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str], list[str]]:
+def judge_timing(report: Report) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Return the cells of a comparison (suite time / torch time), the signs of bias, and those of
     too much noise."""
-    cells = pd.DataFrame(said["cells"]).dropna(subset=["ratio"])
+    cells = pd.DataFrame(report["cells"]).dropna(subset=["ratio"])
     if cells.empty:
         raise UserError("no cell was timed on both sides")
-    biased, noisy = cells["verdict"].isin((SLOWER, FASTER)), cells["verdict"] == INCONCLUSIVE
-    bias = (
-        [f"{biased.sum()} of {len(cells)} cells deviate by more than {EACH:.0%}"]
-        if biased.any()
-        else []
-    )
-    hidden = f"a bias of {EACH:.0%} could hide in {noisy.sum()} of {len(cells)} cells"
-    noise = [hidden] if noisy.mean() > TELLING else []
+    is_biased = cells["verdict"].isin((SLOWER, FASTER))
+    is_noisy = cells["verdict"] == INCONCLUSIVE
+    bias, noise = [], []
+    if is_biased.any():
+        bias.append(f"{is_biased.sum()} of {len(cells)} cells deviate by more than {LIMIT_TEXT}")
+    if is_noisy.mean() > MAX_NOISY_SHARE:
+        noise.append(f"a bias of {LIMIT_TEXT} could hide in {is_noisy.sum()} of {len(cells)} cells")
     effects = np.log(cells["ratio"].astype(float))
-    for place, own in {
-        "": effects,
-        **{f" at {n} bytes": own for n, own in effects.groupby(cells["nbytes"])},
-    }.items():
-        low, high = middle(own)
-        if not place and 2 * MIDDLE < high - low < math.inf:
-            noise.append(f"the median is known to ±{(high - low) / 2:.1%} only")
-        if max(low, -high) > math.log1p(MIDDLE):
-            bias.append(f"the median{place} is {math.exp(own.median()):.3f}")
+    low, high = median_interval(effects)
+    if 2 * MAX_MEDIAN_DEVIATION < high - low < math.inf:
+        noise.append(f"the median is known to ±{(high - low) / 2:.1%} only")
+    groups = {"": effects}
+    groups |= {f" at {nbytes} bytes": group for nbytes, group in effects.groupby(cells["nbytes"])}
+    for place, group in groups.items():
+        low, high = median_interval(group)
+        if max(low, -high) > math.log1p(MAX_MEDIAN_DEVIATION):
+            bias.append(f"the median{place} is {math.exp(group.median()):.3f}")
     return cells, bias, noise
 
 
@@ -337,48 +353,51 @@ def timing(argv: Sequence[str]) -> int:
     """
     parser = Parser(inspect.getdoc(timing))
     parser.add_argument("--only", metavar="REGEX", type=check_regex, default=CELLS, help=ONLY)
-    chosen = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     place = ROOT / ".asv" / "timing" / new_id()
-    # "no change" means a deviation below EACH. A comparison requires --equivalence to exceed
+    # "no change" is a deviation below MAX_DEVIATION. A comparison requires --equivalence to exceed
     # --min-effect
-    margins = [
-        "--min-effect",
-        f"{EACH:.1%}",
-        "--equivalence",
-        f"{EACH + 0.001:.1%}",
-        "--profile",
-        "standard",
-    ]
-    cells, bias, noisy = judged(in_turns(place, "core/statement.py", TORCH, chosen.only, *margins))
-    names = {
+    margins = ["--min-effect", f"{MAX_DEVIATION:.1%}"]
+    margins += ["--equivalence", f"{MAX_DEVIATION + 0.001:.1%}", "--profile", "standard"]
+    report = compare_with_itself(place, "statement.py", TORCH, args.only, *margins)
+    cells, bias, noise = judge_timing(report)
+    print_cells(cells)
+    judged = cells[cells["verdict"] != INCONCLUSIVE]
+    line = f"\nsuite against torch.utils.benchmark: {len(judged)} of {len(cells)} cells decided"
+    if len(judged):
+        deviations = (judged["ratio"].astype(float) - 1).abs()
+        median, largest = deviations.median(), deviations.max()
+        line += f"; median deviation {show.percent(median, 1)}, maximum {show.percent(largest, 1)}"
+    print(line)
+    if bias:
+        print(f"bias: {'; '.join(bias)}")
+        return 1
+    if noise:
+        print(
+            f"too noisy to decide: {'; '.join(noise)}: "
+            "try again when the machine has nothing else to do"
+        )
+        return 2
+    return 0
+
+
+def print_cells(cells: pd.DataFrame) -> None:
+    """Print the cells of a comparison of the suite with torch's Timer."""
+    titles = {
         "nbytes": "size",
         "new_seconds": "suite",
         "base_seconds": "torch",
         "ratio": "suite/torch",
     }
-    shown = (
-        cells[["route", *names, "low95", "high95", "verdict"]]
-        .astype({"nbytes": int})
-        .rename(columns=names)
-    )
-    formats = {
+    table = cells[["route", *titles, "low95", "high95", "verdict"]].astype({"nbytes": int})
+    formatters = {
         "size": show.size,
         "suite": show.seconds,
         "torch": show.seconds,
         "route": "{:44}".format,
     }
     print(
-        shown.to_string(index=False, formatters=formats, float_format="{:.3f}".format, na_rep="–")
-    )
-    off = (cells.loc[cells["verdict"] != INCONCLUSIVE, "ratio"].astype(float) - 1).abs()
-    found = f"\nsuite against torch.utils.benchmark: {len(off)} of {len(cells)} cells decided"
-    if len(off):
-        found += f"; median deviation {show.percent(off.median(), 1)}, maximum {show.percent(off.max(), 1)}"
-    print(found)
-    if bias:
-        print(f"bias: {'; '.join(bias)}")
-    elif noisy:
-        print(
-            f"too noisy to decide: {'; '.join(noisy)}: try again when the machine has nothing else to do"
+        table.rename(columns=titles).to_string(
+            index=False, formatters=formatters, float_format="{:.3f}".format, na_rep="–"
         )
-    return 1 if bias else 2 if noisy else 0
+    )
