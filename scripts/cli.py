@@ -124,7 +124,7 @@ def parse_size(text: str) -> int | None:
 
 
 def parse_share(text: str, ends: bool = False) -> float:
-    """Parse a share such as "1%", "1 %" or "0.01", above 0 and below 1; with ``ends`` also 0 or 1."""
+    """Parse a share such as "1%", "1 %" or "0.01", above 0 and below 1; ``ends``: also 0 or 1."""
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)

@@ -73,7 +73,10 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--reference 2.13.0", "release that every node measures (default: the newest)")
     parser.option("--nodes N", "nodes per machine type (default: 4; 1 with --engine debug)")
     parser.option("--copies N", "nodes that measure each release (default: 2; 1 with one node)")
-    engine = "slurm: submit jobs; debug: measure on this machine (default: slurm if a partition is given)"
+    engine = (
+        "slurm: submit jobs; debug: measure on this machine "
+        "(default: slurm if a partition is given)"
+    )
     parser.option("--engine", engine, choices=(DEBUG, SLURM))
     for name, about in OPTIONS.items():
         parser.option(f"--{name} {name.upper()}", f"Slurm option: {about}")
@@ -111,7 +114,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     )
     if reference is None:
         raise UserError(
-            f"--reference {args.reference}: no release of {' or '.join(selection.selected_packages(args))}"
+            f"--reference {args.reference}: no release of "
+            f"{' or '.join(selection.selected_packages(args))}"
         )
     args.reference = reference.tag
     return args

@@ -130,7 +130,8 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             return
         seconds = time.time() - psutil.Process().create_time()
         print(
-            f"after round {job.round + 1} of {runner.plan.rounds}, {seconds:.0f} s since the start:",
+            f"after round {job.round + 1} of {runner.plan.rounds}, "
+            f"{seconds:.0f} s since the start:",
             flush=True,
         )
         takes = {
@@ -147,7 +148,8 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         every = len(loaded.timed)
         if noisy := every - int(loaded.timed["quiet"].sum()):
             print(
-                f" {show.UPPER_BOUND_MARK} upper bound: {noisy} of {every} results have no quiet process yet",
+                f" {show.UPPER_BOUND_MARK} upper bound: "
+                f"{noisy} of {every} results have no quiet process yet",
                 flush=True,
             )
         printed.clear()

@@ -133,7 +133,8 @@ def track(args: Namespace, journal: Journal, plan: Plan) -> int:
     )
     print(
         f"{len(left)} of {len(plan.tags)} toolchains on {plan.machine}{takes}, "
-        f"profile {plan.profile}, {plan.rounds} processes per result, at most {number} environments on disk "
+        f"profile {plan.profile}, {plan.rounds} processes per result, "
+        f"at most {number} environments on disk "
         f"({number * ENVIRONMENT_GB} GB if torch includes CUDA)"
     )
     if args.dry_run:

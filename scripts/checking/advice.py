@@ -279,7 +279,7 @@ def kept_promises(routes: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
 
 
 def exit_status(cases: int, regret: "pd.Series[float]", routes: pd.DataFrame) -> int:
-    """0 promises kept, 1 not kept, 2 too noisy (fewer than half of the cases have quiet figures)."""
+    """0 promises kept, 1 not kept, 2 too noisy: fewer than half of the cases have quiet figures."""
     if 2 * len(regret) < cases:
         return 2
     if regret.mean() > MAX_MEAN_REGRET or regret.max() > MAX_REGRET:
