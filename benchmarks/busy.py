@@ -3,7 +3,7 @@ before it.
 """
 
 from . import routes, transfer
-from .core import devices, moving
+from .core import devices, moving, queued_work
 
 needs_device = True
 section = "Transfers: while the device is busy"
@@ -32,7 +32,7 @@ class _Busy:
         """Return a function to call before a sample: drain the queue, call ``first``, queue the
         work.
         """
-        work = devices.Work(self.move.device, WORK).require()
+        work = queued_work.Work(self.move.device, WORK).require()
 
         def prepare():
             self.move.device.synchronize()

@@ -56,7 +56,8 @@ def _counted(directory, statement, names, calls=CALLS):
     """
     copies = dict(names)
     exec(
-        f"def run(calls, begin, end):\n begin()\n for _ in range(calls): {statement}\n end()", copies
+        f"def run(calls, begin, end):\n begin()\n for _ in range(calls): {statement}\n end()",
+        copies,
     )
     for begin, end in (
         (dict, dict),

@@ -6,7 +6,7 @@ import time
 from importlib.util import find_spec
 
 from . import routes
-from .core import devices, moving, nvml
+from .core import devices, moving, nvml, queued_work
 
 needs_device = True
 
@@ -62,7 +62,7 @@ class Limit(_Ways):
             device.current_stream(),
             *(device.stream() for _ in self.moves[1:]),
         ]  # one for each move
-        self.work = devices.Work(device, QUEUED).require()
+        self.work = queued_work.Work(device, QUEUED).require()
         self.timed_by, self.parts = self, {"host": [], "device": []}
 
     def timeit_copy(self, direction, nbytes):

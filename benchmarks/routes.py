@@ -31,11 +31,10 @@ Contracts hold for the pinned toolchain; the ``semantics`` benchmarks measure th
 toolchain.
 """
 
-from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from .contracts import (
+from .contracts import (  # noqa: F401  families take some as routes.X
     ALIAS,
     CONVERSION,
     COPY,
@@ -50,131 +49,64 @@ from .contracts import (
     REGISTERED,
     TORCH_TO_NUMPY,
     Does,
-    Outcomes,
     Route,
 )
-
-CASTING = "casting"
-BFLOAT16 = "bfloat16"
-TO_FLOAT16 = "to float16"
-TO_BFLOAT16 = "to bfloat16"
-LAYOUT = "layout"
-COLD = "cold"
-BATCHES = "batches"
-STACKS = "stacks"
-TREES = "trees"
-FILES = "files"
-SHARED = "shared"
-HANDED_OVER = "handed over"
-TRANSFER = "transfer"
-SUSTAINED = "sustained"  # several may be in flight
-TRANSFER_CASTING = "transfer casting"
-TRANSFER_BFLOAT16 = "transfer to bfloat16"
-TRANSFER_UINT8 = "transfer from uint8"
-TRANSFER_LAYOUT = "transfer layout"
-SCALAR = "scalar"
-DEVICE_TREES = "device trees"
-MANY = "many small tensors"
-MAIN = (CONVERSION, LAYOUT, COLD)  # the routes people choose between, timed on every kind of source
-
-
-def _each(outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Invert outcome -> sources to source -> outcome."""
-    return {source: does for does, sources in outcomes.items() for source in sources}
-
-
-def _but(inputs: Outcomes, outcomes: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return ``inputs`` with these outcomes replaced."""
-    return {**inputs, **_each(outcomes)}
-
-
-RAISES = "RuntimeError"  # torch's most common exception
-# numpy→torch: outcomes of torch.from_numpy and all functions built on it
-FROM_NUMPY = _each(
-    {
-        Does.WORKS: ["complex", "empty", "strided", "unaligned"],
-        Does.WARNS: ["broadcast", "read-only"],
-        Does.UNMASKED: ["masked"],
-        "ValueError": ["byte-swapped", "negative strides", "record field"],
-        "TypeError": [
-            "datetime64",
-            "longdouble",
-            "ml_dtypes",
-            "object",
-            "object of numbers",
-            "structured",
-        ],
-    }
-)
-ALL_WORK = _each({Does.WORKS: FROM_NUMPY})
-COPIES_FIRST = _but(FROM_NUMPY, {Does.WORKS: ["broadcast", "read-only"]})
-NUMPY_COPIES_FIRST = _but(COPIES_FIRST, {Does.WORKS: ["negative strides", "record field"]})
-CASTS_FROM_NUMPY = {**FROM_NUMPY, "complex": Does.REAL_PART}
-CASTS_COPIES_FIRST = {**COPIES_FIRST, "complex": Does.REAL_PART}
-NUMPY_CASTS = _but(
-    {**ALL_WORK, "complex": Does.REAL_PART},
-    {
-        Does.COUNTS: ["datetime64"],
-        Does.UNMASKED: ["masked"],
-        "TypeError": ["structured"],
-        "ValueError": ["object"],
-    },
-)
-DLPACK = {
-    **_each({"BufferError": FROM_NUMPY}),
-    **_each({Does.WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}),
-    "masked": Does.UNMASKED,
-    "negative strides": Does.ABORTS,
-}
-NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": Does.INFINITE}
-DLPACK_COPIES = "torch>=2.9 numpy>=2.1"  # on demand
-DLPACK_COPIES_FIRST = _but(DLPACK, {Does.WORKS: ["negative strides", "record field"]})
-COPYTO = _but(
-    ALL_WORK,
-    {
-        Does.UNMASKED: ["masked"],
-        "TypeError": ["datetime64", "object", "object of numbers", "structured"],
-    },
-)
-LISTED = _but(
-    ALL_WORK,
-    {
-        RAISES: ["datetime64", "masked"],
-        "TypeError": ["longdouble", "object"],
-        Does.WRONG: ["structured"],
-    },
-)
-# torch→numpy: outcomes of Tensor.numpy
-NUMPY = _each(
-    {
-        Does.WORKS: ["complex", "empty", "expanded", "strided"],
-        RAISES: ["conjugate view", "negative view", "requires grad"],
-        "TypeError": ["float8", "quantized", "sparse"],
-    }
-)
-DETACHED = {**NUMPY, "requires grad": Does.DETACHES}
-# copy_ reads a tensor in any representation; the array's own memory is dense
-INTO_ARRAY = _but(
+from .outcomes import (  # noqa: F401  families take some as routes.X
+    ASTYPE,
+    BATCHES,
+    BFLOAT16,
+    CASTING,
+    CASTS_COPIES_FIRST,
+    CASTS_FROM_NUMPY,
+    COLD,
+    COPIES_FIRST,
+    COPYTO,
+    DENSE,
     DETACHED,
-    {Does.WORKS: ["conjugate view", "float8", "negative view"], RAISES: ["quantized", "sparse"]},
-)
-RESOLVED = _but(NUMPY, {Does.WORKS: ["conjugate view", "negative view"]})
-TORCH_CASTS = _but(
+    DEVICE_TREES,
+    DLPACK,
+    DLPACK_COPIES_FIRST,
+    FILES,
+    FROM_NUMPY,
+    HANDED_OVER,
+    INTO_ARRAY,
+    LAYOUT,
+    LEGACY_DATA,
+    LISTED,
+    MAIN,
+    MANY,
     NUMPY,
-    {Does.REAL_PART: ["complex", "conjugate view"], Does.WORKS: ["float8"], RAISES: ["quantized"]},
+    NUMPY_CASTS,
+    NUMPY_CASTS_TO_16,
+    NUMPY_COPIES_FIRST,
+    RAISES,
+    RESOLVED,
+    SCALAR,
+    SHARED,
+    STACKS,
+    SUSTAINED,
+    TO_BFLOAT16,
+    TO_DLPACK,
+    TO_FLOAT16,
+    TORCH_CASTS,
+    TORCH_CASTS_TO_16,
+    TORCH_LISTED,
+    TRANSFER,
+    TRANSFER_BFLOAT16,
+    TRANSFER_CASTING,
+    TRANSFER_LAYOUT,
+    TRANSFER_UINT8,
+    TREES,
+    by_source,
+    replaced,
 )
-TORCH_CASTS_TO_16 = {**TORCH_CASTS, "negative view": Does.WORKS}
-ASTYPE = {**NUMPY, "complex": Does.REAL_PART}
-TO_DLPACK = _but(
-    NUMPY,
-    {"BufferError": ["conjugate view", "quantized", "requires grad", "sparse"], RAISES: ["float8"]},
+from .transfer_routes import (  # noqa: F401  families take some as routes.X
+    ANY_HOST,
+    HOSTS,
+    TRANSFER_ROUTES,
 )
-# a negative view is every second number of a complex tensor, so contiguous() copies it and applies
-# the sign
-DENSE = _but(NUMPY, {Does.WORKS: ["negative view"], RAISES: ["sparse"]})
-TORCH_LISTED = _each(
-    {Does.WORKS: NUMPY, Does.DETACHES: ["requires grad"], RAISES: ["quantized", "sparse"]}
-)
+
+DLPACK_COPIES = "torch>=2.9 numpy>=2.1"  # on demand
 # Layouts copied by routes with contiguous results: the reason to call them
 NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
@@ -183,46 +115,6 @@ _OBJECTS = "makes a Python object of every element; an empty source loses its dt
 BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
 # NumPy has no bfloat16
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
-
-
-HOSTS = (PAGEABLE, PINNED)
-ANY_HOST = (*HOSTS, REGISTERED)
-# Autograd records a transfer between tensors like any other operation: a loop that refills the same
-# buffer needs detach() first
-MOVED, FILLED = {"requires grad": Does.FOLLOWS}, {"requires grad": Does.ACCUMULATES}
-# file→tensor. A process that maps a file dies if the file is truncated meanwhile; one that has read
-# it does not. If the file does not store the count of its numbers, a truncated file seems complete.
-READ = _each(
-    {
-        "FileNotFoundError": ["missing"],
-        "ValueError": ["cut short"],
-        Does.WORKS: ["cut short in use", "written to"],
-    }
-)
-MAPPED = {**READ, "cut short in use": Does.BUS_ERROR}
-MAPPED_RAW = {**MAPPED, "cut short": Does.FEWER}
-KILLED = {"written to": Does.SEGFAULT}
-FROM_FILE = _but(MAPPED, {RAISES: ["missing", "cut short"]})
-
-_SOURCE_IN_FLIGHT = (
-    "from pinned memory, changing the source before a synchronize changes what arrives"
-)
-_PINS_EACH_CALL = (
-    "copies on the calling thread at every call, and page-locks memory where torch's pinned cache "
-    "has none to reuse: can be slower than a plain .to(device)"
-)
-_WAIT_BEFORE_REFILL = (
-    "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
-)
-_TEMPORARY = "not contiguous: goes through a pageable temporary even when pinned"
-_READ_TOO_EARLY = "reading the result before a synchronize gives garbage"
-_SHOWS_THE_BUFFER = "the array shows what h holds: the next copy into h changes it"
-_NEXT_BUT_ONE = (
-    "the second start() after its own overwrites the array, also while it is read: "
-    "copy what is to stay"
-)
-_CASTS_THERE = "converts on the device, so the wider bytes cross the link"
-
 _TENSOR_CLASS = (
     "always gives float32: shares the memory of a source that is float32 already, and a complex "
     "one loses its imaginary part; takes a 0-d array of integers for a size and gives that many "
@@ -234,23 +126,8 @@ _INFINITE = "numbers beyond 65,504 become infinite"
 _NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 already"
 _INFINITE_AND_WARNS = f"{_INFINITE}, of which NumPy warns from 1.24 on"
 _PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
-_READ_ONLY_MAP = (
-    "writing to the tensor kills the process: the warning, once a process, says undefined"
-)
-_WRITES_THROUGH = "a write to the tensor is a write to the file"
-_MAKES_A_FILE = (
-    f"{_WRITES_THROUGH}, and one that is missing or too short is made as long as asked for, "
-    "with zeros"
-)
-_CLOSED_BELOW = (
-    "using the tensor after memory.close(), or after memory is no longer named, kills the process"
-)
 _NEVER_0D = "gives a 0-d source one dimension"
-_LEGACY_DATA = (
-    "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
-)
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
-
 # Contract fields that several routes share; an entry may override them
 _to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
 _asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), needs="torch>=1.11")
@@ -277,35 +154,6 @@ _numpy_float16 = partial(
 )
 _batch = partial(Route, direction=NUMPY_TO_TORCH, families=(BATCHES,))
 _stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
-_from_file = partial(Route, direction=FILE_TO_TENSOR, families=(FILES,))
-_mapped_raw = partial(_from_file, inputs=MAPPED_RAW)
-_read_only = partial(_from_file, memory=ALIAS, hazard=_READ_ONLY_MAP)
-_shared = partial(Route, direction=PROCESS_TO_PROCESS, families=(SHARED,))
-_over_block = partial(
-    _shared, memory=ALIAS, inputs={"closed in use": Does.SEGFAULT}, hazard=_CLOSED_BELOW
-)
-_handed_over = partial(Route, direction=PROCESS_TO_PROCESS, families=(HANDED_OVER,))
-_to_device = partial(Route, direction=HOST_TO_DEVICE, host_memory=ANY_HOST, families=(TRANSFER,))
-_early_to_device = partial(_to_device, non_blocking=True)
-# bytes in pageable memory have left their source when the call returns
-_in_flight = partial(_early_to_device, hazard=_SOURCE_IN_FLIGHT, hazard_memory=(PINNED, REGISTERED))
-_staged = partial(
-    _early_to_device, memory=INTO, host_memory=(PAGEABLE,), hazard=_WAIT_BEFORE_REFILL
-)
-_to_host = partial(Route, direction=DEVICE_TO_HOST, host_memory=(PAGEABLE,), families=(TRANSFER,))
-_early_to_host = partial(
-    _to_host, non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY
-)
-_to_array = partial(_to_host, inputs=NUMPY, array=True)
-CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
-FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
-TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
-MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
-CASTS_TO_BFLOAT16: dict[str, Any] = {
-    "casts_to": "bfloat16",
-    "host_memory": HOSTS,
-    "families": (TRANSFER_BFLOAT16,),
-}
 
 ROUTES = (
     # NumPy to torch
@@ -353,8 +201,8 @@ ROUTES = (
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
         inputs={
-            **_each({Does.WRONG: FROM_NUMPY, Does.WORKS: ["complex", "unaligned"]}),
-            **_each({RAISES: ["broadcast", "negative strides", "record field", "strided"]}),
+            **by_source({Does.WRONG: FROM_NUMPY, Does.WORKS: ["complex", "unaligned"]}),
+            **by_source({RAISES: ["broadcast", "negative strides", "record field", "strided"]}),
             **{"empty": "ValueError", "masked": Does.UNMASKED, "read-only": Does.WARNS},
         },
         needs="torch>=1.10",
@@ -363,7 +211,7 @@ ROUTES = (
     _to_torch(
         "torch.utils.data.default_convert(a)",
         ALIAS,
-        inputs=_but(FROM_NUMPY, {Does.UNCONVERTED: ["masked", "object", "object of numbers"]}),
+        inputs=replaced(FROM_NUMPY, {Does.UNCONVERTED: ["masked", "object", "object of numbers"]}),
         needs="torch>=1.11",
         hazard=(
             "gives back what it does not know, "
@@ -383,11 +231,11 @@ ROUTES = (
     ),
     _resolving("t.resolve_conj().resolve_neg().numpy()", inputs=RESOLVED, needs="torch>=1.10"),
     _to_numpy("t.detach().numpy()", ALIAS, inputs=DETACHED),
-    _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
+    _to_numpy("t.data.numpy()", ALIAS, inputs=DETACHED, hazard=LEGACY_DATA),
     _to_numpy("t.cpu().numpy()", ALIAS),
     _to_numpy("t.to('cpu').numpy()", ALIAS),
-    _to_numpy("t.cpu().data.numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
-    _to_numpy("t.data.cpu().numpy()", ALIAS, inputs=DETACHED, hazard=_LEGACY_DATA),
+    _to_numpy("t.cpu().data.numpy()", ALIAS, inputs=DETACHED, hazard=LEGACY_DATA),
+    _to_numpy("t.data.cpu().numpy()", ALIAS, inputs=DETACHED, hazard=LEGACY_DATA),
     _to_numpy("t.detach().cpu().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.cpu().detach().numpy()", ALIAS, inputs=DETACHED),
     _to_numpy("t.detach().to('cpu').numpy()", ALIAS, inputs=DETACHED),
@@ -403,7 +251,7 @@ ROUTES = (
     _to_numpy(
         "np.array(t)",
         COPY,
-        inputs=_but(NUMPY, {Does.WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
+        inputs=replaced(NUMPY, {Does.WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
         memmove=True,
         hazard="warns on NumPy 2: Tensor.__array__ takes no copy argument",
     ),
@@ -436,7 +284,7 @@ ROUTES = (
         "t.view(torch.int16).numpy()",
         ALIAS,
         casts_to="int16",
-        inputs=_but(
+        inputs=replaced(
             DETACHED,
             {Does.WRONG: ["complex", "float8", "quantized"], "NotImplementedError": ["sparse"]},
         ),
@@ -479,7 +327,9 @@ ROUTES = (
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
-        inputs=_but(FROM_NUMPY, {Does.WORKS: ["broadcast", "negative strides", "record field"]}),
+        inputs=replaced(
+            FROM_NUMPY, {Does.WORKS: ["broadcast", "negative strides", "record field"]}
+        ),
         copies=(*NOT_CONTIGUOUS, "broadcast", "negative strides", "record field"),
         families=(LAYOUT,),
         hazard=_NEVER_0D,
@@ -519,188 +369,7 @@ ROUTES = (
     ),
     Route("map_tree(torch.Tensor.numpy, tree)", ALIAS, TORCH_TO_NUMPY, families=(TREES,)),
     Route("map_tree(torch.from_numpy, tree)", ALIAS, NUMPY_TO_TORCH, families=(TREES,)),
-    # Files
-    _read_only(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
-        inputs={**MAPPED_RAW, **KILLED},
-    ),
-    _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))"),
-    _mapped_raw(
-        "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r+'))",
-        ALIAS,
-        caution=_WRITES_THROUGH,
-    ),
-    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, **KILLED}),
-    _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", inputs=MAPPED),
-    _from_file(
-        "torch.from_numpy(np.load(path, mmap_mode='r+'))",
-        ALIAS,
-        inputs={**MAPPED, "cut short": Does.EXTENDS},
-        hazard=(
-            f"{_WRITES_THROUGH}, "
-            "and one that is too short is made as long as its header says, with zeros"
-        ),
-    ),
-    _from_file("torch.from_file(path, size=size, dtype=torch.float32)", inputs=FROM_FILE),
-    _from_file(
-        "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
-        ALIAS,
-        inputs=_but(MAPPED, {Does.EXTENDS: ["missing", "cut short"]}),
-        hazard=_MAKES_A_FILE,
-    ),
-    _from_file(
-        "torch.load(path, mmap=True, weights_only=True)",
-        inputs={**MAPPED, "cut short": "OSError"},
-        needs="torch>=2.1",
-    ),
-    _from_file(
-        "torch.from_numpy(np.fromfile(path, dtype=np.float32))",
-        inputs={**READ, "cut short": Does.FEWER},
-    ),
-    _from_file("torch.from_numpy(np.load(path))", inputs=READ),
-    _from_file("torch.load(path, weights_only=True)", inputs={**READ, "cut short": "OSError"}),
-    # Between processes
-    _shared("np.copyto(block, a)", INTO),
-    _shared(
-        "torch.from_numpy(a).share_memory_()",
-        COPY,
-        caution=(
-            "moves the tensor's memory, not that of arrays or tensors which shared it before: "
-            "a stays where it is"
-        ),
-    ),
-    _over_block("torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))"),
-    _over_block("torch.frombuffer(memory.buf, dtype=dtype)"),
-    _shared(
-        "torch.from_numpy(np.frombuffer(memory.buf, dtype=a.dtype))",
-        ALIAS,
-        inputs={"closed in use": "BufferError"},
-    ),
-    _handed_over("connection.send(a)", COPY),
-    _handed_over("connection.send(torch.from_numpy(a))", COPY),
-    _handed_over(
-        "connection.send(shared)",
-        ALIAS,
-        caution="what the worker writes shows here, too, and the other way round",
-    ),
-    _handed_over(
-        "np.copyto(block, a); connection.send(None)",
-        INTO,
-        caution="wait for the answer before the next one",
-    ),
-    # Host to device
-    _to_device("t.to(device)", inputs=MOVED),
-    _in_flight("t.to(device, non_blocking=True)", inputs=MOVED, families=(TRANSFER, SUSTAINED)),
-    _to_device("t.cuda()", inputs=MOVED, needs="cuda"),
-    _to_device("d.copy_(t)", INTO, inputs=FILLED),
-    _in_flight(
-        "d.copy_(t, non_blocking=True)", INTO, inputs=FILLED, families=(TRANSFER, SUSTAINED)
-    ),
-    _early_to_device(
-        "t.pin_memory().to(device, non_blocking=True)",
-        host_memory=(PAGEABLE,),
-        hazard=_PINS_EACH_CALL,
-    ),
-    _staged("s.copy_(t); d.copy_(s, non_blocking=True)"),
-    _staged(
-        "copy_in_chunks(d, t, stages)",
-        needs="streams",
-        hazard="the copy runs on a side stream: the current stream waits for it, the host does not",
-    ),
-    _to_device("torch.from_numpy(a).to(device)", array=True),
-    _in_flight("torch.from_numpy(a).to(device, non_blocking=True)", array=True),
-    _to_device("torch.tensor(a, device=device)", array=True),
-    _to_device("torch.as_tensor(a, device=device)", array=True),
-    _to_device("torch.asarray(a, device=device)", array=True),
-    _to_device("d.copy_(torch.from_numpy(a))", INTO, array=True),
-    _staged("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", array=True),
-    _to_device("t.to(device, torch.float32)", **CASTS),
-    _in_flight("t.to(device, torch.float32, non_blocking=True)", caution=_CASTS_THERE, **CASTS),
-    _to_device("t.float().to(device)", **CASTS),
-    # the copy waits, and the cast is queued behind it
-    _to_device("t.to(device).float()", non_blocking=True, **FROM_UINT8),
-    _in_flight("t.to(device, non_blocking=True).float()", **FROM_UINT8),
-    _to_device("t.to(device, torch.bfloat16)", **CASTS_TO_BFLOAT16),
-    _to_device("t.bfloat16().to(device)", **CASTS_TO_BFLOAT16),
-    # the copy waits, and the cast is queued behind it
-    _to_device(
-        "t.to(device).bfloat16()", non_blocking=True, caution=_CASTS_THERE, **CASTS_TO_BFLOAT16
-    ),
-    _in_flight(
-        "t.to(device, torch.bfloat16, non_blocking=True)", caution=_CASTS_THERE, **CASTS_TO_BFLOAT16
-    ),
-    # .to keeps the strides of a transpose: its bytes cross in memory order. A row-major destination
-    # has another order.
-    _to_device("m.to(device)", families=(TRANSFER_LAYOUT,)),
-    _in_flight("m.to(device, non_blocking=True)", families=(TRANSFER_LAYOUT,)),
-    _to_device("d.copy_(m)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY),
-    _early_to_device(
-        "d.copy_(m, non_blocking=True)", INTO, families=(TRANSFER_LAYOUT,), hazard=_TEMPORARY
-    ),
-    _to_device("m.contiguous().to(device)", families=(TRANSFER_LAYOUT,)),
-    # Device to host
-    _to_host("t.cpu()", inputs=MOVED),
-    _to_host("t.to('cpu')", inputs=MOVED),
-    _early_to_host("t.to('cpu', non_blocking=True)", COPY, inputs=MOVED, host_memory=(PINNED,)),
-    _to_host("h.copy_(t)", INTO, inputs=FILLED, host_memory=HOSTS),
-    _early_to_host("h.copy_(t, non_blocking=True)", INTO, inputs=FILLED, host_memory=HOSTS),
-    _to_array("t.cpu().numpy()"),
-    _to_array("t.to('cpu').numpy()"),
-    _to_array("t.detach().cpu().numpy()", inputs=DETACHED),
-    _to_array("t.cpu().detach().numpy()", inputs=DETACHED),
-    _to_array("t.detach().to('cpu').numpy()", inputs=DETACHED),
-    _to_array("t.cpu().data.numpy()", inputs=DETACHED, hazard=_LEGACY_DATA),
-    _to_array("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
-    _to_array(
-        "t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"
-    ),
-    _to_array(
-        "t.cpu().detach().numpy().copy()", inputs=DETACHED, hazard="t.cpu() is a copy already"
-    ),
-    _to_array("h.copy_(t).numpy()", INTO, host_memory=HOSTS, caution=_SHOWS_THE_BUFFER),
-    _to_array(
-        "buffers.start(t); buffers.read()",
-        INTO,
-        host_memory=(PINNED,),
-        needs="streams",
-        hazard=_NEXT_BUT_ONE,
-    ),
-    _to_host("t.item()", families=(SCALAR,), hazard="waits for all work queued on the stream"),
-    _to_host(
-        "t.cpu().numpy()[()]", families=(SCALAR,), hazard="waits for all work queued on the stream"
-    ),
-    _to_array("t.cpu().float().numpy()", casts_to="float32", families=(TRANSFER_BFLOAT16,)),
-    _to_array(
-        "t.float().cpu().numpy()",
-        casts_to="float32",
-        families=(TRANSFER_BFLOAT16,),
-        caution=_CASTS_THERE,
-    ),
-    _to_host(
-        "[x.item() for x in numbers]",
-        families=(MANY,),
-        casts_to="python",
-        hazard="waits for the device at each",
-    ),
-    _to_host("torch.stack(numbers).tolist()", families=(MANY,), casts_to="python"),
-    _to_host("map_tree(lambda x: x.cpu().numpy(), tree)", families=(DEVICE_TREES,)),
-    _to_device("map_tree(lambda x: x.to(device), tree)", **TREES_THERE),
-    _in_flight("map_tree(lambda x: x.to(device, non_blocking=True), tree)", **TREES_THERE),
-    _to_device("[x.to(device) for x in tensors]", **MANY_THERE),
-    _in_flight("[x.to(device, non_blocking=True) for x in tensors]", **MANY_THERE),
-    _in_flight(
-        "torch._foreach_copy_(ds, tensors, non_blocking=True)",
-        INTO,
-        needs="torch>=2.1",
-        caution="a private function of torch, which may change without notice",
-        **MANY_THERE,
-    ),
-    _early_to_device(
-        "torch.cat(tensors, out=s); "
-        "s.to(device, non_blocking=True).split([len(x) for x in tensors])",
-        hazard=_WAIT_BEFORE_REFILL,
-        **MANY_THERE,
-    ),
+    *TRANSFER_ROUTES,
 )
 _BY_NAME = {(route.expression, route.direction): route for route in ROUTES}
 

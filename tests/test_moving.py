@@ -13,7 +13,7 @@ from statements import benchmark
 from torch.utils import backend_registration
 
 from benchmarks import routes
-from benchmarks.core import devices, moving, sampling_log
+from benchmarks.core import devices, moving, queued_work, sampling_log
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of each copy that the device made
@@ -65,7 +65,7 @@ def device():
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Queue few bytes before a checked copy. They show as well as 64 MiB that a device in Python queues nothing."""
-    monkeypatch.setattr(devices, "BLOCK", 4096)
+    monkeypatch.setattr(queued_work, "BLOCK", 4096)
     monkeypatch.setattr(devices, "SEEN", 1e-4)
     monkeypatch.setattr(sampling_log, "NOTES", {})
 
@@ -272,7 +272,7 @@ def test_a_containers_limit_skips_before_it_kills(monkeypatch, tmp_path, line, l
     "where",
     [{"setup": lambda self: no_sine()}, {"timeit_call": lambda self: ("no_sine()", {"no_sine": no_sine})}],
 )
-def test_what_the_device_lacks_is_torchs_failure_and_no_skip(device, where, log):  # noqa: F811
+def test_what_the_device_lacks_is_torchs_failure_and_no_skip(device, where, log):
     """torch raises NotImplementedError for missing kernels, too, with pages of text. It is logged as a failure."""
     made = benchmark(**where)
     with pytest.raises(NotImplementedError):

@@ -37,7 +37,8 @@ from .modules import (
 
 # Catalogues do not decide figures: a cell is named by a route's expression or a setting's text.
 # Module -> name of the catalogue in it, "" if the whole module is one
-CATALOGUES = {"routes": "", "contracts": "", "environment": "SETTINGS"}
+CATALOGUES = dict.fromkeys(("routes", "transfer_routes", "outcomes", "contracts"), "")
+CATALOGUES["environment"] = "SETTINGS"
 # Attributes of a class that only inform reports, select cells, or set how long and how often asv
 # runs them
 DESCRIPTIVE = {*DECLARED, "params", "param_names", "contracts", "rounds", "timeout", "unit"}

@@ -200,23 +200,7 @@ class Move:
         name = next(
             name for name in ("tensors", "numbers", "tree", "m", "a", "t") if uses(route, name)
         )
-        if name == "tensors":
-            host = [
-                host_tensor(device, dtype, EACH, memory, seed)
-                for seed in range(max(1, nbytes // EACH))
-            ]
-        else:
-            host = host_tensor(device, dtype, nbytes, memory)
-        if name == "numbers":  # such as the losses of many steps
-            host = list(host)
-        elif name == "tree":
-            image, target, boxes, labels = host.tensor_split(4)
-            host = {"image": image, "targets": [target, {"boxes": boxes, "labels": labels}]}
-        elif name == "m":
-            columns = min(1024, max(1, int(host.numel() ** 0.5)))
-            host = host[: host.numel() // columns * columns].view(-1, columns).t()
-        elif routes.SCALAR in route.families:
-            host = host[0]
+        host = self._host_source(name, dtype, nbytes, memory)
         self.source = host if to_device else sources.map_tree(lambda x: x.to(device.device), host)
         names[name] = self.source.numpy() if name == "a" else self.source
         if uses(route, "d"):
@@ -237,6 +221,22 @@ class Move:
             names["buffers"] = Buffers(device, host)
         # last, because nothing undoes it if a later step fails
         self.release = device.registered(host) if memory == routes.REGISTERED else None
+
+    def _host_source(self, name, dtype, nbytes, memory):
+        """Return the source on the host: what the route's expression calls ``name``."""
+        if name == "tensors":
+            count = max(1, nbytes // EACH)
+            return [host_tensor(self.device, dtype, EACH, memory, seed) for seed in range(count)]
+        host = host_tensor(self.device, dtype, nbytes, memory)
+        if name == "numbers":  # such as the losses of many steps
+            return list(host)
+        if name == "tree":
+            image, target, boxes, labels = host.tensor_split(4)
+            return {"image": image, "targets": [target, {"boxes": boxes, "labels": labels}]}
+        if name == "m":
+            columns = min(1024, max(1, int(host.numel() ** 0.5)))
+            return host[: host.numel() // columns * columns].view(-1, columns).t()
+        return host[0] if routes.SCALAR in self.route.families else host
 
     def call(self):
         """Run the route once; return its result or the buffer that it writes into."""
