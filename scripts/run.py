@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the torch and numpy of this Python on this machine, and build the page.
 
-    python scripts/run.py                      quick profile, about 4 minutes; answers after each round
+    python scripts/run.py                      quick profile, 4 minutes; answers after each round
     python scripts/run.py --profile standard   profile of the published pages, about 27 minutes
     python scripts/run.py --resume             continue an interrupted run
     python scripts/run.py --check              check in ten seconds if this machine is quiet
