@@ -193,7 +193,7 @@ NEIGHBOURS = 16
 # Offset of a library's memory in its cache line, in bytes: NumPy uses malloc, which begins a
 # mapping with 16 bytes of its own; torch aligns. On Intel's Emerald Rapids torch's copies take
 # twice as long into a target that does not begin at a line, whatever their source
-# (docs/accuracy.md)
+# (docs/lab-notes.md)
 BY_NUMPY, BY_TORCH = 16, 0
 
 
