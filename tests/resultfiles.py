@@ -170,7 +170,8 @@ def write(root: Path, benches, machine="box", records=None, commit=COMMIT, slow=
 def process(seconds=(1e-6,), **more):
     """Return a timed process without probes, as the store reads it; more: other values of its fields."""
     about = {"run": "one", "round": 0, "benchmark": "toy.Toy.timeit_call", "params": [], "version": "", "at": 0.0}
-    return from_json(TimedProcess, {**about, **TAKEN, "wanted": len(seconds), "seconds": seconds, "probes": {}, **more})
+    fields = {**about, **TAKEN, "wanted": len(seconds), "seconds": seconds, "probes": {}, **more}
+    return from_json(TimedProcess, json.loads(json.dumps(fields, default=lambda array: array.tolist())))
 
 
 def decoded(lines):

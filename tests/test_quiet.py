@@ -207,7 +207,7 @@ def test_what_waits_for_a_device_alone_is_judged_by_its_own_spread():
     calls = [second / 100 for second in held_up]  # too short for their spread to matter
     run = quiet.Run([line(taken, on_device=True, number=1) for taken in (held_up, steady, calls)])
     assert list(run.quiet) == [False, True, True]
-    assert max(run.used_of(1)) < 1.05e-3 and run.figures[1] == pytest.approx(1e-3, rel=1e-3)
+    assert max(run.used_samples(1)) < 1.05e-3 and run.figures[1] == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_floor_of_what_moves_bytes_is_that_of_a_processor_at_full_speed():
@@ -287,7 +287,7 @@ def test_what_is_kept_is_what_a_quiet_machine_reads(simulated, name):
     assert errors.max() < off and errors.median() < 0.01
     assert sum(line.waited for line in run.lines) <= waited * sum(line.took for line in run.lines)
     if name == "quiet throughout":  # and nothing is taken again
-        assert set(found["count"]) == {ROUNDS} and len(run.taken) <= 1.01 * sum(line.wanted for line in run.lines)
+        assert set(found["count"]) == {ROUNDS} and len(run.raw_seconds) <= 1.01 * sum(line.wanted for line in run.lines)
 
 
 def test_quota_and_calls_longer_than_it(simulated):

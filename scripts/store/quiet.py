@@ -50,7 +50,7 @@ START_SECONDS = 0.03  # duration of a process before its setup
 
 
 def baseline(
-    probes: Floats, near: float = NEAR_BASELINE_LOG[PROCESSOR], whole: float = math.inf
+    probes: Floats, tolerance: float = NEAR_BASELINE_LOG[PROCESSOR], run_baseline: float = math.inf
 ) -> float:
     """Return the fastest level that a machine holds, in the unit of ``probes``; NaN without probes.
 
@@ -61,44 +61,42 @@ def baseline(
 
     If the neighbours of a machine come and go by the millisecond, it holds no level, and any of its
     speeds may look like one by chance. Then many probes are faster than the level by more than
-    ``near`` (log units). If these are HELD of the probes in RECURRING_SHARE of the parts, the
+    ``tolerance`` (log units). If these are HELD of the probes in RECURRING_SHARE of the parts, the
     baseline is the time that they just reach.
 
-    probes  in order of time
-    near    infinite for probes that move bytes: while the neighbours rest, a shared cache has some
-            of these bytes. On Zen 5 8 % of such probes took 108 to 195 µs, and most others 200 to
-            270 (docs/lab-notes.md)
-    whole   baseline of the whole run, for when later runs replaced most of its processes. It is
-            used if the remaining probes show only a slower level, that of a noisy moment
+    probes        in order of time
+    tolerance     infinite for probes that move bytes: while the neighbours rest, a shared cache has
+                  some of these bytes. On Zen 5 8 % of such probes took 108 to 195 µs, and most
+                  others 200 to 270 (docs/lab-notes.md)
+    run_baseline  of the whole run, for when later runs replaced most of its processes. It is used
+                  if the remaining probes show only a slower level, that of a noisy moment
     """
     if not len(probes):
         return math.nan
     count = min(MAX_PARTS, max(1, len(probes) // MIN_PART_PROBES))
     edges = [len(probes) * part // count for part in range(count + 1)]
     parts = [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
-    least = [max(HELD * len(part), 1) for part in parts]
-    holding = [_at_level(part, part) >= few for part, few in zip(parts, least)]
-    begins = sorted(
-        part[held.argmax()] if held.any() else part[-1] for part, held in zip(parts, holding)
-    )
+    needed = [max(HELD * len(part), 1) for part in parts]
+    min_parts = RECURRING_SHARE * count
 
     def recurs(begin: float) -> bool:
-        return bool(
-            sum(_at_level(part, begin) >= few for part, few in zip(parts, least))
-            >= RECURRING_SHARE * count
-        )
+        held = sum(_count_at_level(part, begin) >= few for part, few in zip(parts, needed))
+        return bool(held >= min_parts)
 
-    reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, least))[
-        math.ceil(RECURRING_SHARE * count) - 1
-    ]
-    begin = next(filter(recurs, begins), math.inf)
-    if begin == math.inf or begin > reached * math.exp(near):
-        begin = reached
-    found = float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
-    return whole if 0 < whole * WIDTH < found else found
+    levels = []  # where the fastest level of each part begins
+    for part, few in zip(parts, needed):
+        is_level = _count_at_level(part, part) >= few
+        levels.append(part[is_level.argmax()] if is_level.any() else part[-1])
+    begin = next(filter(recurs, sorted(levels)), math.inf)
+    reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, needed))
+    fast = reached[math.ceil(min_parts) - 1]
+    if begin == math.inf or begin > fast * math.exp(tolerance):
+        begin = fast
+    level = float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
+    return run_baseline if 0 < run_baseline * WIDTH < level else level
 
 
-def _at_level(part: Floats, begin: Any) -> Any:
+def _count_at_level(part: Floats, begin: Any) -> Any:
     """The number of probes in a sorted part that are at the level which begins at ``begin``."""
     return np.searchsorted(part, begin * WIDTH, "right") - np.searchsorted(part, begin)
 
@@ -109,30 +107,30 @@ class Run:
 
     ValueError or TypeError if samples or probes are not positive numbers.
 
-    lines      lines with samples of the measurements file
-    whole      baselines of the whole run, if ``lines`` are only the rest of it
-    of         place in ``lines`` of the process of each sample
-    taken      seconds of each sample, per call
-    baselines  kind of probe -> its baseline in ns
+    lines          lines with samples of the measurements file
+    run_baselines  of the whole run, if ``lines`` are only the rest of it
+    process_of     place in ``lines`` of the process of each sample
+    raw_seconds    of each sample, per call
+    baselines      kind of probe -> its baseline in ns
     """
 
     def __init__(
-        self, lines: Sequence[TimedProcess], whole: Mapping[str, float] | None = None
+        self, lines: Sequence[TimedProcess], run_baselines: Mapping[str, float] | None = None
     ) -> None:
         self.lines = lines
-        self.taken, sizes, self._first = _joined([line.seconds for line in lines])
-        self.of: Ints = np.repeat(np.arange(len(lines)), sizes)
+        self.raw_seconds, sizes, self._first = _join([line.seconds for line in lines])
+        self.process_of: Ints = np.repeat(np.arange(len(lines)), sizes)
         # Place of the probe before each sample in its process's list of probes; the probe after the
         # sample is the next
-        place = np.arange(len(self.taken)) - self._first[self.of]
+        place = np.arange(len(self.raw_seconds)) - self._first[self.process_of]
         for first, size, line in zip(self._first, sizes, lines):
-            for sample in line.waits:  # here is one more probe, from before the wait
+            for sample in line.waits:  # one more probe, from before the wait
                 place[first + sample : first + size] += 1
         kinds = dict.fromkeys(kind for line in lines for kind in line.probes)
-        self._probes = {kind: _Probes(lines, kind, self.of, place) for kind in kinds}
-        self.baselines = self._baselines(whole or {})
+        self._probes = {kind: _Probes(lines, kind, self.process_of, place) for kind in kinds}
+        self.baselines = self._baselines(run_baselines or {})
 
-    def _baselines(self, whole: Mapping[str, float]) -> dict[str, float]:
+    def _baselines(self, run_baselines: Mapping[str, float]) -> dict[str, float]:
         """Return the baseline of each kind of probe.
 
         Probes that move bytes count only where the processor's probe of the same moment is quiet.
@@ -141,74 +139,70 @@ class Run:
         """
         if PROCESSOR not in self._probes:
             return {}
-        processor, found = self._probes[PROCESSOR], dict[str, float]()
-        near = np.ones(len(processor.taken), dtype=bool)
-        for kind, probes in {PROCESSOR: processor, **self._probes}.items():
-            taken, quiet = (
-                probes.taken[probes.in_order(processor.has)],
-                near[processor.in_order(probes.has)],
-            )
-            faster = NEAR_BASELINE_LOG[kind] if kind == PROCESSOR else math.inf
-            found[kind] = baseline(
-                taken[quiet] if quiet.any() else taken, faster, whole.get(kind, math.inf)
-            )
-            if kind == PROCESSOR:  # the first kind
-                near = self._near(PROCESSOR, found[PROCESSOR])
-        return found
+        processor = self._probes[PROCESSOR]
+        level = baseline(
+            processor.times[processor.in_order(processor.is_probed)],
+            run_baseline=run_baselines.get(PROCESSOR, math.inf),
+        )
+        is_near = self._near_baseline(PROCESSOR, level)
+        baselines = {PROCESSOR: level}
+        for kind, probes in self._probes.items():
+            if kind != PROCESSOR:
+                times = probes.times[probes.in_order(processor.is_probed)]
+                is_quiet = is_near[processor.in_order(probes.is_probed)]
+                times = times[is_quiet] if is_quiet.any() else times
+                run_baseline = run_baselines.get(kind, math.inf)
+                baselines[kind] = baseline(times, math.inf, run_baseline)
+        return baselines
 
-    def _near(self, kind: str, known: float) -> Bools:
-        """Whether each probe of a kind is near its baseline ``known``, in ns."""
+    def _near_baseline(self, kind: str, level: float) -> Bools:
+        """Whether each probe of a kind is near its baseline ``level``, in ns."""
         probes = self._probes[kind]
-        high = np.full(len(probes.taken), known * math.exp(NEAR_BASELINE_LOG[kind]))
+        high = np.full(len(probes.times), level * math.exp(NEAR_BASELINE_LOG[kind]))
         if kind == PROCESSOR and MEMORY in self._probes:
-            behind = probes.there & self._probes[MEMORY].there
-            high[probes.before[behind] + 1] += COLD_PROBE_NS
-        return (probes.taken >= known * math.exp(-NEAR_BASELINE_LOG[kind])) & (probes.taken <= high)
+            cold = probes.sample_probed & self._probes[MEMORY].sample_probed
+            high[probes.preceding[cold] + 1] += COLD_PROBE_NS
+        return (probes.times >= level * math.exp(-NEAR_BASELINE_LOG[kind])) & (probes.times <= high)
+
+    def _durations(self) -> Floats:
+        """Seconds that each sample took, of all of its calls."""
+        calls = np.array([line.number for line in self.lines], dtype=float)
+        return self.raw_seconds * calls[self.process_of]
 
     @cached_property
     def quiet_samples(self) -> Bools:
         """Whether each sample is quiet."""
-        quiet = np.ones(len(self.taken), dtype=bool)
+        quiet = np.ones(len(self.raw_seconds), dtype=bool)
         for kind, probes in self._probes.items():
-            near, before = self._near(kind, self.baselines[kind]), probes.before[probes.there]
-            quiet[probes.there] &= near[before] & near[before + 1]
-        alone = np.array([not line.probes and line.on_device for line in self.lines], dtype=bool)
-        if alone.any():
-            lasted = (
-                self.taken * np.array([line.number for line in self.lines], dtype=float)[self.of]
-            )
-            usual = _quantile(self.taken, self.of, len(self.lines))[self.of]
-            quiet &= ~(
-                alone[self.of]
-                & (lasted >= MIN_JUDGED_SECONDS)
-                & (self.taken > usual * (1 + MAX_SAMPLE_EXCESS))
-            )
-        disturbed = [
-            first + sample
-            for first, line in zip(self._first, self.lines)
-            for sample in line.disturbed
-        ]
-        quiet[disturbed] = False
+            is_near = self._near_baseline(kind, self.baselines[kind])
+            preceding = probes.preceding[probes.sample_probed]
+            quiet[probes.sample_probed] &= is_near[preceding] & is_near[preceding + 1]
+        unprobed = np.array([not line.probes and line.on_device for line in self.lines], dtype=bool)
+        if unprobed.any():
+            usual = _quantile(self.raw_seconds, self.process_of, len(self.lines))
+            is_slow = self.raw_seconds > usual[self.process_of] * (1 + MAX_SAMPLE_EXCESS)
+            is_long = self._durations() >= MIN_JUDGED_SECONDS
+            quiet &= ~(unprobed[self.process_of] & is_long & is_slow)
+        for first, line in zip(self._first, self.lines):
+            quiet[[first + sample for sample in line.disturbed]] = False
         return quiet
 
     @cached_property
     def quiet(self) -> Bools:
         """Whether enough samples of each process are quiet."""
         wanted = np.array([line.wanted for line in self.lines], dtype=float)
-        counts = np.bincount(self.of, weights=self.quiet_samples, minlength=len(self.lines))
+        counts = np.bincount(self.process_of, weights=self.quiet_samples, minlength=len(self.lines))
         return counts >= np.maximum(1, np.ceil(MIN_QUIET_SHARE * wanted))
 
-    def used_of(self, place: int) -> list[float]:
+    def used_samples(self, place: int) -> list[float]:
         """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest
         one."""
         samples = slice(self._first[place], self._first[place] + len(self.lines[place].seconds))
-        taken = self.taken[samples]
-        used: list[float] = (
-            taken[self.quiet_samples[samples]].tolist()
-            if self.quiet[place]
-            else [float(min(taken))]
-        )
-        return used
+        seconds = self.raw_seconds[samples]
+        if not self.quiet[place]:
+            return [float(min(seconds))]
+        quiet: list[float] = seconds[self.quiet_samples[samples]].tolist()
+        return quiet
 
     @cached_property
     def slowdown(self) -> Floats:
@@ -225,17 +219,21 @@ class Run:
         corrected = self.quiet & np.array([_by_processor(line) for line in self.lines], dtype=bool)
         if PROCESSOR not in self._probes:
             return np.full(len(self.lines), math.nan)
-        probes, chosen = self._probes[PROCESSOR], corrected[self.of] & self.quiet_samples
-        before = probes.before[chosen]
-        beside = (probes.taken[before] + probes.taken[before + 1]) / 2
-        return _quantile(beside, self.of[chosen], len(self.lines)) / self.baselines[PROCESSOR]
+        probes = self._probes[PROCESSOR]
+        selected = corrected[self.process_of] & self.quiet_samples
+        preceding = probes.preceding[selected]
+        speeds = (probes.times[preceding] + probes.times[preceding + 1]) / 2
+        slowness = _quantile(speeds, self.process_of[selected], len(self.lines))
+        return slowness / self.baselines[PROCESSOR]
 
     @cached_property
     def seconds(self) -> Floats:
         """Each sample after speed correction, if its process is corrected."""
-        slowdown = self.slowdown[self.of]
+        slowdown = self.slowdown[self.process_of]
         with np.errstate(invalid="ignore"):
-            return np.where(np.isnan(slowdown), self.taken, _rounded(self.taken / slowdown))
+            return np.where(
+                np.isnan(slowdown), self.raw_seconds, _round(self.raw_seconds / slowdown)
+            )
 
     @cached_property
     def figures(self) -> Floats:
@@ -245,10 +243,9 @@ class Run:
         so this is an upper bound for the undisturbed machine. Two runs differ less in it than in
         any quantile.
         """
-        found = _quantile(
-            self.seconds[self.quiet_samples], self.of[self.quiet_samples], len(self.lines)
-        )
-        return np.where(self.quiet, found, np.minimum.reduceat(self.taken, self._first))
+        quiet = self.quiet_samples
+        quantiles = _quantile(self.seconds[quiet], self.process_of[quiet], len(self.lines))
+        return np.where(self.quiet, quantiles, np.minimum.reduceat(self.raw_seconds, self._first))
 
     def rounds(self) -> dict[str, dict[int, bool]]:
         """Cell -> round -> whether one of its processes was quiet."""
@@ -265,16 +262,14 @@ class Run:
     def lacking(self) -> dict[str, int]:
         """Cell -> the first round without a quiet process. Cells without any quiet process come
         first."""
-        lost = [
-            (cell, by_round)
-            for cell, by_round in self.rounds().items()
-            if not all(by_round.values())
-        ]
-        lost.sort(key=lambda each: any(each[1].values()))
-        return {
-            cell: min(number for number, quiet in by_round.items() if not quiet)
-            for cell, by_round in lost
+        noisy_rounds = {
+            cell: [number for number, is_quiet in rounds.items() if not is_quiet]
+            for cell, rounds in self.rounds().items()
         }
+        cells = [cell for cell, numbers in noisy_rounds.items() if numbers]
+        never_quiet = set(self.never_quiet())
+        cells.sort(key=lambda cell: cell not in never_quiet)
+        return {cell: min(noisy_rounds[cell]) for cell in cells}
 
     def quiet_share(self) -> float:
         """Share of the probed time in which the machine was undisturbed; NaN without probes.
@@ -284,20 +279,21 @@ class Run:
         """
         if PROCESSOR not in self._probes:
             return math.nan
-        probes, known = self._probes[PROCESSOR], self.baselines[PROCESSOR]
-        near, before = self._near(PROCESSOR, known), probes.before[probes.there]
-        lasted = self.taken * np.array([line.number for line in self.lines], dtype=float)[self.of]
-        beside = lasted[probes.there]
-        waiting, waits, _ = _joined([line.waiting for line in self.lines])
-        waited_quiet = np.abs(np.log(waiting / known)) <= NEAR_BASELINE_LOG[PROCESSOR]
+        probes = self._probes[PROCESSOR]
+        level = self.baselines[PROCESSOR]
+        is_near = self._near_baseline(PROCESSOR, level).astype(float)
+        durations = self._durations()
+        sampling = durations[probes.sample_probed]
+        preceding = probes.preceding[probes.sample_probed]
+        waiting, waits, _ = _join([line.waiting for line in self.lines])
+        quiet_waits = np.abs(np.log(waiting / level)) <= NEAR_BASELINE_LOG[PROCESSOR]
         took = np.array([line.took for line in self.lines]) - POLL * waits
-        starts = (
-            np.maximum(0.0, took - np.bincount(self.of, lasted, len(self.lines)))[probes.has]
-            + START_SECONDS
-        )
-        quiet = np.sum(beside * (near[before].astype(float) + near[before + 1]) / 2)
-        quiet += POLL * np.sum(waited_quiet) + np.sum(starts * near[probes.first[probes.has]])
-        return float(quiet / (np.sum(beside) + POLL * len(waiting) + np.sum(starts)))
+        starting = np.maximum(0.0, took - np.bincount(self.process_of, durations, len(self.lines)))
+        starting = starting[probes.is_probed] + START_SECONDS
+        quiet = np.sum(sampling * (is_near[preceding] + is_near[preceding + 1]) / 2)
+        quiet += POLL * np.sum(quiet_waits)
+        quiet += np.sum(starting * is_near[probes.first[probes.is_probed]])
+        return float(quiet / (np.sum(sampling) + POLL * len(waiting) + np.sum(starting)))
 
 
 def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> dict[str, Run]:
@@ -305,8 +301,8 @@ def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> 
     by_run: dict[str, list[TimedProcess]] = {}
     for line in with_samples(lines):
         by_run.setdefault(line.run, []).append(line)
-    whole = {record.started: record.baselines for record in records}
-    return {started: Run(of_run, whole.get(started)) for started, of_run in by_run.items()}
+    baselines = {record.started: record.baselines for record in records}
+    return {started: Run(members, baselines.get(started)) for started, members in by_run.items()}
 
 
 def select_processes(
@@ -319,19 +315,21 @@ def select_processes(
     without quiet processes, the process with the fastest sample counts. If a second run has the
     same cells, its rounds are numbered on from the first run's last.
     """
-    found, noisy, ends = dict[str, dict[int, tuple[Run, int]]](), [], Counter[str]()
+    selected: dict[str, dict[int, tuple[Run, int]]] = {}
+    noisy = []
+    first_rounds = Counter[str]()  # of the next run
     for run in runs_of(lines, records).values():
-        cells = [line.cell for line in run.lines]
-        for place, (cell, line) in enumerate(zip(cells, run.lines)):
-            number = ends[cell] + line.round
+        for place, line in enumerate(run.lines):
+            number = first_rounds[line.cell] + line.round
             if run.quiet[place]:
-                found.setdefault(cell, {}).setdefault(number, (run, place))
+                selected.setdefault(line.cell, {}).setdefault(number, (run, place))
             else:
-                noisy.append((run.figures[place], cell, {number: (run, place)}))
-        ends.update(dict.fromkeys(cells, 1 + max(line.round for line in run.lines)))
-    for _, cell, process in sorted(noisy, key=lambda each: each[0]):
-        found.setdefault(cell, process)
-    return found
+                noisy.append((run.figures[place], line.cell, {number: (run, place)}))
+        rounds = 1 + max(line.round for line in run.lines)
+        first_rounds.update(dict.fromkeys((line.cell for line in run.lines), rounds))
+    for _, cell, process in sorted(noisy, key=lambda figure_first: figure_first[0]):
+        selected.setdefault(cell, process)
+    return selected
 
 
 def used_samples(
@@ -350,7 +348,7 @@ def used_samples(
     for cell, processes in select_processes(lines, records).items():
         samples: list[float] = []
         for run, place in processes.values():
-            samples += run.used_of(place)
+            samples += run.used_samples(place)
             used[cell] = samples, run.lines[place].number
     return used
 
@@ -358,19 +356,23 @@ def used_samples(
 class _Probes:
     """All probes of one kind in a run.
 
-    has, first     per process: whether it took probes; where they begin in ``taken``
-    there, before  per sample: whether its process took probes; the place in ``taken`` of the probe
-                   before the sample
+    times                      of all of them in ns
+    is_probed, first           per process: whether it took probes; where they begin in ``times``
+    sample_probed, preceding   per sample: whether its process took probes; the place in ``times``
+                               of the probe before the sample
     """
 
-    def __init__(self, lines: Sequence[TimedProcess], kind: str, of: Ints, place: Ints) -> None:
-        self.taken, self._sizes, self.first = _joined([line.probes.get(kind, ()) for line in lines])
-        self.has: Bools = self._sizes > 0
-        self.there, self.before = self.has[of], self.first[of] + place
+    def __init__(
+        self, lines: Sequence[TimedProcess], kind: str, process_of: Ints, place: Ints
+    ) -> None:
+        self.times, self._sizes, self.first = _join([line.probes.get(kind, ()) for line in lines])
+        self.is_probed: Bools = self._sizes > 0
+        self.sample_probed = self.is_probed[process_of]
+        self.preceding = self.first[process_of] + place
         self._at = np.array([line.at for line in lines])
 
     def in_order(self, processes: Bools) -> Ints:
-        """The places in ``taken`` of the probes of these processes, in order of time."""
+        """The places in ``times`` of the probes of these processes, in order of time."""
         places = np.flatnonzero(np.repeat(processes, self._sizes))
         return places[np.argsort(np.repeat(self._at, self._sizes)[places], kind="stable")]
 
@@ -380,7 +382,7 @@ def _by_processor(line: TimedProcess) -> bool:
     return PROCESSOR in line.probes and not (MEMORY in line.probes or line.device or line.on_device)
 
 
-def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
+def _join(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
     """Join lists into one array. Return it with the size of each list and the place where each
     begins."""
     sizes = np.array([len(each) for each in lists], dtype=np.intp)
@@ -392,7 +394,7 @@ def _joined(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
     return values, sizes, np.cumsum(sizes) - sizes
 
 
-def _rounded(values: Floats) -> Floats:
+def _round(values: Floats) -> Floats:
     """Round positive numbers to the number of digits in the log of samples."""
     scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
     return np.round(values * scale) / scale
@@ -402,6 +404,8 @@ def _quantile(values: Floats, group: Ints, groups: int, share: float = QUANTILE)
     """Return a quantile of each group by linear interpolation; NaN for a group without values."""
     ordered = np.append(values[np.lexsort((values, group))], math.nan)  # of an empty last group
     sizes = np.bincount(group, minlength=groups)
-    first, place = np.cumsum(sizes) - sizes, share * np.maximum(sizes - 1, 0)
-    low, high = (ordered[first + end(place).astype(np.intp)] for end in (np.floor, np.ceil))
+    first = np.cumsum(sizes) - sizes
+    place = share * np.maximum(sizes - 1, 0)
+    low = ordered[first + np.floor(place).astype(np.intp)]
+    high = ordered[first + np.ceil(place).astype(np.intp)]
     return np.where(sizes > 0, low + place % 1 * (high - low), math.nan)
