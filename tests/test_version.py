@@ -179,7 +179,7 @@ ROUTE = r'    _to_torch\("torch.from_numpy\(a\)", ALIAS'
 CHANGES = {
     "what writes the log": ("sampling_log", r"def log\(", "def noted(", None),
     "how skips are told": ("statement", "asv: skipped", "left out", None),
-    "a size": ("sources", r"SIZES = \[8, ", "SIZES = [8, 64, ", None),
+    "a size": ("sources", r"SIZES = \[\s*8,", "SIZES = [8, 64,", None),
     "a route": ("routes", ROUTE, '    _to_torch("torch.from_numpy(+a)", COPY),\n' + ROUTE.replace("\\", ""), None),
     "a title": ("casting", 'section = "Casting', 'section = "Changes of dtype', None),
     "how often it is run": ("conversion", "timeout = 300", "timeout = 400", None),
