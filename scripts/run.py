@@ -79,19 +79,26 @@ def measure(args: Namespace, toolchain: Toolchain, machine: str) -> None:
     if not runner.remaining:
         print("the run was complete: its results are filed")
         return
-    cells, rounds = runner.open(Job("")).cells, plan.rounds
+    print_plan(runner, toolchain)
+    runner.measure(after_round=answers(quiet=args.no_report))
+
+
+def print_plan(runner: Runner, toolchain: Toolchain) -> None:
+    """Print what is skipped, what is measured, and how long that takes here."""
+    plan = runner.plan
+    cells = runner.open(Job("")).cells
     for reason, names in cells.unavailable.items():
         families = dict.fromkeys(name.partition(".")[0] for name in names)
         print(one_line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {reason}"))
-    timed, total = len(cells.timed), cells.total(rounds)
-    each = (
-        f"x {rounds} processes"
-        if total == rounds * timed
-        else f"in {total} processes, up to {rounds} each"
+    timed = len(cells.timed)
+    total = cells.total(plan.rounds)
+    processes = f"in {total} processes, up to {plan.rounds} each"
+    if total == plan.rounds * timed:
+        processes = f"x {plan.rounds} processes"
+    print(
+        f"{toolchain} on {plan.machine}: profile {plan.profile}, {timed} timed cells {processes}, "
+        f"{len(cells.names) - timed} looked at once; {time_of(runner, total)}"
     )
-    size = f"{timed} timed cells {each}, {len(cells.names) - timed} looked at once"
-    print(f"{toolchain} on {machine}: profile {plan.profile}, {size}; {time_of(runner, total)}")
-    runner.measure(after_round=answers(quiet=args.no_report))
 
 
 def time_of(runner: Runner, processes: int) -> str:

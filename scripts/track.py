@@ -79,6 +79,14 @@ def update() -> list[ledger.Toolchain]:
     return added
 
 
+def ordered_tags(toolchains: Sequence[ledger.Toolchain]) -> tuple[str, ...]:
+    """The tags of the releases, history by history, each from coarse to fine."""
+    tags: list[str] = []
+    for _, releases in groupby(toolchains, key=lambda toolchain: toolchain.history):
+        tags += coarse_to_fine([toolchain.tag for toolchain in releases])
+    return tuple(tags)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     if args.update:
@@ -91,20 +99,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         journal = Journal(runs / ("new" if args.new else "track"))
         fresh = Plan(machine, command=this_command(), **profile_options(args, DEFAULT))
         if not args.new:
-            histories = groupby(args.toolchains, key=lambda toolchain: toolchain.history)
-            tags = tuple(
-                tag
-                for _, releases in histories
-                for tag in coarse_to_fine([each.tag for each in releases])
-            )
+            tags = ordered_tags(args.toolchains)
             fresh = replace(fresh, tags=tags, additional=tags if args.again else ())
             begins = args.dry_run and not args.resume  # an interrupted run's files stay
             return track(
                 args, journal, fresh if begins else choose_plan(journal, args, fresh, RELEASES)
             )
-        check_machine(
-            RESULTS / machine
-        )  # before the index is queried, because a release is new only once
+        # before the index is queried, because a release is new only once
+        check_machine(RESULTS / machine)
         plan = journal.plan() or due_plan(fresh, update())
         if plan is None:
             print(f"nothing is left to measure on {machine}")
