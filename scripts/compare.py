@@ -5,15 +5,18 @@
     python scripts/compare.py old/results new/results --only "from_numpy" --format markdown
     python scripts/compare.py --run torch-2.9.1 installed
 
-BASE and NEW are toolchains with results in reports/results (tag, release or commit), result files, or directories with
-one result file. With --run they are releases (installed if necessary), "installed", or Python interpreters or virtual
-environments. Both sides are then measured now, taking turns: four processes per result, and more for close results.
-This takes twice as long as a run and finds smaller changes than two runs can show.
+BASE and NEW are toolchains with results in reports/results (tag, release or commit), result files,
+or directories with one result file. With --run they are releases (installed if necessary),
+"installed", or Python interpreters or virtual environments. Both sides are then measured now,
+taking turns: four processes per result, and more for close results. This takes twice as long as a
+run and finds smaller changes than two runs can show.
 
-Every result gets a verdict: slower, faster, no change (not more than --equivalence) or inconclusive. If fewer than
---min-decided of the comparable results have a verdict, the comparison fails.
+Every result gets a verdict: slower, faster, no change (not more than --equivalence) or
+inconclusive. If fewer than --min-decided of the comparable results have a verdict, the comparison
+fails.
 
-Exit status: 0 nothing slower, 1 something slower, 2 cannot compare, or nothing slower but too few verdicts.
+Exit status: 0 nothing slower, 1 something slower, 2 cannot compare, or nothing slower but too few
+verdicts.
 """
 
 import argparse
@@ -23,7 +26,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
@@ -32,6 +35,9 @@ from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, parse_sh
 from measuring.profiles import PROFILES
 from store.files import put
 from toolchains import selection
+
+if TYPE_CHECKING:
+    from analysis.comparison import Comparison
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -62,74 +68,75 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.option(
         "--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard"
     )
-    chosen = parser.parse_args(argv)
-    if chosen.equivalence <= chosen.min_effect:
+    options = parser.parse_args(argv)
+    if options.equivalence <= options.min_effect:
         raise UserError(
-            "--equivalence must be larger than --min-effect, or a cell could be both changed and the same"
+            "--equivalence must be larger than --min-effect, "
+            "or a cell could be both changed and the same"
         )
-    if chosen.figure and chosen.figure.suffix.lower() != ".svg":
+    if options.figure and options.figure.suffix.lower() != ".svg":
         raise UserError(
-            f"--figure {chosen.figure}: figures are SVG, so name it {chosen.figure.stem}.svg"
+            f"--figure {options.figure}: figures are SVG, so name it {options.figure.stem}.svg"
         )
-    return chosen
+    return options
 
 
-def measure(chosen: argparse.Namespace, compared: Callable[..., Any]) -> tuple[str, str]:
-    """Measure both sides in turns. Return the two checkouts with the results. compared: the comparison of ``main``."""
+def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -> tuple[str, str]:
+    """Measure both sides in turns, and return the two checkouts with the results."""
     from analysis.comparison import cells_to_remeasure
     from measuring import engine, sides
     from measuring.journal import Plan, lock_directory
     from toolchains import environments
 
-    def again(base: Path, new: Path) -> tuple[list[str], int]:
-        comparison = compared(str(base), str(new), machine=None)
+    def find_close(base: Path, new: Path) -> tuple[list[str], int]:
+        comparison = compare(str(base), str(new), machine=None)
         return cells_to_remeasure(comparison), int(comparison.cells["close"].sum())
 
-    targets = [selection.find_target(name) for name in (chosen.base, chosen.new)]
+    targets = [selection.find_target(name) for name in (options.base, options.new)]
     if any(commit for _, commit in targets):  # a release, measured by this Python's asv
         engine.check_asv()
         engine.set_environment_limit(None)
-    machine = chosen.machine or environments.machine_name()
-    plan = Plan(machine, chosen.profile, chosen.only, sides.ROUNDS, command=chosen.command)
+    machine = options.machine or environments.machine_name()
+    plan = Plan(machine, options.profile, options.only, sides.ROUNDS, command=options.command)
     with lock_directory(ROOT / ".asv" / "runs" / machine):
-        first, second = sides.measure_sides(targets, plan, again)
+        first, second = sides.measure_sides(targets, plan, find_close)
     return str(first), str(second)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    chosen = arguments(argv)
+    options = arguments(argv)
     # The command as given, to be printed with its results
-    chosen.command = shlex.join(
+    options.command = shlex.join(
         ["python", "scripts/compare.py", *(sys.argv[1:] if argv is None else argv)]
     )
-    if chosen.figure:
-        check_writable("--figure", chosen.figure)
+    if options.figure:
+        check_writable("--figure", options.figure)
     from analysis.comparison import compare_by_name
     from analysis.verdicts import Settings
 
-    settings = Settings(**{name: getattr(chosen, name) for name in Settings.__dataclass_fields__})
-    compared = partial(compare_by_name, results=RESULTS, settings=settings)
-    base, new, machine = chosen.base, chosen.new, chosen.machine
-    if chosen.run:
+    settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
+    compare = partial(compare_by_name, results=RESULTS, settings=settings)
+    base, new, machine = options.base, options.new, options.machine
+    if options.run:
         with contextlib.redirect_stdout(sys.stderr):  # progress; stdout is for the verdicts
-            base, new = measure(chosen, compared)
+            base, new = measure(options, compare)
         machine = None
-    comparison = compared(base, new, machine=machine)
+    comparison = compare(base, new, machine=machine)
 
     from pages import comparison_words
 
-    if chosen.format == "json":
-        sys.stdout.write(comparison_words.as_json(comparison, chosen.command))
-    elif chosen.format == "markdown":
-        sys.stdout.write(comparison_words.markdown(comparison, chosen.all, chosen.command))
+    if options.format == "json":
+        sys.stdout.write(comparison_words.as_json(comparison, options.command))
+    elif options.format == "markdown":
+        sys.stdout.write(comparison_words.markdown(comparison, options.all, options.command))
     else:
-        comparison_words.terminal(comparison, chosen.all, sys.stdout)
-    if chosen.figure:
+        comparison_words.terminal(comparison, options.all, sys.stdout)
+    if options.figure:
         from pages import forest
 
         figure = forest.forest(comparison)
         if figure:
-            put(chosen.figure, figure.file)
+            put(options.figure, figure.file)
         elif comparison.exit_code != 2:  # then the error says more
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:

@@ -74,7 +74,7 @@ def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> Da
 # --- rows of tables -------------------------------------------------------------------------------
 
 _REPORTED = about("where it was reported, and of which route")
-_AROUND = about(
+_OTHER_MACHINE = about(
     "a machine that measured the route around that release, and its releases before and after the "
     "change"
 )
@@ -95,9 +95,9 @@ class MachineChange(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Annotated[str, _REPORTED]
     sizes: Annotated[tuple[int, ...], _REPORTED]
     what: Annotated[str, _REPORTED]
-    machine: Annotated[str, _AROUND]
-    since: Annotated[str, _AROUND]
-    until: Annotated[str, _AROUND]
+    machine: Annotated[str, _OTHER_MACHINE]
+    since: Annotated[str, _OTHER_MACHINE]
+    until: Annotated[str, _OTHER_MACHINE]
     verdict: Annotated[str, _EFFECT]
     ratio: Annotated[float, _EFFECT]
     ratio_low: Annotated[float, _EFFECT]
@@ -251,11 +251,11 @@ def _rows_without_change(pairs: DataFrame, margin: float) -> Index:
     the release before to that of the change, with 95 % confidence."""
     old = pairs[pairs["release_other"] == pairs["before"]]
     new = pairs[pairs["release_other"] == pairs["release"]]
-    both = old.merge(new, on=["row", "series_other"], suffixes=("_old", "_new"))
-    effect = np.abs(both["y_other_new"] - both["y_other_old"])
-    error = np.hypot(both["error_other_new"], both["error_other_old"])
+    steps = old.merge(new, on=["row", "series_other"], suffixes=("_old", "_new"))
+    effect = np.abs(steps["y_other_new"] - steps["y_other_old"])
+    error = np.hypot(steps["error_other_new"], steps["error_other_old"])
     is_small = effect + Z95 * Z90_OVER_Z95 * error < margin
-    is_unchanged = is_small.groupby(both["row"]).all()
+    is_unchanged = is_small.groupby(steps["row"]).all()
     return is_unchanged.index[is_unchanged]
 
 

@@ -198,7 +198,7 @@ class _Pair:
     def all_differences(self, settings: Settings) -> dict[str, list[Reason]]:
         """Return the differences that make times, or counts, not comparable."""
         fields = EQUAL_FIELDS_ACROSS if settings.across_machines else EQUAL_FIELDS
-        return {what: self.differences(names) for what, names in fields.items()}
+        return {kind: self.differences(names) for kind, names in fields.items()}
 
     def times(self, cells: DataFrame) -> Times:
         """Return the times of cells. They are corrected where both sides have the same probes."""
@@ -285,14 +285,10 @@ def compare(
     counted = cells[~is_timed & ~is_skipped]
     counted = _add_figures(counted, judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
     if span:
-        ratios = compare_releases(*span)
-        timed = judge_as_history(timed, ratios, settings)
-        counted = judge_as_history(counted, ratios, settings)
-        is_decided = timed["verdict"].isin(DECIDED)
-        timed.loc[is_decided, ["reason", "more"]] = [Reason(), math.nan]
+        timed, counted = _judge_in_history(timed, counted, span, settings)
     if check.lower > settings.promise:
-        is_decided = timed["verdict"].isin(DECIDED)
-        timed.loc[is_decided, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
+        withheld = timed["verdict"].isin(DECIDED)
+        timed.loc[withheld, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
     counted = add_times(counted, timed, pair.benchmarks).drop(columns="what").reset_index()
     timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
@@ -311,6 +307,16 @@ def compare(
         session_variance={} if pair.interleaved else dict(session_variance or {}),
         in_history=span is not None,
     )
+
+
+def _judge_in_history(
+    timed: DataFrame, counted: DataFrame, span: HistorySpan, settings: Settings
+) -> tuple[DataFrame, DataFrame]:
+    """Return the cells with the figures and verdicts of their history."""
+    ratios = compare_releases(*span)
+    timed = judge_as_history(timed, ratios, settings)
+    timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
+    return timed, judge_as_history(counted, ratios, settings)
 
 
 def _judge_timed(
@@ -332,8 +338,7 @@ def _judge_timed(
     figures = figures.set_axis(cells.index)
     figures = withhold_busy(figures, cells["base_quiet"], cells["new_quiet"])
     if fresh and figures["close"].any():
-        second = _Pair(*fresh).times(cells)
-        figures = judge_fresh(figures, second, noise, is_open, fresh, settings)
+        figures = judge_fresh(figures, _Pair(*fresh).times(cells), noise, is_open, fresh, settings)
     judged = _add_figures(cells, figures.assign(noise=noise))
     if span:
         return judged, check_by_history(span.history)

@@ -111,9 +111,10 @@ def corrected_times(base: Results, new: Results, cells: Index, have_same_probes:
         logs = [side - correction for side, correction in zip(logs, corrections)]
     if not interleaved_collection(base, new):
         return Times(logs[0], logs[1], np.full(len(cells), False), slowdown)
-    has_base, has_new = np.isfinite(logs)
-    has_both = has_base & has_new
-    paired = (has_both.sum(axis=1) >= MIN_PROCESSES) | (has_base == has_new).all(axis=1)
+    has_process = np.isfinite(logs)
+    has_both = has_process.all(axis=0)
+    is_complete = (has_process[0] == has_process[1]).all(axis=1)
+    paired = (has_both.sum(axis=1) >= MIN_PROCESSES) | is_complete
     logs = [np.where(paired[:, None] & ~has_both, np.nan, side) for side in logs]
     return Times(logs[0], logs[1], paired, slowdown)
 
@@ -168,8 +169,8 @@ def judge_times(
     is_enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimate.error)
     table = _judge_effects(estimate, is_enough, settings)
     table["reason"] = [Reason() if enough else Reason(verdicts.TOO_FEW) for enough in is_enough]
-    more = _more_processes(estimate, times.paired, fewest, settings)
-    table["more"] = np.where(judged & (table["verdict"] == INCONCLUSIVE), more, np.nan)
+    table["more"] = _more_processes(estimate, times.paired, fewest, settings)
+    table["more"] = table["more"].where(judged & (table["verdict"] == INCONCLUSIVE))
     return table.assign(
         base_seconds=np.exp(statistics.means(times.base)),
         base_processes=counts[0],
@@ -421,9 +422,13 @@ def self_check(times: Times, noise: Names, is_open: Bools, settings: Settings) -
         for one, other in halves
     ]
     mean = sum(flags) / len(flags) if flags else 0.0
-    lower = statistics.rate_bounds(math.floor(mean), cells)[0]
-    upper = statistics.rate_bounds(math.ceil(mean), cells)[1]
-    return SelfCheck(len(flags), cells, mean, lower, upper)
+    return SelfCheck(
+        splits=len(flags),
+        cells=cells,
+        flagged=mean,
+        lower=statistics.rate_bounds(math.floor(mean), cells)[0],
+        upper=statistics.rate_bounds(math.ceil(mean), cells)[1],
+    )
 
 
 def _count_flags(estimate: Estimate, settings: Settings) -> int:

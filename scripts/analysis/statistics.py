@@ -108,10 +108,10 @@ def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]
 
     The degrees of freedom are at most the sum over all cells, as in limma.
     """
-    known = np.where(df > 0, variance, 0.0)
+    sampled = np.where(df > 0, variance, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         weight = 1.0 / (1.0 + df / prior.df)  # of the prior
-    return weight * prior.variance + (1.0 - weight) * known, np.minimum(prior.df + df, df.sum())
+    return weight * prior.variance + (1.0 - weight) * sampled, np.minimum(prior.df + df, df.sum())
 
 
 @dataclass(frozen=True)
@@ -165,11 +165,11 @@ def estimate(
             base[members], new[members], is_paired
         )
     if session:
-        variance = _session_part(session, effect, squared, families, controls)
-        squared = np.where(paired, squared, squared + variance)
+        unpaired = squared + _session_part(session, effect, squared, families, controls)
+        squared = np.where(paired, squared, unpaired)
     is_usable = (df > 0) & np.isfinite(effect) & np.isfinite(squared)
-    error = np.where(is_usable, np.sqrt(np.where(is_usable, squared, 0.0)), np.nan)
-    return Estimate(effect, error, np.where(is_usable, df, np.nan), sd)
+    squared = np.where(is_usable, squared, np.nan)
+    return Estimate(effect, np.sqrt(squared), np.where(is_usable, df, np.nan), sd)
 
 
 def _session_part(
@@ -310,12 +310,14 @@ def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Float
         for side, variance in zip(sides, variances)
     ]
     shares += variances[2:]
-    dfs = (base.df, other.df, base.shared_df, other.shared_df, np.inf)
-    uncertainty = _uncertainty(variances, shares, dfs)
+    uncertainty = _uncertainty(
+        variances, shares, (base.df, other.df, base.shared_df, other.shared_df, np.inf)
+    )
     df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
     sd = np.sqrt(squared)
-    error, df = np.where((base.df > 0) & (other.df > 0), [sd, df], np.nan)
-    return Estimate(other.mean - base.mean, error, df, sd)
+    is_known = (base.df > 0) & (other.df > 0)
+    effect = other.mean - base.mean
+    return Estimate(effect, np.where(is_known, sd, np.nan), np.where(is_known, df, np.nan), sd)
 
 
 def _uncertainty(

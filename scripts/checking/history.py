@@ -116,7 +116,7 @@ def _describe_changes(history: History) -> str:
     rows = history.rows
     controls = rows.loc[rows["control"] & (rows["what"] == TIME), "series"].nunique()
     counts = history.changes["what"].value_counts()
-    changes = ", ".join(f"{count} of {what}" for what, count in counts.items())
+    changes = ", ".join(f"{count} of {kind}" for kind, count in counts.items())
     return (
         f"{history.package}: {changes or 'no'} changes reported; "
         f"{len(history.false_alarms)} of {controls} controls"
@@ -126,10 +126,10 @@ def _describe_changes(history: History) -> str:
 # --- two measurements of one history --------------------------------------------------------------
 
 
-def compare_histories(now: Sequence[History], before: Sequence[History]) -> Iterator[Line]:
+def compare_histories(newer: Sequence[History], older: Sequence[History]) -> Iterator[Line]:
     """Report whether two measurements of a history agree. UserError if they have no time in
     common."""
-    first, second = points_of(now), points_of(before)
+    first, second = points_of(newer), points_of(older)
     pairs = _pair_points(first, second)
     times = pairs[pairs["what"] == TIME]
     _require_times(times)
@@ -146,7 +146,7 @@ def compare_histories(now: Sequence[History], before: Sequence[History]) -> Iter
     times = times[times["noise"] != CONTROL].reset_index(drop=True)
     times["place"] = times.groupby(SERIES).cumcount()
     yield _report_missed(times, changes)
-    settings = now[0].settings
+    settings = newer[0].settings
     yield _report_false_changes(times, settings)
     counts = pairs[pairs["what"] == INSTRUCTIONS]
     if len(counts):
