@@ -27,6 +27,7 @@ from checking import advice, history, planted
 from cli import MAX_TEXT_LENGTH, UserError, one_line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from measuring import campaign as campaigns
 from measuring import fleet as campaign
 from pages import build, show
 from resultfiles import edited
@@ -250,8 +251,8 @@ VALUES = st.one_of(
 
 
 # Where the work of a verb begins
-WORK = [(compare, "measure"), (run, "check_asv"), (selection, "update"), (track, "track"), (campaign, "measure")]
-WORK += [(campaign, "ask"), (planted, "copy_code"), (advice, "measure"), (history, "main")]
+WORK = [(compare, "measure"), (run, "check_asv"), (selection, "update_releases"), (track, "track"), (campaign, "measure")]
+WORK += [(campaign, "report"), (planted, "copy_code"), (advice, "measure"), (history, "main")]
 
 
 @pytest.fixture
@@ -267,7 +268,7 @@ def nothing_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "build", lambda found, name, _: results.load(found, name) and build.Built(name, []))
     monkeypatch.setattr(build, "over_machines", lambda built, output: None)
     monkeypatch.setattr(track, "ROOT", tmp_path)
-    monkeypatch.setattr(campaign, "FLEET", tmp_path)
+    monkeypatch.setattr(campaigns, "FLEET", tmp_path)
 
 
 @examples(0.15)

@@ -194,6 +194,7 @@ SHORT = sorted(TIMED, key=str)[:1]
 def line_of(name, params, number=0, run=RUN, samples=1, **more):
     about = {"run": run, "benchmark": name, "params": params, "version": SUITE[name]["version"], "at": 1.0, "wanted": 1}
     taken = {"round": number, "number": 1, "seconds": [1e-6] * samples, "disturbed": [], "waits": [], "waiting": []}
+    taken |= {"waited": 0.0, "took": 0.1}
     return json.dumps({**about, **taken, "probes": {"processor": [25] * (samples + 1)}, **more})
 
 
@@ -209,6 +210,7 @@ def rows_of(value):
     return {name: [[value] * count[name], one["params"], one["version"]] for name, one in SUITE.items()}
 
 
+STATE = {"link generation": 5, "clock": 1980, "slowed by": []}
 RUNS = [f"2026-01-02T03:04:{n:02d}+00:00" for n in range(submission.MAX_RUNS)]
 NAMES = schema.cell_names("limits.Memcpy.timeit_copy", SUITE["limits.Memcpy.timeit_copy"]["params"]) * 8_000
 # Number of results, and for each: more fields of its record, its lines, and the rows of asv's file
@@ -217,7 +219,7 @@ HEAVY = {
     "one cell again and again": lambda: (2, {}, some((line_of(*SHORT[0], n) for n in range(90_000)), 0.49), {}),
     "many samples": lambda: (2, {}, some((line_of(*SHORT[0], n, samples=300_000) for n in range(9)), 0.49), {}),
     "one file": lambda: (1, {}, some((line_of(*SHORT[0], n, samples=300_000) for n in range(19)), 0.98), {}),
-    "many lists": lambda: (2, {}, some((line_of(*SHORT[0], n, device=[[]] * 54) for n in range(50_000)), 0.49), {}),
+    "many lists": lambda: (2, {}, some((line_of(*SHORT[0], n, device=[STATE] * 27) for n in range(50_000)), 0.49), {}),
     "many runs": lambda: (100, {}, [line_of(*one, run=run) for run in RUNS for one in SHORT * 60], {}),
     "many figures": lambda: (100, {}, [], rows_of(1e-6)),
     "many failures": lambda: (30, {"failures": {"x": NAMES}}, [line_of(*SHORT[0])], {}),
