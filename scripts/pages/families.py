@@ -54,8 +54,8 @@ def sections(
             families.setdefault((declared.place, title), []).append(declared)
     for (_, title), benchmarks in sorted(families.items(), key=lambda family: family[0][0]):
         panels, tables = _panels_and_tables(benchmarks, data)
-        introduction = _introduction(benchmarks, panels, data)
-        introduction += (sentences or {}).get(benchmarks[0].family, ())
+        answers = (sentences or {}).get(benchmarks[0].family, ())
+        introduction = (*_introduction(benchmarks, panels, data), *answers)
         yield Section(slug(title), title, introduction, tuple(panels), tuple(tables))
 
 
@@ -243,7 +243,7 @@ def _table(
     sizes: dict[Any, int] = {}
     usual = 0
     if "nbytes" in declared.param_names and "nbytes" not in axes:
-        usual = usual_size(entries, column, IN_CACHE_BYTES)
+        usual = usual_size(entries, column, IN_CACHE_BYTES)  # type: ignore[arg-type]
         words = [*words, show.size(usual)]
         for entry in sorted(entries, key=lambda entry: entry.nbytes == usual):  # the usual one last
             sizes[entry.parameters.get(column)] = entry.nbytes

@@ -40,6 +40,7 @@ from .page import Page, Section
 from .questions import questions_table
 from .show import render_paragraphs
 from .tables import results_columns, results_csv
+from .transfer_sections import transfer_sections
 
 # --- the page, and its head -------------------------------------------------------------------------------------------
 
@@ -198,22 +199,22 @@ def best_routes(data: MachineData) -> pd.DataFrame:
 
 def page_sections(data: MachineData) -> list[Section]:
     """The sections that have content, in the order of the page. All but the first ones are folded."""
-    transfer_sections = transfers.transfer_sections(data)
+    on_transfers = transfer_sections(data)
     device_sentences = transfers.family_sentences(data.transfers)
     first_read = [
         Section("questions", "What users ask", tables=(questions_table(data),)),
-        transfer_sections["transfers"],
+        on_transfers["transfers"],
         _size_section(data),
     ]
     details = [
         _decision_section(data),
         _efficiency_section(data),
         *families.sections(data),
-        transfer_sections["clocks"],
+        on_transfers["clocks"],
         *families.sections(data, on_device=True, sentences=device_sentences),
-        transfer_sections["overlap"],
-        transfer_sections["firsts"],
-        transfer_sections["link"],
+        on_transfers["overlap"],
+        on_transfers["firsts"],
+        on_transfers["link"],
         _contracts_section(data),
         _prior_run_section(data),
         _method_section(data),

@@ -173,7 +173,7 @@ def _detach_orders(data: MachineData) -> list[tuple[str, Row, Row, str]]:
                 both.sort(key=lambda cell: cell.seconds)
             else:
                 both.sort(key=lambda cell: DETACH_ORDERS.index(cell.route))
-                verdict = if_significant(*both, "", "no significant difference")
+                verdict = if_significant(both[0], both[1], "", "no significant difference")
             orders.append((source, *both, verdict))
     return orders
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import jinja2
@@ -307,7 +307,6 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(loader=jinja2.FunctionLoader(source), **TEMPLATE_OPTIONS)
     environment.filters |= FILTERS
     environment.globals |= FUNCTIONS | CONSTANTS
-    environment.globals["show"] = SimpleNamespace(**globals())
     return environment
 
 

@@ -200,10 +200,12 @@ def decision(answers: Sequence[pd.DataFrame], limit: Limit) -> Table:
 def _decision_entry(rows: pd.DataFrame, limit: Limit) -> dict[str, Any]:
     """The route to take for a need at a size, its ties, the next slower route, and its share of memcpy's bandwidth."""
     best = next(rows[rows["kind"] == BEST].itertuples(), None)
-    by_bytes = best is not None and best.memory != ALIAS and limit.decides(best.nbytes)
+    share = None
+    if best is not None and best.memory != ALIAS and limit.decides(best.nbytes):
+        share = limit.share(best)
     return {
         "best": best,
-        "share": limit.share(best) if by_bytes else None,
+        "share": share,
         "ties": rows["route"][rows["kind"] == TIE].tolist(),
         "next": next(rows[rows["kind"] == SLOWER].itertuples(), None),
     }

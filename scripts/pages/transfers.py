@@ -1,16 +1,14 @@
-"""Transfers between host and device in words: routes to take, and the sections of a machine's page.
+"""Transfers between host and device in words: the routes to take.
 
 The sentences are in templates/prose/transfers.md.jinja.
 """
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from analysis import transfers
-from analysis.cells import BOTH_WAYS, LINK, SUSTAINED, Row, usual_dtype, usual_size
+from analysis.cells import BOTH_WAYS, Row
 from analysis.needs import Need, uses
 from analysis.ranking import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, rank
 from analysis.ties import RECOMMENDED_EXCESS, too_few_processes
@@ -19,13 +17,12 @@ from analysis.transfers import Transfers
 from benchmarks.contracts import (
     COMPLETION,
     DEVICE_TO_HOST,
-    ENQUEUE,
     HOST_TO_DEVICE,
     PINNED,
     Role,
 )
 
-from . import figures, show
+from . import show
 from .advice import (
     Box,
     Recommendation,
@@ -35,21 +32,10 @@ from .advice import (
     unsafe_reason,
 )
 from .machine_data import MachineData
-from .page import Section
 from .show import code, render_line, render_paragraphs
-from .svg import Figure, slug
-from .tables import Table, by_size, curves, render_table
 
-# From pageable and pinned memory by one blocking call, and from pageable memory through pinned memory
-TOGETHER = (
-    *transfers.PLAIN.values(),
-    "s.copy_(t); d.copy_(s, non_blocking=True)",
-    "copy_in_chunks(d, t, stages)",
-)
-CLOCKS = (COMPLETION, ENQUEUE, SUSTAINED)
 # Names in routes that stage or pin memory themselves: reported if slower
 STAGING_NAMES = ("s", "stages", "pin_memory")
-UNREPORTED_CHANGES = ("clock", "link generation")  # of a device during a run: they always change
 
 # --- what is advised --------------------------------------------------------------------------------------------------
 
@@ -83,7 +69,7 @@ def advice_boxes(data: MachineData) -> list[Box]:
     summary = _summary(moved)
     boxes = [Box("Transfers in short", lines=summary)] if summary else []
     for group in transfers.recommendations(data.choices, moved):
-        answers = [_answer(rows, moved) for rows in group.values()]
+        answers = [answer_of(rows, moved) for rows in group.values()]
         choices = [
             choice
             for need, answer in zip(group, answers)
@@ -93,7 +79,7 @@ def advice_boxes(data: MachineData) -> list[Box]:
         boxes.append(Box(title, tuple(choices), notes=_notes(answers, moved)))
     scalars = rank(moved.select_role(Role.SCALAR))
     if len(scalars):
-        answer = _answer(scalars)
+        answer = answer_of(scalars)
         choice = Recommendation("", answer.best.route, show.time(answer.best))
         title = "From the device to a number: a scalar such as a loss"
         boxes.append(Box(title, (choice,), notes=_notes([answer])))
@@ -130,19 +116,19 @@ def _recommendations(
         yield Recommendation(condition, cell.route, cost_words(cell, moved))
 
 
-def _answer(rows: pd.DataFrame, moved: Transfers | None = None) -> TransferAnswer:
+def answer_of(rows: pd.DataFrame, moved: Transfers | None = None) -> TransferAnswer:
     """Select the cells for the sentences on ranked routes at one size."""
     best, ties, slower = best_cell(rows), _cells(rows, TIE), _cells(rows, SLOWER)
     # a route with a condition is not a tie, but leaving it out would be advice against it
     conditional_ties = [
         cell for cell in _cells(rows, OTHER) if cell.non_blocking and cell.seconds < best.seconds
     ]
-    early = None
+    completion = enqueue = None
     if moved and best.host == PINNED and not best.non_blocking:
-        early = moved.without_waiting(best)
+        completion, enqueue = moved.without_waiting(best)
     return TransferAnswer(
         best=best,
-        conditional=_conditional_cell(rows),
+        conditional=conditional_cell(rows),
         ties=[cell.route for cell in ties if not too_few_processes(cell, best)],
         undecided=[cell for cell in (*ties, *conditional_ties) if too_few_processes(cell, best)],
         slower=[
@@ -151,7 +137,7 @@ def _answer(rows: pd.DataFrame, moved: Transfers | None = None) -> TransferAnswe
         ],
         unsafe=_cells(rows, UNSAFE),
         noisy=no_verdict_notes(rows),
-        early=early if early and all(early) else None,
+        early=(completion, enqueue) if completion and enqueue else None,
     )
 
 
@@ -178,7 +164,7 @@ def best_cell(rows: pd.DataFrame) -> Row:
     return _cells(rows, BEST)[0]
 
 
-def _conditional_cell(rows: pd.DataFrame) -> Row | None:
+def conditional_cell(rows: pd.DataFrame) -> Row | None:
     """The cell, at the largest size of a part, of the route that is faster on a condition at all sizes, or else there.
     If several lead without a significant difference, take the catalogue's first within RECOMMENDED_EXCESS of the
     fastest."""
@@ -251,217 +237,8 @@ def _recommended_lines(cells: pd.DataFrame, parameter: str) -> Iterator[str]:
     titles = [family.title or family.direction for family in done["declared"]]
     keys = [pd.Series(titles, done.index, str), values, "host"]
     for (title, value, host), group in done.groupby(keys, sort=False):
-        answer = _answer(rank(group))
+        answer = answer_of(rank(group))
         amount = show.size(value) if parameter == "nbytes" else f"{value:,} {parameter}"
         cost = f"{code(answer.best.route)}, {show.time(answer.best)}."
         line = f"{capitalize_first(title)}, {amount}, {host} memory: {cost}"
         yield " ".join((line, *_notes([answer])))
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Band:
-    """A row of the decision table: an answer for a range of sizes, with the figures at its largest size.
-
-    conditional  the cell of the route that is faster on a condition, if any
-    measured     number of the need's ``routes`` measured at the largest size
-    by_bytes     bytes, not the call, take most of the time
-    """
-
-    endpoints: str
-    result: str
-    sizes: str
-    answer: TransferAnswer
-    conditional: Row | None
-    conditional_cost: str
-    measured: int
-    routes: int
-    by_bytes: bool
-    share: float | None
-
-
-def decision(data: MachineData) -> list[Table]:
-    """One table per direction: memory state × size band, with the figures at the band's largest size."""
-    tables = []
-    answers = transfers.transfer_answers(data.choices, data.transfers)
-    for direction, group in itertools.groupby(answers, lambda answer: answer[0].direction):
-        bands = [
-            _band(need, rows, ranked["route"].nunique(), data.transfers)
-            for need, ranked in group
-            for _, rows in ranked.groupby("part")
-        ]
-        table = render_table("transfers", "decision", False, direction=direction, bands=bands)
-        tables.append(table)
-    return tables
-
-
-def _band(need: Need, rows: pd.DataFrame, routes: int, moved: Transfers) -> Band:
-    last = rows[rows["nbytes"] == rows["nbytes"].max()]
-    answer, conditional = _answer(last), _conditional_cell(rows)
-    best = answer.best
-    return Band(
-        endpoints=endpoints(need),
-        result=result_words(need),
-        sizes=show.size_range([rows["nbytes"].min(), best.nbytes]),
-        answer=answer,
-        conditional=conditional,
-        conditional_cost=cost_words(conditional, moved) if conditional else "",
-        measured=last["route"].nunique(),
-        routes=routes,
-        by_bytes=moved.bytes_decide(best),
-        share=moved.limit(best.direction).share(best),
-    )
-
-
-def clocks(moved: Transfers) -> Table:
-    """Completion, enqueue and sustained times of non-blocking routes side by side, at the size where most were
-    measured."""
-    cells = moved.main[moved.main["non_blocking"]]
-    nbytes = usual_size(cells[cells["method"].isin((ENQUEUE, SUSTAINED))].itertuples())
-    cells = cells[cells["nbytes"] == nbytes]
-    calls = [
-        (*call, [_clock_entry(group, clock, moved) for clock in CLOCKS])
-        for call, group in cells.groupby(["route", "direction", "host"], sort=False)
-    ]
-    return render_table("transfers", "by_clock", nbytes=nbytes, calls=calls, clocks=CLOCKS)
-
-
-def _clock_entry(cells: pd.DataFrame, clock: str, moved: Transfers) -> str:
-    words = show.time if clock == ENQUEUE else lambda cell: cost_words(cell, moved)
-    return "".join(words(cell) for cell in cells[cells["method"] == clock].itertuples())
-
-
-def _hidden(moved: Transfers) -> Table:
-    """How much of a transfer hides behind other work."""
-    cells = [*transfers.hidden(moved).itertuples()]
-    shares = [
-        render_line("transfers", "share", share=cell.share, sound=cell.sound) for cell in cells
-    ]
-    return render_table("transfers", "hidden", rows=[*zip(cells, shares)])
-
-
-def _pinning(moved: Transfers) -> Table:
-    """The first pinned memory of a process: uses as rows, sizes as columns."""
-    cells = moved.select_role(Role.PINNING)
-    sizes = sorted(cells["nbytes"].unique())
-    rows = []
-    for use, group in cells.groupby("method", sort=False):
-        by_nbytes = {cell.nbytes: cell for cell in group.itertuples()}
-        rows.append((use, [by_nbytes.get(nbytes) for nbytes in sizes]))
-    return render_table("transfers", "pinning", rows=rows, sizes=sizes)
-
-
-def _limits(moved: Transfers) -> Table:
-    """The link's limit: directions as rows, sizes as columns. A cell's rate is in bytes per second one way."""
-    sizes = sorted(moved.select_role(Role.LINK)["nbytes"].unique())
-    rows = [
-        (direction, limit.moved, [limit.cells.get(nbytes) for nbytes in sizes])
-        for direction, limit in moved.limits.items()
-    ]
-    has_both = BOTH_WAYS in moved.limits
-    return render_table(
-        "transfers", "limits", rows=rows, sizes=sizes, capacity=moved.capacity, has_both=has_both
-    )
-
-
-# --- sections ---------------------------------------------------------------------------------------------------------
-
-
-def transfer_sections(data: MachineData) -> dict[str, Section]:
-    """The sections of a machine with an accelerator, by key. Sections without measurements stay empty."""
-    moved = data.transfers
-    sections = (
-        Section(
-            "transfers",
-            "Transfers: what to take",
-            _decision_introduction(moved),
-            tables=tuple(decision(data)),
-        ),
-        Section(
-            "clocks",
-            "Transfers: completion, enqueue, sustained",
-            _introduction("clocks", clocks=[clock for clock in CLOCKS if len(moved.select(clock))]),
-            tuple(_figures(data)),
-            (clocks(moved),),
-        ),
-        Section(
-            "overlap",
-            "Transfers behind compute",
-            _introduction("overlap"),
-            tables=(_hidden(moved),),
-        ),
-        Section(
-            "firsts",
-            "What the first use costs",
-            _introduction("firsts", contexts=[*moved.select_role(Role.CONTEXT).itertuples()]),
-            tables=(_pinning(moved),),
-        ),
-        Section("link", "The link", _link_introduction(moved), tables=(_limits(moved),)),
-    )
-    return {section.key: section for section in sections}
-
-
-def _introduction(block: str, **values: Any) -> tuple[str, ...]:
-    return render_paragraphs("transfers", block, **values)
-
-
-def _decision_introduction(moved: Transfers) -> tuple[str, ...]:
-    measured, missing = {*moved.main["host"]}, {*moved.missing["memory"]}
-    unmeasured = [host for host in transfers.HOSTS if host in missing - measured]
-    processes = moved.main["processes"]
-    return _introduction(
-        "transfers",
-        dtype="".join(moved.main["dtype"].unique()),
-        has_limit=any(moved.limit(direction).bandwidth for direction in LINK),
-        limit_reason=moved.skip_reason(role=Role.LINK),
-        unmeasured=[
-            (host, moved.skip_reason(role=Role.TRANSFER, memory=host))
-            for host in (unmeasured if measured else ())
-        ],
-        processes=sorted({processes.min(), processes.max()}) if len(processes) else [],
-    )
-
-
-def _link_introduction(moved: Transfers) -> tuple[str, ...]:
-    changes: Mapping[str, Sequence[str]] = moved.run.device_changed
-    return _introduction(
-        "link",
-        synchronize=[*moved.select_role(Role.SYNCHRONIZE).itertuples()],
-        hardware=moved.hardware,
-        capacity=moved.capacity,
-        run=moved.run,
-        changes={name: cells for name, cells in changes.items() if name not in UNREPORTED_CHANGES},
-    )
-
-
-def _figures(data: MachineData) -> Iterator[tuple[Figure, Table]]:
-    """Per direction: GB/s for all host memory together, then time against size for each memory and clock."""
-    moved = data.transfers
-    dtype = usual_dtype(moved.main)
-    for direction in LINK:
-        cells = _bandwidth_cells(moved, direction)
-        title, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
-        limit = moved.limit(direction).bandwidth
-        for figure in figures.bandwidths(name, f"{title} ({dtype})", cells, limit):
-            table = by_size(title, cells, data.missing, lambda cell: cost_words(cell, moved))
-            yield figure, table
-    for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
-        title = f"{direction}, {host} host memory: {clock} time ({dtype})"
-        timed = [*moved.select(clock, direction, host).itertuples()]
-        name = slug("transfer", direction, host, clock)
-        for figure in figures.times_figure(name, title, timed):
-            yield figure, curves(figure.cells, data.missing)
-
-
-def _bandwidth_cells(moved: Transfers, direction: str) -> list[Row]:
-    """The cells of TOGETHER whose bytes take the time. Their route names the host memory, too."""
-    cells = moved.select(COMPLETION, direction)
-    renamed = []
-    for cell in cells[cells["route"].isin(TOGETHER)].itertuples():
-        if moved.bytes_decide(cell):
-            route = f"{cell.host}: {cell.route}"
-            parameters = {**cell.parameters, "route": route}
-            renamed.append(cell._replace(route=route, parameters=parameters))
-    return renamed
