@@ -144,8 +144,8 @@ def _parameter_values(declared: Declared) -> list[list[Any]]:
     for parameter in declared.param_names:
         if parameter in RESERVED:
             raise UserError(
-                f"{declared.name} has a parameter called {parameter}, as a column of every table is: "
-                "rename it"
+                f"{declared.name} has a parameter called {parameter}, as a column of every table "
+                "is: rename it"
             )
     try:
         if math.prod(map(len, declared.params)) > MAX_CELLS:

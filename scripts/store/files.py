@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
-NODE_PREFIX = "node-"  # prefix of the directories of a fleet's nodes, which lie in the directory of their machine type
+NODE_PREFIX = "node-"  # of the directories of a fleet's nodes, in that of their machine type
 MACHINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 # Reserved names: files and directories next to those of machines, in reports/, reports/results/ and
 # on the site
@@ -61,7 +61,7 @@ RESULT_FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz
 # JSON text, and lists and objects in a line of measurements (an empty one takes twenty times as
 # much memory as its text)
 MAX_FILE_BYTES, MAX_LINES, MAX_LINE_BYTES, MAX_BRACKETS = 128 * 2**20, 2**18, 4 * 2**20, 64
-FRESH_SUFFIX = "-fresh"  # suffix of the checkout that holds a side's fresh processes, next to the checkout of the side
+FRESH_SUFFIX = "-fresh"  # of the checkout that holds a side's fresh processes, next to the side's
 # Errors that Python raises for a malformed file: no JSON, other types, missing names, numbers of
 # four hundred digits, deeply nested brackets
 PARSE_ERRORS = (

@@ -31,8 +31,8 @@ _RELEASE = about(
 )
 _PACKAGE = about("of the toolchain")
 _PARAMETERS = about(
-    "parameters, empty if the benchmark has no such parameter; nbytes: bytes of the source; memory: "
-    "of the host, in transfers",
+    "parameters, empty if the benchmark has no such parameter; nbytes: bytes of the source; "
+    "memory: of the host, in transfers",
     note=PARAMETER,
 )
 _ROUTE = about(
@@ -41,7 +41,8 @@ _ROUTE = about(
 )
 _STATUS = about("measured, failed or skipped, and why there is no figure")
 _RANGE = about(
-    "the least and the most of the processes that timed or counted it; their coefficient of variation"
+    "the least and the most of the processes that timed or counted it; their coefficient of "
+    "variation"
 )
 _VALUE = about("of what was counted")
 
@@ -62,8 +63,8 @@ class _Labels(msgspec.Struct, frozen=True, kw_only=True):
     benchmark: Annotated[
         str,
         about(
-            "asv's name, module.Class.method; with the parameters in brackets it is the name of the "
-            "cell"
+            "asv's name, module.Class.method; with the parameters in brackets it is the name of "
+            "the cell"
         ),
     ]
     family: Annotated[str, about("module of the benchmark", note=INTERNAL)]
@@ -90,8 +91,8 @@ class Cell(_Labels, frozen=True, kw_only=True):
     seconds: Annotated[
         float,
         about(
-            f"of what was timed: median over the processes, each by {FIGURE_DEFINITION}, in seconds "
-            "per call",
+            f"of what was timed: median over the processes, each by {FIGURE_DEFINITION}, in "
+            "seconds per call",
             "s",
         ),
     ]
@@ -156,8 +157,8 @@ class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
     spread: Annotated[
         bool,
         about(
-            "whether torch spreads it over its threads: then the time on one thread does not hold for "
-            "several"
+            "whether torch spreads it over its threads: then the time on one thread does not hold "
+            "for several"
         ),
     ]
     credible: Annotated[

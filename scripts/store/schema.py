@@ -159,7 +159,8 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
     probes: Annotated[
         dict[str, Numbers],
         about(
-            "kind of speed probe -> times: one before the first sample, one after each, one per wait",
+            "kind of speed probe -> times: one before the first sample, one after each, one per "
+            "wait",
             "ns",
         ),
     ]
@@ -374,7 +375,8 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: Annotated[
         str,
         about(
-            "hash of all files of benchmarks/, by which a run that goes on sees that they were edited",
+            "hash of all files of benchmarks/, by which a run that goes on sees that they were "
+            "edited",
             note=RARE,
         ),
     ] = ""
