@@ -78,12 +78,11 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
     rows = rows[rows["memory"] == (case.memory or default_memory)]
     rows_by_source = dict([*rows.groupby(["dtype", "grad", "layout"])])
     sources = dict.fromkeys(itertools.product(dtypes, grads, case.layouts))
-    answers = [
-        _answer_from(rows_by_source[source], case, machine)
-        for source in sources
-        if source in rows_by_source
-    ]
-    answers = [of_source for of_source in answers if of_source]
+    answers = []
+    for source in sources:
+        if source in rows_by_source:
+            of_source = _answer_from(rows_by_source[source], case, machine)
+            answers += [of_source] if of_source else []
     if not answers:
         raise UserError(_no_answer_reason(case, machine, rows))
     # the case's own source comes first, unless its time is extrapolated

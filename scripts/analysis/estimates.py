@@ -60,7 +60,7 @@ def estimate(
     if nearest.empty:
         return None
     sizes = tuple(nearest["nbytes"])
-    row = nearest.iloc[-1].to_dict() | {"sizes": sizes}
+    row: dict[str, Any] = nearest.iloc[-1].to_dict() | {"sizes": sizes}
     if nbytes in sizes:
         return row
     call = curve["seconds"].min()

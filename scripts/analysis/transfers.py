@@ -1,14 +1,15 @@
 """Transfers between host and accelerator: times, the link's limits, and the routes to take.
 
-Three times are kept apart: completion (until the bytes have arrived), enqueue (the call alone) and sustained (per copy,
-with several copies in flight and one synchronize). Routes are chosen by completion time. A non-blocking route has a
-hazard: its result is garbage if read before a synchronize. It is still listed, because completion timing synchronizes,
-as a careful caller does. So each answer names the fastest route without a condition. If a route with a condition is
-faster, the answer names it, too, with its condition.
+Three times are kept apart: completion (until the bytes have arrived), enqueue (the call alone) and
+sustained (per copy, with several copies in flight and one synchronize). Routes are chosen by
+completion time. A non-blocking route has a hazard: its result is garbage if read before a
+synchronize. It is still listed, because completion timing synchronizes, as a careful caller does.
+So each answer names the fastest route without a condition. If a route with a condition is faster,
+the answer names it, too, with its condition.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +27,16 @@ from benchmarks.contracts import (
     Role,
 )
 
-from .cells import LINK, SUSTAINED, Limit, Row, at_usual_size, bytes_decide, links_of, usual_dtype
+from .cells import (
+    LINK,
+    SUSTAINED,
+    Limit,
+    Row,
+    at_usual_size,
+    bytes_decide,
+    links_of,
+    usual_dtype,
+)
 from .needs import Need
 from .results import Results
 
@@ -36,22 +46,25 @@ PARTS = ["other", "transfer", "both"]  # of overlap.Hidden
 CLOCKS = ["host", "device"]  # of link.Limit
 # Decimal GB/s that one lane carries, after encoding, by generation of PCI Express
 PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
-BEYOND = 1.02  # times the measured limit: more than noise
-MAX_CLOCK_DIFFERENCE = (
-    0.02  # relative: allowed difference between host and device clock over the copies of the limit
-)
-QUEUED = 0.005  # seconds of work that benchmarks/busy.py queues before a call, or behind one
-NOISE = 0.2  # of a hidden share: allowed distance below 0 or above 1
+MAX_SHARE = 1.02  # of the measured limit: a larger one is more than noise
+# Relative: allowed difference between host and device clock over the copies of the limit
+MAX_CLOCK_DIFFERENCE = 0.02
+QUEUED_SECONDS = 0.005  # work that benchmarks/busy.py queues before a call, or behind one
+SHARE_NOISE = 0.2  # of a hidden share: allowed distance below 0 or above 1
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """The cells that use an accelerator. main: host tensors and arrays of the usual dtype.
+    """The cells that use an accelerator.
 
-    withheld: cells left out here and on all pages, because no memory is that fast. limits: direction -> the pinned copy
-    by the device's clock; hardware: the driver's data on the link. run: the record of the last run, with the state of
-    the device. parts: one row per process, by cell: seconds of the PARTS timed in turns, or of one copy by both CLOCKS.
-    garbage: (host memory, bytes) -> % of results that had not arrived when their call returned.
+    main      host tensors and arrays of the usual dtype
+    withheld  cells left out here and on all pages, because no memory is that fast
+    limits    direction -> the pinned copy by the device's clock
+    hardware  the driver's data on the link
+    run       the record of the last run, with the state of the device
+    parts     one row per process, by cell: seconds of the PARTS timed in turns, or of one copy by
+              both CLOCKS
+    garbage   (host memory, bytes) -> % of results that had not arrived when their call returned
     """
 
     cells: pd.DataFrame
@@ -69,27 +82,28 @@ class Transfers:
         return _where(self.main, method=clock, direction=direction, host=host)
 
     def select_role(self, role: str) -> pd.DataFrame:
+        """Select cells by role."""
         return _where(self.cells, role=role)
 
     def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Row | None:
-        """Return one main cell; without ``nbytes`` at the usual size, or the nearest measured size below it."""
-        found = _where(self.main, method=clock, route=route, host=host)
-        found = at_usual_size(found) if nbytes is None else found[found["nbytes"] == nbytes]
-        return next(found.itertuples(), None)
+        """Return one main cell; without ``nbytes`` at the usual size, or the nearest measured size
+        below it."""
+        cells = _where(self.main, method=clock, route=route, host=host)
+        cells = at_usual_size(cells) if nbytes is None else cells[cells["nbytes"] == nbytes]
+        return next(cells.itertuples(), None)
 
     def without_waiting(self, cell: Row) -> tuple[Row | None, Row | None]:
         """Return the same copy by a non-blocking call: its completion and its enqueue cell."""
-        early = cell.route.replace(")", ", non_blocking=True)", 1)
-        return self.find(COMPLETION, early, cell.host, cell.nbytes), self.find(
-            ENQUEUE, early, cell.host, cell.nbytes
-        )
+        route = cell.route.replace(")", ", non_blocking=True)", 1)
+        completion = self.find(COMPLETION, route, cell.host, cell.nbytes)
+        return completion, self.find(ENQUEUE, route, cell.host, cell.nbytes)
 
     def bytes_decide(self, cell: Row) -> bool:
-        """Whether the bytes, not the call, take most of this cell's time: only then is a bandwidth meaningful."""
-        like = _where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
-        return len(like) < 2 or bytes_decide(
-            dict(zip(like["nbytes"], like["seconds"])), cell.nbytes
-        )
+        """Whether the bytes, not the call, take most of this cell's time: only then is a bandwidth
+        meaningful."""
+        sizes = _where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
+        seconds = dict(zip(sizes["nbytes"], sizes["seconds"]))
+        return len(sizes) < 2 or bytes_decide(seconds, cell.nbytes)
 
     def limit(self, direction: str) -> Limit:
         """Return the limit of a direction; an empty one if it was not measured."""
@@ -97,158 +111,159 @@ class Transfers:
 
     @property
     def capacity(self) -> float | None:
-        """The link's bandwidth by generation and width, in bytes per second each way; None if these are not known."""
-        lane, width = (
-            PER_LANE.get(int(self.hardware.get("link generation", 0))),
-            self.hardware.get("link width"),
-        )
+        """The link's bandwidth by generation and width, in bytes per second each way; None if these
+        are not known."""
+        lane = PER_LANE.get(int(self.hardware.get("link generation", 0)))
+        width = self.hardware.get("link width")
         return lane * width * 1e9 if lane and width else None
 
     @property
     def clock_ratios(self) -> dict[str, float]:
-        """Direction -> ratio of host to device clock over the copies of its limit, if more than MAX_CLOCK_DIFFERENCE from 1."""
-        ways = self.select_role(Role.LINK).set_index("cell")["direction"].to_dict()
-        both = self.parts[self.parts.index.isin(ways)].dropna(subset=CLOCKS)
-        ratios = (both["host"] / both["device"]).groupby(both.index.map(ways), sort=False).median()
-        return dict(ratios[(ratios - 1).abs() > MAX_CLOCK_DIFFERENCE])
+        """Direction -> ratio of host to device clock over the copies of its limit, if more than
+        MAX_CLOCK_DIFFERENCE from 1."""
+        link_cells = self.select_role(Role.LINK)
+        directions = link_cells.set_index("cell")["direction"].to_dict()
+        copies = self.parts[self.parts.index.isin(directions)].dropna(subset=CLOCKS)
+        ratios = copies["host"] / copies["device"]
+        medians = ratios.groupby(copies.index.map(directions), sort=False).median()
+        return dict(medians[(medians - 1).abs() > MAX_CLOCK_DIFFERENCE])
 
-    def skip_reason(self, **wanted: str) -> str:
-        """Return why such cells have no figure, if all have the same reason; else ""."""
-        rows = _where(self.missing, status="skipped", **wanted)
-        reasons = rows["reason"].unique()
+    def skip_reason(self, **values: str) -> str:
+        """Return why cells with these values have no figure, if all have the same reason; else
+        ""."""
+        reasons = _where(self.missing, status="skipped", **values)["reason"].unique()
         return str(reasons[0]) if len(reasons) == 1 else ""
 
 
-def _where(rows: pd.DataFrame, **wanted: str) -> pd.DataFrame:
+def _where(rows: pd.DataFrame, **values: str) -> pd.DataFrame:
     """Select the rows with these values; "" matches any."""
-    for name, value in wanted.items():
+    for name, value in values.items():
         rows = rows[rows[name] == value] if value else rows
     return rows
 
 
 def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     """Return the part of the results that uses an accelerator."""
-    every = cells[cells["device"]]
-    on_device = every[every["credible"]]
-    plain = on_device[(on_device["role"] == Role.TRANSFER) & on_device["direction"].isin(LINK)]
+    on_device = cells[cells["device"]]
+    credible = on_device[on_device["credible"]]
+    is_plain = (credible["role"] == Role.TRANSFER) & credible["direction"].isin(LINK)
+    plain = credible[is_plain]
     waited = plain[plain["method"] == COMPLETION]
+    dtype = usual_dtype(plain if waited.empty else waited)
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
-    rows = results.missing[results.missing["benchmark"].isin(roles)].astype({"benchmark": object})
-    timed = pd.concat(
-        [results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)]
-    )
-    counted, early = (
-        results.of_role(results.values, role) for role in (Role.HARDWARE, Role.READ_EARLY)
-    )
+    missing = results.missing[results.missing["benchmark"].isin(roles)]
+    missing = missing.astype({"benchmark": object})
+    overlap = results.of_role(results.processes, Role.OVERLAP)
+    timed = pd.concat([overlap, results.of_role(results.processes, Role.LINK)])
+    parts = pd.DataFrame([*timed["beside"]], index=timed["cell"])
+    hardware = results.of_role(results.values, Role.HARDWARE)
+    early = results.of_role(results.values, Role.READ_EARLY)
     return Transfers(
-        cells=on_device,
-        main=plain[plain["dtype"] == usual_dtype(plain if waited.empty else waited)],
-        withheld=every[~every["credible"]],
-        limits=links_of(on_device),
-        hardware=dict(zip(counted["quantity"], counted["value"])) if len(counted) else {},
-        missing=rows.assign(role=rows["benchmark"].map(roles)),
+        cells=credible,
+        main=plain[plain["dtype"] == dtype],
+        withheld=on_device[~on_device["credible"]],
+        limits=links_of(credible),
+        hardware=_by_columns(hardware, ["quantity"]),
+        missing=missing.assign(role=missing["benchmark"].map(roles)),
         run=results.last,
-        parts=pd.DataFrame([*timed["beside"]], index=timed["cell"]).reindex(
-            columns=[*PARTS, *CLOCKS]
-        ),
-        garbage=dict(zip(zip(early["memory"], early["nbytes"]), early["value"]))
-        if len(early)
-        else {},
+        parts=parts.reindex(columns=[*PARTS, *CLOCKS]),
+        garbage=_by_columns(early, ["memory", "nbytes"]),
     )
+
+
+def _by_columns(counts: pd.DataFrame, columns: list[str]) -> dict[Any, float]:
+    """Return the values of these columns -> the count; empty without counts."""
+    return dict(counts.set_index(columns)["value"]) if len(counts) else {}
 
 
 # --- recommendations ------------------------------------------------------------------------------
 
 
 def transfer_answers(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
-    """Return the rows of ``choices`` for each need of plain transfers of the usual dtype, by completion time.
+    """Return the rows of ``choices`` for each need of plain transfers of the usual dtype, by
+    completion time.
 
     Host to device comes first, then device to host; in each, pageable memory first.
     """
-    usual = usual_dtype(transfers.main)
-    here = table[
-        table["direction"].isin(LINK)
-        & (table["dtype"] == usual)
-        & (table["layout"] == contracts.CONTIGUOUS)
-    ]
+    is_usual = table["dtype"] == usual_dtype(transfers.main)
+    is_usual &= table["direction"].isin(LINK) & (table["layout"] == contracts.CONTIGUOUS)
+    by_need = table[is_usual].groupby("need", sort=False)
+    answers = [(need, rows) for need, rows in by_need if need.plain and not need.enqueue]
 
-    def order(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
+    def place(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
         need, _ = answer
-        return (
-            LINK.index(need.direction),
-            not need.array,
-            HOSTS.index(need.host),
-            need.memory == contracts.INTO,
-        )
+        is_into = need.memory == contracts.INTO
+        return LINK.index(need.direction), not need.array, HOSTS.index(need.host), is_into
 
-    wanted = [
-        (need, rows)
-        for need, rows in here.groupby("need", sort=False)
-        if need.plain and not need.enqueue
-    ]
-    return sorted(wanted, key=order)
+    return sorted(answers, key=place)
 
 
 def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
-    """Return the choices for each need at the usual size; copy and into for the same host memory are one group."""
-    ends: dict[tuple[str, bool, str], list[pd.DataFrame]] = {}
+    """Return the choices for each need at the usual size; copy and into for the same host memory
+    are one group."""
+    groups: dict[tuple[str, bool, str], list[pd.DataFrame]] = {}
     for need, rows in transfer_answers(table, transfers):
         if not need.array or need.host == PAGEABLE:
-            ends.setdefault((need.direction, need.array, need.host), []).append(rows)
-    return [
-        dict([*at_usual_size(pd.concat(each)).groupby("need", sort=False)])
-        for each in ends.values()
-    ]
+            groups.setdefault((need.direction, need.array, need.host), []).append(rows)
+    usual = [at_usual_size(pd.concat(frames)) for frames in groups.values()]
+    return [dict([*rows.groupby("need", sort=False)]) for rows in usual]
 
 
 def summaries(transfers: Transfers) -> list[dict[str, Any]]:
-    """Summarise each direction that was measured with pageable and with pinned memory, at the usual size, by a blocking
-    call into existing memory.
+    """Summarise each direction that was measured with pageable and with pinned memory, at the usual
+    size, by a blocking call into existing memory.
 
-    early, held  completion and enqueue time of the same copy with pinned memory by a non-blocking call
+    early, held  completion and enqueue time of the same copy with pinned memory by a non-blocking
+                 call
     half         the smallest measured size at which a pinned copy reaches half of the link's limit
     pays         number of transfers from which pinning a tensor pays off; None if not known
     """
-    made = []
+    rows = []
     for direction, route in PLAIN.items():
         pageable = transfers.find(COMPLETION, route, PAGEABLE)
         pinned = transfers.find(COMPLETION, route, PINNED, pageable.nbytes) if pageable else None
         if pageable and pinned:
-            early, held = transfers.without_waiting(pinned)
-            limit, sizes = (
-                transfers.limit(direction),
-                transfers.select(COMPLETION, direction, PINNED),
+            completion, enqueue = transfers.without_waiting(pinned)
+            rows.append(
+                {
+                    "direction": direction,
+                    "pageable": pageable,
+                    "pinned": pinned,
+                    "early": completion,
+                    "held": enqueue,
+                    "half": _half_limit_size(transfers, direction),
+                    "pays": _transfers_to_pay(transfers, pageable, pinned),
+                }
             )
-            half = [
-                c.nbytes
-                for c in _where(sizes, route=route).itertuples()
-                if (limit.share(c) or 0) >= 0.5
-            ]
-            pins = (
-                _where(transfers.select_role(Role.PINNING), method=contracts.PIN)
-                .set_index("nbytes")["seconds"]
-                .to_dict()
-            )
-            gain = pageable.seconds - pinned.seconds
-            pays = (
-                math.ceil(pins[pinned.nbytes] / gain)
-                if pinned.nbytes in pins and gain > 0
-                else None
-            )
-            said = {"pageable": pageable, "pinned": pinned, "early": early, "held": held}
-            made.append(
-                {"direction": direction, **said, "half": min(half, default=None), "pays": pays}
-            )
-    return made
+    return rows
+
+
+def _half_limit_size(transfers: Transfers, direction: str) -> int | None:
+    """Return the smallest size at which a plain pinned copy reaches half of the link's limit."""
+    limit = transfers.limit(direction)
+    copies = transfers.select(COMPLETION, direction, PINNED)
+    copies = _where(copies, route=PLAIN[direction])
+    shares = {cell.nbytes: limit.share(cell) or 0 for cell in copies.itertuples()}
+    return min((nbytes for nbytes, share in shares.items() if share >= 0.5), default=None)
+
+
+def _transfers_to_pay(transfers: Transfers, pageable: Row, pinned: Row) -> int | None:
+    """Return the number of transfers whose gain is the cost of pinning a tensor."""
+    pinning = _where(transfers.select_role(Role.PINNING), method=contracts.PIN)
+    seconds = pinning.set_index("nbytes")["seconds"].to_dict().get(pinned.nbytes)
+    gain = pageable.seconds - pinned.seconds
+    return math.ceil(seconds / gain) if seconds and gain > 0 else None
 
 
 # --- impossible times -----------------------------------------------------------------------------
 
 
 class TooFast(NamedTuple):
-    """Transfers with impossibly short times: their number, the worst, its rate, and the limit exceeded.
+    """Transfers with impossibly short times: their number, the worst, its rate, and the limit
+    exceeded.
 
-    reads: bytes per second each way, or the share of the measured limit; than: "memory" (any), "link" or "limit"
+    reads  bytes per second each way, or the share of the measured limit
+    than   "memory" (any), "link" or "limit"
     """
 
     cells: int
@@ -257,42 +272,44 @@ class TooFast(NamedTuple):
     than: str
 
 
-def worst(rates: Mapping[str, Sequence[tuple[Row, float]]]) -> TooFast | None:
+Rates = list[tuple[Row, float]]
+
+
+def worst(rates: Mapping[str, Rates]) -> TooFast | None:
     """Return the finding of the first limit that any cell exceeds; None if there is none."""
-    each = ((than, found) for than, found in rates.items() if found)
-    return next(
-        (TooFast(len(found), *max(found, key=lambda pair: pair[1]), than) for than, found in each),
-        None,
-    )
+    for limit, exceeding in rates.items():
+        if exceeding:
+            cell, rate = max(exceeding, key=lambda pair: pair[1])
+            return TooFast(len(exceeding), cell, rate, limit)
+    return None
+
+
+def _rates_above(cells: Iterable[Row], most: float) -> Rates:
+    """Return the cells of more than ``most`` bytes per second, with their rates."""
+    rates = [(cell, cell.nbytes / cell.seconds) for cell in cells]
+    return [(cell, rate) for cell, rate in rates if rate > most]
 
 
 def too_fast(transfers: Transfers) -> TooFast | None:
-    """Return the (withheld) transfers faster than any memory; else those faster than the link, else than its limit."""
-
-    def rates(cells: Iterable[Row], most: float) -> list[tuple[Row, float]]:
-        return [
-            (cell, cell.nbytes / cell.seconds)
-            for cell in cells
-            if cell.nbytes / cell.seconds > most
-        ]
-
-    waited = [*transfers.main[transfers.main["method"].isin((COMPLETION, SUSTAINED))].itertuples()]
-    crossed = [
-        *waited,
-        *(cell for limit in transfers.limits.values() for cell in limit.cells.values()),
-    ]
-    # smaller sources may lie in a cache, unlike those of the limit
-    against = ((cell, transfers.limit(cell.direction)) for cell in waited)
-    shares = (
-        (c, limit.share(c) or 0.0)
-        for c, limit in against
-        if c.nbytes >= min(limit.cells, default=0)
-    )
+    """Return the (withheld) transfers faster than any memory; else those faster than the link, else
+    than its limit."""
+    is_waited = transfers.main["method"].isin((COMPLETION, SUSTAINED))
+    waited = [*transfers.main[is_waited].itertuples()]
+    crossed = [*waited]
+    for limit in transfers.limits.values():
+        crossed += limit.cells.values()
+    shares = []
+    for cell in waited:
+        limit = transfers.limit(cell.direction)
+        share = limit.share(cell) or 0.0
+        # smaller sources may lie in a cache, unlike those of the limit
+        if cell.nbytes >= min(limit.cells, default=0) and share > MAX_SHARE:
+            shares.append((cell, share))
     return worst(
         {
-            "memory": rates(transfers.withheld.itertuples(), 0),
-            "link": rates(crossed, transfers.capacity or math.inf),
-            "limit": [(cell, share) for cell, share in shares if share > BEYOND],
+            "memory": _rates_above(transfers.withheld.itertuples(), 0),
+            "link": _rates_above(crossed, transfers.capacity or math.inf),
+            "limit": shares,
         }
     )
 
@@ -301,53 +318,51 @@ def too_fast(transfers: Transfers) -> TooFast | None:
 
 
 def hidden(transfers: Transfers) -> pd.DataFrame:
-    """Return how much of the shorter of a transfer and the work beside it hides behind the longer: the cells with
+    """Return how much of the shorter of a transfer and the work beside it hides behind the longer:
+    the cells with
 
-    PARTS: seconds, medians over processes; share, median of the processes' own shares; low, high: their range; sound:
-    whether the share lies between 0 and 1, within NOISE
+    PARTS  seconds, medians over processes
+    share  median of the processes' own shares; low, high: their range
+    sound  whether the share lies between 0 and 1, within SHARE_NOISE
     """
-    each = transfers.parts.dropna(subset=PARTS)
-    share = (each["other"] + each["transfer"] - each["both"]) / each[["other", "transfer"]].min(
-        axis=1
-    )
-    rows = each.assign(share=share, low=share, high=share).groupby(
-        level=0, sort=False, observed=True
-    )
-    made = rows.agg({**dict.fromkeys([*PARTS, "share"], "median"), "low": "min", "high": "max"})
-    made = made.assign(sound=made["share"].between(-NOISE, 1 + NOISE))
-    return (
-        transfers.select_role(Role.OVERLAP)
-        .drop(columns=["low", "high"])
-        .merge(made, left_on="cell", right_index=True)
-    )
+    processes = transfers.parts.dropna(subset=PARTS)
+    shorter = processes[["other", "transfer"]].min(axis=1)
+    share = (processes["other"] + processes["transfer"] - processes["both"]) / shorter
+    processes = processes.assign(share=share, low=share, high=share)
+    figures = dict.fromkeys([*PARTS, "share"], "median") | {"low": "min", "high": "max"}
+    by_cell = processes.groupby(level=0, sort=False, observed=True).agg(figures)
+    by_cell["sound"] = by_cell["share"].between(-SHARE_NOISE, 1 + SHARE_NOISE)
+    cells = transfers.select_role(Role.OVERLAP).drop(columns=["low", "high"])
+    return cells.merge(by_cell, left_on="cell", right_index=True)
 
 
-def waits(cell: Row, other: Row) -> bool:
-    """Whether ``cell`` waits for the queued work while ``other`` does not."""
-    return bool(cell.seconds - other.seconds >= QUEUED / 2)
+def waits(cell: Row, reference: Row) -> bool:
+    """Whether ``cell`` waits for the queued work while ``reference`` does not."""
+    return bool(cell.seconds - reference.seconds >= QUEUED_SECONDS / 2)
 
 
 def while_busy(transfers: Transfers) -> pd.DataFrame:
-    """Return the calls that were measured with and without work queued before them: cells, and whether each waits for
-    the work.
+    """Return the calls that were measured with and without work queued before them: cells, and
+    whether each waits for the work.
 
-    Calls without a quiet process in either are left out: a large copy slowed by a neighbour seems to wait for the work.
+    Calls without a quiet process in either are left out: a large copy slowed by a neighbour seems
+    to wait for the work.
     """
-    calls, found = transfers.select_role(Role.BUSY), []
+    calls = transfers.select_role(Role.BUSY)
+    waiting = []
     for cell in calls.itertuples():
         clock = ENQUEUE if cell.non_blocking else COMPLETION
-        alone = transfers.find(clock, cell.route, cell.host, cell.nbytes)
-        found.append(waits(cell, alone) if alone and alone.quiet and cell.quiet else None)
-    return calls.assign(waits=found).dropna(subset="waits")
+        idle = transfers.find(clock, cell.route, cell.host, cell.nbytes)
+        waiting.append(waits(cell, idle) if idle and idle.quiet and cell.quiet else None)
+    return calls.assign(waits=waiting).dropna(subset="waits")
 
 
 def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
-    """Pair reading by the copy's event with reading after a wait for the device, by size, with work queued behind the
-    copy."""
+    """Pair reading by the copy's event with reading after a wait for the device, by size, with work
+    queued behind the copy."""
     pairs = []
-    for _, cells in transfers.select_role(Role.BEHIND).groupby("nbytes", sort=False):
-        by_event, *others = sorted(
-            cells.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"]
-        )
-        pairs += [(by_event, other) for other in others]
+    for _, rows in transfers.select_role(Role.BEHIND).groupby("nbytes", sort=False):
+        forms = rows["parameters"].map(lambda parameters: "synchronize" in parameters["form"])
+        by_event, *after_wait = rows.loc[forms.sort_values(kind="stable").index].itertuples()
+        pairs += [(by_event, cell) for cell in after_wait]
     return pairs

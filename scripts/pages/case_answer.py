@@ -119,7 +119,7 @@ def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
     machine, run = answer.machine, answer.machine.run
     snippets = [snippet(answer.case, route, machine) for route in answer.routes.itertuples()]
     routes = answer.routes.drop(columns=["need", "within"]).assign(code=snippets)
-    rows = routes.to_json(orient="records", default_handler=vars, double_precision=15)
+    rows = routes.to_json(orient="records", default_handler=asdict, double_precision=15)
     document = {
         "case": asdict(answer.case),
         "machine": machine.name,

@@ -11,7 +11,7 @@ from analysis import transfers
 from analysis.cells import BOTH_WAYS, Row
 from analysis.needs import Need, uses
 from analysis.ranking import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, rank
-from analysis.ties import RECOMMENDED_EXCESS, too_few_processes
+from analysis.ties import recommendable, too_few_processes
 from analysis.transfers import Transfers
 
 from benchmarks.contracts import (
@@ -166,12 +166,11 @@ def best_cell(rows: pd.DataFrame) -> Row:
 
 def conditional_cell(rows: pd.DataFrame) -> Row | None:
     """The cell, at the largest size of a part, of the route that is faster on a condition at all sizes, or else there.
-    If several lead without a significant difference, take the catalogue's first within RECOMMENDED_EXCESS of the
-    fastest."""
+    If several lead without a significant difference, take the catalogue's first that may be recommended."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
     everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
-    last = last[last["seconds"] <= (1 + RECOMMENDED_EXCESS) * last["seconds"].min()]
+    last = last[recommendable(last["seconds"], last["seconds"].min())]
     at_all_sizes = last[last["route"].isin(everywhere.index[everywhere])]
     return next(pd.concat([at_all_sizes, last]).itertuples(), None)
 
