@@ -26,7 +26,7 @@ class UserError(Exception):
     """An error that the user can fix. Its text says how."""
 
 
-def _interrupt(number: int, frame: Any) -> NoReturn:
+def _interrupt(number: int, frame: object) -> NoReturn:
     """Handle a signal like Ctrl-C: the user or the system wants the program to end."""
     raise KeyboardInterrupt(number)
 
