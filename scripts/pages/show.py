@@ -19,7 +19,7 @@ import jinja2
 import numpy as np
 import pandas as pd
 from analysis.cells import BY_BYTES, Row
-from analysis.statistics import MIN_PROCESSES
+from analysis.statistics import MIN_PROCESSES, Z95
 from analysis.ties import MARGIN, PROMISE, RECOMMENDED_EXCESS
 from cli import size
 from store import quiet
@@ -289,6 +289,7 @@ CONSTANTS: dict[str, Any] = {
     "PROMISE": PROMISE,
     "RECOMMENDED_EXCESS": RECOMMENDED_EXCESS,
     "UPPER_BOUND_MARK": UPPER_BOUND_MARK,
+    "Z95": Z95,
 }
 NOT_FOR_TEMPLATES = (pd.DataFrame, pd.Series, np.ndarray, ModuleType)
 
