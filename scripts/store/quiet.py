@@ -167,7 +167,8 @@ class Run:
     def _durations(self) -> Floats:
         """Seconds that each sample took, of all of its calls."""
         calls = np.array([line.number for line in self.lines], dtype=float)
-        return self.raw_seconds * calls[self.process_of]
+        durations: Floats = self.raw_seconds * calls[self.process_of]
+        return durations
 
     @cached_property
     def quiet_samples(self) -> Bools:
