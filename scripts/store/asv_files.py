@@ -18,6 +18,7 @@ from .schema import Measurement, RunRecord, cell_names, from_json
 from .versions import version_number
 
 RESULT_VERSION = 2  # of asv's format
+Unread = Any  # a field that asv writes and nothing here reads
 
 
 class AsvMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,16 +45,16 @@ class AsvFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: tuple[tuple[str, ...], ...]
     version: str
     result: tuple[bool | int | float | None, ...] = ()
-    started_at: Any = None
-    duration: Any = None
-    stats_ci_99_a: Any = None
-    stats_ci_99_b: Any = None
-    stats_q_25: Any = None
-    stats_q_75: Any = None
-    stats_number: Any = None
-    stats_repeat: Any = None
-    samples: Any = None
-    profile: Any = None
+    started_at: Unread = None
+    duration: Unread = None
+    stats_ci_99_a: Unread = None
+    stats_ci_99_b: Unread = None
+    stats_q_25: Unread = None
+    stats_q_75: Unread = None
+    stats_number: Unread = None
+    stats_repeat: Unread = None
+    samples: Unread = None
+    profile: Unread = None
 
 
 class AsvResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +68,7 @@ class AsvResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result_columns: tuple[str, ...]
     results: dict[str, tuple[Any, ...]]
     env_name: str = ""
-    date: Any = None
+    date: Unread = None
     requirements: dict[str, Any] = {}
     env_vars: dict[str, Any] = {}
     durations: dict[str, Any] = {}
