@@ -69,12 +69,14 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.option("--layout LAYOUT", about, default=CONTIGUOUS)
     memory = parser.add_mutually_exclusive_group()
-    wanted: dict[str, Any] = {"dest": "memory", "action": "store_const", "default": ""}
-    memory.add_argument("--own", const=COPY, help="the result must be a copy", **wanted)
+    memory_option: dict[str, Any] = {"dest": "memory", "action": "store_const", "default": ""}
+    memory.add_argument("--own", const=COPY, help="the result must be a copy", **memory_option)
     memory.add_argument(
-        "--share", const=ALIAS, help="the result must share the source's memory", **wanted
+        "--share", const=ALIAS, help="the result must share the source's memory", **memory_option
     )
-    memory.add_argument("--into-buffer", const=INTO, help="write into an existing buffer", **wanted)
+    memory.add_argument(
+        "--into-buffer", const=INTO, help="write into an existing buffer", **memory_option
+    )
     parser.option(
         "--threads N",
         "torch threads; 1 in a DataLoader worker (default: torch's)",
@@ -104,22 +106,24 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    chosen = arguments(sys.argv[1:] if argv is None else argv)
-    case = Case(**{name: getattr(chosen, name) for name in Case.__dataclass_fields__})
-    there = files.machines(chosen.results)
-    if chosen.machine not in (None, *there):
+    options = arguments(sys.argv[1:] if argv is None else argv)
+    case = Case(**{name: getattr(options, name) for name in Case.__dataclass_fields__})
+    machines = files.machines(options.results)
+    if options.machine not in (None, *machines):
         raise UserError(
-            f"--machine {chosen.machine}: no results of it, there are those of {', '.join(there)}"
+            f"--machine {options.machine}: no results of it, there are those of {', '.join(machines)}"
         )
     records = {
-        name: last_run(chosen.results, name)[0] for name in there if chosen.machine in (None, name)
+        name: last_run(options.results, name)[0]
+        for name in machines
+        if options.machine in (None, name)
     }
     nearest, differs = closest_machine(records, conditions(), case.device)
-    found = answer(case, load_machine(chosen.results, nearest))
-    if chosen.json:
-        sys.stdout.write(as_json(found, differs))
+    ranked = answer(case, load_machine(options.results, nearest))
+    if options.json:
+        sys.stdout.write(as_json(ranked, differs))
     else:
-        print(answer_text(found, () if chosen.machine else differs))
+        print(answer_text(ranked, () if options.machine else differs))
     return 0
 
 
