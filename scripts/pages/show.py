@@ -318,7 +318,7 @@ def _refuse_frames(value: object) -> None:
         raise TypeError(f"a template takes views of data, no {type(value).__name__}")
     if isinstance(value, dict):
         value = [*value.values()]
-    if type(value) in (list, tuple):
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         for item in value:
             _refuse_frames(item)
 
