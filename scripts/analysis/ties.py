@@ -142,9 +142,13 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     (docs/lab-notes.md).
     """
     key = ["file", "cell"]
-    by_process = results.processes.pivot(
-        index=key, columns=["run", "process"], values=["seconds", "baseline"]
-    ).reindex(pd.MultiIndex.from_frame(timed[key]))
+    names = pd.MultiIndex.from_frame(timed[key])
+    by_process = {  # two pivots: one of both has no columns where nothing was timed
+        name: results.processes.pivot(index=key, columns=["run", "process"], values=name).reindex(
+            names
+        )
+        for name in ("seconds", "baseline")
+    }
     logs = np.log(by_process["seconds"].to_numpy(dtype=float))
     baselines = np.log(by_process["baseline"].to_numpy(dtype=float))
     logs -= statistics.speed_correction_log(baselines, baselines)
