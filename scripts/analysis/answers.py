@@ -18,7 +18,7 @@ from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, ONE_THREA
 
 from . import refusals
 from .cells import itemsize
-from .costs import MachineAnswers, add_totals
+from .costs import Candidate, MachineAnswers, add_totals
 from .estimates import (
     ANY_SIZE,
     EXTRAPOLATED,
@@ -28,7 +28,7 @@ from .estimates import (
     estimate,
 )
 from .findings import Gain
-from .needs import Case
+from .needs import Case, Need
 from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED
 from .ties import recommendable
 
@@ -52,11 +52,11 @@ class Answer:
     instead: str = ""
 
     @property
-    def ranked(self) -> list[Any]:
+    def ranked(self) -> list[Candidate]:
         """The routes to take."""
         return self.select(*GOOD)
 
-    def select(self, *kinds: str) -> list[Any]:
+    def select(self, *kinds: str) -> list[Candidate]:
         """Return the routes of these kinds."""
         return [*self.routes[self.routes["kind"].isin(kinds)].itertuples()]
 
@@ -197,7 +197,7 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
     )
 
 
-def _is_suitable(row: Any, case: Case) -> bool:
+def _is_suitable(row: Candidate, case: Case) -> bool:
     """Whether the route of a row takes the case's source and gives the wanted memory."""
     contract = row.contract
     takes_source = case.dtype not in contract.refuses and (contract.takes_grad or not case.grad)
@@ -205,7 +205,7 @@ def _is_suitable(row: Any, case: Case) -> bool:
 
 
 def _estimates(
-    rows: pd.DataFrame, need: Any, case: Case, machine: MachineAnswers
+    rows: pd.DataFrame, need: Need, case: Case, machine: MachineAnswers
 ) -> dict[tuple[str, str], dict[str, Any] | None]:
     """Return (host memory, route) -> the estimated row for the case, see ``estimate``."""
     is_alias = need.memory == ALIAS and not need.crosses
@@ -249,7 +249,7 @@ def _in_order(good: pd.DataFrame) -> pd.DataFrame:
 # --- effects on a route ---------------------------------------------------------------------------
 
 
-def effects_on(best: Any, case: Case, machine: MachineAnswers) -> list[Gain]:
+def effects_on(best: Candidate, case: Case, machine: MachineAnswers) -> list[Gain]:
     """Return the effects on the time of a route that moves bytes: settings measured on the case's
     side of all sizes at which times jump; and neighbouring arrays, at the nearest measured size
     around the case's.

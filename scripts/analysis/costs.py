@@ -25,6 +25,7 @@ from benchmarks.contracts import (
     PIN,
     PINNED,
     Role,
+    Route,
 )
 
 from .cells import BY_BYTES, Limit, cells_of, itemsize, limit_of, links_of
@@ -46,6 +47,54 @@ MAX_ELEMENTS_WITH_GIL = 500
 MAX_UNSTAGED_BYTES = 64 * 2**10
 CHUNK_BYTES = 8 * 2**20  # pinned memory that a copy in chunks keeps, see benchmarks/core/moving.py
 CELL_FIELDS = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A route for a need at a size with its costs: a row of ``costs``, ``add_totals`` or
+    ``Answer.routes``, as DataFrame.itertuples has it. The fields of the need are those of Need, the
+    others down to ``arrays`` those of store.frames.Choice.
+
+    rate      bytes per second; NaN where the bytes do not decide the time
+    share     of the limit of its bytes; NaN where it has none
+    paid      the memory that is pinned once, by its name in the route; "": none
+    once      seconds that this takes; NaN where not measured
+    how       MEASURED, INTERPOLATED or EXTRAPOLATED
+    is_range  the seconds are given as a range
+    total     seconds per transfer with one-time costs; of ``add_totals``
+    sizes     that an estimate rests on; of ``Answer.routes``
+    """
+
+    need: Need
+    direction: str
+    memory: str
+    dtype: str
+    goal: str
+    layout: str
+    grad: bool
+    batch: bool
+    threads: str
+    host: str
+    array: bool
+    enqueue: bool
+    nbytes: int
+    route: str
+    seconds: float
+    low: float
+    high: float
+    within: float
+    quiet: bool
+    contract: Route
+    kind: str
+    arrays: int
+    rate: float
+    share: float
+    paid: str
+    once: float
+    how: str
+    is_range: bool
+    total: float
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,7 +251,7 @@ def closest_machine(
 
 
 def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the choices of all kinds but OTHER, with their costs: see schema.Candidate."""
+    """Return the choices of all kinds but OTHER, with their costs: see Candidate."""
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
     moves_bytes = (table["memory"] != ALIAS) & ~table["enqueue"]
     moves_bytes &= table["seconds"] >= BY_BYTES * fastest
