@@ -50,9 +50,7 @@ def record_of(toolchain, benches, at, **changes):
     return resultfiles.record(benches, toolchain=made, **changes)
 
 
-def write(
-    root, logs, toolchains=SERIES, promises=COPIES, sizes=(4096,), without=SKIPPED, again=None, extra=None, at=(), **how
-):
+def write(root, logs, toolchains=SERIES, promises=COPIES, sizes=(4096,), without=SKIPPED, again=None, **how):
     """Write results of ``toolchains``.
 
     logs      log seconds of shape (releases, routes and sizes, processes); NaN: no process
@@ -60,11 +58,12 @@ def write(
     without   value of a cell without processes
     again     log seconds of the first toolchain's second session, an hour after the last session: (routes and sizes,
               processes)
-    extra     function from a release's place to more benchmarks
-    at        slowdown of speed probes and their baseline by place, already included in ``logs``; if empty, no probes
-    how       other entries of run records (record), and arguments of resultfiles.write
+    how       extra: function from a release's place to more benchmarks; at: slowdown of speed probes and their baseline
+              by place, already included in ``logs``, if empty, no probes; record: other entries of run records; and
+              arguments of resultfiles.write
     """
     cells, about = list(itertools.product([each["expression"] for each in promises], sizes)), how.pop("record", {})
+    extra, at = how.pop("extra", None), how.pop("at", ())
     for place, toolchain in enumerate(toolchains):
         taken, starts = logs[place], [600 * place]
         if again is not None and place == 0:

@@ -126,7 +126,7 @@ def test_a_fault_of_a_device_that_worked_is_a_failure():
     assert raised.type is RuntimeError
 
 
-def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F811
+def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):
     """When one process loses the device, the next ones skip without trying it, and the run record says why."""
     tried = []
 
@@ -143,7 +143,7 @@ def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):  # noqa: F
     assert len(tried) == 1
 
 
-def test_memory_that_is_full_is_no_device_lost(log):  # noqa: F811
+def test_memory_that_is_full_is_no_device_lost(log):
     with pytest.raises(NotImplementedError), devices.Device("cuda:0").first_use():
         raise RuntimeError(FULL)
     assert sampling_log.lost() == ""

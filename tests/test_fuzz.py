@@ -251,8 +251,8 @@ VALUES = st.one_of(
 
 
 # Where the work of a verb begins
-WORK = [(compare, "measure"), (run, "check_asv"), (selection, "update_releases"), (track, "track"), (campaign, "measure")]
-WORK += [(campaign, "report"), (planted, "copy_code"), (advice, "measure"), (history, "main")]
+WORK = [(compare, "measure"), (run, "check_asv"), (selection, "update_releases"), (track, "track")]
+WORK += [(campaign, "measure"), (campaign, "report"), (planted, "copy_code"), (advice, "measure"), (history, "main")]
 
 
 @pytest.fixture

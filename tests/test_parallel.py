@@ -75,7 +75,7 @@ def test_every_core_is_probed_where_it_is(monkeypatch):
 
 # Seconds that threads have waited for a core, at the first look and at all later looks; NaN if unknown
 @pytest.mark.parametrize("first, later, disturbed", [(0.0, 1.0, [0]), (math.nan, math.nan, [*range(timing.SAMPLES)])])
-def test_a_thread_without_a_core_disturbs_the_sample(first, later, disturbed, monkeypatch, logged):  # noqa: F811
+def test_a_thread_without_a_core_disturbs_the_sample(first, later, disturbed, monkeypatch, logged):
     """A sample is disturbed if threads waited for a twentieth of it, because one waiting thread stalls all others."""
     monkeypatch.setattr(probes, "Cores", lambda: lambda: 25e-6)
     looks = itertools.chain([first], itertools.repeat(later))

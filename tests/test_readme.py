@@ -86,7 +86,7 @@ def test_figures_of_sentences(cells, what):
 
 
 def test_how_often_advice_kept_its_promises():
-    """The README counts the tests in docs/lab-notes.md that kept the limits on mean regret, largest regret and shares of
+    """The README counts the tests in docs/lab-notes.md that kept the limits on mean and largest regret and on shares of
     correct predictions. Only tests that judged at least half of their cases count."""
 
     def kept_of(begins: str) -> list[bool]:
@@ -103,7 +103,7 @@ def test_how_often_advice_kept_its_promises():
 
 
 def test_durations(committed):
-    """Durations on a quiet machine are the profiles' estimates; others are from the page's runs or docs/lab-notes.md."""
+    """Durations on a quiet machine are the profiles' estimates, others are from runs or docs/lab-notes.md."""
     quick, busy, share = re.search(
         r"about (\d+) minutes on a quiet machine, and took ([\d.]+) minutes on one that was quiet\s+(\d+) %", README
     ).groups()

@@ -1,4 +1,4 @@
-"""Rows are declared once: files are validated by the declarations, tables checked, columns and docs printed from them."""
+"""Rows are declared once: files and tables are checked against the declarations, columns and docs printed from them."""
 
 import gzip
 import re

@@ -74,7 +74,7 @@ def test_where_it_can_do_nothing_it_is_skipped(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def copies(log):  # noqa: F811
+def copies(log):
     """A function: a setting -> the benchmark of copies with it, set up until the end of the test."""
     allowed, every = os.sched_getaffinity(0), []
 
@@ -91,7 +91,7 @@ def copies(log):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(copies, log):  # noqa: F811
+def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(copies, log):
     made = copies(KEEPING)
     elsewhere, result = made.instance.timed_by, made.run(CLONE, KEEPING, SIZE)
     faults, kept = (elsewhere.ask(what) for what in ("page_faults", "kept"))
@@ -116,7 +116,7 @@ def test_without_a_setting_pages_are_faulted_in_and_given_back(copies):
 
 
 @pytest.mark.slow
-def test_one_that_is_not_in_force_is_a_failure_and_no_figure(copies, log, monkeypatch):  # noqa: F811
+def test_one_that_is_not_in_force_is_a_failure_and_no_figure(copies, log, monkeypatch):
     started_with = environment.started_with
     monkeypatch.setattr(environment, "started_with", lambda text: started_with(NONE))
     with pytest.raises(RuntimeError, match="64 MiB"):

@@ -13,7 +13,8 @@ from cli import parse_size
 from pages import show
 
 TEMPLATES = sorted(show.TEMPLATES.rglob("*.jinja"))
-OF_FRAMES = r"groupby\(\[|\.(groupby|iloc|loc|query|itertuples|iterrows|nunique|astype|dropna|idxmax|tolist)\b|\[\w+[.\[]\S* *== "
+METHODS = r"groupby|iloc|loc|query|itertuples|iterrows|nunique|astype|dropna|idxmax|tolist"
+OF_FRAMES = rf"groupby\(\[|\.({METHODS})\b|\[\w+[.\[]\S* *== "
 FRAME = pandas.DataFrame({"a": [1]})
 
 
@@ -59,6 +60,7 @@ def test_sizes_are_read_alike_in_the_form():
     source = (Path(show.TEMPLATES) / "form.js").read_text(encoding="utf-8")
     units = re.search(r"const UNITS = .*", source)[0]
     parser = re.search(r"function bytesOf.*?\n  }\n", source, re.DOTALL)[0]
-    program = f"{units}\n{parser}\nconsole.log(JSON.stringify({json.dumps([*SIZES])}.map((text) => bytesOf(text) || null)))"
+    sizes = f"{json.dumps([*SIZES])}.map((text) => bytesOf(text) || null)"
+    program = f"{units}\n{parser}\nconsole.log(JSON.stringify({sizes}))"
     done = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
     assert dict(zip(SIZES, json.loads(done.stdout))) == SIZES

@@ -302,7 +302,7 @@ def test_pip_s_reason_is_one_line(output, reason):
         ('{"versions": ["2.15.0", "2.5.0"]}', f"^{NONE}$"),
         ("{}", f"^{NONE} \\(the package index lists none for this Python, or did not answer\\)$"),
         ("ERROR: no such option: --json", rf"^{NONE} \(the package index lists none"),
-        ('{"versions": ["2.6.0", "1.26.4", "%s"]}' % environments.pins()["asv_runner"], "^$"),
+        (json.dumps({"versions": ["2.6.0", "1.26.4", environments.pins()["asv_runner"]]}), "^$"),
     ],
 )
 def test_a_wheel_is_missing_only_where_the_index_lists_others(monkeypatch, listing, reason):

@@ -165,7 +165,8 @@ class Project:
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "scripts" / "toolchains" / "releases.json").write_text(json.dumps(releases))
         if not judged:
-            self.replace("benchmarks/core/probes.py", NEAR_BASELINE_LOG="dict.fromkeys((PROCESSOR, CACHE, MEMORY), 9.0)")
+            near = "dict.fromkeys((PROCESSOR, CACHE, MEMORY), 9.0)"
+            self.replace("benchmarks/core/probes.py", NEAR_BASELINE_LOG=near)
             self.replace("benchmarks/core/timing.py", UNDISTURBED=0.0)
         for name, code in {"core/sources": "", "core/devices": DEVICES, **families}.items():
             (self.root / "benchmarks" / f"{name}.py").write_text(code)

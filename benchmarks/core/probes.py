@@ -52,8 +52,8 @@ POLL = 0.004  # seconds between two recorded probes of a wait
 # Decimal digits of a whole number: additions and multiplications in one loop, without a branch that
 # depends on data. Steady when quiet on Intel's Emerald Rapids. There str.count, used until
 # 2026-11-27, has two levels, presumably from the state of the branch predictors: that machine
-# looked quiet 5 % of the time (docs/lab-notes.md). Python loops have levels of their own. sha256 has
-# its own instructions and hardly slows down.
+# looked quiet 5 % of the time (docs/lab-notes.md). Python loops have levels of their own. sha256
+# has its own instructions and hardly slows down.
 _digits = timeit.Timer("str(number)", globals={"number": 7**600})
 _TIMES = 10
 # Kind -> bytes that its probes walk through, and bytes that one probe moves. A core's own cache
