@@ -7,7 +7,7 @@ uses only the standard library, because benchmarks/ and scripts/ both import it.
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TypedDict
 
 NUMPY_TO_TORCH = "numpy→torch"
 TORCH_TO_NUMPY = "torch→numpy"
@@ -229,9 +229,19 @@ class Route:
         """Awkward sources for which it raises an exception."""
         return [source for source, does in self.inputs.items() if kind(does) == RAISES]
 
-    def contract(self) -> dict[str, Any]:
+    def contract(self) -> dict[str, object]:
         """Return the contract as plain data, for asv's benchmarks.json."""
         return asdict(self)
+
+
+class Promises(TypedDict, total=False):
+    """Promises that several routes have in common."""
+
+    casts_to: str
+    per_element: bool
+    hazard: str
+    host_memory: tuple[str, ...]
+    families: tuple[str, ...]
 
 
 NONE = Route("", "")  # for a benchmark without routes, or an unknown route
@@ -310,7 +320,7 @@ class Family:
     across: str = "nbytes"
     down: str = ""
     has_panels: bool = True
-    reference: Mapping[str, Any] = field(default_factory=dict)
+    reference: Mapping[str, object] = field(default_factory=dict)
     stands_for: tuple[str, ...] = ()
     repeated: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)

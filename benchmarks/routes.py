@@ -32,7 +32,6 @@ toolchain.
 """
 
 from functools import partial
-from typing import Any
 
 from .contracts import (  # noqa: F401  families take some as routes.X
     ALIAS,
@@ -49,6 +48,7 @@ from .contracts import (  # noqa: F401  families take some as routes.X
     REGISTERED,
     TORCH_TO_NUMPY,
     Does,
+    Promises,
     Route,
 )
 from .outcomes import (  # noqa: F401  families take some as routes.X
@@ -112,7 +112,7 @@ NOT_CONTIGUOUS = ("strided", "transposed", "fortran", "power of two")
 NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
 # Conversions through Python numbers
 _OBJECTS = "makes a Python object of every element; an empty source loses its dtype"
-BY_ELEMENT: dict[str, Any] = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
+BY_ELEMENT: Promises = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
 # NumPy has no bfloat16
 NO_BFLOAT16 = {"bfloat16": "TypeError"}
 _TENSOR_CLASS = (
@@ -388,7 +388,7 @@ def expressions(family: str, direction: str | None = None) -> list[str]:
     return [route.expression for route in select(family, direction)]
 
 
-def contracts_of(family: str, direction: str | None = None) -> dict[str, dict[str, Any]]:
+def contracts_of(family: str, direction: str | None = None) -> dict[str, dict[str, object]]:
     """Return the contracts of a family's routes, by expression: ``contracts`` of its benchmarks."""
     return {route.expression: route.contract() for route in select(family, direction)}
 

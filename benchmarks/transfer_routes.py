@@ -1,7 +1,6 @@
 """The catalogue's routes from files, between processes, to and from a device."""
 
 from functools import partial
-from typing import Any
 
 from .contracts import (
     ALIAS,
@@ -15,6 +14,7 @@ from .contracts import (
     PROCESS_TO_PROCESS,
     REGISTERED,
     Does,
+    Promises,
     Route,
 )
 from .outcomes import (
@@ -105,11 +105,11 @@ _early_to_host = partial(
     _to_host, non_blocking=True, families=(TRANSFER, SUSTAINED), hazard=_READ_TOO_EARLY
 )
 _to_array = partial(_to_host, inputs=NUMPY, array=True)
-CASTS: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
-FROM_UINT8: dict[str, Any] = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
-TREES_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
-MANY_THERE: dict[str, Any] = {"host_memory": HOSTS, "families": (MANY,)}
-CASTS_TO_BFLOAT16: dict[str, Any] = {
+CASTS: Promises = {"casts_to": "float32", "families": (TRANSFER_CASTING, TRANSFER_UINT8)}
+FROM_UINT8: Promises = {"casts_to": "float32", "families": (TRANSFER_UINT8,)}
+TREES_THERE: Promises = {"host_memory": HOSTS, "families": (DEVICE_TREES,)}
+MANY_THERE: Promises = {"host_memory": HOSTS, "families": (MANY,)}
+CASTS_TO_BFLOAT16: Promises = {
     "casts_to": "bfloat16",
     "host_memory": HOSTS,
     "families": (TRANSFER_BFLOAT16,),

@@ -6,8 +6,8 @@ sizes that were not measured, and refusals.py for cases without an answer.
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -120,9 +120,11 @@ def _require_no(reason: str) -> None:
         raise UserError(reason)
 
 
-def _requirements(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> dict[str, list[Any]]:
+def _requirements(
+    case: Case, machine: MachineAnswers, rows: pd.DataFrame
+) -> dict[str, Sequence[str | bool]]:
     """Return the fields that cannot be substituted -> values that match the case."""
-    requirements: dict[str, list[Any]] = {
+    requirements: dict[str, Sequence[str | bool]] = {
         "batch": [bool(case.batch)],
         "enqueue": [case.enqueue],
         "layout": case.layouts,
@@ -136,7 +138,7 @@ def _requirements(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> di
     return requirements
 
 
-def _alternatives(column: "pd.Series[Any]", machine: MachineAnswers) -> list[str]:
+def _alternatives(column: "pd.Series[str]", machine: MachineAnswers) -> list[str]:
     """Return the measured values of a field."""
     values = sorted({*column} - {""})
     return [f"{machine.threads}" if value == ALL_THREADS else value for value in values]
@@ -206,7 +208,7 @@ def _is_suitable(row: Candidate, case: Case) -> bool:
 
 def _estimates(
     rows: pd.DataFrame, need: Need, case: Case, machine: MachineAnswers
-) -> dict[tuple[str, str], dict[str, Any] | None]:
+) -> dict[tuple[str, str], dict[str, object] | None]:
     """Return (host memory, route) -> the estimated row for the case, see ``estimate``."""
     is_alias = need.memory == ALIAS and not need.crosses
     limit = ANY_SIZE if is_alias or need.crosses else machine.limit

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 from store.frames import TimedCell, check_frame
@@ -64,11 +63,13 @@ def cells_of(results: Results) -> pd.DataFrame:
     return check_frame(cells.join(evidence_of(cells, timed, results)), TimedCell)
 
 
-def _describe(declared: Declared, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _describe(declared: Declared, parameters: Mapping[str, object]) -> dict[str, object]:
     """Return what the benchmark of a cell and its parameters say of it."""
     texts = {name: str(parameters.get(key, "")) for name, key in PARAMETER_OF_COLUMN.items()}
     dtype = texts["dtype"] or DEFAULT_DTYPE
     nbytes = parameters.get("nbytes", 0)
+    if not isinstance(nbytes, int):
+        raise TypeError(f"nbytes of {declared.name} is {nbytes!r}")
     contract = declared.contracts.get(texts["route"], contracts.NONE).on(texts["host"])
     is_large = nbytes // itemsize(dtype) >= contracts.PARALLEL
     return texts | {
@@ -134,7 +135,7 @@ def conversions(cells: pd.DataFrame) -> pd.DataFrame:
 def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUAL_BYTES) -> int:
     """Return the size with the most values of a parameter; of equals the largest ``up_to``, or just
     above it."""
-    values: dict[int, set[Any]] = {}
+    values: dict[int, set[object]] = {}
     for cell in cells:
         values.setdefault(cell.nbytes, set()).add(cell.parameters.get(parameter))
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from store import files
+from store.frames import Choice
 from store.schema import MACHINE, UNKNOWN, Conditions, RunRecord
 
 from benchmarks.contracts import (
@@ -264,7 +264,7 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     one_time_costs = []
     for row in table.itertuples():
         limit = links.get(row.direction, Limit()) if row.need.crosses else memcpy
-        shares.append(_share(row, limit))
+        shares.append(_share(row, row.rate, limit))
         one_time_costs.append(_one_time_cost(row, pinning))
     paid = pd.DataFrame(one_time_costs, table.index, ["paid", "once"])
     columns = ["need", *NEED_FIELDS, *CELL_FIELDS, "kind", "rate"]
@@ -276,16 +276,16 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _share(row: Any, limit: Limit) -> float:
+def _share(row: Choice, rate: float, limit: Limit) -> float:
     """Return the route's share of its limit; NaN where it has none. A cast moves other bytes than
     memcpy, and several threads move more."""
     has_limit = row.need.crosses or (row.threads in ("", ONE_THREAD) and not row.goal)
-    if not has_limit or not row.rate > 0:
+    if not has_limit or not rate > 0:
         return math.nan
     return limit.share(row) or math.nan
 
 
-def _one_time_cost(row: Any, pinning: pd.DataFrame) -> tuple[str, float]:
+def _one_time_cost(row: Choice, pinning: pd.DataFrame) -> tuple[str, float]:
     """Return the memory that is pinned once, by its name in the route ("": none), and the seconds
     that this takes, NaN where not measured."""
     name, method, nbytes = _pinned_memory(row.route, row.nbytes, row.need)

@@ -60,7 +60,7 @@ def estimate(
     if nearest.empty:
         return None
     sizes = tuple(nearest["nbytes"])
-    row: dict[str, Any] = nearest.iloc[-1].to_dict() | {"sizes": sizes}
+    row: dict[str, object] = nearest.iloc[-1].to_dict() | {"sizes": sizes}
     if nbytes in sizes:
         return row
     call = curve["seconds"].min()
@@ -95,7 +95,7 @@ def _figures(rows: pd.DataFrame) -> Floats:
 
 def _estimated_fields(
     nearest: pd.DataFrame, figure: Sequence[float], session: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the fields of an estimate that a measured row has otherwise.
 
     figure: seconds, low and high, without the difference between sessions

@@ -13,7 +13,6 @@ Placement: some routes take longer if a source and its buffer are neighbours in 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -69,7 +68,7 @@ class Semantics:
         by_aspect = facts(results).groupby([*ROUTE, "aspect"], sort=False, observed=True)
         self.measured = {key: dict(zip(rows["dtype"], rows["measured"])) for key, rows in by_aspect}
 
-    def values(self, contract: Route, aspect: str) -> dict[str, Any]:
+    def values(self, contract: Route, aspect: str) -> dict[str, bool | str]:
         """Return a route's measured values of an aspect, by the source's dtype."""
         return self.measured.get((contract.direction, contract.expression, aspect), {})
 
@@ -81,12 +80,12 @@ class Semantics:
 
     def takes_grad(self, contract: Route) -> bool | None:
         """Whether the route took a tensor that requires grad; None where that was not measured."""
-        return next(iter(self.values(contract, TAKES_GRAD).values()), None)
+        return next(map(bool, self.values(contract, TAKES_GRAD).values()), None)
 
-    def broken(self, contracts: Iterable[Route]) -> list[dict[str, Any]]:
+    def broken(self, contracts: Iterable[Route]) -> list[dict[str, object]]:
         """Return the promises that measurements contradict: route, aspect and measured as in
         ``facts``, dtype of the source ("" for TAKES_GRAD), and promised (by the contract)."""
-        contradicted = []
+        contradicted: list[dict[str, object]] = []
         for contract, aspect in itertools.product(contracts, ASPECTS.values()):
             for dtype, measured in self.values(contract, aspect).items():
                 promised, is_kept = _promise(contract, aspect, dtype, measured)
@@ -103,7 +102,7 @@ class Semantics:
         return contradicted
 
 
-def _promise(contract: Route, aspect: str, dtype: str, measured: Any) -> tuple[str, bool]:
+def _promise(contract: Route, aspect: str, dtype: str, measured: bool | str) -> tuple[str, bool]:
     """Return what a contract promises for a source of this dtype, and whether a measurement
     agrees."""
     if aspect == MEMORY:

@@ -11,11 +11,11 @@ The fastest median at each size would change with noise: on three machines a cop
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from .statistics import Bools, Names
 from .ties import recommendable, select_fastest, significantly_slower
 
 # Kinds of routes of a need at a size: the best, as good, slower, undecided (an upper bound); faster
@@ -62,7 +62,7 @@ def _is_safe(cells: pd.DataFrame, is_candidate: "pd.Series[bool]") -> "pd.Series
     return cells["safe"] | ~safe_candidate.transform("any")
 
 
-def _kinds(cells: pd.DataFrame, is_best: Any, references: pd.DataFrame) -> Any:
+def _kinds(cells: pd.DataFrame, is_best: Bools, references: pd.DataFrame) -> Names:
     """Return the kind of each cell against the best cell at its size."""
     is_measured = cells["quiet"] & references["quiet"]
     is_slower = significantly_slower(cells, references)
@@ -129,7 +129,7 @@ def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
     return _number_runs(keys, leaders).rename("part")
 
 
-def _number_runs(keys: Iterable[Any], sets: "pd.Series[Any]") -> "pd.Series[int]":
+def _number_runs(keys: Iterable[object], sets: "pd.Series[set[str]]") -> "pd.Series[int]":
     """Return the number of the run that each item belongs to. A run consists of neighbours with one
     key, whose sets all share an element or are all empty."""
     run = 0

@@ -8,7 +8,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from cli import UserError
@@ -47,7 +46,7 @@ class Results:
     runs: list[RunRecord]
     benchmarks: Benchmarks
     parameters: Sequence[str]
-    cell_parameters: Mapping[str, Mapping[str, Any]]
+    cell_parameters: Mapping[str, Mapping[str, object]]
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @cached_property
@@ -260,6 +259,6 @@ def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
     return cells
 
 
-def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
+def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, object]]:
     """Return the parameters of each row: name -> value, in the order of its benchmark."""
     return [dict(results.cell_parameters[cell]) for cell in table["cell"]]

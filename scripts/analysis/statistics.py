@@ -17,7 +17,6 @@ Sources
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -410,7 +409,7 @@ def interval(estimated: Estimate, confidence: float) -> tuple[Floats, Floats]:
     return estimated.effect - half, estimated.effect + half
 
 
-def prediction_half_width(level: Any, confidence: float) -> Floats:
+def prediction_half_width(level: Levels, confidence: float) -> Floats:
     """Return half the prediction interval of one more process around the mean of each of
     ``Levels``, in log units (Hahn 1970, Journal of the American Statistical Association 65)."""
     error = np.sqrt((level.variance + level.shared) * (1 + 1 / level.n))

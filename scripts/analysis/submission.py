@@ -11,7 +11,7 @@ import platform
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice, repeat
+from itertools import chain, islice, repeat, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ ROWS = (RunRecord, Toolchain, Settings, Conditions, TimedProcess, Counts)
 FIELDS = asv_files.FIELDS | {name for row in ROWS for name in row.__struct_fields__} - {"file"}
 # Kinds of names in a file: fields, names of cells, of the machine, ...
 KINDS = ("cell", "text", "toolchain", "field", "foreign", "runner", "figure")
-Names = Mapping[str, set[Any]]  # kind -> names
+Names = Mapping[str, set[object]]  # kind -> names
 
 
 class Finding(NamedTuple):
@@ -78,7 +78,7 @@ class Finding(NamedTuple):
     file: str
     kind: str
     subject: str = ""
-    values: tuple[Any, ...] = ()
+    values: tuple[object, ...] = ()
     further: int = 0
 
 
@@ -90,7 +90,7 @@ def findings(directory: Path, suite: Path) -> list[Finding]:
     UserError if there are no results at all.
     """
     directory = directory.absolute()
-    described = files.read_json(suite)
+    described = files.read_entries(suite)
     steps = (
         _check_directory(directory),
         _check_files(directory, described),
@@ -106,7 +106,9 @@ def findings(directory: Path, suite: Path) -> list[Finding]:
     return []
 
 
-def _for_names(file: str, names: Mapping[str, Collection[Any]], *values: Any) -> Iterator[Finding]:
+def _for_names(
+    file: str, names: Mapping[str, Collection[object]], *values: object
+) -> Iterator[Finding]:
     """Yield one finding per kind with any names."""
     for kind, subjects in names.items():
         if subjects:
@@ -144,20 +146,20 @@ def _check_directory(directory: Path) -> Iterator[Finding]:
 # --- names in files -------------------------------------------------------------------------------
 
 
-def _check_files(directory: Path, described: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_files(directory: Path, described: Mapping[str, object]) -> Iterator[Finding]:
     """Find fields, texts and cells that this suite (``described``) does not write, and those of
     other machines."""
     suite = {name: each["params"] for name, each in described.items() if isinstance(each, dict)}
     runner = environments.requirements(ledger.history("torch")[-1])[-1].removeprefix("asv_runner==")
-    allowed: dict[str, set[Any]] = {
-        "field": FIELDS,
-        "cell": {cell for name, params in suite.items() for cell in cell_names(name, params)},
+    allowed: dict[str, set[object]] = {
+        "field": {*FIELDS},
+        "cell": {*chain(*starmap(cell_names, suite.items()))},
         "foreign": {directory.name},
         "runner": {"", runner},
     }
     private = _private_pattern()
     bytes_left = MAX_BYTES
-    measured: set[Any] = set()  # cells and toolchains of the result's processes and runs
+    measured: set[object] = set()  # cells and toolchains of the result's processes and runs
     for path in sorted(directory.iterdir(), reverse=True):  # processes, runs, then asv's file
         with files.reading(path):
             texts = files.read_texts(path)
@@ -166,15 +168,18 @@ def _check_files(directory: Path, described: Mapping[str, Any]) -> Iterator[Find
                 yield Finding(path.name, "large", values=(MAX_BYTES >> 20, MAX_RUNS))
                 return
             names = _names_in(texts, suite, private)
-        is_asv = path.suffix == ".json"
-        if not is_asv:
+        if path.suffix != ".json":
             measured |= names["cell"] | names["toolchain"]
-        commits = (name for name in measured if path.name.startswith(str(name)[:8]))
-        allowed |= {"figure": measured, "toolchain": {"", *commits}}
+        allowed |= {"figure": measured, "toolchain": {"", *_of_commit(path, measured)}}
         problems = {kind: names[kind] - allowed.get(kind, set()) for kind in KINDS}
         yield from _for_names(path.name, problems, directory.name, runner)
-        if is_asv:
+        if path.suffix == ".json":
             measured = set()
+
+
+def _of_commit(path: Path, names: Iterable[object]) -> Iterator[object]:
+    """Yield the names that begin like that of a result's file: its commit."""
+    return (name for name in names if path.name.startswith(str(name)[:8]))
 
 
 def _private_pattern() -> "re.Pattern[str]":
@@ -185,10 +190,10 @@ def _private_pattern() -> "re.Pattern[str]":
 
 
 def _names_in(
-    texts: Iterable[bytes], suite: Mapping[str, Any], private: "re.Pattern[str]"
+    texts: Iterable[bytes], suite: Mapping[str, object], private: "re.Pattern[str]"
 ) -> Names:
     """Return the names in a file's JSON texts, and its private texts and unprintable letters."""
-    names: defaultdict[str, set[Any]] = defaultdict(set)
+    names: defaultdict[str, set[object]] = defaultdict(set)
     for loaded in map(json.loads, texts):
         text = json.dumps(loaded, ensure_ascii=False)
         for match in private.finditer(text):
@@ -201,7 +206,7 @@ def _names_in(
     return names
 
 
-def _names_of(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[Any]]]:
+def _names_of(loaded: Any, suite: Mapping[str, object]) -> Iterator[tuple[str, Iterable[object]]]:
     """Yield (kind, names) of an object in a file. suite: benchmark -> its parameters; others are no
     cell."""
     objects = [loaded, *(loaded[name] for name in OBJECTS if isinstance(loaded.get(name), dict))]
@@ -237,18 +242,21 @@ def _names_of(loaded: Any, suite: Mapping[str, Any]) -> Iterator[tuple[str, Iter
 
 
 def _check_figures(
-    directory: Path, results: Path, described: Mapping[str, Any]
+    directory: Path, results: Path, described: Mapping[str, object]
 ) -> Iterator[Finding]:
     """Find other versions of benchmarks, too few processes or quiet ones, and impossible times."""
     paths = files.result_files(directory.parent, directory.name)
     loaded = load_files(results, paths)
+    declared_versions = {
+        name: str(each.get("version")) for name, each in described.items() if isinstance(each, dict)
+    }
     for path in paths:
         result = loaded.of_file(files.result_name(path))
         versions = set(zip(result.cells["benchmark"], result.cells["version"]))
         other_versions = {
             name
             for name, version in versions
-            if version_number(name, str(described[name].get("version"))) != version
+            if version_number(name, declared_versions[name]) != version
         }
         unrecorded = set(result.processes["run"]) - {run.started for run in result.runs}
         problems = {"version": other_versions, "no_record": unrecorded}

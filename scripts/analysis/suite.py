@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pandas as pd
 from cli import UserError
@@ -73,7 +72,7 @@ class Declared(Family):
 Benchmarks = Mapping[str, Declared]  # by name
 
 
-def declared_in(benchmarks: Any) -> dict[str, Declared]:
+def declared_in(benchmarks: object) -> dict[str, Declared]:
     """Return the benchmarks of a benchmarks.json; UserError if it holds anything else."""
     if not isinstance(benchmarks, dict):
         raise UserError("benchmarks.json is not asv's: remove it or restore it from git")
@@ -84,7 +83,7 @@ def declared_in(benchmarks: Any) -> dict[str, Declared]:
     }
 
 
-def _declared(name: str, description: Mapping[str, Any]) -> Declared:
+def _declared(name: str, description: object) -> Declared:
     try:
         declared = from_json(Declared, description)
         if declared.name != name:
@@ -100,13 +99,13 @@ def _declared(name: str, description: Mapping[str, Any]) -> Declared:
     return replace(declared, version=version_number(name, declared.version))
 
 
-def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
+def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, object]]]:
     """Return one row per cell in benchmarks.json, in its order, with its names, parameters,
     contract and unit; and cell -> its parameters, by name, in the order of its benchmark.
 
     UserError if a parameter is called like a column, or its values cannot be read.
     """
-    cell_parameters: dict[str, dict[str, Any]] = {}
+    cell_parameters: dict[str, dict[str, object]] = {}
     rows = []
     for name, declared in benchmarks.items():
         family, group, method = [*name.split("."), "", ""][:3]
@@ -140,7 +139,7 @@ _COLUMNS = ["cell", "benchmark", "family", "group", "method", "direction", "cont
 _COLUMNS += [column.name for column in columns_of(Cell).values() if column.note == PARAMETER]
 
 
-def _parameter_values(declared: Declared) -> list[list[Any]]:
+def _parameter_values(declared: Declared) -> list[list[object]]:
     for parameter in declared.param_names:
         if parameter in RESERVED:
             raise UserError(
@@ -150,7 +149,7 @@ def _parameter_values(declared: Declared) -> list[list[Any]]:
     try:
         if math.prod(map(len, declared.params)) > MAX_CELLS:
             raise ValueError(f"more than {MAX_CELLS} cells")
-        return [harmless([*map(ast.literal_eval, spellings)]) for spellings in declared.params]
+        return [[harmless(ast.literal_eval(each)) for each in values] for values in declared.params]
     except PARSE_ERRORS as error:
         raise UserError(
             f"benchmarks.json has other parameters of {declared.name} than this reads ({error})"

@@ -38,7 +38,7 @@ from benchmarks.core.probes import MEMORY
 from . import statistics
 from .results import Results
 from .series import SESSION_SD
-from .statistics import MIN_PROCESSES, Bools, Floats, Levels
+from .statistics import MIN_PROCESSES, Bools, Floats, Levels, Names
 from .suite import noise_of_cells
 from .verdicts import Settings
 
@@ -59,7 +59,9 @@ LEVELS = tuple(Levels.__dataclass_fields__)
 # --- recommendations ------------------------------------------------------------------------------
 
 
-def recommendable(seconds: Any, fastest: Any) -> Any:
+def recommendable(
+    seconds: "pd.Series[float] | float", fastest: "pd.Series[float] | float"
+) -> "pd.Series[bool] | bool":
     """Whether routes that tie with the fastest take few enough seconds to be recommended."""
     return seconds <= (1 + RECOMMENDED_EXCESS) * fastest
 
@@ -103,7 +105,7 @@ def _levels(cells: pd.DataFrame) -> Levels:
     return Levels(*(_array(cells[name]) for name in LEVELS))
 
 
-def _array(column: "pd.Series[Any]") -> Any:
+def _array(column: "pd.Series[object]") -> Any:
     """Return the column as one array, also where it has an array per row."""
     return np.array(column.tolist())
 
@@ -162,11 +164,13 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     return evidence.assign(
         variance=evidence["variance"].where(quiet, noisy_variance),
         df=evidence["df"].where(quiet, math.inf),
-        within=np.where(predicts, statistics.prediction_half_width(evidence, EXPECTED), 0.0),
+        within=np.where(
+            predicts, statistics.prediction_half_width(_levels(evidence), EXPECTED), 0.0
+        ),
     )
 
 
-def weigh(logs: Floats, noise: Any, runs: Any = "") -> pd.DataFrame:
+def weigh(logs: Floats, noise: Names, runs: "pd.Index[str] | str" = "") -> pd.DataFrame:
     """Return one row per cell: noise (the family whose noise it has); the fields of
     statistics.Levels; guessed (its variance is known only from its own few processes); shares (of
     its processes, per run).

@@ -209,7 +209,7 @@ def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need
     return [dict([*rows.groupby("need", sort=False)]) for rows in usual]
 
 
-def summaries(transfers: Transfers) -> list[dict[str, Any]]:
+def summaries(transfers: Transfers) -> list[dict[str, object]]:
     """Summarise each direction that was measured with pageable and with pinned memory, at the usual
     size, by a blocking call into existing memory.
 

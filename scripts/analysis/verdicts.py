@@ -7,7 +7,7 @@ its effect on the count.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -198,17 +198,17 @@ def judge_without_figures(
     return "", Reason()
 
 
-def _failure(row: Mapping[str, Any]) -> Reason:
+def _failure(row: Mapping[str, object]) -> Reason:
     failed = [side for side in ("base", "new") if row[f"{side}_status"] == FAILED]
     detail = row[f"{failed[-1]}_reason"]
     side = "both" if len(failed) > 1 else failed[0]
     return Reason(FAILED, side, detail if isinstance(detail, str) else "")
 
 
-def _absence(row: Mapping[str, Any], side: str) -> Reason:
+def _absence(row: Mapping[str, object], side: str) -> Reason:
     """Return why a side did not measure a cell."""
     if row[f"{side}_status"] == SKIPPED:
-        return Reason(SKIPS, side, row[f"{side}_reason"])
+        return Reason(SKIPS, side, str(row[f"{side}_reason"]))
     return Reason(NOT_RUN, side)
 
 
@@ -257,10 +257,10 @@ def join_sides(
     return cells
 
 
-def rows_with_verdict(table: DataFrame, verdict: str) -> list[dict[str, Any]]:
+def rows_with_verdict(table: DataFrame, verdict: str) -> list[dict[str, object]]:
     """Return the rows of a verdict, largest change first; rows without a ratio keep their order."""
     rows = largest_first(table[table["verdict"] == verdict])
-    records: list[dict[str, Any]] = rows.to_dict("records")
+    records: list[dict[str, object]] = rows.to_dict("records")
     return records
 
 
@@ -286,11 +286,20 @@ MIN_LAYOUT_SD = 0.0005
 LAYOUT_GROUP = ["benchmark", "route", "nbytes"]  # counts that share their effect of layout
 
 
-def counts_by_call(results: Results) -> dict[Hashable, Any]:
+class CountRange(NamedTuple):
+    """A count: the median of several processes, and their range."""
+
+    value: float
+    low: float
+    high: float
+
+
+def counts_by_call(results: Results) -> dict[Hashable, CountRange]:
     """Return CALL -> its count with value (median), low and high, if several processes counted it,
     for the results of one toolchain."""
     rows = results.values[results.values["low"].notna()].set_index(CALL)
-    return dict(zip(rows.index, rows[["value", "low", "high"]].itertuples(index=False)))
+    ranges = rows[[*CountRange._fields]].itertuples(index=False)
+    return dict(zip(rows.index, map(CountRange._make, ranges)))
 
 
 def layout_sd(counts: DataFrame) -> Floats:

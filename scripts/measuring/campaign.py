@@ -26,7 +26,6 @@ from hashlib import sha256
 from itertools import count, product
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
 
 import msgspec
 from cli import RESULTS, ROOT, UserError
@@ -129,7 +128,7 @@ class Campaign:
     wheelhouse: str
     minutes: float
     allowed: int
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     code: str = ""
     submitted: int = 0
 

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import psutil
 
@@ -28,6 +28,7 @@ SIGNALS = [
 ]
 Command = Sequence[str | Path]
 Environment = Mapping[str, str]
+Stream = int | IO[str] | None  # of a program, as for Popen
 
 
 def environment_of(python: Path, **variables: str) -> dict[str, str]:
@@ -41,12 +42,18 @@ def environment_of(python: Path, **variables: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def os_session(
-    command: Command, cwd: Path, env: Environment | None = None, **streams: Any
+    command: Command,
+    cwd: Path,
+    env: Environment | None = None,
+    *,
+    stdin: Stream = None,
+    stdout: Stream = None,
+    stderr: Stream = None,
 ) -> Iterator["subprocess.Popen[str]"]:
     """Start a program in a session of the operating system. At the end of the block, kill it and
     all processes that it started.
 
-    streams  stdin, stdout, stderr, as for Popen
+    stdin, stdout, stderr  as for Popen
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -56,7 +63,14 @@ def os_session(
         try:
             with _later_interrupted():
                 process = subprocess.Popen(
-                    command, cwd=cwd, env=env, start_new_session=True, text=True, **streams
+                    command,
+                    cwd=cwd,
+                    env=env,
+                    start_new_session=True,
+                    text=True,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
                 )
                 print(process.pid, file=watcher.stdin, flush=True)
             yield process

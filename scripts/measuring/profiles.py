@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 from cli import ONLY, RESULTS, Parser, UserError, matcher, parse_size
-from store.files import BENCHMARKS, read_json
+from store.files import BENCHMARKS, read_entries
 from store.schema import Reasons, cell_names
 from toolchains import selection
 
@@ -222,7 +222,7 @@ def estimate_minutes(
     if not only or not (benchmarks or description.is_file()):
         return definition.minutes * rounds / definition.rounds
     if not benchmarks:
-        content = read_json(description).items()
+        content = read_entries(description).items()
         benchmarks = {name: each for name, each in content if isinstance(each, dict)}
     processes = select_cells(profile, benchmarks, only).total(rounds)
     all_processes = select_cells(profile, benchmarks, "").total(definition.rounds)
@@ -249,7 +249,7 @@ def flatten(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: flatten(each) for name, each in value.items()}
     if isinstance(value, list):
-        flat: list[Any] = []
+        flat: list[object] = []
         for item in map(flatten, value):
             flat += item if isinstance(item, list) else [item]
         return flat

@@ -192,9 +192,9 @@ def _counted(benchmarks: Sequence[Declared], data: MachineData) -> Iterator[Tabl
     return _tables(first, _title(first), [*entries.values()], data.missing)
 
 
-def _count_format(unit: str, divisor: float | None) -> tuple[Callable[[float], str], str]:
+def _count_format(unit: str, divisor: object) -> tuple[Callable[[float], str], str]:
     """How counts are written, as multiples of ``divisor`` if given, the value of a parameter; and the unit behind them."""
-    if divisor:
+    if isinstance(divisor, int | float) and divisor:
         return lambda value: show.ratio(value / divisor) if value else "nothing", ""
     if unit.startswith("bytes"):
         return show.size, unit.removeprefix("bytes")

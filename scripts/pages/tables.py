@@ -302,7 +302,7 @@ def contracts(semantics: Semantics, routes: Sequence[Route]) -> list[Table]:
 def _contract_table(direction: str, routes: Sequence[Route], semantics: Semantics) -> Table:
     rows = []
     for route in routes:
-        dtypes = semantics.values(route, DTYPE)
+        dtypes = {dtype: str(result) for dtype, result in semantics.values(route, DTYPE).items()}
         rows.append(
             {
                 "route": route,

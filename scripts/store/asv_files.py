@@ -18,7 +18,7 @@ from .schema import Measurement, RunRecord, cell_names, from_json
 from .versions import version_number
 
 RESULT_VERSION = 2  # of asv's format
-Unread = Any  # a field that asv writes and nothing here reads
+Unread = object  # a field that asv writes and nothing here reads
 
 
 class AsvMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,12 +66,12 @@ class AsvResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python: str
     params: AsvMachine
     result_columns: tuple[str, ...]
-    results: dict[str, tuple[Any, ...]]
+    results: dict[str, tuple[Unread, ...]]
     env_name: str = ""
     date: Unread = None
-    requirements: dict[str, Any] = {}
-    env_vars: dict[str, Any] = {}
-    durations: dict[str, Any] = {}
+    requirements: dict[str, Unread] = {}
+    env_vars: dict[str, Unread] = {}
+    durations: dict[str, Unread] = {}
 
     def figures(self) -> dict[str, AsvFigures]:
         """Benchmark -> its row. TypeError, which names benchmark and field, if a row is none."""

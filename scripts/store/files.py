@@ -24,7 +24,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import cli
 import msgspec
@@ -226,7 +226,7 @@ def reading(path: Path) -> Iterator[None]:
 NUMBERS = frozenset((float, int, type(None)))  # types without text
 
 
-def harmless(value: Any) -> Any:
+def harmless(value: object) -> object:
     """Make every text in loaded JSON a ``line``, because pages, figures and terminals show it,
     whoever wrote it.
 
@@ -245,11 +245,20 @@ def harmless(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> object:
     """Read a JSON file and make it ``harmless``. UserError if it is missing or broken. The bare NaN
     of asv is read."""
     with reading(path):
         return harmless(json.loads(read_texts(path)[0].decode()))
+
+
+def read_entries(path: Path) -> dict[str, object]:
+    """Read a JSON file that holds an object, see ``read_json``. BrokenFile if it holds another
+    value."""
+    loaded = read_json(path)
+    if not isinstance(loaded, dict):
+        raise BrokenFile(path, "holds no JSON object")
+    return loaded
 
 
 def _decode_lines(path: Path, decode: Callable[[bytes], T]) -> list[T]:
@@ -274,6 +283,8 @@ def read_records(path: Path) -> list[RunRecord]:
 
     def decode(text: bytes) -> RunRecord:
         loaded = harmless(json.loads(text.decode()))
+        if not isinstance(loaded, dict):
+            raise TypeError(f"'{type(loaded).__name__}' object is not a mapping")
         return schema.from_json(RunRecord, {**loaded, "file": result_name(path)})
 
     with reading(path):

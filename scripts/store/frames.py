@@ -12,13 +12,13 @@ import pandas as pd
 
 from benchmarks.contracts import Route
 
-from .quiet import QUANTILE
+from .quiet import QUANTILE, Bools, Floats
 from .schema import CSV_ONLY, INTERNAL, OPTIONAL, PARAMETER, about, columns_of
 
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"  # values of a cell's status
 FIGURE_DEFINITION = f"the {QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
 # Kinds of NumPy's dtypes that a declared type may have; any other type is held as objects
-KINDS: Mapping[Any, str] = {float: "fiu", int: "iu", bool: "b", bool | None: "bO"}
+KINDS: Mapping[object, str] = {float: "fiu", int: "iu", bool: "b", bool | None: "bO"}
 
 _MACHINE = about(
     "name of the machine, and of the result, as in reports/results: there file.jsonl.gz has the "
@@ -135,7 +135,7 @@ class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
     role: Annotated[str, about("further use of its figures: contracts.Role")]
     method: Annotated[str, about('what is timed: "completion" of timeit_completion')]
     declared: Annotated[Any, about("its entry in benchmarks.json: analysis.suite.Declared")]
-    parameters: Annotated[dict[str, Any], about("name -> value, in the order of the benchmark")]
+    parameters: Annotated[dict[str, object], about("name -> value, in the order of the benchmark")]
     down: Annotated[str, about("parameter whose values are rows of tables and lines of panels")]
     route: Annotated[str, about("the route; empty if it has none, as all parameters")]
     dtype: Annotated[str, about("dtype of the source")]
@@ -178,8 +178,8 @@ class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
     df: Annotated[float, about("degrees of freedom of the variance; 0 if it is not known")]
     shared: Annotated[float, about("variance of the effect that cells share in a round")]
     shared_df: Annotated[float, about("degrees of freedom of that variance")]
-    present: Annotated[Any, about("rounds with a process: an array of bool")]
-    shares: Annotated[Any, about("shares of its processes, per run: an array")]
+    present: Annotated[Bools, about("rounds with a process: an array of bool")]
+    shares: Annotated[Floats, about("shares of its processes, per run: an array")]
     guessed: Annotated[bool, about("whether its variance is of its own few processes alone")]
     within: Annotated[
         float,

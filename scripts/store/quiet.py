@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +95,7 @@ def baseline(
     return run_baseline if 0 < run_baseline * WIDTH < level else level
 
 
-def _count_at_level(part: Floats, begin: Any) -> Any:
+def _count_at_level(part: Floats, begin: Floats | float) -> Ints | np.intp:
     """The number of probes in a sorted part that are at the level which begins at ``begin``."""
     return np.searchsorted(part, begin * WIDTH, "right") - np.searchsorted(part, begin)
 

@@ -41,7 +41,7 @@ class Column(NamedTuple):
     """A declared field."""
 
     name: str
-    type: Any
+    type: object
     unit: str
     meaning: str
     note: str
@@ -224,15 +224,14 @@ _TIMED, _COUNTS = msgspec.json.Decoder(TimedProcess), msgspec.json.Decoder(Count
 def decode_measurement(text: bytes) -> TimedProcess | Counts:
     """Decode a line of a measurements file. ValueError or TypeError, which names the field, if it
     is none."""
-    decoder: Any = _COUNTS if b'"values":' in text else _TIMED
-    line: TimedProcess | Counts
+    is_count = b'"values":' in text
     try:
-        line = decoder.decode(text)
+        return _COUNTS.decode(text) if is_count else _TIMED.decode(text)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:  # json accepts more, such as half of a surrogate pair
-        line = from_json(decoder.type, json.loads(text))
-    return line
+        loaded = json.loads(text)
+        return from_json(Counts, loaded) if is_count else from_json(TimedProcess, loaded)
 
 
 def decode_log(
@@ -387,14 +386,14 @@ UNKNOWN = RunRecord(Toolchain(""), {})  # for results of ``asv run`` by hand
 _RARE_FIELDS = {name for name, field in columns_of(RunRecord).items() if field.note == RARE}
 
 
-def to_json(record: RunRecord) -> dict[str, Any]:
+def to_json(record: RunRecord) -> dict[str, object]:
     """A record as JSON stores it: without its file, and without rare fields that are empty."""
-    entries: dict[str, Any] = msgspec.to_builtins(record)
+    entries: dict[str, object] = msgspec.to_builtins(record)
     del entries["file"]
     return {name: value for name, value in entries.items() if value or name not in _RARE_FIELDS}
 
 
-def from_json(cls: type[T], loaded: Any) -> T:
+def from_json(cls: type[T], loaded: object) -> T:
     """Make a declared row, or a dataclass, from loaded JSON. A null field has its default.
 
     TypeError, which names the field, if a value has another type or a field is missing; of a
@@ -406,7 +405,7 @@ def from_json(cls: type[T], loaded: Any) -> T:
         raise TypeError(str(error)) from None
 
 
-def _without_nulls(loaded: Any) -> Any:
+def _without_nulls(loaded: object) -> object:
     if not isinstance(loaded, dict):
         return loaded
     return {name: _without_nulls(value) for name, value in loaded.items() if value is not None}

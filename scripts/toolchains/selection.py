@@ -18,7 +18,6 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from cli import Parser, UserError
 from packaging.utils import parse_wheel_filename
@@ -124,7 +123,7 @@ def available_versions(package: str) -> tuple[list[str], list[str]]:
     )
 
 
-def list_files(place: str) -> list[Mapping[str, Any]]:
+def list_files(place: str) -> list[Mapping[str, object]]:
     """Return the files of a package that an address lists. The list is empty without JSON or
     without an answer."""
     try:
@@ -135,7 +134,7 @@ def list_files(place: str) -> list[Mapping[str, Any]]:
         return []
 
 
-def first_days(index_files: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def first_days(index_files: Iterable[Mapping[str, object]]) -> dict[str, str]:
     """Version -> the day of its first wheel, in the format of releases.json. Versions without a day
     are left out."""
     days: dict[str, str] = {}
@@ -241,8 +240,7 @@ def find_target(name: str) -> Target:
 
 
 def check_machine_name(name: str) -> str:
-    """Return the name of a machine. Raise UserError if its results directory cannot have that name.
-    """
+    """Return the name of a machine. Raise UserError if its results directory cannot have that name."""
     problem = files.machine_name_problem(name)
     if problem:
         raise UserError(f"--machine {name!r}: {problem}")
