@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 from analysis.cells import Row, row_of, usual_dtype, usual_size
 from analysis.findings import pair_with_reference
 from analysis.results import parameters_of
 from analysis.suite import Declared
+from store.frames import Parameter
 
 from benchmarks.contracts import ONE_THREAD, Role
 
@@ -27,6 +27,7 @@ from .tables import (
     curves,
     if_significant,
     lay_out,
+    size_head,
 )
 
 # Other roles have sections of their own
@@ -180,7 +181,7 @@ def _timed_entry(cell: Row, reference: Row | None, with_range: bool) -> GridEntr
 def _counted(benchmarks: Sequence[Declared], data: MachineData) -> Iterator[Table]:
     """Tables of counts. An entry has a line for each benchmark of the class."""
     values = data.results.values
-    entries: dict[tuple[Any, ...], GridEntry] = {}
+    entries: dict[tuple[Parameter, ...], GridEntry] = {}
     for declared in benchmarks:
         rows = values[values["benchmark"] == declared.name]
         for row, parameters in zip(rows.itertuples(), parameters_of(rows, data.results)):
@@ -207,7 +208,7 @@ def _tables(
     """A table for each combination of the parameters that are neither rows nor columns."""
     column, row = _axes(declared, entries)
     fixed = [name for name in declared.param_names if name not in (row, column, "nbytes")]
-    groups: dict[tuple[Any, ...], list[GridEntry]] = {}
+    groups: dict[tuple[Parameter, ...], list[GridEntry]] = {}
     for entry in entries:
         values = tuple(entry.parameters[name] for name in fixed)
         groups.setdefault(values, []).append(entry)
@@ -240,7 +241,7 @@ def _table(
 ) -> Table:
     """If sizes are not the columns, each column shows the usual size, or else another size that its head names."""
     column, row = axes
-    sizes: dict[Any, int] = {}
+    sizes: dict[Parameter | None, int] = {}
     usual = 0
     if "nbytes" in declared.param_names and "nbytes" not in axes:
         usual = usual_size(entries, column, IN_CACHE_BYTES)  # type: ignore[arg-type]
@@ -253,8 +254,8 @@ def _table(
     if column:
         words = [*words, f"by {COLUMN_WORDS.get(column, column)}"]
 
-    def head(value: Any) -> str:
-        name = show.size(value) if column == "nbytes" else str(value)
+    def head(value: Parameter | None) -> str:
+        name = size_head(value) if column == "nbytes" else str(value)
         size = sizes.get(value, usual)
         return name if size == usual else f"{name} ({show.size(size)})"
 

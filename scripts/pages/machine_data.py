@@ -1,8 +1,7 @@
 """The first step of a machine's page: all that its views read, made once from the results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from analysis import verdicts
@@ -11,6 +10,7 @@ from analysis.findings import Gain, Semantics, worst_neighbour_costs
 from analysis.needs import choices, rows_per_answer
 from analysis.results import Results
 from analysis.transfers import Transfers, transfers_of
+from analysis.verdicts import CountRange
 
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
@@ -53,7 +53,7 @@ class MachineData:
     memcpy: Limit
     semantics: Semantics
     missing: Missing
-    instructions: Mapping[Any, Any]
+    instructions: Mapping[Hashable, CountRange]
     neighbour_costs: Sequence[Gain]
     quiet: Sequence[float]
 

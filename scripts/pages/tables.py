@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby, zip_longest
+from itertools import chain, groupby, product, zip_longest
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row
@@ -23,8 +23,9 @@ from analysis.ranking import BEST, SLOWER, TIE
 from analysis.results import Results, parameters_of
 from analysis.suite import Declared
 from analysis.ties import differ_significantly, too_few_processes
+from analysis.verdicts import CountRange
 from store.files import put
-from store.frames import SKIPPED, Cell, csv_columns
+from store.frames import SKIPPED, Cell, Parameter, csv_columns
 from store.schema import RunRecord
 from toolchains import ledger
 
@@ -83,7 +84,7 @@ def if_significant(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
     return tie if quiet else NO_VERDICT
 
 
-def render_table(name: str, block: str, numeric: bool = True, **values: Any) -> Table:
+def render_table(name: str, block: str, numeric: bool = True, **values: object) -> Table:
     """Make a table from a block of a template: title, names of columns, rows and notes, a line each. "¦" separates
     entries. "↵" follows each line of an entry with several lines, and precedes a note."""
 
@@ -107,7 +108,7 @@ def render_table(name: str, block: str, numeric: bool = True, **values: Any) -> 
 class GridEntry:
     """The entry of a cell in a table, and the cell's parameters."""
 
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Parameter]
     lines: list[str]
 
     @property
@@ -115,7 +116,7 @@ class GridEntry:
         return int(self.parameters.get("nbytes", 0))
 
 
-Missing = Mapping[tuple[Any, ...], str]  # see missing_in
+Missing = Mapping[tuple[Parameter, ...], str]  # see missing_in
 
 
 def missing_reasons(results: Results) -> Missing:
@@ -138,7 +139,12 @@ def by_size(
 ) -> Table:
     """Routes of one benchmark as rows, sizes as columns; see lay_out."""
     marks = [GridEntry(cell.parameters, lines_of(entry(cell))) for cell in cells]
-    return lay_out(title, cells[0].declared, marks, "nbytes", missing, show.size, cells[0].down)
+    return lay_out(title, cells[0].declared, marks, "nbytes", missing, size_head, cells[0].down)
+
+
+def size_head(nbytes: Parameter | None) -> str:
+    """Head of a column of one size."""
+    return show.size(int(nbytes or 0))
 
 
 def lay_out(
@@ -147,7 +153,7 @@ def lay_out(
     marks: Sequence[GridEntry],
     column: str,
     missing: Missing,
-    head: Callable[[Any], str],
+    head: Callable[[Parameter | None], str],
     row: str,
 ) -> Table:
     """One parameter as rows, one as columns, values in declared order. A note gives the reason for an empty entry.
@@ -157,25 +163,50 @@ def lay_out(
     placed = {(mark.parameters.get(row), mark.parameters.get(column)): mark for mark in marks}
     if len(placed) < len(marks):
         raise ValueError(f"{declared.name}: two figures have one place in the table {title}")
-    across = sorted(dict.fromkeys(value for _, value in placed), key=partial(declared.nth, column))
-    reasons: dict[str, list[str]] = {}
-    body = []
-    in_column = {
-        value: mark.parameters for (_, value), mark in placed.items()
-    }  # a column may have its own size
-    for name in sorted(dict.fromkeys(name for name, _ in placed), key=partial(declared.nth, row)):
-        line: list[Entry] = [
-            code(name) if name and row in show.CODE_VALUES else "all" if name is None else str(name)
-        ]
-        for value in across:
-            there, like = placed.get((name, value)), {**in_column[value], row: name}
-            why = "" if there else missing.get((declared.name, *like.values()), "")
-            if why:
-                reasons.setdefault(why, []).append(str(name))
-            line.append(_entry(there.lines) if there else why.partition(":")[0])
-        body.append(tuple(line))
-    notes = tuple(f"{why} ({show.list_routes(routes)})." for why, routes in reasons.items())
-    return Table(title, (row, *map(head, across)), tuple(body), notes)
+    names = sorted(dict.fromkeys(map(itemgetter(0), placed)), key=partial(declared.nth, row))
+    columns = sorted(dict.fromkeys(map(itemgetter(1), placed)), key=partial(declared.nth, column))
+    # a column may have its own size
+    in_column = {value: placed[name, value].parameters for name, value in placed}
+    gaps = {
+        (name, value): missing.get((declared.name, *{**in_column[value], row: name}.values()), "")
+        for name, value in product(names, columns)
+        if (name, value) not in placed
+    }
+    return Table(
+        title,
+        (row, *map(head, columns)),
+        tuple(
+            (_row_head(name, row), *(_grid_entry(placed, gaps, (name, value)) for value in columns))
+            for name in names
+        ),
+        _gap_notes(gaps),
+    )
+
+
+Place = tuple[Parameter | None, Parameter | None]  # row and column
+
+
+def _grid_entry(
+    placed: Mapping[Place, GridEntry], gaps: Mapping[Place, str], place: Place
+) -> Entry:
+    """The entry of a place; where there is none, the reason in short."""
+    return _entry(placed[place].lines) if place in placed else gaps[place].partition(":")[0]
+
+
+def _gap_notes(gaps: Mapping[Place, str]) -> tuple[str, ...]:
+    """A sentence for each reason of empty entries, with the names of their rows."""
+    names: dict[str, list[str]] = {}
+    for (name, _), reason in gaps.items():
+        if reason:
+            names.setdefault(reason, []).append(str(name))
+    return tuple(f"{reason} ({show.list_routes(each)})." for reason, each in names.items())
+
+
+def _row_head(name: Parameter | None, row: str) -> str:
+    """The first entry of a row: the value of the parameter ``row``."""
+    if name is None:
+        return "all"
+    return code(str(name)) if name and row in show.CODE_VALUES else str(name)
 
 
 def _entry(lines: list[str]) -> Entry:
@@ -197,7 +228,7 @@ def decision(answers: Sequence[pd.DataFrame], limit: Limit) -> Table:
     return render_table("tables", "decision", False, needs=needs, sizes=sizes)
 
 
-def _decision_entry(rows: pd.DataFrame, limit: Limit) -> dict[str, Any]:
+def _decision_entry(rows: pd.DataFrame, limit: Limit) -> dict[str, object]:
     """The route to take for a need at a size, its ties, the next slower route, and its share of memcpy's bandwidth."""
     best = next(rows[rows["kind"] == BEST].itertuples(), None)
     share = None
@@ -215,7 +246,7 @@ def curves(
     cells: Sequence[Row],
     missing: Missing,
     limit: Limit | None = None,
-    counts: Mapping[Hashable, Any] | None = None,
+    counts: Mapping[Hashable, CountRange] | None = None,
 ) -> Table:
     """The figures of a panel of time against size: median, and range below it. If the routes move bytes, memcpy's, too.
 
@@ -259,7 +290,7 @@ def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
     return by_size("memcpy's time divided by the route's", cells, missing, share)
 
 
-def count_entry(counted: Any) -> Entry:
+def count_entry(counted: CountRange | None) -> Entry:
     """A count, with its range over processes if they differ by more than MIN_COUNT_RANGE."""
     return (
         _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)])
@@ -379,7 +410,7 @@ OF_RELEASE = {
 }  # column -> attribute of a toolchain
 
 
-def column_meanings(block: str, **values: Any) -> dict[tuple[str, ...], str]:
+def column_meanings(block: str, **values: object) -> dict[tuple[str, ...], str]:
     """Meaning of the columns of a CSV file, in order: a paragraph of templates/prose/columns.md.jinja each."""
     said = (
         paragraph.partition(": ")
@@ -424,7 +455,7 @@ def to_csv(table: pd.DataFrame, digits: int | None = None) -> str:
     )
 
 
-def _quoted(entry: Any) -> Any:
+def _quoted(entry: object) -> object:
     if isinstance(entry, tuple):
         return " ".join(map(str, entry))
     if isinstance(entry, str) and entry.startswith(("=", "@", "+", "-")):

@@ -238,6 +238,8 @@ def _recommended_lines(cells: pd.DataFrame, parameter: str) -> Iterator[str]:
     for (title, value, host), group in done.groupby(keys, sort=False):
         answer = answer_of(rank(group))
         amount = show.size(value) if parameter == "nbytes" else f"{value:,} {parameter}"
-        cost = f"{code(answer.best.route)}, {show.time(answer.best)}."
-        line = f"{capitalize_first(title)}, {amount}, {host} memory: {cost}"
+        line = (
+            f"{capitalize_first(title)}, {amount}, {host} memory: "
+            f"{code(answer.best.route)}, {show.time(answer.best)}."
+        )
         yield " ".join((line, *_notes([answer])))

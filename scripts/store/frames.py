@@ -19,6 +19,7 @@ MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"  # values of a cell'
 FIGURE_DEFINITION = f"the {QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
 # Kinds of NumPy's dtypes that a declared type may have; any other type is held as objects
 KINDS: Mapping[object, str] = {float: "fiu", int: "iu", bool: "b", bool | None: "bO"}
+Parameter = str | int  # a value of a benchmark's parameter
 
 _MACHINE = about(
     "name of the machine, and of the result, as in reports/results: there file.jsonl.gz has the "
@@ -135,7 +136,9 @@ class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
     role: Annotated[str, about("further use of its figures: contracts.Role")]
     method: Annotated[str, about('what is timed: "completion" of timeit_completion')]
     declared: Annotated[Any, about("its entry in benchmarks.json: analysis.suite.Declared")]
-    parameters: Annotated[dict[str, object], about("name -> value, in the order of the benchmark")]
+    parameters: Annotated[
+        dict[str, Parameter], about("name -> value, in the order of the benchmark")
+    ]
     down: Annotated[str, about("parameter whose values are rows of tables and lines of panels")]
     route: Annotated[str, about("the route; empty if it has none, as all parameters")]
     dtype: Annotated[str, about("dtype of the source")]
