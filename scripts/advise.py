@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
@@ -69,14 +68,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.option("--layout LAYOUT", about, default=CONTIGUOUS)
     memory = parser.add_mutually_exclusive_group()
-    memory_option: dict[str, Any] = {"dest": "memory", "action": "store_const", "default": ""}
-    memory.add_argument("--own", const=COPY, help="the result must be a copy", **memory_option)
-    memory.add_argument(
-        "--share", const=ALIAS, help="the result must share the source's memory", **memory_option
-    )
-    memory.add_argument(
-        "--into-buffer", const=INTO, help="write into an existing buffer", **memory_option
-    )
+    memory_option = partial(memory.add_argument, dest="memory", action="store_const", default="")
+    memory_option("--own", const=COPY, help="the result must be a copy")
+    memory_option("--share", const=ALIAS, help="the result must share the source's memory")
+    memory_option("--into-buffer", const=INTO, help="write into an existing buffer")
     parser.option(
         "--threads N",
         "torch threads; 1 in a DataLoader worker (default: torch's)",

@@ -62,7 +62,9 @@ class Parser(argparse.ArgumentParser):
             kind = {"action": "store_true"}
         self.add_argument(name, help=about, **{**kind, **more})
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
         for argument in sys.argv[1:] if args is None else args:
             # to argparse this is the end of options
             if argument.startswith("--") and argument.endswith("=--"):
@@ -135,7 +137,7 @@ def parse_share(text: str, ends: bool = False) -> float:
     return value
 
 
-TAKES: dict[str, Callable[[str], Any]] = {
+TAKES: dict[str, Callable[[str], object]] = {
     "N": whole_number,
     "DIR": Path,
     "REGEX": check_regex,

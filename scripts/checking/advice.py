@@ -33,15 +33,15 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from analysis.answers import answer
-from analysis.costs import MachineAnswers, load_machine
+from analysis.costs import Candidate, MachineAnswers, load_machine
 from analysis.estimates import SINGLE_TIME_ERROR
 from analysis.needs import NUMPY, TORCH, Case
 from analysis.statistics import Floats, means
@@ -56,6 +56,9 @@ from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_
 from benchmarks.core.probes import PATIENCE_VARIABLE, PROCESSOR
 from benchmarks.core.sampling_log import LOG_VARIABLE
 from benchmarks.core.timing import samples_per_process
+
+if TYPE_CHECKING:  # imported where it is used: --help needs no asv
+    from asv_runner.benchmarks.time import TimeBenchmark
 
 MIN_BYTES = 3 * 2**10
 MAX_BYTES = 2**28
@@ -126,7 +129,7 @@ def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: in
     return pd.DataFrame(rows, columns=["case", "route", "least", "most"])
 
 
-def predicted_range(route: Any) -> tuple[float, float]:
+def predicted_range(route: Candidate) -> tuple[float, float]:
     """The ends of a predicted range, in seconds. A single time is both ends. An upper bound begins
     at 0.
 
@@ -190,7 +193,7 @@ def _process(case: Case, route: str, name: str, params: Params) -> TimedProcess:
 
 
 @functools.cache
-def benchmark_of(name: str) -> Any:
+def benchmark_of(name: str) -> "TimeBenchmark":
     """Load a benchmark of the suite by name, as asv does."""
     from asv_runner.discovery import get_benchmark_from_name
 
@@ -300,7 +303,9 @@ def summary_lines(
         yield f"  regret of the median process: mean {mean}, maximum {largest}"
     for promise, is_kept in kept_promises(routes).items():
         yield "  predicted " + promise.format(f"{show.percent(is_kept.mean())} of {len(is_kept)}")
-    formatters: dict[str, Any] = dict.fromkeys(("regret", "low", "high", "error"), share)
+    formatters: dict[str, Callable[[float], str]] = dict.fromkeys(
+        ("regret", "low", "high", "error"), share
+    )
     formatters |= dict.fromkeys(("took", "best took", "least", "most"), show.seconds)
     for rows in (cases[cases["regret"] > 0], routes):
         worst = rows.head(PRINTED_CASES)

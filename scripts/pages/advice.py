@@ -5,7 +5,7 @@ Sentences are in templates/prose: advice, settings, unusual_inputs.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 import pandas as pd
 from analysis.cells import Row
@@ -219,8 +219,18 @@ def no_verdict_notes(rows: pd.DataFrame) -> list[str]:
 # --- what to know of a route ------------------------------------------------------------------------------------------
 
 
+class Contracted(Protocol):
+    """A row of a route: a timed cell or a candidate."""
+
+    @property
+    def route(self) -> str: ...
+
+    @property
+    def contract(self) -> Route: ...
+
+
 def group_routes(
-    rows: Iterable[Any], texts: Callable[[Route], Iterable[str]]
+    rows: Iterable[Contracted], texts: Callable[[Route], Iterable[str]]
 ) -> dict[str, list[str]]:
     """Map each text on a contract to the routes of the rows that it applies to."""
     routes: dict[str, list[str]] = {}

@@ -7,11 +7,10 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from analysis.answers import Answer, effects_on
 from analysis.cells import itemsize
-from analysis.costs import MachineAnswers
+from analysis.costs import Candidate, MachineAnswers
 from analysis.needs import CUDA, Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
 
@@ -54,12 +53,12 @@ def case_threads(case: Case, machine: MachineAnswers) -> int:
     return machine.threads if threads == ALL_THREADS else int(threads or 0)
 
 
-def route_line(route: Any, case: Case) -> str:
+def route_line(route: Candidate, case: Case) -> str:
     """A route with its time and its conditions, in one line."""
     return f"{code(route.route)}, {cost_text(route, case.count)}"
 
 
-def cost_text(route: Any, count: int = 1) -> str:
+def cost_text(route: Candidate, count: int = 1) -> str:
     """The time of a route with its conditions. count: number of calls."""
     return render_line("case", "cost", route=route, count=count)
 
@@ -96,7 +95,7 @@ def answer_notes(answer: Answer) -> tuple[str, ...]:
     )
 
 
-def snippet(case: Case, best: Any, machine: MachineAnswers) -> str:
+def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
     """Python code that defines all names a route uses, runs it, and waits where it may return early."""
     count = case.nbytes // itemsize(case.dtype)
     columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/core/sources.py

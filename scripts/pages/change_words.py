@@ -1,5 +1,6 @@
 """A change of a history in words: its route, its effect with an interval, and where it holds."""
 
+from analysis.changes import MachineChange
 from analysis.verdicts import FASTER, FEWER, INSTRUCTIONS
 from store.frames import Change
 
@@ -12,7 +13,7 @@ def number_range(low: float, high: float) -> str:
     return "–".join(dict.fromkeys((number(low), number(high))))
 
 
-def effect_text(change: Change, unit: str = "") -> str:
+def effect_text(change: Change | MachineChange, unit: str = "") -> str:
     """A change with its interval: "1.31× faster (1.29–1.32)", "1.10× fewer"."""
     if change.verdict in (FASTER, FEWER):
         ratio = 1 / change.ratio

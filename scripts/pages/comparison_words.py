@@ -381,12 +381,12 @@ def as_json(comparison: Comparison, command: str) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _plain_row(row: CellRow) -> dict[str, Any]:
+def _plain_row(row: CellRow) -> dict[str, object]:
     values = {name: _plain(value) for name, value in row.items() if name != "parameters"}
     return values | {"reason": reason_text(row["reason"])}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Convert a value of a table for JSON."""
     absent = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
     return None if absent else value

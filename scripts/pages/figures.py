@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from analysis.cells import Limit, Row, at_usual_size, conversions, usual_dtype, usual_size
 from analysis.needs import Need
@@ -161,18 +161,29 @@ def _plot(labels: Sequence[str], height: float = PLOT) -> tuple[plt.Figure, Axes
 def _draw_legend(ax: Axes, plain: str) -> None:
     """Draw a legend below the plot, each name with a piece of its line, in the order of the lines'
     ends. All names but ``plain`` are code."""
-    figure: Any = ax.figure
+    figure = figure_of(ax)
     row = LABEL_POINTS_GAP / 72 / figure.get_figheight()
-    lines: list[Any] = [*ax.get_lines()]
-    lines.sort(key=lambda line: (-line.get_ydata()[-1], line.get_label()))
-    above = sum(len(broken(line.get_label())) for line in lines) - 0.3
+    lines = sorted(ax.get_lines(), key=lambda line: (-_end(line), str(line.get_label())))
+    above = sum(len(broken(str(line.get_label()))) for line in lines) - 0.3
     for line in lines:
         figure.add_artist(_legend_line(line, row * above))
-        name = line.get_label()
+        name = str(line.get_label())
         font: Look = {"family": SANS if name == plain else MONO, **LABEL}
         for text in broken(name):
             figure.text(0.1, row * above, text, **font)
             above -= 1
+
+
+def figure_of(ax: Axes) -> plt.Figure:
+    """The figure that a plot is on."""
+    figure = ax.figure
+    assert isinstance(figure, plt.Figure), "a plot is on no subfigure here"
+    return figure
+
+
+def _end(line: Line2D) -> float:
+    """The value at the right end of a line."""
+    return float(np.asarray(line.get_ydata())[-1])
 
 
 def _legend_line(line: Line2D, height: float) -> Line2D:
@@ -190,7 +201,7 @@ def broken(label: str) -> list[str]:
 def _set_sizes(ax: Axes, sizes: Sequence[int]) -> None:
     """Set a logarithmic axis of bytes, with a tick at every measured size and labels where there
     is room."""
-    figure: Any = ax.figure
+    figure = figure_of(ax)
     margin = (sizes[-1] / sizes[0]) ** 0.03
     ax.set_xscale("log", base=2)
     ax.set_xlim(sizes[0] / margin, sizes[-1] * margin)

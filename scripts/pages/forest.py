@@ -1,7 +1,5 @@
 """A comparison as a forest plot: the ratio of times of each cell with its interval."""
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 import numpy as np
 from analysis.comparison import Comparison
@@ -26,7 +24,7 @@ MARKS = {
 }
 
 
-def forest_cells(comparison: Comparison) -> list[dict[str, Any]]:
+def forest_cells(comparison: Comparison) -> list[words.CellRow]:
     """The cells of the plot, from slowest to fastest: changes first, then inconclusive ones, then
     others, as far as there is room."""
     cells = comparison.cells[np.isfinite(comparison.cells["low95"].astype(float))]
@@ -91,7 +89,7 @@ def _draw_band(ax: Axes, equivalence: float) -> None:
     ax.axvline(1.0, color=MUTED, linewidth=0.9)
 
 
-def _draw_row(ax: Axes, place: int, row: dict[str, Any]) -> None:
+def _draw_row(ax: Axes, place: int, row: words.CellRow) -> None:
     marker, colour = MARKS[row["verdict"]]
     look: Look = {"marker": marker, "color": colour, "markersize": 4.6}
     look["markerfacecolor"] = "white" if row["verdict"] == INCONCLUSIVE else colour
@@ -99,7 +97,7 @@ def _draw_row(ax: Axes, place: int, row: dict[str, Any]) -> None:
     ax.plot(row["ratio"], place, **look)
 
 
-def _set_ratios(ax: Axes, rows: list[dict[str, Any]], equivalence: float) -> None:
+def _set_ratios(ax: Axes, rows: list[words.CellRow], equivalence: float) -> None:
     """Set a logarithmic axis. An interval that is far wider than any effect is cut off."""
     ratios = [row["ratio"] for row in rows]
     least, most = min(ratios) / 1.5, max(ratios) * 1.5

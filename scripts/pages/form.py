@@ -5,10 +5,9 @@ about a route.
 """
 
 import json
-from typing import Any
 
 import pandas as pd
-from analysis.costs import MachineAnswers, add_totals
+from analysis.costs import Candidate, MachineAnswers, add_totals
 from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case
 from analysis.ranking import BEST
 
@@ -22,7 +21,7 @@ FORM_COLUMNS = ("need", "nbytes", "route", "kind", "title", "command", "cost", "
 ENDS_OF_DIRECTION = {direction: ends for ends, direction in DIRECTION_OF_ENDS.items()}
 
 
-def row_case(row: Any) -> Case:
+def row_case(row: Candidate) -> Case:
     """The case that a row of MachineAnswers.rows answers."""
     source, target = ENDS_OF_DIRECTION[row.direction, row.array]
     batch = row.arrays if row.batch else 0
@@ -67,7 +66,7 @@ def form_data(machine: MachineAnswers) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _row_texts(row: Any, machine: MachineAnswers) -> dict[str, Any]:
+def _row_texts(row: Candidate, machine: MachineAnswers) -> dict[str, str | int]:
     case, is_best = row_case(row), row.kind == BEST
     return {
         "nbytes": case.nbytes,

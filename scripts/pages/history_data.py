@@ -10,6 +10,7 @@ from analysis.changes import LAYOUT
 from analysis.history import History
 from analysis.results import Results
 from analysis.verdicts import TIME
+from store.frames import Change
 from store.schema import RunRecord
 
 USUAL_DTYPE = "float32"  # of the routes in pictures
@@ -76,6 +77,14 @@ def counted_changes(history: History) -> pd.DataFrame:
 def times_first(changes: pd.DataFrame) -> pd.DataFrame:
     """Changes of times, then changes of instructions, each in the order given."""
     return changes.sort_values("what", key=lambda figure: figure != TIME, kind="stable")
+
+
+class PictureRow(Change, frozen=True, kw_only=True):
+    """A row of ``picture_rows``."""
+
+    newest: float
+    base: str
+    over: float
 
 
 def picture_rows(history: History) -> pd.DataFrame:

@@ -7,7 +7,6 @@ The data is read once (history_data.py). Each section is a view of it: heat maps
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -78,7 +77,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     )
 
 
-def _paragraphs(block: str, data: HistoryData, **values: Any) -> tuple[str, ...]:
+def _paragraphs(block: str, data: HistoryData, **values: object) -> tuple[str, ...]:
     values |= {"histories": data.histories, "records": data.records, "nodes": data.node_count}
     return show.render_paragraphs("history", block, number=number, **values)
 
@@ -237,7 +236,7 @@ def shared_changes(changes: pd.DataFrame) -> dict[str, list[SharedChange]]:
     return outcomes
 
 
-def _machine_effect(row: Any, first: Any) -> tuple[str, str, str]:
+def _machine_effect(row: MachineChange, first: MachineChange) -> tuple[str, str, str]:
     same_releases = (row.since, row.until) == (first.since, first.until)
     releases = "" if same_releases else f"{row.since} to {row.until}"
     return row.machine, effect_text(row), releases

@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any
 
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
@@ -20,8 +19,8 @@ from store.frames import Change
 from . import show
 from .change_words import grad_text, series_text
 from .comparison_words import number
-from .figures import RATIO_TICKS, label_ticks
-from .history_data import PICTURE_KEYS, picture_rows
+from .figures import RATIO_TICKS, figure_of, label_ticks
+from .history_data import PICTURE_KEYS, PictureRow, picture_rows
 from .svg import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, Look, finish, slug
 from .tables import Table, render_table
 
@@ -109,7 +108,7 @@ def _heat_rows(history: History, group: pd.DataFrame) -> Iterator[HeatRow]:
         yield HeatRow(first.route, series_text(first), tiles)
 
 
-def _tile(release: Release, point: Any) -> Tile:
+def _tile(release: Release, point: PictureRow) -> Tile:
     return Tile(
         release=release,
         text="1" if point.over == 1 else number(point.over),
@@ -257,7 +256,7 @@ def _draw(ax: Axes, points: pd.DataFrame, ids: Mapping[str, str]) -> None:
     for (series, rows), colour, marker in zip(
         points.groupby("series", sort=False), colours, cycle(MARKERS)
     ):
-        _draw_series(ax, rows, colour, marker=marker, gid=ids.get(series))
+        _draw_series(ax, rows, colour, {"marker": marker, "gid": ids.get(series)})
         (last,) = rows.tail(1).itertuples()
         label = f"{show.size_range(last.sizes)} {_amount(last, last.level)}".strip()
         font: Look = {"fontsize": FONT_POINTS, "va": "bottom", **colour}
@@ -265,12 +264,12 @@ def _draw(ax: Axes, points: pd.DataFrame, ids: Mapping[str, str]) -> None:
         place += LETTER_WIDTH * len(label) + LABEL_GAP
 
 
-def _draw_series(ax: Axes, rows: pd.DataFrame, colour: Look, **marks: Any) -> None:
+def _draw_series(ax: Axes, rows: pd.DataFrame, colour: Look, marks: Look) -> None:
     """Draw points with their intervals, levels, and a rule at each reported change."""
     days = mdates.datestr2num(rows["date"])
     ratios = rows[["value", "low", "high", "level"]].div(rows["newest"], axis=0)
     ax.vlines(days, ratios["low"], ratios["high"], linewidth=1.0, alpha=0.35, **colour)
-    marks |= {"linestyle": "", "markeredgewidth": 0, "markersize": 3}
+    marks = marks | {"linestyle": "", "markeredgewidth": 0, "markersize": 3}
     ax.plot(days, ratios["value"], **marks, **colour)
     ax.step(days, ratios["level"], where="post", linewidth=1.3, **colour)
     for day in days[rows["verdict"].ne("").to_numpy()]:
@@ -285,6 +284,6 @@ def _set_axes(ax: Axes, days: Sequence[float], limits: tuple[float, float]) -> N
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
     ax.set_ylim(*limits)
-    figure: Any = ax.figure
+    figure = figure_of(ax)
     inches = ax.get_position().height * figure.get_figheight()
     label_ticks(ax.yaxis, RATIO_TICKS, 0.24 / inches, "{:g}×".format)

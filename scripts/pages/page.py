@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import escape
 
 import jinja2
@@ -120,7 +119,7 @@ def page_files(page: Page) -> dict[str, str]:
     }
 
 
-def render_web(template: str, **values: Any) -> str:
+def render_web(template: str, **values: object) -> str:
     """Render a template of HTML or XML."""
     return _environment(_html, autoescape=True).get_template(template).render(**values)
 
@@ -163,9 +162,7 @@ def write(directory: Path, page: Page) -> Path:
 def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> jinja2.Environment:
     """convert: the filter `line`, applied to every value in Markdown."""
     loader = jinja2.FileSystemLoader(show.TEMPLATES)
-    made = jinja2.Environment(
-        autoescape=autoescape, loader=loader, keep_trailing_newline=True, **show.TEMPLATE_OPTIONS
-    )
+    made = show.make_environment(autoescape=autoescape, loader=loader, keep_trailing_newline=True)
     made.filters |= {"line": convert, "slug": slug, "code": lambda words: convert(show.code(words))}
     made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML as text of an XML element
     return made

@@ -6,7 +6,6 @@ without an answer is left out.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from analysis.cells import Row, at_usual_size
@@ -27,6 +26,7 @@ from benchmarks.contracts import (
     REGISTERED,
     TORCH_TO_NUMPY,
     Role,
+    Route,
 )
 
 from . import show, transfers
@@ -78,9 +78,9 @@ def questions_table(data: MachineData) -> Table:
     return Table("What users ask", ("question", "answer"), answers, numeric=False)
 
 
-def _matching(rows: pd.DataFrame, column: str, test: Callable[[Any], object]) -> pd.DataFrame:
-    """The rows whose entry in a column of objects passes a test."""
-    return rows[rows[column].map(test).astype(bool)]
+def _with_contract(rows: pd.DataFrame, test: Callable[[Route], bool]) -> pd.DataFrame:
+    """The rows whose contract passes a test."""
+    return rows[rows["contract"].map(test).astype(bool)]
 
 
 def _verdict(cell: Row, reference: Row) -> str:
@@ -100,12 +100,12 @@ def _sharing_routes(data: MachineData) -> list[tuple[Row, str]]:
     """The routes to take that share memory, each with the memory as measured, "" where it was not."""
     rows = pd.concat([data.choices[:0], *data.one_thread_answers])
     rows = rows[(rows["kind"] == BEST) & (rows["memory"] == ALIAS)]
-    rows = _matching(rows, "need", lambda need: need.plain)
+    rows = rows[rows["need"].map(lambda need: need.plain).astype(bool)]
     largest = rows.drop_duplicates(["need", "part"], keep="last")
     return [(cell, by_dtype(data.semantics.memory(cell.contract))) for cell in largest.itertuples()]
 
 
-def _list_routes(data: MachineData) -> dict[str, Any]:
+def _list_routes(data: MachineData) -> dict[str, object]:
     """Of lists of arrays, the route that converts each element, and the routes to take at its size."""
     rows = pd.concat([data.choices[:0], *data.one_thread_answers])
     rows = rows[rows["batch"].astype(bool)]
@@ -120,7 +120,7 @@ def _list_routes(data: MachineData) -> dict[str, Any]:
     }
 
 
-def _copies_to_host(moved: Transfers) -> dict[str, Any]:
+def _copies_to_host(moved: Transfers) -> dict[str, object]:
     """A copy into fresh pageable memory, and copies into tensors that exist compared with it."""
     fresh = moved.find(COMPLETION, TO_HOST, PAGEABLE)
     if fresh is None:
@@ -133,7 +133,7 @@ def _copies_to_host(moved: Transfers) -> dict[str, Any]:
     }
 
 
-def _grad_routes(data: MachineData) -> dict[str, Any]:
+def _grad_routes(data: MachineData) -> dict[str, object]:
     """What takes a tensor that requires grad: on the host, and from a device into a fresh array."""
     plain = data.results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), NONE)
     answers = [
@@ -143,8 +143,8 @@ def _grad_routes(data: MachineData) -> dict[str, Any]:
     ]
     arrays = data.transfers.select(COMPLETION, DEVICE_TO_HOST, PAGEABLE)
     arrays = arrays[arrays["safe"]]
-    fresh = _matching(arrays, "contract", lambda route: route.array and route.memory != INTO)
-    graded = _matching(fresh, "contract", lambda route: route.takes_grad)
+    fresh = _with_contract(arrays, lambda route: route.array and route.memory != INTO)
+    graded = _with_contract(fresh, lambda route: route.takes_grad)
     best: dict[str, Copy | None] = {}
     for cells in (fresh, graded):
         if len(cells):
@@ -178,7 +178,7 @@ def _detach_orders(data: MachineData) -> list[tuple[str, Row, Row, str]]:
     return orders
 
 
-def _bfloat16_routes(data: MachineData) -> dict[str, Any]:
+def _bfloat16_routes(data: MachineData) -> dict[str, object]:
     """Routes from bfloat16 to NumPy at the usual size, safe ones first, and why the plain route refuses it."""
     plain = data.results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), NONE)
     cells = data.one_thread
@@ -188,7 +188,7 @@ def _bfloat16_routes(data: MachineData) -> dict[str, Any]:
     return {"refusal": plain.refuses.get("bfloat16", ""), "routes": routes}
 
 
-def _pinned_sources(moved: Transfers) -> dict[str, Any]:
+def _pinned_sources(moved: Transfers) -> dict[str, object]:
     """A copy from pageable memory, copies from pinned memory compared with it, and pinning at every call."""
     pageable = moved.find(COMPLETION, TO_DEVICE, PAGEABLE)
     if pageable is None:
@@ -205,7 +205,7 @@ def _pinned_sources(moved: Transfers) -> dict[str, Any]:
     }
 
 
-def _non_blocking_copies(moved: Transfers) -> list[dict[str, Any]]:
+def _non_blocking_copies(moved: Transfers) -> list[dict[str, Row | None]]:
     """Per host memory, a non-blocking copy by completion time, the same by a blocking call, and its enqueue time."""
     copies = []
     for host in (PINNED, PAGEABLE):
@@ -224,7 +224,7 @@ def _early_read(moved: Transfers) -> dict[str, Row | None]:
     return {"done": done, "queued": queued}
 
 
-def _pinning(moved: Transfers) -> dict[str, Any]:
+def _pinning(moved: Transfers) -> dict[str, object]:
     """The first pinned copy and the first registration, why the latter has no figure, and copies from such memory."""
     first = [*at_usual_size(moved.select_role(Role.PINNING)).itertuples()]
     registered = moved.find(COMPLETION, TO_DEVICE, REGISTERED)
@@ -239,7 +239,7 @@ def _pinning(moved: Transfers) -> dict[str, Any]:
     }
 
 
-def _first_use(moved: Transfers) -> dict[str, Any]:
+def _first_use(moved: Transfers) -> dict[str, object]:
     """The context of the device, and the largest allocation of pinned memory."""
     pinning = moved.select_role(Role.PINNING).itertuples()
     allocations = [cell for cell in pinning if cell.method == "allocate"]
@@ -249,7 +249,7 @@ def _first_use(moved: Transfers) -> dict[str, Any]:
     }
 
 
-def _numpy2(data: MachineData) -> dict[str, Any]:
+def _numpy2(data: MachineData) -> dict[str, object]:
     """The releases, how many conversions were timed and how many failed, and the hazard of np.array of a tensor."""
     results, run = data.results, data.results.last
     roles = (Role.CONVERSION, Role.GRAD)
@@ -267,7 +267,7 @@ def _numpy2(data: MachineData) -> dict[str, Any]:
     }
 
 
-def _placement(data: MachineData) -> dict[str, Any]:
+def _placement(data: MachineData) -> dict[str, object]:
     """Copies that are slow between neighbours in memory, and whether any such copy was measured."""
     return {
         "copies": data.neighbour_costs,

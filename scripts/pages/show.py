@@ -13,26 +13,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import jinja2
 import numpy as np
 import pandas as pd
 from analysis.cells import BY_BYTES, Row
+from analysis.costs import Candidate
 from analysis.statistics import MIN_PROCESSES, Z95
 from analysis.ties import MARGIN, PROMISE, RECOMMENDED_EXCESS
 from cli import size
 from store import quiet
-from store.frames import FIGURE_DEFINITION
+from store.frames import FIGURE_DEFINITION, Parameter
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-TEMPLATE_OPTIONS: dict[str, Any] = {
-    "trim_blocks": True,
-    "lstrip_blocks": True,
-    "undefined": jinja2.StrictUndefined,
-}  # of all
+make_environment = functools.partial(  # of all templates
+    jinja2.Environment, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+)
 
 # Parameters whose values need no name beside them
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
@@ -102,7 +100,7 @@ def time(cell: Row) -> str:
     return seconds(cell.seconds, cell.quiet)
 
 
-def estimate(row: Any) -> str:
+def estimate(row: Candidate) -> str:
     """The seconds of a route, or their range; only the higher end if the range is an upper bound."""
     if row.is_range and not row.quiet:
         return f"up to {seconds(row.high)}"
@@ -167,10 +165,12 @@ def join(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def parameter_text(name: str, value: Any) -> str:
+def parameter_text(name: str, value: Parameter | tuple[float, ...]) -> str:
     """A parameter's value in words, with its name where needed: "float32", but "4 workers" and "one thread"."""
-    if name in ("nbytes", "sizes"):
-        return size_range([value] if name == "nbytes" else value)
+    if isinstance(value, tuple):  # sizes
+        return size_range(value)
+    if name == "nbytes":
+        return size(int(value))
     if name in CODE_VALUES:
         return code(str(value))
     if name in PLAIN_VALUES:
@@ -278,7 +278,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "time": time,
 }
 FUNCTIONS: dict[str, Callable[..., str]] = {"interval": interval, "size_ranges": size_ranges}
-CONSTANTS: dict[str, Any] = {
+CONSTANTS: dict[str, object] = {
     "BY_BYTES": BY_BYTES,
     "FIGURE_DEFINITION": FIGURE_DEFINITION,
     "MARGIN": MARGIN,
@@ -305,7 +305,7 @@ def _environment() -> jinja2.Environment:
         return re.sub(r"`([^`]*)`", lambda span: code(span[1]), text)
 
     # no autoescape: a sentence is escaped when shown
-    environment = jinja2.Environment(loader=jinja2.FunctionLoader(source), **TEMPLATE_OPTIONS)
+    environment = make_environment(loader=jinja2.FunctionLoader(source))
     environment.filters |= FILTERS
     environment.globals |= FUNCTIONS | CONSTANTS
     return environment
@@ -323,7 +323,7 @@ def _refuse_frames(value: object) -> None:
             _refuse_frames(item)
 
 
-def render(name: str, block: str = "", **values: Any) -> str:
+def render(name: str, block: str = "", **values: object) -> str:
     """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged. Templates see FILTERS,
     FUNCTIONS and CONSTANTS. Raises TypeError for a value that only code can read: a frame, an array, a module."""
     _refuse_frames(values)
@@ -332,7 +332,7 @@ def render(name: str, block: str = "", **values: Any) -> str:
     return "".join((template.blocks[block] if block else template.root_render_func)(context))
 
 
-def render_paragraphs(name: str, block: str = "", **values: Any) -> tuple[str, ...]:
+def render_paragraphs(name: str, block: str = "", **values: object) -> tuple[str, ...]:
     """The ``paragraphs`` of a template or one block of it."""
     return paragraphs(render(name, block, **values))
 
@@ -344,11 +344,11 @@ def paragraphs(text: str) -> tuple[str, ...]:
     )
 
 
-def render_line(name: str, block: str, **values: Any) -> str:
+def render_line(name: str, block: str, **values: object) -> str:
     """A block of a template in one line."""
     return " ".join(render_paragraphs(name, block, **values))
 
 
-def render_lines(name: str, block: str, **values: Any) -> list[str]:
+def render_lines(name: str, block: str, **values: object) -> list[str]:
     """The lines of a block of a template."""
     return [line.strip() for line in render(name, block, **values).split("\n") if line.strip()]

@@ -6,7 +6,6 @@ The sentences are in templates/prose/transfers.md.jinja.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from analysis import transfers
@@ -186,7 +185,7 @@ def transfer_sections(data: MachineData) -> dict[str, Section]:
     return {section.key: section for section in sections}
 
 
-def _introduction(block: str, **values: Any) -> tuple[str, ...]:
+def _introduction(block: str, **values: object) -> tuple[str, ...]:
     return render_paragraphs("transfers", block, **values)
 
 
