@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
-from store.frames import TimedCell, check_frame
+from store.frames import Parameter, TimedCell, check_frame
 
 from benchmarks import contracts
 from benchmarks.contracts import COMPLETION, ONE_THREAD, Role
@@ -63,7 +63,7 @@ def cells_of(results: Results) -> pd.DataFrame:
     return check_frame(cells.join(evidence_of(cells, timed, results)), TimedCell)
 
 
-def _describe(declared: Declared, parameters: Mapping[str, object]) -> dict[str, object]:
+def _describe(declared: Declared, parameters: Mapping[str, Parameter]) -> dict[str, object]:
     """Return what the benchmark of a cell and its parameters say of it."""
     texts = {name: str(parameters.get(key, "")) for name, key in PARAMETER_OF_COLUMN.items()}
     dtype = texts["dtype"] or DEFAULT_DTYPE

@@ -12,7 +12,15 @@ from pathlib import Path
 import pandas as pd
 from cli import UserError
 from store import files
-from store.frames import CELL_PARAMETERS, MEASURED, Cell, Process, check_frame, frame_columns
+from store.frames import (
+    CELL_PARAMETERS,
+    MEASURED,
+    Cell,
+    Parameter,
+    Process,
+    check_frame,
+    frame_columns,
+)
 from store.schema import UNKNOWN, RunRecord, latest_files
 from toolchains import ledger
 
@@ -46,7 +54,7 @@ class Results:
     runs: list[RunRecord]
     benchmarks: Benchmarks
     parameters: Sequence[str]
-    cell_parameters: Mapping[str, Mapping[str, object]]
+    cell_parameters: Mapping[str, Mapping[str, Parameter]]
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @cached_property
@@ -259,6 +267,6 @@ def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
     return cells
 
 
-def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, object]]:
+def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Parameter]]:
     """Return the parameters of each row: name -> value, in the order of its benchmark."""
     return [dict(results.cell_parameters[cell]) for cell in table["cell"]]

@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pandas as pd
 from cli import UserError
 from store.files import PARSE_ERRORS, harmless
-from store.frames import Cell, Process
+from store.frames import Cell, Parameter, Process
 from store.schema import PARAMETER, cell_names, columns_of, from_json
 from store.versions import version_number
 
@@ -99,13 +100,13 @@ def _declared(name: str, description: object) -> Declared:
     return replace(declared, version=version_number(name, declared.version))
 
 
-def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, object]]]:
+def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, Parameter]]]:
     """Return one row per cell in benchmarks.json, in its order, with its names, parameters,
     contract and unit; and cell -> its parameters, by name, in the order of its benchmark.
 
     UserError if a parameter is called like a column, or its values cannot be read.
     """
-    cell_parameters: dict[str, dict[str, object]] = {}
+    cell_parameters: dict[str, dict[str, Parameter]] = {}
     rows = []
     for name, declared in benchmarks.items():
         family, group, method = [*name.split("."), "", ""][:3]
@@ -139,7 +140,7 @@ _COLUMNS = ["cell", "benchmark", "family", "group", "method", "direction", "cont
 _COLUMNS += [column.name for column in columns_of(Cell).values() if column.note == PARAMETER]
 
 
-def _parameter_values(declared: Declared) -> list[list[object]]:
+def _parameter_values(declared: Declared) -> list[list[Parameter]]:
     for parameter in declared.param_names:
         if parameter in RESERVED:
             raise UserError(
@@ -149,7 +150,10 @@ def _parameter_values(declared: Declared) -> list[list[object]]:
     try:
         if math.prod(map(len, declared.params)) > MAX_CELLS:
             raise ValueError(f"more than {MAX_CELLS} cells")
-        return [[harmless(ast.literal_eval(each)) for each in values] for values in declared.params]
+        return [
+            [cast(Parameter, harmless(ast.literal_eval(each))) for each in values]
+            for values in declared.params
+        ]
     except PARSE_ERRORS as error:
         raise UserError(
             f"benchmarks.json has other parameters of {declared.name} than this reads ({error})"
