@@ -4,7 +4,8 @@
     python scripts/advise.py --from numpy --to torch --nbytes 3MiB --dtype float16 --own
     python scripts/advise.py --from torch --to cuda --nbytes 64MiB --source pageable --count 1000
 
-It uses the results of this machine or, if there are none, those of the most similar machine, and says which.
+It uses the results of this machine or, if there are none, those of the most similar machine, and
+says which.
 
 Exit status: 0 an answer, 2 no answer is possible.
 """
@@ -106,7 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     machines = files.machines(options.results)
     if options.machine not in (None, *machines):
         raise UserError(
-            f"--machine {options.machine}: no results of it, there are those of {', '.join(machines)}"
+            f"--machine {options.machine}: no results of it, there are those of "
+            f"{', '.join(machines)}"
         )
     records = {
         name: last_run(options.results, name)[0]

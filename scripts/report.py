@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Build the pages of a machine from its results, and print its answers.
 
-    python scripts/report.py                   pages of every machine with results, and one page over all machines
+    python scripts/report.py                   pages of every machine, and a page over all machines
     python scripts/report.py --machine NAME    pages of one machine
-    python scripts/report.py --check DIR       check whether reports/results/NAME can be submitted: one line per finding
-    python scripts/report.py --site .asv/site  gather pages, feed, data and asv's own site, for any web server
+    python scripts/report.py --check DIR       can reports/results/NAME be submitted? one line per
+                                               finding
+    python scripts/report.py --site .asv/site  gather pages, feed, data and asv's own site, for any
+                                               web server
 
-Writes index.html (one self-contained file), README.md, figures as SVG and results.csv (every figure) to reports/NAME/.
-If releases were measured with scripts/track.py, it writes the same for their history to reports/history/NAME/.
-reports/feed.xml lists what releases changed, for all machines. The same results give the same bytes. Links of the site
-are relative; its figures.csv holds every figure of all machines.
+Writes index.html (one self-contained file), README.md, figures as SVG and results.csv (every
+figure) to reports/NAME/. If releases were measured with scripts/track.py, it writes the same for
+their history to reports/history/NAME/. reports/feed.xml lists what releases changed, for all
+machines. The same results give the same bytes. Links of the site are relative; its figures.csv
+holds every figure of all machines.
 
 Exit status of --check: 0 no findings, 1 findings, 2 no results.
 """

@@ -1,1 +1,2 @@
-"""Analysis: from result files to tables, choices, verdicts and histories. No text, no figures, no torch."""
+"""Analysis: from result files to tables, choices, verdicts and histories. No text, no figures, no
+torch."""

@@ -20,7 +20,8 @@ from .show import code, render_line
 
 FLAT_RATIO = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 WIDE_RATIO = 1.5  # from this ratio of highest to lowest process, a time is shown with its range
-CLEAR_RATIO = 1.25  # one process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/lab-notes.md)
+# One process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/lab-notes.md)
+CLEAR_RATIO = 1.25
 SIMILAR_RATIO = 1.1  # routes whose times differ by less are equally slow to a reader
 
 
@@ -40,7 +41,8 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Box:
-    """A box at the head of a page, also printed in the terminal: routes to take or findings, and notes on them."""
+    """A box at the head of a page, also printed in the terminal: routes to take or findings, and
+    notes on them."""
 
     title: str
     recommendations: tuple[Recommendation, ...] = ()
@@ -63,13 +65,14 @@ class Box:
         return (*(choice.sentence for choice in self.recommendations), *self.lines, *rows)
 
 
-# --- boxes of a page --------------------------------------------------------------------------------------------------
+# --- boxes of a page ------------------------------------------------------------------------------
 
 
 def answer_box(rows: pd.DataFrame, one_thread: pd.DataFrame | None = None, threads: int = 1) -> Box:
     """The box for one answer of a page, see analysis.needs.rows_per_answer.
 
-    one_thread: the same answer's rows with one torch thread, if ``rows`` are with several ``threads``
+    one_thread: the same answer's rows with one torch thread, if ``rows`` are with several
+    ``threads``
     """
     best, needs = rows[rows["kind"] == BEST], rows["need"].unique()
     first = rows[rows["need"] == needs[0]]
@@ -91,8 +94,8 @@ def answer_box(rows: pd.DataFrame, one_thread: pd.DataFrame | None = None, threa
 def _answer_box_notes(
     rows: pd.DataFrame, one_need: pd.DataFrame, one_thread: pd.DataFrame | None
 ) -> tuple[str, ...]:
-    """Ties, faster routes that are not recommended, and the slowest route. one_need: the rows if they have one need, else
-    none."""
+    """Ties, faster routes that are not recommended, and the slowest route. one_need: the rows if
+    they have one need, else none."""
     ties = one_need[one_need["kind"] == TIE]
     faster = one_need[one_need["kind"].isin([CONDITION, UNSAFE])]
     faster = faster.sort_values("ratio", kind="stable").drop_duplicates("route").sort_index()
@@ -119,7 +122,8 @@ def _answer_box_notes(
 
 
 def conditions_box(answers: Sequence[pd.DataFrame]) -> Box | None:
-    """Conditions of all routes named in the answers, each stated once; None if there are no conditions."""
+    """Conditions of all routes named in the answers, each stated once; None if there are no
+    conditions."""
     if not answers:
         return None
     rows = pd.concat(answers)
@@ -131,7 +135,8 @@ def conditions_box(answers: Sequence[pd.DataFrame]) -> Box | None:
 
 
 def _faster_on_one_thread(rows: pd.DataFrame, one_thread: pd.DataFrame) -> dict[str, list[Row]]:
-    """Routes significantly faster with one torch thread than the recommended route, with their cells."""
+    """Routes significantly faster with one torch thread than the recommended route, with their
+    cells."""
     recommended = rows[rows["kind"] == BEST][["nbytes", "route"]]
     slower = one_thread[one_thread["kind"] == SLOWER].merge(recommended)["nbytes"]
     faster = one_thread[(one_thread["kind"] == BEST) & one_thread["nbytes"].isin(slower)]
@@ -146,7 +151,8 @@ def setting_box(advised: SettingAdvice) -> Box:
 
 
 def neighbours_box(copies: Sequence[Gain]) -> Box | None:
-    """Say that copies are slower if their arrays are neighbours in memory, and how to avoid it; None without copies."""
+    """Say that copies are slower if their arrays are neighbours in memory, and how to avoid it;
+    None without copies."""
     if not copies:
         return None
     title, avoided, *lines = show.render_paragraphs("settings", "neighbours", copies=copies)
@@ -154,7 +160,8 @@ def neighbours_box(copies: Sequence[Gain]) -> Box | None:
 
 
 def answer_title(rows: pd.DataFrame) -> str:
-    """Title of an answer whose rows have one need, or several that differ only in the source's dtype."""
+    """Title of an answer whose rows have one need, or several that differ only in the source's
+    dtype."""
     return need_title(rows["need"].iloc[0], list(rows["dtype"].unique()))
 
 
@@ -169,8 +176,9 @@ def capitalize_first(words: str) -> str:
 
 
 def recommendations(rows: pd.DataFrame) -> Iterator[Recommendation]:
-    """The routes to take for a need, one per part. Times are of quiet cells, if there are any: one time for all sizes
-    if it hardly changes (see ``is_flat``), else up to three, each with its range if the range is WIDE_RATIO."""
+    """The routes to take for a need, one per part. Times are of quiet cells, if there are any: one
+    time for all sizes if it hardly changes (see ``is_flat``), else up to three, each with its range
+    if the range is WIDE_RATIO."""
     best = rows[rows["kind"] == BEST]
     close = (rows["kind"] == TIE) & (rows["ratio"] < CLEAR_RATIO)
     is_tied = (close | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
@@ -216,7 +224,7 @@ def no_verdict_notes(rows: pd.DataFrame) -> list[str]:
     return [*show.render_paragraphs("advice", "no_verdict", undecided=undecided, sizes=sizes)]
 
 
-# --- what to know of a route ------------------------------------------------------------------------------------------
+# --- what to know of a route ----------------------------------------------------------------------
 
 
 class Contracted(Protocol):
@@ -246,7 +254,8 @@ def _input_outcomes(contract: Route) -> list[str]:
 
 
 def unusual_inputs(contract: Route) -> tuple[str, ...]:
-    """How a route handles unusual inputs, in a sentence; empty if it simply accepts or refuses them all."""
+    """How a route handles unusual inputs, in a sentence; empty if it simply accepts or refuses them
+    all."""
     outcomes = _input_outcomes(contract)
     refused = len(contract.refused)
     return show.render_paragraphs("unusual_inputs", "sentence", outcomes=outcomes, refused=refused)

@@ -25,7 +25,8 @@ CODE_NAMES = ("a", "t", "m", "b", "h", "d", "s", "buffers", "stages")  # defined
 
 
 def answer_text(answer: Answer, differences: Sequence[str] = ()) -> str:
-    """Lines for a terminal. differences: properties in which this machine differs from the measured one."""
+    """Lines for a terminal. differences: properties in which this machine differs from the measured
+    one."""
     case, machine, routes = answer.case, answer.machine, answer.ranked
     text = show.render(
         "case",
@@ -96,7 +97,8 @@ def answer_notes(answer: Answer) -> tuple[str, ...]:
 
 
 def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
-    """Python code that defines all names a route uses, runs it, and waits where it may return early."""
+    """Python code that defines all names a route uses, runs it, and waits where it may return
+    early."""
     count = case.nbytes // itemsize(case.dtype)
     columns = min(1000, math.isqrt(count)) | 1  # the layout of benchmarks/core/sources.py
     if case.layout == "power of two":

@@ -1,4 +1,5 @@
-"""A family's section of a page: question, panels and tables, as its benchmarks declare (contracts.Family)."""
+"""A family's section of a page: question, panels and tables, as its benchmarks declare
+(contracts.Family)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -99,8 +100,8 @@ def _panels_and_tables(
 
 
 def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[Panel]:
-    """Time against size for the usual dtype: a panel for each combination of the other parameters. Empty if there is
-    only one size."""
+    """Time against size for the usual dtype: a panel for each combination of the other parameters.
+    Empty if there is only one size."""
     usual = cells[cells["dtype"] == usual_dtype(cells)]
     axes = (cells["down"].iloc[0], "nbytes")
     combinations = [
@@ -152,8 +153,8 @@ def _timed(declared: Declared, cells: pd.DataFrame, data: MachineData) -> list[T
 def _pairs(
     declared: Declared, cells: pd.DataFrame, all_cells: pd.DataFrame
 ) -> list[tuple[Row, Row | None]]:
-    """Each cell with its reference: a cell of its benchmark, or of the role that the family names, at the same route,
-    direction and size."""
+    """Each cell with its reference: a cell of its benchmark, or of the role that the family names,
+    at the same route, direction and size."""
     role = declared.reference.get("role")
     if not role:
         return pair_with_reference(cells.itertuples())
@@ -194,7 +195,8 @@ def _counted(benchmarks: Sequence[Declared], data: MachineData) -> Iterator[Tabl
 
 
 def _count_format(unit: str, divisor: object) -> tuple[Callable[[float], str], str]:
-    """How counts are written, as multiples of ``divisor`` if given, the value of a parameter; and the unit behind them."""
+    """How counts are written, as multiples of ``divisor`` if given, the value of a parameter; and
+    the unit behind them."""
     if isinstance(divisor, int | float) and divisor:
         return lambda value: show.ratio(value / divisor) if value else "nothing", ""
     if unit.startswith("bytes"):
@@ -218,8 +220,8 @@ def _tables(
 
 
 def _axes(declared: Declared, entries: Sequence[GridEntry]) -> tuple[str, str]:
-    """The parameters that are columns and rows. Columns are the one that the family wants, else the sizes, else another
-    one, if it has several values."""
+    """The parameters that are columns and rows. Columns are the one that the family wants, else the
+    sizes, else another one, if it has several values."""
     names = declared.param_names
     free = [name for name in names if name != (declared.down or "route")]
     varying = [
@@ -239,7 +241,8 @@ def _table(
     missing: Missing,
     axes: tuple[str, str],
 ) -> Table:
-    """If sizes are not the columns, each column shows the usual size, or else another size that its head names."""
+    """If sizes are not the columns, each column shows the usual size, or else another size that its
+    head names."""
     column, row = axes
     sizes: dict[Parameter | None, int] = {}
     usual = 0

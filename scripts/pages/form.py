@@ -1,7 +1,7 @@
 """The data of a page's form.
 
-The form (templates/form.js) filters the rows of scripts/advise.py and computes nothing: this module writes all it shows
-about a route.
+The form (templates/form.js) filters the rows of scripts/advise.py and computes nothing: this module
+writes all it shows about a route.
 """
 
 import json
@@ -38,8 +38,8 @@ def route_notes(contract: Route) -> str:
 
 
 def form_data(machine: MachineAnswers) -> str:
-    """JSON for a script element: the columns FORM_COLUMNS of the rows, each as indices into a list of its distinct
-    values.
+    """JSON for a script element: the columns FORM_COLUMNS of the rows, each as indices into a list
+    of its distinct values.
 
     nbytes   of the source; of each source where there are several
     command  scripts/advise.py command for the same case, with NBYTES for the size

@@ -1,7 +1,8 @@
-"""A machine's page: facts, warnings and answers for its head, and the sections below them, in their order.
+"""A machine's page: facts, warnings and answers for its head, and the sections below them, in their
+order.
 
-The data are read once (machine_data.py). A function per section turns them into a view: tuples, strings and numbers.
-The templates word it.
+The data are read once (machine_data.py). A function per section turns them into a view: tuples,
+strings and numbers. The templates word it.
 """
 
 import shlex
@@ -42,7 +43,7 @@ from .show import render_paragraphs
 from .tables import results_columns, results_csv
 from .transfer_sections import transfer_sections
 
-# --- the page, and its head -------------------------------------------------------------------------------------------
+# --- the page, and its head -----------------------------------------------------------------------
 
 
 def machine_page(
@@ -85,8 +86,9 @@ def machine_page(
 
 
 def list_runs(results: Results) -> list[tuple[RunRecord, int, int]]:
-    """The runs of the timed cells, the latest first: record (UNKNOWN if the run is not known), number of cells, and
-    maximum number of processes per cell. A cell with processes of several runs counts for the latest run."""
+    """The runs of the timed cells, the latest first: record (UNKNOWN if the run is not known),
+    number of cells, and maximum number of processes per cell. A cell with processes of several runs
+    counts for the latest run."""
     records = {record.started: record for record in results.runs}
     timed = results.processes.groupby("cell", sort=False, observed=True)
     cells = timed.agg(run=("run", "max"), processes=("process", "size"))
@@ -98,7 +100,8 @@ def list_runs(results: Results) -> list[tuple[RunRecord, int, int]]:
 
 
 def shell_command(record: RunRecord) -> str:
-    """The command of a run, quoted for a shell: earlier records hold their pattern without quotes."""
+    """The command of a run, quoted for a shell: earlier records hold their pattern without
+    quotes."""
     return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
 
 
@@ -138,7 +141,8 @@ def _warnings(data: MachineData) -> tuple[str, ...]:
 
 
 def _boxes(data: MachineData, transfer_boxes: Sequence[Box]) -> tuple[Box, ...]:
-    """What gains more than any choice of a route comes first, of a device the question that its card is bought for."""
+    """What gains more than any choice of a route comes first, of a device the question that its
+    card is bought for."""
     one_thread = {}
     if data.threads > 1:
         one_thread = {answer_title(rows): rows for rows in data.one_thread_answers}
@@ -178,7 +182,8 @@ def _form(data: MachineData) -> str:
 
 
 def best_routes(data: MachineData) -> pd.DataFrame:
-    """The fastest safe route for each need and size that a page answers, as data for the page over all machines."""
+    """The fastest safe route for each need and size that a page answers, as data for the page over
+    all machines."""
     titled = [
         (answer_title(rows), rows)
         for threads in (ONE_THREAD, ALL_THREADS)
@@ -194,11 +199,12 @@ def best_routes(data: MachineData) -> pd.DataFrame:
     return rows[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
 
 
-# --- sections ---------------------------------------------------------------------------------------------------------
+# --- sections -------------------------------------------------------------------------------------
 
 
 def page_sections(data: MachineData) -> list[Section]:
-    """The sections that have content, in the order of the page. All but the first ones are folded."""
+    """The sections that have content, in the order of the page. All but the first ones are
+    folded."""
     on_transfers = transfer_sections(data)
     device_sentences = transfers.family_sentences(data.transfers)
     first_read = [

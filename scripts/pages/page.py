@@ -90,7 +90,8 @@ class Page:
 
     @property
     def rebuild(self) -> str:
-        return f"python scripts/report.py{f' --machine {shlex.quote(self.machine)}' if self.machine else ''}"
+        option = f" --machine {shlex.quote(self.machine)}" if self.machine else ""
+        return f"python scripts/report.py{option}"
 
     @property
     def citation(self) -> str:
@@ -100,7 +101,8 @@ class Page:
                 r"^(title|version): *(.+)$", CITATION.read_text(encoding="utf-8"), re.MULTILINE
             )
         )
-        return f"{cited['title']}, version {cited['version']}: {self.title}. {self.data}, SHA-256 {self.csv_sha256}."
+        suite = f"{cited['title']}, version {cited['version']}"
+        return f"{suite}: {self.title}. {self.data}, SHA-256 {self.csv_sha256}."
 
     @functools.cached_property
     def csv_sha256(self) -> str:
@@ -132,12 +134,13 @@ def write_into(directory: Path, page: Page) -> Path:
 
 
 def write(directory: Path, page: Page) -> Path:
-    """Write a page's files, all or none, and remove an older page's figures. Raise UserError if a file cannot be
-    written."""
+    """Write a page's files, all or none, and remove an older page's figures. Raise UserError if a
+    file cannot be written."""
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
 
     def settle() -> None:
-        """Undo a write that was interrupted between the two renames, and remove temporary directories."""
+        """Undo a write that was interrupted between the two renames, and remove temporary
+        directories."""
         if old.is_dir() and not directory.exists():
             old.rename(directory)
         for left in (fresh, old):

@@ -1,7 +1,7 @@
 """Users' questions and their answers, as far as the run has figures or contracts for them.
 
-A function per question selects its cells; templates/prose/questions.md.jinja holds questions and sentences. A question
-without an answer is left out.
+A function per question selects its cells; templates/prose/questions.md.jinja holds questions and
+sentences. A question without an answer is left out.
 """
 
 from collections.abc import Callable
@@ -97,7 +97,8 @@ def _copy(moved: Transfers, cell: Row | None, reference: Row | None = None) -> C
 
 
 def _sharing_routes(data: MachineData) -> list[tuple[Row, str]]:
-    """The routes to take that share memory, each with the memory as measured, "" where it was not."""
+    """The routes to take that share memory, each with the memory as measured, "" where it was
+    not."""
     rows = pd.concat([data.choices[:0], *data.one_thread_answers])
     rows = rows[(rows["kind"] == BEST) & (rows["memory"] == ALIAS)]
     rows = rows[rows["need"].map(lambda need: need.plain).astype(bool)]
@@ -106,7 +107,8 @@ def _sharing_routes(data: MachineData) -> list[tuple[Row, str]]:
 
 
 def _list_routes(data: MachineData) -> dict[str, object]:
-    """Of lists of arrays, the route that converts each element, and the routes to take at its size."""
+    """Of lists of arrays, the route that converts each element, and the routes to take at its
+    size."""
     rows = pd.concat([data.choices[:0], *data.one_thread_answers])
     rows = rows[rows["batch"].astype(bool)]
     by_element = rows["contract"].map(lambda route: route.per_element).astype(bool)
@@ -158,8 +160,8 @@ def _grad_routes(data: MachineData) -> dict[str, object]:
 
 
 def _detach_orders(data: MachineData) -> list[tuple[str, Row, Row, str]]:
-    """Where the tensor is, the faster order of two calls, the other one, and the verdict. On a tie, the catalogue's
-    order."""
+    """Where the tensor is, the faster order of two calls, the other one, and the verdict. On a tie,
+    the catalogue's order."""
     sources = {
         "CPU": data.conversions,
         "device": data.transfers.select(COMPLETION, DEVICE_TO_HOST),
@@ -179,7 +181,8 @@ def _detach_orders(data: MachineData) -> list[tuple[str, Row, Row, str]]:
 
 
 def _bfloat16_routes(data: MachineData) -> dict[str, object]:
-    """Routes from bfloat16 to NumPy at the usual size, safe ones first, and why the plain route refuses it."""
+    """Routes from bfloat16 to NumPy at the usual size, safe ones first, and why the plain route
+    refuses it."""
     plain = data.results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), NONE)
     cells = data.one_thread
     casts = cells[(cells["role"] == Role.CASTING) & (cells["direction"] == TORCH_TO_NUMPY)]
@@ -189,7 +192,8 @@ def _bfloat16_routes(data: MachineData) -> dict[str, object]:
 
 
 def _pinned_sources(moved: Transfers) -> dict[str, object]:
-    """A copy from pageable memory, copies from pinned memory compared with it, and pinning at every call."""
+    """A copy from pageable memory, copies from pinned memory compared with it, and pinning at every
+    call."""
     pageable = moved.find(COMPLETION, TO_DEVICE, PAGEABLE)
     if pageable is None:
         return {"pageable": None, "pinned": [], "at_every_call": None}
@@ -206,7 +210,8 @@ def _pinned_sources(moved: Transfers) -> dict[str, object]:
 
 
 def _non_blocking_copies(moved: Transfers) -> list[dict[str, Row | None]]:
-    """Per host memory, a non-blocking copy by completion time, the same by a blocking call, and its enqueue time."""
+    """Per host memory, a non-blocking copy by completion time, the same by a blocking call, and its
+    enqueue time."""
     copies = []
     for host in (PINNED, PAGEABLE):
         early = moved.find(COMPLETION, TO_DEVICE_EARLY, host)
@@ -225,7 +230,8 @@ def _early_read(moved: Transfers) -> dict[str, Row | None]:
 
 
 def _pinning(moved: Transfers) -> dict[str, object]:
-    """The first pinned copy and the first registration, why the latter has no figure, and copies from such memory."""
+    """The first pinned copy and the first registration, why the latter has no figure, and copies
+    from such memory."""
     first = [*at_usual_size(moved.select_role(Role.PINNING)).itertuples()]
     registered = moved.find(COMPLETION, TO_DEVICE, REGISTERED)
     pinned = moved.find(COMPLETION, TO_DEVICE, PINNED, registered.nbytes) if registered else None
@@ -250,7 +256,8 @@ def _first_use(moved: Transfers) -> dict[str, object]:
 
 
 def _numpy2(data: MachineData) -> dict[str, object]:
-    """The releases, how many conversions were timed and how many failed, and the hazard of np.array of a tensor."""
+    """The releases, how many conversions were timed and how many failed, and the hazard of np.array
+    of a tensor."""
     results, run = data.results, data.results.last
     roles = (Role.CONVERSION, Role.GRAD)
     failures = results.missing[results.missing["status"] == "failed"]

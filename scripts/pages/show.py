@@ -1,8 +1,9 @@
 """Formatting of quantities, code and sentences. Only this module scales SI seconds and bytes.
 
-A sentence is a string that becomes HTML, Markdown or plain text at the very end. ``code`` sets Python code between two
-control characters. Text from a file may hold backticks, but never those characters (cli.one_line). So it cannot begin or
-end a code span, and may be put into any sentence unchanged.
+A sentence is a string that becomes HTML, Markdown or plain text at the very end. ``code`` sets
+Python code between two control characters. Text from a file may hold backticks, but never those
+characters (cli.one_line). So it cannot begin or end a code span, and may be put into any sentence
+unchanged.
 """
 
 import functools
@@ -69,12 +70,14 @@ def spans(sentence: str) -> Iterator[tuple[str, bool]]:
 
 
 def round_last_bits(value: float) -> float:
-    """Round off the last bits, in which processors' vector units differ: they would decide the rounding of 15442.5."""
+    """Round off the last bits, in which processors' vector units differ: they would decide the
+    rounding of 15442.5."""
     return float(f"{value:.12g}")
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number from 0.001 on to ``digits`` significant digits, without an exponent: 0.0123, 1.23, 1,230."""
+    """A number from 0.001 on to ``digits`` significant digits, without an exponent: 0.0123, 1.23,
+    1,230."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "n/a"
     value = round_last_bits(value)
@@ -101,7 +104,8 @@ def time(cell: Row) -> str:
 
 
 def estimate(row: Candidate) -> str:
-    """The seconds of a route, or their range; only the higher end if the range is an upper bound."""
+    """The seconds of a route, or their range; only the higher end if the range is an upper
+    bound."""
     if row.is_range and not row.quiet:
         return f"up to {seconds(row.high)}"
     return interval(row.low, row.high) if row.is_range else seconds(row.seconds)
@@ -166,7 +170,8 @@ def join(words: Sequence[str]) -> str:
 
 
 def parameter_text(name: str, value: Parameter | tuple[float, ...]) -> str:
-    """A parameter's value in words, with its name where needed: "float32", but "4 workers" and "one thread"."""
+    """A parameter's value in words, with its name where needed: "float32", but "4 workers" and "one
+    thread"."""
     if isinstance(value, tuple):  # sizes
         return size_range(value)
     if name == "nbytes":
@@ -213,7 +218,8 @@ def to_html(sentence: str) -> str:
 
 
 def to_markdown(sentence: str) -> str:
-    """A sentence as Markdown, everything in it escaped; also safe in a table and at the beginning of a line."""
+    """A sentence as Markdown, everything in it escaped; also safe in a table and at the beginning
+    of a line."""
 
     def code(text: str) -> str:
         if re.search(r"[`|]", text):  # no escape works in a code span both in and outside a table
@@ -296,8 +302,8 @@ NOT_FOR_TEMPLATES = (pd.DataFrame, pd.Series, np.ndarray, ModuleType)
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """Environment of templates/prose/NAME.md.jinja. Backticks mark code in a template, but not in a value. "¦" and "↵"
-    in a template are ENTRY_SEPARATOR and LINE_MARK."""
+    """Environment of templates/prose/NAME.md.jinja. Backticks mark code in a template, but not in a
+    value. "¦" and "↵" in a template are ENTRY_SEPARATOR and LINE_MARK."""
 
     def source(name: str) -> str:
         text = (TEMPLATES / "prose" / f"{name}.md.jinja").read_text(encoding="utf-8")
@@ -312,8 +318,8 @@ def _environment() -> jinja2.Environment:
 
 
 def _refuse_frames(value: object) -> None:
-    """Raise TypeError for a frame, an array or a module, also inside a list, tuple or dict. A row of a frame, which is a
-    named tuple, may hold arrays."""
+    """Raise TypeError for a frame, an array or a module, also inside a list, tuple or dict. A row
+    of a frame, which is a named tuple, may hold arrays."""
     if isinstance(value, NOT_FOR_TEMPLATES):
         raise TypeError(f"a template takes views of data, no {type(value).__name__}")
     if isinstance(value, dict):
@@ -324,8 +330,9 @@ def _refuse_frames(value: object) -> None:
 
 
 def render(name: str, block: str = "", **values: object) -> str:
-    """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged. Templates see FILTERS,
-    FUNCTIONS and CONSTANTS. Raises TypeError for a value that only code can read: a frame, an array, a module."""
+    """Render templates/prose/NAME.md.jinja, or one block of it. Values are inserted unchanged.
+    Templates see FILTERS, FUNCTIONS and CONSTANTS. Raises TypeError for a value that only code can
+    read: a frame, an array, a module."""
     _refuse_frames(values)
     template = _environment().get_template(name)
     context = template.new_context(values)

@@ -1,10 +1,12 @@
-"""The page's tables as plain data: columns, rows of sentences, notes. Templates and the terminal only format them.
+"""The page's tables as plain data: columns, rows of sentences, notes. Templates and the terminal
+only format them.
 
 Sentences are in templates/prose/tables.md.jinja.
 
-CSV files: results.csv has the figures of a page, figures.csv the figures of all machines and releases. Both are
-the frame of cells (analysis/results.py), a row per machine, toolchain and cell. figures.csv is too large to commit at
-each build, so only the site has it. The processes and samples behind a figure are in reports/results.
+CSV files: results.csv has the figures of a page, figures.csv the figures of all machines and
+releases. Both are the frame of cells (analysis/results.py), a row per machine, toolchain and cell.
+figures.csv is too large to commit at each build, so only the site has it. The processes and samples
+behind a figure are in reports/results.
 """
 
 import contextlib
@@ -46,7 +48,8 @@ Entry = str | list[str]  # a list holds several lines
 
 @dataclass(frozen=True)
 class Table:
-    """title names the figures. Each row has an entry per column, and the first column names the row."""
+    """title names the figures. Each row has an entry per column, and the first column names the
+    row."""
 
     title: str
     columns: tuple[str, ...]
@@ -85,8 +88,9 @@ def if_significant(cell: Row, other: Row, words: str, tie: str = "tie") -> str:
 
 
 def render_table(name: str, block: str, numeric: bool = True, **values: object) -> Table:
-    """Make a table from a block of a template: title, names of columns, rows and notes, a line each. "¦" separates
-    entries. "↵" follows each line of an entry with several lines, and precedes a note."""
+    """Make a table from a block of a template: title, names of columns, rows and notes, a line
+    each. "¦" separates entries. "↵" follows each line of an entry with several lines, and precedes
+    a note."""
 
     def entry(text: str) -> Entry:
         parts = [part.strip() for part in text.split(show.LINE_MARK)]
@@ -120,7 +124,8 @@ Missing = Mapping[tuple[Parameter, ...], str]  # see missing_in
 
 
 def missing_reasons(results: Results) -> Missing:
-    """Benchmark and parameters of a cell -> reason for an empty entry: "n/a: no such call", "failed: ..."."""
+    """Benchmark and parameters of a cell -> reason for an empty entry: "n/a: no such call",
+    "failed: ..."."""
     absent = results.missing
     each = zip(
         absent["benchmark"], parameters_of(absent, results), absent["status"], absent["reason"]
@@ -156,9 +161,11 @@ def lay_out(
     head: Callable[[Parameter | None], str],
     row: str,
 ) -> Table:
-    """One parameter as rows, one as columns, values in declared order. A note gives the reason for an empty entry.
+    """One parameter as rows, one as columns, values in declared order. A note gives the reason for
+    an empty entry.
 
-    Raises ValueError if two cells have the same place, because the table would silently drop one of them.
+    Raises ValueError if two cells have the same place, because the table would silently drop one of
+    them.
     """
     placed = {(mark.parameters.get(row), mark.parameters.get(column)): mark for mark in marks}
     if len(placed) < len(marks):
@@ -215,8 +222,8 @@ def _entry(lines: list[str]) -> Entry:
 
 
 def decision(answers: Sequence[pd.DataFrame], limit: Limit) -> Table:
-    """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share of memcpy's. answers:
-    plain conversions from analysis.needs.rows_per_answer."""
+    """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share
+    of memcpy's. answers: plain conversions from analysis.needs.rows_per_answer."""
     sizes = sorted({int(nbytes) for rows in answers for nbytes in rows["nbytes"]})
     needs = [
         (
@@ -229,7 +236,8 @@ def decision(answers: Sequence[pd.DataFrame], limit: Limit) -> Table:
 
 
 def _decision_entry(rows: pd.DataFrame, limit: Limit) -> dict[str, object]:
-    """The route to take for a need at a size, its ties, the next slower route, and its share of memcpy's bandwidth."""
+    """The route to take for a need at a size, its ties, the next slower route, and its share of
+    memcpy's bandwidth."""
     best = next(rows[rows["kind"] == BEST].itertuples(), None)
     share = None
     if best is not None and best.memory != ALIAS and limit.decides(best.nbytes):
@@ -248,9 +256,11 @@ def curves(
     limit: Limit | None = None,
     counts: Mapping[Hashable, CountRange] | None = None,
 ) -> Table:
-    """The figures of a panel of time against size: median, and range below it. If the routes move bytes, memcpy's, too.
+    """The figures of a panel of time against size: median, and range below it. If the routes move
+    bytes, memcpy's, too.
 
-    counts: instructions of calls, see verdicts.counts_by_call; a column for each size at which any of the cells has a count
+    counts: instructions of calls, see verdicts.counts_by_call; a column for each size at which any
+    of the cells has a count
     """
 
     def both(cell: Row) -> list[str]:
@@ -363,7 +373,8 @@ def catalogue_routes(results: Results) -> list[Route]:
 
 
 def environment(record: RunRecord) -> Table:
-    """The machine and toolchain of a run, from its record. Fields that were not recorded are left out."""
+    """The machine and toolchain of a run, from its record. Fields that were not recorded are left
+    out."""
     made = render_table("tables", "environment", False, record=record)
     return replace(made, rows=tuple(row for row in made.rows if row[1]))
 
@@ -398,7 +409,7 @@ def missing_results(missing: pd.DataFrame) -> Table:
     return render_table("tables", "absent", False, rows=rows)
 
 
-# --- CSV --------------------------------------------------------------------------------------------------------------
+# --- CSV ------------------------------------------------------------------------------------------
 
 
 FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
@@ -411,7 +422,8 @@ OF_RELEASE = {
 
 
 def column_meanings(block: str, **values: object) -> dict[tuple[str, ...], str]:
-    """Meaning of the columns of a CSV file, in order: a paragraph of templates/prose/columns.md.jinja each."""
+    """Meaning of the columns of a CSV file, in order: a paragraph of
+    templates/prose/columns.md.jinja each."""
     said = (
         paragraph.partition(": ")
         for paragraph in show.render_paragraphs("columns", block, **values)
@@ -440,8 +452,8 @@ def _number(digits: int, value: float) -> str:
 
 
 def to_csv(table: pd.DataFrame, digits: int | None = None) -> str:
-    """A table as CSV. Text that a spreadsheet would read as a formula, and is not a number, gets a quote in front.
-    Several values of one entry are separated by spaces.
+    """A table as CSV. Text that a spreadsheet would read as a formula, and is not a number, gets a
+    quote in front. Several values of one entry are separated by spaces.
 
     digits  significant digits of numbers; None: all
     """

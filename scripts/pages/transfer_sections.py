@@ -1,4 +1,5 @@
-"""The sections of a machine's page on transfers between host and device: tables, figures and introductions.
+"""The sections of a machine's page on transfers between host and device: tables, figures and
+introductions.
 
 The sentences are in templates/prose/transfers.md.jinja.
 """
@@ -30,7 +31,8 @@ from .transfers import (
     result_words,
 )
 
-# From pageable and pinned memory by one blocking call, and from pageable memory through pinned memory
+# From pageable and pinned memory by one blocking call, and from pageable memory through pinned
+# memory
 TOGETHER = (
     *transfers.PLAIN.values(),
     "s.copy_(t); d.copy_(s, non_blocking=True)",
@@ -40,12 +42,13 @@ CLOCKS = (COMPLETION, ENQUEUE, SUSTAINED)
 UNREPORTED_CHANGES = ("clock", "link generation")  # of a device during a run: they always change
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Band:
-    """A row of the decision table: an answer for a range of sizes, with the figures at its largest size.
+    """A row of the decision table: an answer for a range of sizes, with the figures at its largest
+    size.
 
     conditional  the cell of the route that is faster on a condition, if any
     measured     number of the need's ``routes`` measured at the largest size
@@ -65,7 +68,8 @@ class Band:
 
 
 def decision(data: MachineData) -> list[Table]:
-    """One table per direction: memory state × size band, with the figures at the band's largest size."""
+    """One table per direction: memory state × size band, with the figures at the band's largest
+    size."""
     tables = []
     answers = transfers.transfer_answers(data.choices, data.transfers)
     for direction, group in itertools.groupby(answers, lambda answer: answer[0].direction):
@@ -98,8 +102,8 @@ def _band(need: Need, rows: pd.DataFrame, routes: int, moved: Transfers) -> Band
 
 
 def clocks(moved: Transfers) -> Table:
-    """Completion, enqueue and sustained times of non-blocking routes side by side, at the size where most were
-    measured."""
+    """Completion, enqueue and sustained times of non-blocking routes side by side, at the size
+    where most were measured."""
     cells = moved.main[moved.main["non_blocking"]]
     nbytes = usual_size(cells[cells["method"].isin((ENQUEUE, SUSTAINED))].itertuples())
     cells = cells[cells["nbytes"] == nbytes]
@@ -136,7 +140,8 @@ def _pinning(moved: Transfers) -> Table:
 
 
 def _limits(moved: Transfers) -> Table:
-    """The link's limit: directions as rows, sizes as columns. A cell's rate is in bytes per second one way."""
+    """The link's limit: directions as rows, sizes as columns. A cell's rate is in bytes per second
+    one way."""
     sizes = sorted(moved.select_role(Role.LINK)["nbytes"].unique())
     rows = [
         (direction, limit.moved, [limit.cells.get(nbytes) for nbytes in sizes])
@@ -148,11 +153,12 @@ def _limits(moved: Transfers) -> Table:
     )
 
 
-# --- sections ---------------------------------------------------------------------------------------------------------
+# --- sections -------------------------------------------------------------------------------------
 
 
 def transfer_sections(data: MachineData) -> dict[str, Section]:
-    """The sections of a machine with an accelerator, by key. Sections without measurements stay empty."""
+    """The sections of a machine with an accelerator, by key. Sections without measurements stay
+    empty."""
     moved = data.transfers
     sections = (
         Section(
@@ -219,7 +225,8 @@ def _link_introduction(moved: Transfers) -> tuple[str, ...]:
 
 
 def _figures(data: MachineData) -> Iterator[tuple[Figure, Table]]:
-    """Per direction: GB/s for all host memory together, then time against size for each memory and clock."""
+    """Per direction: GB/s for all host memory together, then time against size for each memory and
+    clock."""
     moved = data.transfers
     dtype = usual_dtype(moved.main)
     for direction in LINK:

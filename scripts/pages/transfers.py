@@ -37,7 +37,7 @@ from .show import code, render_line, render_paragraphs
 # Names in routes that stage or pin memory themselves: reported if slower
 STAGING_NAMES = ("s", "stages", "pin_memory")
 
-# --- what is advised --------------------------------------------------------------------------------------------------
+# --- what is advised ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class TransferAnswer:
     slower       the next slower cell, and those of routes that stage or pin memory themselves
     unsafe       faster cells of unsafe routes
     noisy        sentences on sizes without a verdict
-    early        completion and enqueue cell of the same copy by a non-blocking call, if both were measured
+    early        completion and enqueue cell of the same copy by a non-blocking call, if both were
+                 measured
     """
 
     best: Row
@@ -64,7 +65,8 @@ class TransferAnswer:
 
 
 def advice_boxes(data: MachineData) -> list[Box]:
-    """Boxes at the head of a page: one per direction and host memory, by completion time, and one on scalars."""
+    """Boxes at the head of a page: one per direction and host memory, by completion time, and one
+    on scalars."""
     moved = data.transfers
     summary = _summary(moved)
     boxes = [Box("Transfers in short", lines=summary)] if summary else []
@@ -102,8 +104,8 @@ def _summary(moved: Transfers) -> tuple[str, ...]:
 def _recommendations(
     need: Need, answer: TransferAnswer, several: bool, moved: Transfers
 ) -> Iterator[Recommendation]:
-    """The best route of a need, and the one that is faster on a condition. several: the box has several needs, so that
-    each names its result."""
+    """The best route of a need, and the one that is faster on a condition. several: the box has
+    several needs, so that each names its result."""
     result = result_words(need) if several else ""
     for cell in filter(None, (answer.best, answer.conditional)):
         condition = render_line(
@@ -165,8 +167,9 @@ def best_cell(rows: pd.DataFrame) -> Row:
 
 
 def conditional_cell(rows: pd.DataFrame) -> Row | None:
-    """The cell, at the largest size of a part, of the route that is faster on a condition at all sizes, or else there.
-    If several lead without a significant difference, take the catalogue's first that may be recommended."""
+    """The cell, at the largest size of a part, of the route that is faster on a condition at all
+    sizes, or else there. If several lead without a significant difference, take the catalogue's
+    first that may be recommended."""
     faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
     everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
@@ -176,7 +179,8 @@ def conditional_cell(rows: pd.DataFrame) -> Row | None:
 
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
-    """Warnings of transfers with impossibly short times, of clocks that disagree, and of a lost device."""
+    """Warnings of transfers with impossibly short times, of clocks that disagree, and of a lost
+    device."""
     return render_paragraphs(
         "transfers",
         "impossible",
@@ -230,7 +234,8 @@ def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
 
 
 def _recommended_lines(cells: pd.DataFrame, parameter: str) -> Iterator[str]:
-    """The route to take for each benchmark, host memory and value of a parameter, a paragraph each."""
+    """The route to take for each benchmark, host memory and value of a parameter, a paragraph
+    each."""
     done = cells[cells["method"] == COMPLETION]
     values = done["parameters"].map(lambda parameters: parameters[parameter])
     titles = [family.title or family.direction for family in done["declared"]]

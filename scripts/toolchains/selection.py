@@ -240,7 +240,8 @@ def find_target(name: str) -> Target:
 
 
 def check_machine_name(name: str) -> str:
-    """Return the name of a machine. Raise UserError if its results directory cannot have that name."""
+    """Return the name of a machine. Raise UserError if its results directory cannot have that
+    name."""
     problem = files.machine_name_problem(name)
     if problem:
         raise UserError(f"--machine {name!r}: {problem}")
