@@ -179,8 +179,7 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
     need = rows["need"].iloc[0]
     estimates = _estimates(rows, need, case, machine)
-    estimated_rows = [row for row in estimates.values() if row]
-    routes = pd.DataFrame(estimated_rows, columns=[*rows, "sizes"])
+    routes = pd.DataFrame(filter(None, estimates.values()), columns=[*rows, "sizes"])
     routes = add_totals(routes, case.count, pinned=case.host == contracts.PINNED)
     is_good = routes["kind"].isin(GOOD)
     if not is_good.any():
@@ -188,15 +187,20 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
     good = _in_order(routes[is_good])
     faster = routes[~is_good & (routes["total"] < good["total"].iloc[0])]
     unmeasured = [route for (_, route), estimated in estimates.items() if estimated is None]
-    substitutes = [need.dtype] if need.dtype != case.dtype else []
-    substitutes += ["no grad"] if need.grad != case.grad else []
     return Answer(
         case,
         machine,
         pd.concat([good, faster]),
         tuple(dict.fromkeys(unmeasured)),
-        " ".join(substitutes),
+        _substitutes(need, case),
     )
+
+
+def _substitutes(need: Need, case: Case) -> str:
+    """Return ``Answer.instead`` for the need whose times are used."""
+    substitutes = [need.dtype] if need.dtype != case.dtype else []
+    substitutes += ["no grad"] if need.grad != case.grad else []
+    return " ".join(substitutes)
 
 
 def _is_suitable(row: Candidate, case: Case) -> bool:

@@ -287,8 +287,7 @@ def compare(
     if span:
         timed, counted = _judge_in_history(timed, counted, span, settings)
     if check.lower > settings.promise:
-        withheld = timed["verdict"].isin(DECIDED)
-        timed.loc[withheld, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
+        timed = _withhold(timed)
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
     counted = add_times(counted, timed, pair.benchmarks).drop(columns="what").reset_index()
     timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
@@ -307,6 +306,13 @@ def compare(
         session_variance={} if pair.interleaved else dict(session_variance or {}),
         in_history=span is not None,
     )
+
+
+def _withhold(timed: DataFrame) -> DataFrame:
+    """Withhold the verdicts of a comparison that decides too often."""
+    is_decided = timed["verdict"].isin(DECIDED)
+    timed.loc[is_decided, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
+    return timed
 
 
 def _judge_in_history(

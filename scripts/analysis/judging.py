@@ -113,8 +113,8 @@ def corrected_times(base: Results, new: Results, cells: Index, have_same_probes:
         return Times(logs[0], logs[1], np.full(len(cells), False), slowdown)
     has_process = np.isfinite(logs)
     has_both = has_process.all(axis=0)
-    is_complete = (has_process[0] == has_process[1]).all(axis=1)
-    paired = (has_both.sum(axis=1) >= MIN_PROCESSES) | is_complete
+    paired = has_both.sum(axis=1) >= MIN_PROCESSES
+    paired |= (has_process[0] == has_process[1]).all(axis=1)
     logs = [np.where(paired[:, None] & ~has_both, np.nan, side) for side in logs]
     return Times(logs[0], logs[1], paired, slowdown)
 

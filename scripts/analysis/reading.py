@@ -5,15 +5,14 @@ import math
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from store import files, quiet
-from store.asv_files import AsvFigures, read_asv
+from store.asv_files import AsvFigures, AsvResult, read_asv
 from store.files import PARSE_ERRORS, BrokenFile
 from store.frames import FAILED, SKIPPED, Process
 from store.schema import Counts, Measurement, RunRecord, TimedProcess, Toolchain, cell_name
@@ -66,34 +65,55 @@ def read_result(path: Path, places: Mapping[str, int], timing: Collection[str]) 
     except PARSE_ERRORS as error:
         raise BrokenFile(path, f"is not a result of this suite ({error})") from None
     lines = [*measured, *by_hand]
-    versions = {name: version_number(name, row.version) for name, row in rows.items()}
-    versions |= {line.benchmark: line.version for line in measured}
     benchmark_of |= {line.cell: line.benchmark for line in by_hand}
     reasons |= _recorded_reasons(records)
-    missing = [
-        (places[cell], *reason)
-        for cell, reason in reasons.items()
-        if cell in places and cell not in benchmark_of and cell.partition("(")[0] in rows
-    ]
-    toolchain = records[-1].toolchain if records else _toolchain_of(asv.commit_hash)
+    versions = _versions(rows, measured)
     with files.reading(files.sibling(path, files.MEASUREMENTS)):
         return ResultPart(
-            labels={
-                "machine": asv.params.machine,
-                "file": files.result_name(path),
-                "commit": asv.commit_hash,
-                "toolchain": toolchain.tag,
-                "torch": toolchain.torch,
-                "numpy": toolchain.numpy,
-                "python": asv.python,
-            },
+            labels=_labels(path, asv, records),
             records=records,
             versions=versions,
             processes=timed_processes(lines, places, records),
             counts=_counted_cells(lines, places),
-            missing=pd.DataFrame(missing, columns=["place", "status", "reason"]),
+            missing=_missing_cells(reasons, places, rows, benchmark_of),
             unknown=Counter(name for cell, name in benchmark_of.items() if cell not in places),
         )
+
+
+def _labels(path: Path, asv: AsvResult, records: Sequence[RunRecord]) -> dict[str, str]:
+    """Return the columns that all rows of a result share."""
+    toolchain = records[-1].toolchain if records else _toolchain_of(asv.commit_hash)
+    return {
+        "machine": asv.params.machine,
+        "file": files.result_name(path),
+        "commit": asv.commit_hash,
+        "toolchain": toolchain.tag,
+        "torch": toolchain.torch,
+        "numpy": toolchain.numpy,
+        "python": asv.python,
+    }
+
+
+def _versions(rows: Mapping[str, AsvFigures], measured: Iterable[Measurement]) -> dict[str, str]:
+    """Return the versions of a result's benchmarks."""
+    versions = {name: version_number(name, row.version) for name, row in rows.items()}
+    return versions | {line.benchmark: line.version for line in measured}
+
+
+def _missing_cells(
+    reasons: Reasons,
+    places: Mapping[str, int],
+    benchmarks: Collection[str],
+    measured: Collection[str],
+) -> pd.DataFrame:
+    """Return one row per cell of the suite and of these benchmarks that has a reason, and no
+    figure."""
+    rows = [
+        (places[cell], *reason)
+        for cell, reason in reasons.items()
+        if cell in places and cell not in measured and cell.partition("(")[0] in benchmarks
+    ]
+    return pd.DataFrame(rows, columns=["place", "status", "reason"])
 
 
 def _recorded_reasons(records: Sequence[RunRecord]) -> Reasons:
@@ -183,11 +203,24 @@ def _line_by_hand(
     name: str, params: tuple[str, ...], value: float, is_time: bool
 ) -> TimedProcess | Counts:
     """The line of measurements of a figure from asv's file, of which nothing else is known."""
-    cell: dict[str, Any] = {"run": "", "round": 0, "benchmark": name, "params": params}
-    cell |= {"version": "", "at": 0.0, "took": 0.0}
     if not is_time:
-        return Counts(**cell, values=(value,))
-    nothing: dict[str, Any] = dict.fromkeys(("disturbed", "waits", "waiting"), ())
+        return Counts(
+            run="", round=0, benchmark=name, params=params, version="", at=0.0, values=(value,)
+        )
     return TimedProcess(
-        **cell, **nothing, wanted=1, number=1, seconds=(value,), probes={}, waited=0.0
+        run="",
+        round=0,
+        benchmark=name,
+        params=params,
+        version="",
+        at=0.0,
+        wanted=1,
+        number=1,
+        seconds=(value,),
+        disturbed=(),
+        probes={},
+        waits=(),
+        waiting=(),
+        waited=0.0,
+        took=0.0,
     )

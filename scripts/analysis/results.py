@@ -187,9 +187,7 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
         raise UserError(f"{results} holds no figures; python scripts/run.py makes some")
     processes = _with_names(processes, parts, suite)
     cells = _with_instructions(_with_names(cells, parts, suite).astype({"version": str}))
-    declared_names = itertools.chain(*(declared.param_names for declared in benchmarks.values()))
-    measured_names = [name for name in declared_names if cells[name].notna().any()]
-    parameters = list(dict.fromkeys([*CELL_PARAMETERS, *measured_names]))
+    parameters = _measured_parameters(benchmarks, cells)
     records = itertools.chain(*(part.records for part in parts))
     return Results(
         cells=check_frame(cells[frame_columns(Cell, parameters)], Cell, parameters),
@@ -204,6 +202,14 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
             for name, count in part.unknown.items()
         },
     )
+
+
+def _measured_parameters(benchmarks: Benchmarks, cells: pd.DataFrame) -> list[str]:
+    """Return the parameters that are columns of tables: those of all tables, and those of single
+    families that were measured."""
+    declared_names = itertools.chain(*(declared.param_names for declared in benchmarks.values()))
+    measured_names = [name for name in declared_names if cells[name].notna().any()]
+    return list(dict.fromkeys([*CELL_PARAMETERS, *measured_names]))
 
 
 def _read_all(

@@ -293,9 +293,9 @@ def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Float
     sessions  variance of the effect from differences between their runs
     """
     sides = (base, other)
-    rounds = np.where(together, (base.present & other.present).sum(axis=-1), 0)
     # a round with weight 1/n in both means has weight 0 in their difference
-    cancelled = rounds / (base.n * other.n)
+    cancelled = np.where(together, (base.present & other.present).sum(axis=-1), 0)
+    cancelled = cancelled / (base.n * other.n)
     variances = [side.variance / side.n for side in sides]
     variances += [side.shared * np.maximum(1 / side.n - cancelled, 0.0) for side in sides]
     variances.append(sessions)
@@ -315,8 +315,12 @@ def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Float
     df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
     sd = np.sqrt(squared)
     is_known = (base.df > 0) & (other.df > 0)
-    effect = other.mean - base.mean
-    return Estimate(effect, np.where(is_known, sd, np.nan), np.where(is_known, df, np.nan), sd)
+    return Estimate(
+        effect=other.mean - base.mean,
+        error=np.where(is_known, sd, np.nan),
+        df=np.where(is_known, df, np.nan),
+        sd=sd,
+    )
 
 
 def _uncertainty(

@@ -247,9 +247,7 @@ def _check_figures(
     """Find other versions of benchmarks, too few processes or quiet ones, and impossible times."""
     paths = files.result_files(directory.parent, directory.name)
     loaded = load_files(results, paths)
-    declared_versions = {
-        name: str(each.get("version")) for name, each in described.items() if isinstance(each, dict)
-    }
+    declared_versions = _versions_in(described)
     for path in paths:
         result = loaded.of_file(files.result_name(path))
         versions = set(zip(result.cells["benchmark"], result.cells["version"]))
@@ -264,6 +262,12 @@ def _check_figures(
         if not (result.processes.empty or unrecorded):
             yield from _check_processes(path.name, result)
             yield from _check_speed(path.name, result)
+
+
+def _versions_in(described: Mapping[str, object]) -> dict[str, str]:
+    """Benchmark -> its version in benchmarks.json."""
+    benchmarks = {name: each for name, each in described.items() if isinstance(each, dict)}
+    return {name: str(benchmark.get("version")) for name, benchmark in benchmarks.items()}
 
 
 def _check_processes(file: str, result: Results) -> Iterator[Finding]:

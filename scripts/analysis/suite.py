@@ -109,31 +109,37 @@ def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, 
     cell_parameters: dict[str, dict[str, Parameter]] = {}
     rows = []
     for name, declared in benchmarks.items():
-        family, group, method = [*name.split("."), "", ""][:3]
-        of_benchmark = {"benchmark": name, "family": family, "group": group, "method": method}
-        of_benchmark["unit"] = declared.unit if declared.type != "time" else ""
+        of_benchmark = _benchmark_columns(declared)
         combinations = itertools.product(*_parameter_values(declared))
         for cell, combination in zip(cell_names(name, declared.params), combinations):
             parameters = dict(zip(declared.param_names, combination))
-            route, dtype, layout, direction = (
-                str(parameters.get(parameter, ""))
-                for parameter in ("route", "dtype", "layout", "direction")
-            )
-            contract = declared.contracts.get(route, NONE)
-            rows.append(
-                {
-                    **of_benchmark,
-                    **parameters,
-                    "cell": cell,
-                    "direction": contract.direction or declared.direction or direction,
-                    "contract": contract.memory_for(dtype, layout),
-                }
-            )
+            of_route = _route_columns(declared, parameters)
+            rows.append({**of_benchmark, **parameters, "cell": cell, **of_route})
             cell_parameters[cell] = parameters
     names = [*_COLUMNS, *itertools.chain(*rows)]
     table = pd.DataFrame(rows, columns=list(dict.fromkeys(names)))
     texts = [name for name in table if all(isinstance(value, str) for value in table[name])]
     return table.astype(dict.fromkeys(texts, "category")), cell_parameters
+
+
+def _benchmark_columns(declared: Declared) -> dict[str, str]:
+    """Return the names of a benchmark, and the unit of what it counts."""
+    family, group, method = [*declared.name.split("."), "", ""][:3]
+    unit = declared.unit if declared.type != "time" else ""
+    columns = {"benchmark": declared.name, "family": family, "group": group, "method": method}
+    return {**columns, "unit": unit}
+
+
+def _route_columns(declared: Declared, parameters: Mapping[str, object]) -> dict[str, str]:
+    """Return the direction of a cell, and what its contract promises."""
+    route, dtype, layout, direction = (
+        str(parameters.get(name, "")) for name in ("route", "dtype", "layout", "direction")
+    )
+    contract = declared.contracts.get(route, NONE)
+    return {
+        "direction": contract.direction or declared.direction or direction,
+        "contract": contract.memory_for(dtype, layout),
+    }
 
 
 _COLUMNS = ["cell", "benchmark", "family", "group", "method", "direction", "contract", "unit"]

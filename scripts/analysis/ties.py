@@ -159,8 +159,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     quiet = cells["quiet"].to_numpy()
     alone = ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy()
     noisy_variance = np.where(alone, FEW_SD**2, math.inf)
-    steady = is_steady(min(results.quiet, default=None))
-    predicts = quiet & ~(evidence["guessed"] & steady)
+    predicts = quiet & ~(evidence["guessed"] & is_steady(min(results.quiet, default=None)))
     return evidence.assign(
         variance=evidence["variance"].where(quiet, noisy_variance),
         df=evidence["df"].where(quiet, math.inf),

@@ -146,24 +146,23 @@ def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
     """Return the part of the results that uses an accelerator."""
     on_device = cells[cells["device"]]
     credible = on_device[on_device["credible"]]
-    is_plain = (credible["role"] == Role.TRANSFER) & credible["direction"].isin(LINK)
-    plain = credible[is_plain]
+    plain = credible[(credible["role"] == Role.TRANSFER) & credible["direction"].isin(LINK)]
     waited = plain[plain["method"] == COMPLETION]
     dtype = usual_dtype(plain if waited.empty else waited)
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
     missing = results.missing[results.missing["benchmark"].isin(roles)]
     missing = missing.astype({"benchmark": object})
-    overlap = results.of_role(results.processes, Role.OVERLAP)
-    timed = pd.concat([overlap, results.of_role(results.processes, Role.LINK)])
+    timed = pd.concat(
+        [results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)]
+    )
     parts = pd.DataFrame([*timed["beside"]], index=timed["cell"])
-    hardware = results.of_role(results.values, Role.HARDWARE)
     early = results.of_role(results.values, Role.READ_EARLY)
     return Transfers(
         cells=credible,
         main=plain[plain["dtype"] == dtype],
         withheld=on_device[~on_device["credible"]],
         limits=links_of(credible),
-        hardware=_by_columns(hardware, ["quantity"]),
+        hardware=_by_columns(results.of_role(results.values, Role.HARDWARE), ["quantity"]),
         missing=missing.assign(role=missing["benchmark"].map(roles)),
         run=results.last,
         parts=parts.reindex(columns=[*PARTS, *CLOCKS]),

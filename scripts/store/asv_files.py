@@ -4,10 +4,10 @@ import itertools
 import math
 import statistics
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from cli import UserError
@@ -17,8 +17,14 @@ from .quiet import used_samples
 from .schema import Measurement, RunRecord, cell_names, from_json
 from .versions import version_number
 
+if TYPE_CHECKING:
+    from asv.results import Results
+    from asv.runner import BenchmarkResult
+
 RESULT_VERSION = 2  # of asv's format
 Unread = object  # a field that asv writes and nothing here reads
+Figures = dict[str, float | None]  # cell -> its figure; None: it failed
+UsedSamples = Mapping[str, tuple[list[float], int | None]]  # as quiet.used_samples returns them
 
 
 class AsvMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,65 +128,81 @@ def export(
     The figures use the same samples as ours, without speed correction, as those of a plain
     ``asv run`` do.
     """
-    from asv.results import Results
-    from asv.runner import BenchmarkResult
-
-    exported = Results.load(str(filed if filed.is_file() else ran[0]))
-    versions = (
-        exported.benchmark_version
-    )  # asv's own dictionary: it drops results of other versions
-    versions.update({name: version_number(name, version) for name, version in versions.items()})
     samples_of = used_samples(lines, records)
     skipped = set(itertools.chain(*records[-1].skipped.values()))
-    for run in [Results.load(str(path)) for path in ran]:
+    exported = _load(filed if filed.is_file() else ran[0])
+    # asv's own dictionary: it drops results of other versions
+    exported.benchmark_version.update(_version_numbers(exported.benchmark_version))
+    for run in [_load(path) for path in ran]:
         for name, params, figures in _figures_in(run):
-            for cell in figures:
-                if cell in samples_of:
-                    figures[cell] = statistics.median(samples_of[cell][0])
-                elif cell in skipped:
-                    figures[cell] = math.nan
-            # None: asv leaves their statistics as they are
-            samples, numbers = zip(*(samples_of.get(cell, (None, None)) for cell in figures))
-            # asv takes a cell without a place in the filed file, as of a new route, for a failed
-            # one
-            is_filed = name in exported.get_all_result_keys()
-            filed_cells = cell_names(name, exported.get_result_params(name)) if is_filed else []
-            staying = set(filed_cells).difference(samples_of, tried)
-            selected = {
-                place
-                for place, (cell, figure) in enumerate(figures.items())
-                if cell not in staying or figure is None
-            }
+            figures |= dict.fromkeys(skipped.intersection(figures), math.nan)
+            figures |= _medians(figures, samples_of)
+            staying = set(_cells_in(exported, name)).difference(samples_of, tried)
             exported.add_result(
                 {"name": name, "version": run.benchmark_version[name], "params": params},
-                BenchmarkResult([*figures.values()], samples, numbers, 0, "", None),
+                _asv_figures(figures, samples_of),
                 started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
                 duration=run.duration.get(name),
-                selected_idx=selected,
+                selected_idx=_places_to_write(figures, staying),
             )
     with tempfile.TemporaryDirectory() as directory:  # asv writes in place
         exported.save(directory)
         files.put(filed, Path(directory, filed.parent.name, filed.name).read_bytes())
 
 
+def _version_numbers(versions: Mapping[str, str]) -> dict[str, str]:
+    return {name: version_number(name, version) for name, version in versions.items()}
+
+
+def _medians(cells: Iterable[str], samples_of: UsedSamples) -> dict[str, float]:
+    """Return the figures of the cells with samples."""
+    return {cell: statistics.median(samples_of[cell][0]) for cell in cells if cell in samples_of}
+
+
+def _asv_figures(figures: Figures, samples_of: UsedSamples) -> "BenchmarkResult":
+    """Return the figures of a benchmark with their samples, as asv's runner returns them."""
+    from asv.runner import BenchmarkResult
+
+    # None: asv leaves their statistics as they are
+    samples, numbers = zip(*(samples_of.get(cell, (None, None)) for cell in figures))
+    return BenchmarkResult([*figures.values()], samples, numbers, 0, "", None)
+
+
+def _places_to_write(figures: Figures, staying: Collection[str]) -> set[int]:
+    """Return the places of the figures to write. They include those of cells that asv's present
+    file does not have, as of a new route: asv takes a cell without a place for a failed one."""
+    return {
+        place
+        for place, (cell, figure) in enumerate(figures.items())
+        if cell not in staying or figure is None
+    }
+
+
 def failed_cells(ran: Sequence[Path]) -> list[str]:
     """Return the cells that failed in their latest run of asv, by asv's files."""
-    from asv.results import Results
-
     failed: dict[str, bool] = {}
     for path in ran:
-        for _, _, figures in _figures_in(Results.load(str(path))):
+        for _, _, figures in _figures_in(_load(path)):
             for cell, figure in figures.items():
                 if figure is None or not math.isnan(figure):  # NaN: it was skipped
                     failed[cell] = figure is None
     return [cell for cell, lost in failed.items() if lost]
 
 
-def _figures_in(
-    results: Any,
-) -> Iterator[tuple[str, Sequence[Sequence[str]], dict[str, float | None]]]:
-    """Yield the benchmarks in asv's results, with their parameters and the figure of each cell;
-    None if it failed."""
+def _load(path: Path) -> "Results":
+    from asv.results import Results  # not needed to read our own files
+
+    return Results.load(str(path))
+
+
+def _cells_in(results: "Results", name: str) -> list[str]:
+    """Return the cells of a benchmark in asv's results; none if it is not there."""
+    is_there = name in results.get_all_result_keys()
+    return cell_names(name, results.get_result_params(name)) if is_there else []
+
+
+def _figures_in(results: "Results") -> Iterator[tuple[str, Sequence[Sequence[str]], Figures]]:
+    """Yield the benchmarks in asv's results, with their parameters and the figure of each cell."""
     for name in results.get_all_result_keys():
         params = results.get_result_params(name)
         figures = results.get_result_value(name, params)

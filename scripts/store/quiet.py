@@ -72,11 +72,9 @@ def baseline(
     """
     if not len(probes):
         return math.nan
-    count = min(MAX_PARTS, max(1, len(probes) // MIN_PART_PROBES))
-    edges = [len(probes) * part // count for part in range(count + 1)]
-    parts = [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
+    parts = _sorted_parts(probes)
     needed = [max(HELD * len(part), 1) for part in parts]
-    min_parts = RECURRING_SHARE * count
+    min_parts = RECURRING_SHARE * len(parts)
 
     def recurs(begin: float) -> bool:
         held = sum(_count_at_level(part, begin) >= few for part, few in zip(parts, needed))
@@ -93,6 +91,13 @@ def baseline(
         begin = fast
     level = float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
     return run_baseline if 0 < run_baseline * WIDTH < level else level
+
+
+def _sorted_parts(probes: Floats) -> list[Floats]:
+    """Split the probes of a run into its parts, each in order of size."""
+    count = min(MAX_PARTS, max(1, len(probes) // MIN_PART_PROBES))
+    edges = [len(probes) * part // count for part in range(count + 1)]
+    return [np.sort(probes[first:last]) for first, last in itertools.pairwise(edges)]
 
 
 def _count_at_level(part: Floats, begin: Floats | float) -> Ints | np.intp:
