@@ -20,7 +20,7 @@ from .show import code, render_line
 
 FLAT_RATIO = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 WIDE_RATIO = 1.5  # from this ratio of highest to lowest process, a time is shown with its range
-# One process each is enough for this ratio: two runs differ by 3 % (90th percentile, docs/lab-notes.md)
+# One process each is enough: two runs differ by 3 % (90th percentile, docs/lab-notes.md)
 CLEAR_RATIO = 1.25
 SIMILAR_RATIO = 1.1  # routes whose times differ by less are equally slow to a reader
 

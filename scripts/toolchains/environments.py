@@ -70,7 +70,7 @@ def interpreter_of(environment: Path) -> Path:
 
 
 def installed_in(environment: Path, expected: Toolchain) -> Toolchain:
-    """Return the toolchain that the environment of ``expected`` contains, with its build variant."""
+    """Return the toolchain that the environment of ``expected`` has, with its build variant."""
     base = {"base": str(environment), "platbase": str(environment)}
     # Python 3.10 has no scheme "venv"
     scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"

@@ -242,7 +242,7 @@ class ToolchainEnvironment(environment.Environment):
 
     @property
     def name(self):
-        """Return the same name for all toolchains of a Python version, so that asv compares them."""
+        """Return the same name for all toolchains of a Python, so that asv compares them."""
         return f"toolchain-py{self._python}"
 
     def create(self):
