@@ -12,7 +12,7 @@ import sides
 from analysis import results
 from analysis.results import load
 from conftest import ROOT
-from pages import tables
+from pages import csv_files
 from resultfiles import edited
 from store import asv_files, frames, schema
 from store.files import MEASUREMENTS
@@ -113,12 +113,12 @@ def test_a_column_of_results_takes_two_places(root, monkeypatch):
         "_timed_cells",
         lambda table: timed_cells(table).assign(spread=lambda cells: cells["high"] / cells["low"]),
     )
-    for module in (results, tables):
+    for module in (results, csv_files):
         monkeypatch.setattr(module, "Cell", Longer)
     loaded = load(root)
-    header, first, *_ = tables.results_csv(loaded).splitlines()
+    header, first, *_ = csv_files.results_csv(loaded).splitlines()
     assert header.endswith("instructions,spread") and first.endswith(",1")
-    assert ("spread",) in tables.results_columns(loaded)
+    assert ("spread",) in csv_files.results_columns(loaded)
 
 
 def test_docs_have_the_fields_of_a_line_of_measurements():

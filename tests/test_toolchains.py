@@ -300,6 +300,7 @@ def test_pip_s_reason_is_one_line(output, reason):
     ("listing", "reason"),
     [
         ('{"versions": ["2.15.0", "2.5.0"]}', f"^{NONE}$"),
+        ('WARNING: no such location\n{"versions": ["2.15.0"]}\nWARNING: again\n', f"^{NONE}$"),
         ("{}", f"^{NONE} \\(the package index lists none for this Python, or did not answer\\)$"),
         ("ERROR: no such option: --json", rf"^{NONE} \(the package index lists none"),
         (json.dumps({"versions": ["2.6.0", "1.26.4", environments.pins()["asv_runner"]]}), "^$"),

@@ -208,8 +208,8 @@ def _measured_parameters(benchmarks: Benchmarks, cells: pd.DataFrame) -> list[st
     """Return the parameters that are columns of tables: those of all tables, and those of single
     families that were measured."""
     declared_names = itertools.chain(*(declared.param_names for declared in benchmarks.values()))
-    measured_names = [name for name in declared_names if cells[name].notna().any()]
-    return list(dict.fromkeys([*CELL_PARAMETERS, *measured_names]))
+    names = dict.fromkeys([*CELL_PARAMETERS, *declared_names])
+    return [name for name in names if name in CELL_PARAMETERS or cells[name].notna().any()]
 
 
 def _read_all(

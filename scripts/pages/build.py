@@ -33,12 +33,13 @@ from toolchains import ledger
 
 from benchmarks.contracts import ONE_THREAD
 
-from . import history_page, show, tables
+from . import history_page, show
+from .csv_files import column_meanings, to_csv, write_figures
 from .history_page import page_over_machines
 from .machine import machine_page
 from .page import Page, Section, render_web, write, write_into
 from .release_news import FEED, write_feed
-from .tables import Table, render_table, to_csv
+from .tables import Table, render_table
 
 HISTORY = "history"  # next to the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
@@ -146,7 +147,7 @@ def index_of(machines: Sequence[Page], more_links: Sequence[tuple[str, str]] = (
     best = pd.concat(
         [page.best_routes.assign(machine=page.machine) for page in machines], ignore_index=True
     )
-    columns = tables.column_meanings("answers")
+    columns = column_meanings("answers")
     intro = show.render_paragraphs("index", "answers")
     table = side_by_side(best, machines)
     return Page(
@@ -200,7 +201,7 @@ def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str
     shutil.rmtree(folder, ignore_errors=True)
     _copy(reports, folder, machines)
     _list_directories(folder)
-    tables.write_figures(results, folder)
+    write_figures(results, folder)
     if with_asv:
         _publish_asv(folder / ASV)
     if url:

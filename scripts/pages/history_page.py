@@ -17,15 +17,16 @@ from analysis.verdicts import TIME
 from store import frames
 from store.frames import Change
 
-from . import show, tables
+from . import show
 from .advice import Box, capitalize_first
 from .change_words import conditions_text, effect_text, route_lines, route_text
 from .comparison_words import number
+from .csv_files import to_csv
 from .history_data import HistoryData, read_histories
 from .history_pictures import heat_maps, history_figures
 from .page import Page, Section
 from .release_news import ReleaseNews, changes_table, release_news
-from .tables import Table, render_table, to_csv
+from .tables import Table, render_table
 
 CSV_DIGITS = 5  # significant
 
@@ -168,8 +169,9 @@ def _nodes_table(history: History) -> Table:
 
 def csv_columns(data: HistoryData) -> dict[tuple[str, ...], str]:
     """The meaning of the columns of results.csv."""
-    with_nodes = "nodes_with" in data.rows
-    return tables.column_meanings("history", parameters=data.parameters, nodes=with_nodes)
+    absent = {*frames.parameter_names(Change)}.difference(data.parameters)
+    absent |= {"nodes_with", "nodes_without"}.difference(data.rows)
+    return frames.csv_columns(Change, data.parameters, absent)
 
 
 def history_csv(data: HistoryData, columns: dict[tuple[str, ...], str]) -> str:

@@ -35,12 +35,12 @@ from .advice import (
     neighbours_box,
     setting_box,
 )
+from .csv_files import results_columns, results_csv
 from .form import form_data
 from .machine_data import MachineData, read_machine
 from .page import Page, Section
 from .questions import questions_table
 from .show import render_paragraphs
-from .tables import results_columns, results_csv
 from .transfer_sections import transfer_sections
 
 # --- the page, and its head -----------------------------------------------------------------------

@@ -6,7 +6,8 @@ per release that changed something. Ids are made from a release's tag, so they a
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -129,7 +130,7 @@ def changes_table(history: History, release: Release) -> Table:
     changes = history.changes[history.changes["release"] == release.version]
     by_layout = changes["evidence"] == LAYOUT
     routes: dict[str, list[RouteChange]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
-    for _, rows in times_first(changes[~by_layout]).groupby(ROUTE, sort=False, dropna=False):
+    for rows in _rows_by_route(times_first(changes[~by_layout])):
         change = _route_change(rows)
         largest = change.largest
         routes[largest.verdict if largest.what == TIME else INSTRUCTIONS].append(change)
@@ -145,25 +146,38 @@ def changes_table(history: History, release: Release) -> Table:
     )
 
 
-def _route_change(rows: pd.DataFrame) -> RouteChange:
-    largest = next(rows.itertuples())
-    timed = rows["what"] == TIME
+def _rows_by_route(changes: pd.DataFrame) -> Iterable[Sequence[Change]]:
+    """The rows of each route, in order of the first of each."""
+    numbers = changes.groupby(ROUTE, sort=False, dropna=False).ngroup()
+    rows: defaultdict[int, list[Change]] = defaultdict(list)
+    for route_number, change in zip(numbers, changes.itertuples()):
+        rows[route_number].append(change)
+    return rows.values()
+
+
+def _route_change(rows: Sequence[Change]) -> RouteChange:
     times = [
-        (effect_text(time), _levels(time, show.seconds), show.size_range(time.sizes))
-        for time in rows[timed].itertuples()
+        (effect_text(change), _levels(change, show.seconds), show.size_range(change.sizes))
+        for change in rows
+        if change.what == TIME
     ]
-    counts = [_count_change(cells) for _, cells in rows[~timed].groupby("verdict", sort=False)]
-    return RouteChange(route_lines(largest), largest, times, counts)
+    cells: defaultdict[str, list[Change]] = defaultdict(list)
+    for change in rows:
+        if change.what != TIME:
+            cells[change.verdict].append(change)
+    counts = [_count_change(same_verdict) for same_verdict in cells.values()]
+    return RouteChange(route_lines(rows[0]), rows[0], times, counts)
 
 
-def _count_change(cells: pd.DataFrame) -> tuple[str, str, str, int, str]:
+def _count_change(cells: Sequence[Change]) -> tuple[str, str, str, int, str]:
     """Counts of one route that changed the same way, by the one of the usual dtype if any."""
-    usual = cells[cells["dtype"] == USUAL_DTYPE]
-    cell = next((cells if usual.empty else usual).itertuples())
-    low, high = cells["ratio"].min(), cells["ratio"].max()
+    usual = [cell for cell in cells if cell.dtype == USUAL_DTYPE]
+    cell = usual[0] if usual else cells[0]
+    ratios = [cell.ratio for cell in cells]
+    low, high = min(ratios), max(ratios)
     if cell.verdict == FEWER:
         low, high = 1 / high, 1 / low
-    other_dtype = cell.dtype if usual.empty and isinstance(cell.dtype, str) else ""
+    other_dtype = cell.dtype if not usual and isinstance(cell.dtype, str) else ""
     return (
         effect_text(cell),
         _levels(cell, _count),

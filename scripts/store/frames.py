@@ -4,7 +4,7 @@ The columns of results.csv, their order and their meaning are those of ``Cell``.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -206,48 +206,72 @@ class Choice(TimedCell, frozen=True, kw_only=True):
     slow: Annotated[bool, about("whether it takes several times as long as the best")]
 
 
+_SERIES = about("the release, its day, and the release before it in this series")
+_TIMED = "what was timed, then its parameters"
+_POINT = about("seconds or instructions, with a 95 % interval")
+_EFFECT = about("where a level begins: new over old, and the evidence")
+_INTERVAL = about("the releases between which the change lies (95 %)")
+_NODES = about("nodes that show the change, and that do not", note=OPTIONAL)
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A point of a series at a release, and the change of level that begins there, if one does
     (analysis/history.py)."""
 
-    package: Annotated[str, about("the package whose releases are followed")]
-    machine: Annotated[str, about("name of the machine")]
-    release: Annotated[str, about("version of the package")]
-    date: Annotated[str, about("day of the release")]
-    before: Annotated[str, about("the release before it in the series")]
-    series: Annotated[str, about("identifies the series")]
+    package: Annotated[str, _SERIES]
+    release: Annotated[str, _SERIES]
+    date: Annotated[str, _SERIES]
+    before: Annotated[str, _SERIES]
+    machine: Annotated[str, about("where it was measured")]
+    files: Annotated[
+        tuple[str, ...],
+        about(
+            "results of the release in reports/results: file.jsonl.gz has the processes with all "
+            "samples",
+            note=CSV_ONLY,
+        ),
+    ]
     what: Annotated[str, about("time or instructions")]
-    cell: Annotated[str, about("asv's name of the cell, of the smallest size")]
-    benchmark: Annotated[str, about("asv's name: module.Class.method")]
-    group: Annotated[str, about("class of the benchmark")]
-    direction: Annotated[str, about("of the route")]
-    route: Annotated[str, about("the route", note=PARAMETER)]
-    dtype: Annotated[str, about("dtype of the source", note=PARAMETER)]
-    nbytes: Annotated[float, about("its smallest size", "bytes", note=PARAMETER)]
-    layout: Annotated[str, about("layout of the source", note=PARAMETER)]
-    threads: Annotated[str, about("torch threads", note=PARAMETER)]
-    memory: Annotated[str, about("memory at the host's end of a transfer", note=PARAMETER)]
-    statement: Annotated[str, about("the statement", note=PARAMETER)]
-    sizes: Annotated[tuple[int, ...], about("all of its sizes", "bytes")]
-    contract: Annotated[str, about("what the route promises for the dtype")]
-    version: Annotated[str, about("of the benchmark")]
-    noise: Annotated[str, about("noise class")]
-    control: Annotated[bool, about("whether no release should change it")]
-    processes: Annotated[int, about("quiet processes; 0: counted")]
-    value: Annotated[float, about("of the point", "seconds or instructions")]
-    low: Annotated[float, about("end of its 95 % interval", "seconds or instructions")]
-    high: Annotated[float, about("end of its 95 % interval", "seconds or instructions")]
-    level: Annotated[float, about("value between two changes", "seconds or instructions")]
-    verdict: Annotated[str, about("of the change; empty: none is reported")]
-    ratio: Annotated[float, about("new level over old")]
-    ratio_low: Annotated[float, about("end of its 95 % interval")]
-    ratio_high: Annotated[float, about("end of its 95 % interval")]
-    q: Annotated[float, about("false discovery rate at which it would be reported")]
-    earliest: Annotated[str, about("first release of its 95 % range")]
-    latest: Annotated[str, about("last release of its 95 % range")]
-    evidence: Annotated[str, about("what the other figure says of it: see analysis/changes.py")]
-    nodes_with: Annotated[str, about("nodes that show it", note=OPTIONAL)] = ""
-    nodes_without: Annotated[str, about("nodes that do not", note=OPTIONAL)] = ""
+    series: Annotated[str, about("identifies the series", note=INTERNAL)]
+    cell: Annotated[str, about("asv's name of the cell, of the smallest size", note=INTERNAL)]
+    group: Annotated[str, about("class of the benchmark", note=INTERNAL)]
+    direction: Annotated[str, about("of the route", note=INTERNAL)]
+    contract: Annotated[str, about("what the route promises for the dtype", note=INTERNAL)]
+    noise: Annotated[str, about("noise class", note=INTERNAL)]
+    benchmark: Annotated[str, about(_TIMED)]
+    route: Annotated[str, about(_TIMED, note=PARAMETER)]
+    dtype: Annotated[str, about(_TIMED, note=PARAMETER)]
+    nbytes: Annotated[float, about(_TIMED, "bytes", note=PARAMETER)]
+    layout: Annotated[str, about(_TIMED, note=PARAMETER)]
+    threads: Annotated[str, about(_TIMED, note=PARAMETER)]
+    memory: Annotated[str, about(_TIMED, note=PARAMETER)]
+    statement: Annotated[str, about(_TIMED, note=PARAMETER)]
+    version: Annotated[str, about("of the benchmark: figures of different ones do not compare")]
+    sizes: Annotated[
+        tuple[int, ...],
+        about(
+            "bytes; a route that shares memory costs the same at every size, and is one series",
+            "bytes",
+        ),
+    ]
+    processes: Annotated[
+        int, about("quiet processes, of several sizes one per round; 0 for instructions")
+    ]
+    value: Annotated[float, _POINT]
+    low: Annotated[float, _POINT]
+    high: Annotated[float, _POINT]
+    level: Annotated[float, about("the value between two changes")]
+    verdict: Annotated[str, _EFFECT]
+    ratio: Annotated[float, _EFFECT]
+    ratio_low: Annotated[float, _EFFECT]
+    ratio_high: Annotated[float, _EFFECT]
+    q: Annotated[float, _EFFECT]
+    earliest: Annotated[str, _INTERVAL]
+    latest: Annotated[str, _INTERVAL]
+    evidence: Annotated[str, about("what instructions say of time, and time of them")]
+    nodes_with: Annotated[str, _NODES] = ""
+    nodes_without: Annotated[str, _NODES] = ""
+    control: Annotated[bool, about("True for work that a release should not change")]
 
 
 def parameter_names(row: type) -> list[str]:
@@ -264,10 +288,16 @@ def frame_columns(row: type, parameters: Iterable[str] = ()) -> list[str]:
     return [*names, *(name for name in parameters if name not in names)]
 
 
-def csv_columns(row: type, parameters: Sequence[str] = ()) -> dict[tuple[str, ...], str]:
+def csv_columns(
+    row: type, parameters: Sequence[str] = (), absent: Collection[str] = ()
+) -> dict[tuple[str, ...], str]:
     """Return the meaning of the columns of a CSV file, in order. Neighbours with one meaning are
-    together. parameters: further ones, of single families."""
-    declared = [column for column in columns_of(row).values() if column.note != INTERNAL]
+    together. parameters: further ones, of single families. absent: declared ones to leave out."""
+    declared = [
+        column
+        for column in columns_of(row).values()
+        if column.note != INTERNAL and column.name not in absent
+    ]
     groups = itertools.groupby(declared, key=lambda column: column.meaning)
     columns = {tuple(column.name for column in group): meaning for meaning, group in groups}
     names = [column.name for column in declared]

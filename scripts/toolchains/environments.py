@@ -225,7 +225,10 @@ def _missing_wheel(pip: Sequence[str], toolchain: Toolchain) -> str:
         package, _, version = requirement.replace("===", "==").partition("==")
         listing = [*pip, "index", "versions", package, "--json", "--only-binary=:all:"]
         try:
-            versions = json.loads(run_program(listing, INDEX_SECONDS))["versions"]
+            output = run_program(listing, INDEX_SECONDS)
+            # pip's warnings, such as that of a location without packages, stand around it
+            listed, _ = json.JSONDecoder().raw_decode(output[output.index("{") :])
+            versions = listed["versions"]
         except (InstallError, ValueError, LookupError):
             return (
                 f"{NO_WHEEL} for {requirement} "
