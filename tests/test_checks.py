@@ -193,7 +193,7 @@ def test_the_median_of_honest_cells_is_within_its_interval():
 
 @pytest.mark.slow
 def test_one_side_is_timed_by_torch_and_both_are_one_measurement(tmp_path):
-    base, new = looked_at(tmp_path, ("statement.py", planted.TORCH), "torch.from_numpy(a).clone()")
+    base, new = looked_at(tmp_path, ("core/statement.py", planted.TORCH), "torch.from_numpy(a).clone()")
     assert base["same"] == new["same"]
     assert (base["timer"], new["timer"]) == ("benchmarks.core.statement", "timeit")
     assert 1 / 3 < base["seconds"] / new["seconds"] < 3, "seconds a call, both"

@@ -69,8 +69,8 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
 def plant(root: Path, file: str, code: str) -> None:
     """Append ``code``, which makes the two sides differ, to a file of the benchmarks in the copy
     ``root``."""
-    with (root / "benchmarks" / file).open("a", encoding="utf-8") as benchmarks:
-        benchmarks.write(SIDE + code)
+    path = root / "benchmarks" / file
+    path.write_text(path.read_text(encoding="utf-8") + SIDE + code, encoding="utf-8")
 
 
 def compare_with_itself(place: Path, file: str, code: str, only: str, *options: str) -> Report:
@@ -359,7 +359,7 @@ def timing(argv: Sequence[str]) -> int:
     # --min-effect
     margins = ["--min-effect", f"{MAX_DEVIATION:.1%}"]
     margins += ["--equivalence", f"{MAX_DEVIATION + 0.001:.1%}", "--profile", "standard"]
-    report = compare_with_itself(place, "statement.py", TORCH, args.only, *margins)
+    report = compare_with_itself(place, "core/statement.py", TORCH, args.only, *margins)
     cells, bias, noise = judge_timing(report)
     print_cells(cells)
     judged = cells[cells["verdict"] != INCONCLUSIVE]

@@ -124,7 +124,7 @@ def _cell_title(cell: Row) -> str:
 def _title(declared: Declared) -> str:
     """Direction and title, or the name of the class if it declares neither."""
     title = ": ".join(filter(None, (declared.direction, declared.title)))
-    return title or declared.name.split(".")[-2]
+    return title or declared.name.split(".")[-2:][0]
 
 
 def _timed(declared: Declared, cells: pd.DataFrame, data: MachineData) -> list[Table]:
