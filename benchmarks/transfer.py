@@ -28,10 +28,9 @@ ENGINE = (
 # driver or by another user of the link are as long as one call
 LARGE_SAMPLE_SECONDS = 0.01
 READS = 50  # reads of a result without a wait
-IN_FLIGHT, SMALL_IN_FLIGHT = (
-    8,
-    64,
-)  # copies queued before the synchronize of `sustained`, to make its share small
+# Copies queued before the synchronize of `sustained`, to make its share small
+IN_FLIGHT = 8
+SMALL_IN_FLIGHT = 64
 
 
 def find(expression):

@@ -44,10 +44,8 @@ SEEN = 0.002
 # A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a sleeping link wakes in
 # milliseconds
 WARM_SECONDS, WARM_AT_MOST = 0.3, 2.0
-WARM_STEP, WARM_WITHIN = (
-    0.1,
-    0.03,
-)  # seconds between two samples, and their largest relative difference
+WARM_STEP = 0.1  # seconds between two samples
+WARM_WITHIN = 0.03  # their largest relative difference
 CROSSING = 2**20  # bytes that cross the link with each piece of warm-up work
 
 

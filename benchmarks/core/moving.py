@@ -20,10 +20,8 @@ SIZES = [4, 4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 2
 CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
 EACH = 4 * 2**10  # bytes of each of many small tensors
 VERIFY_ALL = 16 * 2**20  # bytes up to which all are compared
-SLICES, SLICE = (
-    9,
-    4096,
-)  # beyond: number of slices, including first, middle and last, and least elements of each
+SLICES = 9  # beyond: number of slices, including first, middle and last
+SLICE = 4096  # least elements of each
 RUBBISH = 99  # content of a destination before a transfer
 # Each page of a source begins with its number: MARKS digits to the base MARK, so that every dtype
 # holds them exactly. A source of one repeated tile would hide a chunk that arrives in place of

@@ -15,14 +15,12 @@ from analysis import comparison
 from analysis.cells import Limit
 from analysis.costs import machine_answers
 from analysis.findings import setting_advice
-from analysis.needs import rows_per_answer
 from analysis.ranking import BEST
 from analysis.results import Results
 from analysis.transfers import transfer_answers
 from store.files import MEASUREMENTS
 from store.schema import UNKNOWN, RunRecord
 
-from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from pages import comparison_words as words
 from pages import transfers
 
@@ -186,8 +184,7 @@ def best_routes(data: MachineData) -> pd.DataFrame:
     all machines."""
     titled = [
         (answer_title(rows), rows)
-        for threads in (ONE_THREAD, ALL_THREADS)
-        for answer in rows_per_answer(data.choices, threads)
+        for answer in (*data.one_thread_answers, *data.default_answers)
         for _, rows in answer.groupby("need", sort=False)
     ]
     titled += [

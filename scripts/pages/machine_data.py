@@ -28,8 +28,8 @@ class MachineData:
     conversions         of these, plain conversions of ``dtype``, the usual one
     choices             ranked routes per need and size, see analysis.needs.choices
     threads             torch threads of ``answers``: torch's default if it was measured, else 1
-    answers             the rows of ``choices`` per answer of the page
-    one_thread_answers  the same with one torch thread
+    one_thread_answers  the rows of ``choices`` per answer, with one torch thread
+    default_answers     the same with torch's default number; empty if it was not measured
     memcpy              the limit of copies in this run
     missing             benchmark and parameters of a cell -> why it has no figure
     instructions        of calls, see analysis.verdicts.counts_by_call
@@ -47,8 +47,8 @@ class MachineData:
     dtype: str
     choices: pd.DataFrame
     threads: int
-    answers: Sequence[pd.DataFrame]
     one_thread_answers: Sequence[pd.DataFrame]
+    default_answers: Sequence[pd.DataFrame]
     transfers: Transfers
     memcpy: Limit
     semantics: Semantics
@@ -56,6 +56,11 @@ class MachineData:
     instructions: Mapping[Hashable, CountRange]
     neighbour_costs: Sequence[Gain]
     quiet: Sequence[float]
+
+    @property
+    def answers(self) -> Sequence[pd.DataFrame]:
+        """The rows of ``choices`` per answer of the page."""
+        return self.default_answers or self.one_thread_answers
 
 
 def read_machine(
@@ -70,7 +75,6 @@ def read_machine(
     one_thread = cells[(cells["threads"] == ONE_THREAD) | cells["device"]]
     plain = conversions(one_thread)
     ranked = choices(cells)
-    one_thread_answers = rows_per_answer(ranked, ONE_THREAD)
     default_answers = rows_per_answer(ranked, ALL_THREADS)
     return MachineData(
         machine=machine,
@@ -83,8 +87,8 @@ def read_machine(
         dtype=usual_dtype(plain),
         choices=ranked,
         threads=(results.last.settings.torch_threads or 1) if default_answers else 1,
-        answers=default_answers or one_thread_answers,
-        one_thread_answers=one_thread_answers,
+        one_thread_answers=rows_per_answer(ranked, ONE_THREAD),
+        default_answers=default_answers,
         transfers=transfers_of(results, timed),
         memcpy=limit_of(one_thread),
         semantics=Semantics(results),

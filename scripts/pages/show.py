@@ -36,26 +36,19 @@ make_environment = functools.partial(  # of all templates
 # Parameters whose values need no name beside them
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
-MEMORY_WORDS = {
-    ALIAS: "sharing memory",
-    COPY: "as a copy",
-    INTO: "into an existing buffer",
-}  # of a result
+# Of a result
+MEMORY_WORDS = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}
 MAX_LISTED_ROUTES = 6  # maximum number of routes named in a list
 UPPER_BOUND_MARK = " ~"  # after a figure that is an upper bound; tables.Table says what it means
-
-# Definition of a process's seconds, in words
 MOSTLY_QUIET = 0.9  # share of quiet samples from which a machine is called mostly quiet
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-BEGIN, END = (
-    "\x0e",
-    "\x0f",
-)  # delimit code in a sentence: the control characters shift out and shift in
-ENTRY_SEPARATOR, LINE_MARK = (
-    "\x11",
-    "\x12",
-)  # between entries of a table's row, and after a line of an entry; never in a file's text
+# They delimit code in a sentence: the control characters shift out and shift in
+BEGIN = "\x0e"
+END = "\x0f"
+# Between entries of a table's row, and after a line of an entry; never in a file's text
+ENTRY_SEPARATOR = "\x11"
+LINE_MARK = "\x12"
 
 
 def code(text: str) -> str:
