@@ -3,7 +3,6 @@
 import gzip
 import re
 from pathlib import Path
-from typing import Annotated
 
 import compare
 import pytest
@@ -104,8 +103,8 @@ def test_a_missing_undeclared_or_wrong_column_is_named(root):
 def test_a_column_of_results_takes_two_places(root, monkeypatch):
     """Where it is measured, and its declaration with its text: the CSV file, its header and its explanation follow."""
 
-    class Longer(Cell, frozen=True, kw_only=True):
-        spread: Annotated[float, about("the most of the processes over the least")]
+    class Longer(Cell):
+        spread: float = about("the most of the processes over the least")
 
     timed_cells = results._timed_cells
     monkeypatch.setattr(

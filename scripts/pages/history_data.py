@@ -79,7 +79,7 @@ def times_first(changes: pd.DataFrame) -> pd.DataFrame:
     return changes.sort_values("what", key=lambda figure: figure != TIME, kind="stable")
 
 
-class PictureRow(Change, frozen=True, kw_only=True):
+class PictureRow(Change):
     """A row of ``picture_rows``."""
 
     newest: float

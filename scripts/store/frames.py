@@ -5,9 +5,8 @@ The columns of results.csv, their order and their meaning are those of ``Cell``.
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import pandas as pd
 
 from benchmarks.contracts import Route
@@ -48,162 +47,147 @@ _RANGE = about(
 _VALUE = about("of what was counted")
 
 
-class _Labels(msgspec.Struct, frozen=True, kw_only=True):
+class _Labels:
     """The names of a cell, its parameters, and the result that it is of."""
 
-    machine: Annotated[str, _MACHINE]
-    file: Annotated[str, _MACHINE]
-    commit: Annotated[str, about("of the toolchain in the ledger", note=INTERNAL)]
-    toolchain: Annotated[str, about("its tag in the ledger", note=INTERNAL)]
-    history: Annotated[str, _RELEASE]
-    release: Annotated[str, _RELEASE]
-    released: Annotated[str, _RELEASE]
-    torch: Annotated[str, _PACKAGE]
-    numpy: Annotated[str, _PACKAGE]
-    python: Annotated[str, _PACKAGE]
-    benchmark: Annotated[
-        str,
-        about(
-            "asv's name, module.Class.method; with the parameters in brackets it is the name of "
-            "the cell"
-        ),
-    ]
-    family: Annotated[str, about("module of the benchmark", note=INTERNAL)]
-    group: Annotated[str, about("class of the benchmark", note=INTERNAL)]
-    method: Annotated[str, about("method of the benchmark", note=INTERNAL)]
-    cell: Annotated[str, about("asv's name of the cell", note=INTERNAL)]
-    route: Annotated[str, _PARAMETERS]
-    dtype: Annotated[str, _PARAMETERS]
-    nbytes: Annotated[float, _PARAMETERS]
-    layout: Annotated[str, _PARAMETERS]
-    threads: Annotated[str, _PARAMETERS]
-    memory: Annotated[str, _PARAMETERS]
-    statement: Annotated[str, _PARAMETERS]
-    direction: Annotated[str, _ROUTE]
-    contract: Annotated[str, _ROUTE]
-    version: Annotated[str, about("of the measurement: figures of different ones do not compare")]
+    machine: str = _MACHINE
+    file: str = _MACHINE
+    commit: str = about("of the toolchain in the ledger", note=INTERNAL)
+    toolchain: str = about("its tag in the ledger", note=INTERNAL)
+    history: str = _RELEASE
+    release: str = _RELEASE
+    released: str = _RELEASE
+    torch: str = _PACKAGE
+    numpy: str = _PACKAGE
+    python: str = _PACKAGE
+    benchmark: str = about(
+        "asv's name, module.Class.method; with the parameters in brackets it is the name of "
+        "the cell"
+    )
+    family: str = about("module of the benchmark", note=INTERNAL)
+    group: str = about("class of the benchmark", note=INTERNAL)
+    method: str = about("method of the benchmark", note=INTERNAL)
+    cell: str = about("asv's name of the cell", note=INTERNAL)
+    route: str = _PARAMETERS
+    dtype: str = _PARAMETERS
+    nbytes: float = _PARAMETERS
+    layout: str = _PARAMETERS
+    threads: str = _PARAMETERS
+    memory: str = _PARAMETERS
+    statement: str = _PARAMETERS
+    direction: str = _ROUTE
+    contract: str = _ROUTE
+    version: str = about("of the measurement: figures of different ones do not compare")
 
 
-class Cell(_Labels, frozen=True, kw_only=True):
+class Cell(_Labels):
     """A cell of a result: timed, counted, or without a figure (analysis/results.py)."""
 
-    status: Annotated[str, _STATUS]
-    reason: Annotated[str, _STATUS]
-    seconds: Annotated[
-        float,
-        about(
-            f"of what was timed: median over the processes, each by {FIGURE_DEFINITION}, in "
-            "seconds per call",
-            "s",
-        ),
-    ]
-    low: Annotated[float, _RANGE]
-    high: Annotated[float, _RANGE]
-    cv: Annotated[float, _RANGE]
-    processes: Annotated[float, about("that measured the cell")]
-    quiet: Annotated[
-        bool | None, about("False where no process was quiet: seconds is an upper bound")
-    ]
-    value: Annotated[float, _VALUE]
-    unit: Annotated[str, _VALUE]
-    instructions: Annotated[
-        float, about("of one call of the same route, dtype and size, where they were counted")
-    ]
+    status: str = _STATUS
+    reason: str = _STATUS
+    seconds: float = about(
+        f"of what was timed: median over the processes, each by {FIGURE_DEFINITION}, in "
+        "seconds per call",
+        "s",
+    )
+    low: float = _RANGE
+    high: float = _RANGE
+    cv: float = _RANGE
+    processes: float = about("that measured the cell")
+    quiet: bool | None = about("False where no process was quiet: seconds is an upper bound")
+    value: float = _VALUE
+    unit: str = _VALUE
+    instructions: float = about(
+        "of one call of the same route, dtype and size, where they were counted"
+    )
 
 
-class Process(_Labels, frozen=True, kw_only=True):
+class Process(_Labels):
     """A process of a timed cell (analysis/results.py). A cell with quiet processes has only these;
     a cell without has only its fastest sample."""
 
-    process: Annotated[int, about("its round; those of later runs are numbered on")]
-    round: Annotated[int, about("its round in its run")]
-    seconds: Annotated[float, about(f"its figure: {FIGURE_DEFINITION}, per call", "s")]
-    samples: Annotated[int, about("their planned number")]
-    quiet: Annotated[bool, about("whether it was quiet")]
-    run: Annotated[str, about("when its run began")]
-    beside: Annotated[dict[str, float], about("part timed in turns with it -> its figure", "s")]
-    baseline: Annotated[
-        float, about("of the probes to which its figure is corrected; NaN if it is not", "ns")
-    ]
+    process: int = about("its round; those of later runs are numbered on")
+    round: int = about("its round in its run")
+    seconds: float = about(f"its figure: {FIGURE_DEFINITION}, per call", "s")
+    samples: int = about("their planned number")
+    quiet: bool = about("whether it was quiet")
+    run: str = about("when its run began")
+    beside: dict[str, float] = about("part timed in turns with it -> its figure", "s")
+    baseline: float = about(
+        "of the probes to which its figure is corrected; NaN if it is not", "ns"
+    )
 
 
-class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
+class TimedCell:
     """A timed cell with its contract and the evidence of its processes (analysis/cells.py)."""
 
-    benchmark: Annotated[str, about("asv's name: module.Class.method")]
-    cell: Annotated[str, about("asv's name of the cell")]
-    family: Annotated[str, about("module of the benchmark")]
-    role: Annotated[str, about("further use of its figures: contracts.Role")]
-    method: Annotated[str, about('what is timed: "completion" of timeit_completion')]
-    declared: Annotated[Any, about("its entry in benchmarks.json: analysis.suite.Declared")]
-    parameters: Annotated[
-        dict[str, Parameter], about("name -> value, in the order of the benchmark")
-    ]
-    down: Annotated[str, about("parameter whose values are rows of tables and lines of panels")]
-    route: Annotated[str, about("the route; empty if it has none, as all parameters")]
-    dtype: Annotated[str, about("dtype of the source")]
-    layout: Annotated[str, about("layout of the source")]
-    threads: Annotated[str, about("torch threads")]
-    host: Annotated[str, about("memory at the host's end of a transfer")]
-    nbytes: Annotated[int, about("size of the source; 0 if it has none", "bytes")]
-    direction: Annotated[str, about("of the route")]
-    contract: Annotated[Route, about("of the route")]
-    order: Annotated[int, about("of the route in the catalogue")]
-    memory: Annotated[str, about("alias, copy or into, for this dtype and layout")]
-    keeps: Annotated[bool, about("whether the result has the source's dtype")]
-    safe: Annotated[bool, about("whether the route is safe")]
-    non_blocking: Annotated[bool, about("whether the call may return before the bytes arrive")]
-    device: Annotated[bool, about("whether an accelerator takes part")]
-    arrays: Annotated[int, about("number of arrays in the source; 0: a single array")]
-    array: Annotated[bool, about("whether the host's end of a transfer is an array")]
-    casts_to: Annotated[str, about("dtype of every result; empty: that of the source")]
-    spread: Annotated[
-        bool,
-        about(
-            "whether torch spreads it over its threads: then the time on one thread does not hold "
-            "for several"
-        ),
-    ]
-    credible: Annotated[
-        bool,
-        about("whether memory could move bytes at that rate; checked for transfers waited for"),
-    ]
-    seconds: Annotated[float, about("median over the figures of its processes", "s")]
-    low: Annotated[float, about("least of its processes", "s")]
-    high: Annotated[float, about("most of its processes", "s")]
-    cv: Annotated[float, about("their coefficient of variation")]
-    processes: Annotated[int, about("their number")]
-    quiet: Annotated[bool, about("whether any was quiet; else seconds is an upper bound")]
-    noise: Annotated[str, about("noise class")]
-    mean: Annotated[float, about("of log seconds of its processes")]
-    n: Annotated[float, about("number of processes with a figure")]
-    variance: Annotated[float, about("of log seconds, without the effect shared in a round")]
-    df: Annotated[float, about("degrees of freedom of the variance; 0 if it is not known")]
-    shared: Annotated[float, about("variance of the effect that cells share in a round")]
-    shared_df: Annotated[float, about("degrees of freedom of that variance")]
-    present: Annotated[Bools, about("rounds with a process: an array of bool")]
-    shares: Annotated[Floats, about("shares of its processes, per run: an array")]
-    guessed: Annotated[bool, about("whether its variance is of its own few processes alone")]
-    within: Annotated[
-        float,
-        about("log seconds around seconds, for most further processes; 0 where it is not quiet"),
-    ]
+    benchmark: str = about("asv's name: module.Class.method")
+    cell: str = about("asv's name of the cell")
+    family: str = about("module of the benchmark")
+    role: str = about("further use of its figures: contracts.Role")
+    method: str = about('what is timed: "completion" of timeit_completion')
+    declared: Any = about("its entry in benchmarks.json: analysis.suite.Declared")
+    parameters: dict[str, Parameter] = about("name -> value, in the order of the benchmark")
+    down: str = about("parameter whose values are rows of tables and lines of panels")
+    route: str = about("the route; empty if it has none, as all parameters")
+    dtype: str = about("dtype of the source")
+    layout: str = about("layout of the source")
+    threads: str = about("torch threads")
+    host: str = about("memory at the host's end of a transfer")
+    nbytes: int = about("size of the source; 0 if it has none", "bytes")
+    direction: str = about("of the route")
+    contract: Route = about("of the route")
+    order: int = about("of the route in the catalogue")
+    memory: str = about("alias, copy or into, for this dtype and layout")
+    keeps: bool = about("whether the result has the source's dtype")
+    safe: bool = about("whether the route is safe")
+    non_blocking: bool = about("whether the call may return before the bytes arrive")
+    device: bool = about("whether an accelerator takes part")
+    arrays: int = about("number of arrays in the source; 0: a single array")
+    array: bool = about("whether the host's end of a transfer is an array")
+    casts_to: str = about("dtype of every result; empty: that of the source")
+    spread: bool = about(
+        "whether torch spreads it over its threads: then the time on one thread does not hold "
+        "for several"
+    )
+    credible: bool = about(
+        "whether memory could move bytes at that rate; checked for transfers waited for"
+    )
+    seconds: float = about("median over the figures of its processes", "s")
+    low: float = about("least of its processes", "s")
+    high: float = about("most of its processes", "s")
+    cv: float = about("their coefficient of variation")
+    processes: int = about("their number")
+    quiet: bool = about("whether any was quiet; else seconds is an upper bound")
+    noise: str = about("noise class")
+    mean: float = about("of log seconds of its processes")
+    n: float = about("number of processes with a figure")
+    variance: float = about("of log seconds, without the effect shared in a round")
+    df: float = about("degrees of freedom of the variance; 0 if it is not known")
+    shared: float = about("variance of the effect that cells share in a round")
+    shared_df: float = about("degrees of freedom of that variance")
+    present: Bools = about("rounds with a process: an array of bool")
+    shares: Floats = about("shares of its processes, per run: an array")
+    guessed: bool = about("whether its variance is of its own few processes alone")
+    within: float = about(
+        "log seconds around seconds, for most further processes; 0 where it is not quiet"
+    )
 
 
-class Choice(TimedCell, frozen=True, kw_only=True):
+class Choice(TimedCell):
     """A route for a need at a size (analysis/needs.py): a timed cell and its rank."""
 
-    goal: Annotated[str, about("wanted dtype; empty: that of the source")]
-    grad: Annotated[bool, about("whether the source requires grad")]
-    batch: Annotated[bool, about("whether several arrays become one")]
-    enqueue: Annotated[bool, about("whether it is ranked by enqueue time")]
-    need: Annotated[Any, about("the need: analysis.needs.Need")]
-    number: Annotated[int, about("of the need")]
-    part: Annotated[int, about("of the answer: neighbouring sizes with the same best routes")]
-    kind: Annotated[str, about("one of analysis.ranking.KINDS")]
-    leads: Annotated[bool, about("whether it is the best, or the fastest with a condition")]
-    ratio: Annotated[float, about("of its seconds to those of the best route at that size")]
-    slow: Annotated[bool, about("whether it takes several times as long as the best")]
+    goal: str = about("wanted dtype; empty: that of the source")
+    grad: bool = about("whether the source requires grad")
+    batch: bool = about("whether several arrays become one")
+    enqueue: bool = about("whether it is ranked by enqueue time")
+    need: Any = about("the need: analysis.needs.Need")
+    number: int = about("of the need")
+    part: int = about("of the answer: neighbouring sizes with the same best routes")
+    kind: str = about("one of analysis.ranking.KINDS")
+    leads: bool = about("whether it is the best, or the fastest with a condition")
+    ratio: float = about("of its seconds to those of the best route at that size")
+    slow: bool = about("whether it takes several times as long as the best")
 
 
 _SERIES = about("the release, its day, and the release before it in this series")
@@ -214,64 +198,56 @@ _INTERVAL = about("the releases between which the change lies (95 %)")
 _NODES = about("nodes that show the change, and that do not", note=OPTIONAL)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change:
     """A point of a series at a release, and the change of level that begins there, if one does
     (analysis/history.py)."""
 
-    package: Annotated[str, _SERIES]
-    release: Annotated[str, _SERIES]
-    date: Annotated[str, _SERIES]
-    before: Annotated[str, _SERIES]
-    machine: Annotated[str, about("where it was measured")]
-    files: Annotated[
-        tuple[str, ...],
-        about(
-            "results of the release in reports/results: file.jsonl.gz has the processes with all "
-            "samples",
-            note=CSV_ONLY,
-        ),
-    ]
-    what: Annotated[str, about("time or instructions")]
-    series: Annotated[str, about("identifies the series", note=INTERNAL)]
-    cell: Annotated[str, about("asv's name of the cell, of the smallest size", note=INTERNAL)]
-    group: Annotated[str, about("class of the benchmark", note=INTERNAL)]
-    direction: Annotated[str, about("of the route", note=INTERNAL)]
-    contract: Annotated[str, about("what the route promises for the dtype", note=INTERNAL)]
-    noise: Annotated[str, about("noise class", note=INTERNAL)]
-    benchmark: Annotated[str, about(_TIMED)]
-    route: Annotated[str, about(_TIMED, note=PARAMETER)]
-    dtype: Annotated[str, about(_TIMED, note=PARAMETER)]
-    nbytes: Annotated[float, about(_TIMED, "bytes", note=PARAMETER)]
-    layout: Annotated[str, about(_TIMED, note=PARAMETER)]
-    threads: Annotated[str, about(_TIMED, note=PARAMETER)]
-    memory: Annotated[str, about(_TIMED, note=PARAMETER)]
-    statement: Annotated[str, about(_TIMED, note=PARAMETER)]
-    version: Annotated[str, about("of the benchmark: figures of different ones do not compare")]
-    sizes: Annotated[
-        tuple[int, ...],
-        about(
-            "bytes; a route that shares memory costs the same at every size, and is one series",
-            "bytes",
-        ),
-    ]
-    processes: Annotated[
-        int, about("quiet processes, of several sizes one per round; 0 for instructions")
-    ]
-    value: Annotated[float, _POINT]
-    low: Annotated[float, _POINT]
-    high: Annotated[float, _POINT]
-    level: Annotated[float, about("the value between two changes")]
-    verdict: Annotated[str, _EFFECT]
-    ratio: Annotated[float, _EFFECT]
-    ratio_low: Annotated[float, _EFFECT]
-    ratio_high: Annotated[float, _EFFECT]
-    q: Annotated[float, _EFFECT]
-    earliest: Annotated[str, _INTERVAL]
-    latest: Annotated[str, _INTERVAL]
-    evidence: Annotated[str, about("what instructions say of time, and time of them")]
-    nodes_with: Annotated[str, _NODES] = ""
-    nodes_without: Annotated[str, _NODES] = ""
-    control: Annotated[bool, about("True for work that a release should not change")]
+    package: str = _SERIES
+    release: str = _SERIES
+    date: str = _SERIES
+    before: str = _SERIES
+    machine: str = about("where it was measured")
+    files: tuple[str, ...] = about(
+        "results of the release in reports/results: file.jsonl.gz has the processes with all "
+        "samples",
+        note=CSV_ONLY,
+    )
+    what: str = about("time or instructions")
+    series: str = about("identifies the series", note=INTERNAL)
+    cell: str = about("asv's name of the cell, of the smallest size", note=INTERNAL)
+    group: str = about("class of the benchmark", note=INTERNAL)
+    direction: str = about("of the route", note=INTERNAL)
+    contract: str = about("what the route promises for the dtype", note=INTERNAL)
+    noise: str = about("noise class", note=INTERNAL)
+    benchmark: str = about(_TIMED)
+    route: str = about(_TIMED, note=PARAMETER)
+    dtype: str = about(_TIMED, note=PARAMETER)
+    nbytes: float = about(_TIMED, "bytes", note=PARAMETER)
+    layout: str = about(_TIMED, note=PARAMETER)
+    threads: str = about(_TIMED, note=PARAMETER)
+    memory: str = about(_TIMED, note=PARAMETER)
+    statement: str = about(_TIMED, note=PARAMETER)
+    version: str = about("of the benchmark: figures of different ones do not compare")
+    sizes: tuple[int, ...] = about(
+        "bytes; a route that shares memory costs the same at every size, and is one series",
+        "bytes",
+    )
+    processes: int = about("quiet processes, of several sizes one per round; 0 for instructions")
+    value: float = _POINT
+    low: float = _POINT
+    high: float = _POINT
+    level: float = about("the value between two changes")
+    verdict: str = _EFFECT
+    ratio: float = _EFFECT
+    ratio_low: float = _EFFECT
+    ratio_high: float = _EFFECT
+    q: float = _EFFECT
+    earliest: str = _INTERVAL
+    latest: str = _INTERVAL
+    evidence: str = about("what instructions say of time, and time of them")
+    nodes_with: str = _NODES
+    nodes_without: str = _NODES
+    control: bool = about("True for work that a release should not change")
 
 
 def parameter_names(row: type) -> list[str]:
@@ -310,20 +286,18 @@ def check_frame(frame: pd.DataFrame, row: type, parameters: Iterable[str] = ()) 
     """Return the table. TypeError, which names the column, if one is missing, is not declared, or
     has another type. parameters: columns of parameters of single families."""
     declared = columns_of(row)
+    table = f"a table of {row.__name__}"
     needed = {name for name, column in declared.items() if column.note not in (OPTIONAL, CSV_ONLY)}
     for name in sorted(needed.difference(frame)):
-        raise TypeError(f"a table of {row.__name__} has no column {name}")
-    for name in frame:
+        raise TypeError(f"{table} has no column {name}")
+    for name in frame.columns.difference([*declared, *parameters]):
+        raise TypeError(f"{table} has an undeclared column {name}")
+    for name, values in frame.items():
         column = declared.get(name)
-        if column is None and name not in parameters:
-            raise TypeError(f"a table of {row.__name__} has an undeclared column {name}")
         if column is None or column.note == PARAMETER:  # of the benchmark's own type
             continue
-        values = frame[name]
         # a column without values has the type of its NaN
         if values.dtype.kind not in KINDS.get(column.type, "O") and values.notna().any():
             wanted = getattr(column.type, "__name__", column.type)
-            raise TypeError(
-                f"column {name} of a table of {row.__name__} holds {values.dtype}, not {wanted}"
-            )
+            raise TypeError(f"column {name} of {table} holds {values.dtype}, not {wanted}")
     return frame

@@ -32,8 +32,9 @@ MAX_ROUNDS, MAX_CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer 
 RARE, OPTIONAL, PARAMETER, INTERNAL, CSV_ONLY = "rare", "optional", "parameter", "internal", "csv"
 
 
-def about(meaning: str, unit: str = "", *, note: str = "", **limits: Any) -> Meta:
-    """Describe a field. limits: of msgspec.Meta, such as ``ge``."""
+def about(meaning: str, unit: str = "", *, note: str = "", **limits: Any) -> Any:
+    """Describe a field: of a row that files hold in its type (``Annotated``), else in place of its
+    value. limits: of msgspec.Meta, such as ``ge``."""
     return Meta(description=meaning, extra={"unit": unit, "note": note}, **limits)
 
 
@@ -50,11 +51,12 @@ class Column(NamedTuple):
 def columns_of(row: type) -> dict[str, Column]:
     """Return the declared fields of a class of rows by name, in order."""
     columns = {}
-    for name, hint in typing.get_type_hints(row, include_extras=True).items():
-        meta = hint.__metadata__[-1]
-        columns[name] = Column(
-            name, hint.__origin__, meta.extra["unit"], meta.description, meta.extra["note"]
-        )
+    for name, kind in typing.get_type_hints(row, include_extras=True).items():
+        if typing.get_origin(kind) is Annotated:
+            kind, meta = typing.get_args(kind)
+        else:
+            meta = getattr(row, name)
+        columns[name] = Column(name, kind, meaning=meta.description, **meta.extra)
     return columns
 
 
