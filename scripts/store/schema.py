@@ -53,7 +53,7 @@ def columns_of(row: type) -> dict[str, Column]:
     columns = {}
     for name, kind in typing.get_type_hints(row, include_extras=True).items():
         if typing.get_origin(kind) is Annotated:
-            kind, meta = typing.get_args(kind)
+            kind, *_, meta = typing.get_args(kind)
         else:
             meta = getattr(row, name)
         columns[name] = Column(name, kind, meaning=meta.description, **meta.extra)
