@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, run
-from store.files import BENCHMARKS, read_json, read_measurements, result_files
-from store.versions import version_number
+from store.files import BENCHMARKS, read_json, read_measurements, result_files, version_number
 
 from benchmarks.core import versions
 from benchmarks.core.hashing import family_hash, family_hashes

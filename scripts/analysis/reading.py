@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 from store import files, quiet
 from store.asv_files import AsvFigures, AsvResult, read_asv
-from store.files import PARSE_ERRORS, BrokenFile
+from store.files import PARSE_ERRORS, BrokenFile, version_number
 from store.frames import FAILED, SKIPPED, Process
 from store.schema import Counts, Measurement, RunRecord, TimedProcess, Toolchain, cell_name
-from store.versions import version_number
 from toolchains import ledger
 
 from benchmarks.core.probes import PROCESSOR

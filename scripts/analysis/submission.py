@@ -27,7 +27,6 @@ from store.schema import (
     cell_name,
     cell_names,
 )
-from store.versions import version_number
 from toolchains import environments, ledger
 
 from benchmarks.contracts import COPY, INTO, ONE_THREAD, Role
@@ -46,24 +45,26 @@ MAX_NOISY_SHARE = 0.25  # of timed cells, without a quiet process
 # Allowed ratio of a copy's bandwidth to memcpy's. Noise may slow memcpy, too, and 1.1 is seen
 MAX_MEMCPY_RATIO = 1.5
 MIN_CHECKED_BYTES = 4096  # of a copy: below, the call decides
-# Patterns in JSON: a path of a machine; a host, an address, a person; an escape of an unprintable
-# character. Each begins with a literal and looks back by two at most, so the time is proportional
-# to the text
+# Patterns in JSON: a path of a machine, a host, an escape of an unprintable character. Each begins
+# with a literal and looks back by two at most, so the time is proportional to the text. Names of
+# people have no pattern: CONTRIBUTING.md asks to read the files for them
 PRIVATE = (
-    r"/(?<![\w:/.)\]]/)[\w.]|~/|:\\|@(?<=\w@)\w|\\(?<!\\\\)(?:\\\\)*[bfnrtu]"
+    r"/(?<![\w:/.)\]]/)[\w.]|~/|:\\|\\(?<!\\\\)(?:\\\\)*[bfnrtu]"
     r"|\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])|\.(?:local|lan|internal|localdomain|home|corp|intra)\b"
-    r"|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d|Mac[Bb]ook|macbook"
+    r"|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d"
 )
 QUOTED_LETTERS = 30  # on each side of a private text
-IMPERSONAL = ["localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora"]
-IMPERSONAL += ["docker"]
+IMPERSONAL = {"localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora"}
+IMPERSONAL |= {"docker"}
 OBJECTS = ("toolchain", "settings", "conditions", "params")  # others hold data, not fields
 BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
 ROWS = (RunRecord, Toolchain, Settings, Conditions, TimedProcess, Counts)
 FIELDS = asv_files.FIELDS | {name for row in ROWS for name in row.__struct_fields__} - {"file"}
 # Kinds of names in a file: fields, names of cells, of the machine, ...
 KINDS = ("cell", "text", "toolchain", "field", "foreign", "runner", "figure")
-Names = Mapping[str, set[object]]  # kind -> names
+Names = defaultdict[str, set[Any]]  # kind -> names
+Benchmarks = Mapping[str, Mapping[str, Any]]  # as in benchmarks.json
+Parameters = Mapping[str, Any]  # benchmark -> the values of its parameters
 
 
 class Finding(NamedTuple):
@@ -125,20 +126,17 @@ def _check_directory(directory: Path) -> Iterator[Finding]:
         raise UserError(
             f"{directory} holds no results: name reports/results/MACHINE, which run.py fills"
         )
+    needed = {files.MACHINE}
+    for path in results:
+        needed |= {files.sibling(path, suffix).name for suffix in (".json", files.RECORDS)}
     names = {path.name for path in entries}
-    ordinary = {
-        path.name
-        for path in [directory / files.MACHINE, *results]
-        if path.is_file() and not path.is_symlink()
-    }
-    needed = {
-        files.sibling(path, suffix).name for path in results for suffix in (".json", files.RECORDS)
-    }
+    expected = {files.MACHINE, *(path.name for path in results)}
+    ordinary = {path.name for path in entries if path.is_file() and not path.is_symlink()}
     problems = {
         "many": names if len(entries) > MAX_FILES else (),
-        "strange": names - ordinary,
+        "strange": names - (expected & ordinary),
         "name": {files.machine_name_problem(directory.name)} - {""},
-        "absent": (needed | {files.MACHINE}) - names,
+        "absent": needed - names,
     }
     yield from _for_names(directory.name, problems, MAX_FILES)
 
@@ -146,20 +144,20 @@ def _check_directory(directory: Path) -> Iterator[Finding]:
 # --- names in files -------------------------------------------------------------------------------
 
 
-def _check_files(directory: Path, described: Mapping[str, object]) -> Iterator[Finding]:
+def _check_files(directory: Path, described: Benchmarks) -> Iterator[Finding]:
     """Find fields, texts and cells that this suite (``described``) does not write, and those of
     other machines."""
-    suite = {name: each["params"] for name, each in described.items() if isinstance(each, dict)}
-    runner = environments.requirements(ledger.history("torch")[-1])[-1].removeprefix("asv_runner==")
-    allowed: dict[str, set[object]] = {
-        "field": {*FIELDS},
+    suite = {name: benchmark["params"] for name, benchmark in described.items()}
+    runner = environments.pins()["asv_runner"]
+    allowed = {
+        "field": FIELDS,
         "cell": {*chain(*starmap(cell_names, suite.items()))},
         "foreign": {directory.name},
         "runner": {"", runner},
     }
     private = _private_pattern()
     bytes_left = MAX_BYTES
-    measured: set[object] = set()  # cells and toolchains of the result's processes and runs
+    measured: set[str] = set()  # cells and toolchains of the result's processes and runs
     for path in sorted(directory.iterdir(), reverse=True):  # processes, runs, then asv's file
         with files.reading(path):
             texts = files.read_texts(path)
@@ -170,30 +168,25 @@ def _check_files(directory: Path, described: Mapping[str, object]) -> Iterator[F
             names = _names_in(texts, suite, private)
         if path.suffix != ".json":
             measured |= names["cell"] | names["toolchain"]
-        allowed |= {"figure": measured, "toolchain": {"", *_of_commit(path, measured)}}
+        # a result's file is named after its commit
+        of_commit = {name for name in measured if path.name.startswith(str(name)[:8])}
+        allowed |= {"figure": measured, "toolchain": {"", *of_commit}}
         problems = {kind: names[kind] - allowed.get(kind, set()) for kind in KINDS}
         yield from _for_names(path.name, problems, directory.name, runner)
         if path.suffix == ".json":
             measured = set()
 
 
-def _of_commit(path: Path, names: Iterable[object]) -> Iterator[object]:
-    """Yield the names that begin like that of a result's file: its commit."""
-    return (name for name in names if path.name.startswith(str(name)[:8]))
-
-
 def _private_pattern() -> "re.Pattern[str]":
     """Match ``PRIVATE`` texts, and this machine's and user's own names."""
-    own_names = (platform.node(), os.environ.get("USER", ""))
-    personal = [name for name in own_names if len(name) > 3 and name not in IMPERSONAL]
-    return re.compile("|".join([PRIVATE, *(rf"{re.escape(name)}\b" for name in personal)]))
+    own_names = {platform.node(), os.environ.get("USER", "")} - IMPERSONAL
+    personal = [rf"{re.escape(name)}\b" for name in own_names if len(name) > 3]
+    return re.compile("|".join([PRIVATE, *personal]))
 
 
-def _names_in(
-    texts: Iterable[bytes], suite: Mapping[str, object], private: "re.Pattern[str]"
-) -> Names:
+def _names_in(texts: Iterable[bytes], suite: Parameters, private: "re.Pattern[str]") -> Names:
     """Return the names in a file's JSON texts, and its private texts and unprintable letters."""
-    names: defaultdict[str, set[object]] = defaultdict(set)
+    names: Names = defaultdict(set)
     for loaded in map(json.loads, texts):
         text = json.dumps(loaded, ensure_ascii=False)
         for match in private.finditer(text):
@@ -206,28 +199,22 @@ def _names_in(
     return names
 
 
-def _names_of(loaded: Any, suite: Mapping[str, object]) -> Iterator[tuple[str, Iterable[object]]]:
+def _names_of(loaded: Any, suite: Parameters) -> Iterator[tuple[str, Iterable[Any]]]:
     """Yield (kind, names) of an object in a file. suite: benchmark -> its parameters; others are no
     cell."""
     objects = [loaded, *(loaded[name] for name in OBJECTS if isinstance(loaded.get(name), dict))]
     columns = loaded.get("result_columns", ())
-    yield "field", columns
-    for each in objects:
-        yield "field", each
-        if "machine" in each:
-            yield "foreign", [each["machine"]]
+    yield "field", chain(columns, *objects)
+    yield "foreign", [each["machine"] for each in objects if "machine" in each]
     if "benchmark" in loaded:
         yield "cell", [cell_name(loaded["benchmark"], loaded["params"])]
-    else:
-        yield "cell", loaded.get("noisy_cells", ())
     yield "runner", [loaded.get("asv_runner", "")]
-    if toolchain := loaded.get("toolchain"):
-        yield "toolchain", [ledger.parse_toolchain(**toolchain).commit]
-    else:
-        yield "toolchain", [loaded.get("commit_hash", "")]
+    toolchain = loaded.get("toolchain")
+    commit = ledger.parse_toolchain(**toolchain).commit if toolchain else ""
+    yield "toolchain", [commit or loaded.get("commit_hash", "")]
+    yield "cell", loaded.get("noisy_cells", ())
     for reason in BY_REASON:
-        for cells in loaded.get(reason, {}).values():
-            yield "cell", cells
+        yield "cell", chain(*loaded.get(reason, {}).values())
     for name, entries in loaded.get("results", {}).items():
         row = dict(zip(columns, entries))
         if row["params"] != suite.get(name):
@@ -241,20 +228,17 @@ def _names_of(loaded: Any, suite: Mapping[str, object]) -> Iterator[tuple[str, I
 # --- measurements ---------------------------------------------------------------------------------
 
 
-def _check_figures(
-    directory: Path, results: Path, described: Mapping[str, object]
-) -> Iterator[Finding]:
+def _check_figures(directory: Path, results: Path, described: Benchmarks) -> Iterator[Finding]:
     """Find other versions of benchmarks, too few processes or quiet ones, and impossible times."""
     paths = files.result_files(directory.parent, directory.name)
     loaded = load_files(results, paths)
-    declared_versions = _versions_in(described)
     for path in paths:
         result = loaded.of_file(files.result_name(path))
-        versions = set(zip(result.cells["benchmark"], result.cells["version"]))
+        versions = result.cells.drop_duplicates(["benchmark", "version"])
         other_versions = {
             name
-            for name, version in versions
-            if version_number(name, declared_versions[name]) != version
+            for name, version in zip(versions["benchmark"], versions["version"])
+            if files.version_number(name, str(described[name].get("version"))) != version
         }
         unrecorded = set(result.processes["run"]) - {run.started for run in result.runs}
         problems = {"version": other_versions, "no_record": unrecorded}
@@ -262,12 +246,6 @@ def _check_figures(
         if not (result.processes.empty or unrecorded):
             yield from _check_processes(path.name, result)
             yield from _check_speed(path.name, result)
-
-
-def _versions_in(described: Mapping[str, object]) -> dict[str, str]:
-    """Benchmark -> its version in benchmarks.json."""
-    benchmarks = {name: each for name, each in described.items() if isinstance(each, dict)}
-    return {name: str(benchmark.get("version")) for name, benchmark in benchmarks.items()}
 
 
 def _check_processes(file: str, result: Results) -> Iterator[Finding]:

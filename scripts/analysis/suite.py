@@ -10,10 +10,9 @@ from typing import cast
 
 import pandas as pd
 from cli import UserError
-from store.files import PARSE_ERRORS, harmless
+from store.files import PARSE_ERRORS, harmless, version_number
 from store.frames import Cell, Parameter, Process
 from store.schema import PARAMETER, cell_names, columns_of, from_json
-from store.versions import version_number
 
 from benchmarks.contracts import COPY, INTO, NONE, Family, Role, Route
 from benchmarks.core.probes import MEMORY

@@ -1,7 +1,6 @@
 """Drive asv: discover the benchmarks of a checkout or a copy of it, and run selected cells."""
 
 import contextlib
-import json
 import os
 import platform
 import shlex
@@ -19,7 +18,7 @@ import cli
 import psutil
 from cli import RESULTS, ROOT, UserError
 from store.asv_files import failed_cells
-from store.files import MACHINE, put
+from store.files import BENCHMARKS, MACHINE, put, read_entries
 from store.schema import LogLine, NoFigure, Settings, decode_log
 from toolchains import environments, ledger
 
@@ -250,10 +249,10 @@ class Suite:
             if done.returncode:
                 reason = last_line(done.stdout + done.stderr, "it printed nothing")
                 raise UserError(f"asv found no benchmarks: {reason}")
-            content = Path(results, "benchmarks.json").read_bytes()
-        if copy_to:
-            put(copy_to, content)
-        return {name: each for name, each in json.loads(content).items() if isinstance(each, dict)}
+            description = Path(results, BENCHMARKS)
+            if copy_to:
+                put(copy_to, description.read_bytes())
+            return read_entries(description)
 
     def measure(
         self,

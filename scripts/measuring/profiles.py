@@ -222,8 +222,7 @@ def estimate_minutes(
     if not only or not (benchmarks or description.is_file()):
         return definition.minutes * rounds / definition.rounds
     if not benchmarks:
-        content = read_entries(description).items()
-        benchmarks = {name: each for name, each in content if isinstance(each, dict)}
+        benchmarks = read_entries(description)
     processes = select_cells(profile, benchmarks, only).total(rounds)
     all_processes = select_cells(profile, benchmarks, "").total(definition.rounds)
     share = processes / max(all_processes, 1)

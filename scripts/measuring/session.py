@@ -11,8 +11,8 @@ from pathlib import Path
 from cli import UserError
 from msgspec.structs import replace
 from store import files
+from store.files import version_number
 from store.schema import Measurement, RunRecord, Settings, Toolchain
-from store.versions import version_number
 from toolchains import ledger
 
 from .engine import CHECKOUT, LAUNCH, Suite

@@ -26,9 +26,8 @@ from analysis.results import Results, load, load_files, select_results
 from analysis.submission import Finding
 from cli import ROOT, UserError, one_line
 from store import files
-from store.files import put
+from store.files import TABLE, put
 from store.schema import latest_files
-from store.versions import TABLE
 from toolchains import ledger
 
 from benchmarks.contracts import ONE_THREAD

@@ -13,9 +13,9 @@ import msgspec
 from cli import UserError
 
 from . import files
+from .files import version_number
 from .quiet import used_samples
 from .schema import Measurement, RunRecord, cell_names, from_json
-from .versions import version_number
 
 if TYPE_CHECKING:
     from asv.results import Results

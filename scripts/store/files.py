@@ -22,39 +22,27 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import cli
 import msgspec
-from cli import MAX_TEXT_LENGTH, UserError
+from cli import MAX_TEXT_LENGTH, RESULTS, UserError
 
 from . import schema
-from .schema import Counts, Measurement, RunRecord, TimedProcess
-from .versions import TABLE as TABLE
-from .versions import version_number
-
-T = TypeVar("T")
+from .schema import Counts, Measurement, RunRecord, T, TimedProcess
 
 MEASUREMENTS, RECORDS = ".jsonl.gz", ".jsonl"
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
+TABLE = "versions.json"  # in reports/results of this checkout, for results of any other, too
 NODE_PREFIX = "node-"  # of the directories of a fleet's nodes, in that of their machine type
 MACHINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # of a machine
 # Reserved names: files and directories next to those of machines, in reports/, reports/results/ and
 # on the site
-RESERVED_NAMES = frozenset(
-    (
-        "results",
-        "history",
-        "asv",
-        "index.html",
-        "readme.md",
-        "feed.xml",
-        "answers.csv",
-        "figures.csv",
-    )
-) | {"figures-columns.csv", BENCHMARKS, TABLE, "toolchains.jsonl"}
+RESERVED_NAMES = {"results", "history", "asv", "index.html", "readme.md", "feed.xml", "answers.csv"}
+RESERVED_NAMES |= {"figures.csv", "figures-columns.csv", BENCHMARKS, TABLE, "toolchains.jsonl"}
 # File names of results in a machine's directory. Other files there are left alone
 RESULT_FILE = re.compile(r"[0-9a-f]{8}-toolchain-py3\.[0-9]{1,2}\.json(?:l|l\.gz)?")
 # Limits of a file: decompressed bytes (four times those of the profile full), lines, bytes of one
@@ -121,18 +109,14 @@ def result_files(results: Path, machine: str | None = None, suffix: str = ".json
         for place in [directory, *_directories(directory, f"{NODE_PREFIX}*")]:
             if place.is_symlink():
                 raise UserError(f"{place} is a link: put the directory itself there")
-            files += [
-                path
-                for path in sorted(place.glob(f"*{suffix}"))
-                if RESULT_FILE.fullmatch(path.name)
-            ]
+            paths = sorted(place.glob(f"*{suffix}"))
+            files += [path for path in paths if RESULT_FILE.fullmatch(path.name)]
     return files
 
 
 def _directories(place: Path, pattern: str) -> list[Path]:
-    return sorted(
-        filter(Path.is_dir, place.glob(pattern))
-    )  # "*/" matches files, too, before Python 3.11
+    # "*/" matches files, too, before Python 3.11
+    return sorted(filter(Path.is_dir, place.glob(pattern)))
 
 
 def result_name(path: Path) -> str:
@@ -202,10 +186,9 @@ def read_texts(path: Path) -> list[bytes]:
     if held.count(b"\n") > MAX_LINES:
         raise ValueError(f"it holds more than {MAX_LINES:,} lines")
     found = [held] if path.suffix == ".json" else held.splitlines()
+    max_brackets = MAX_BRACKETS if path.suffix == ".gz" else MAX_LINE_BYTES
     for text in found:
-        if len(text) > MAX_LINE_BYTES or (
-            path.suffix == ".gz" and text.count(b"[") + text.count(b"{") > MAX_BRACKETS
-        ):
+        if len(text) > MAX_LINE_BYTES or text.count(b"[") + text.count(b"{") > max_brackets:
             raise ValueError(f"it has a line of {len(text)} letters")
     return found
 
@@ -226,7 +209,7 @@ def reading(path: Path) -> Iterator[None]:
 NUMBERS = frozenset((float, int, type(None)))  # types without text
 
 
-def harmless(value: object) -> object:
+def harmless(value: Any) -> Any:
     """Make every text in loaded JSON a ``line``, because pages, figures and terminals show it,
     whoever wrote it.
 
@@ -245,30 +228,35 @@ def harmless(value: object) -> object:
     return value
 
 
-def read_json(path: Path) -> object:
+def read_json(path: Path) -> Any:
     """Read a JSON file and make it ``harmless``. UserError if it is missing or broken. The bare NaN
     of asv is read."""
     with reading(path):
         return harmless(json.loads(read_texts(path)[0].decode()))
 
 
-def read_entries(path: Path) -> dict[str, object]:
-    """Read a JSON file that holds an object, see ``read_json``. BrokenFile if it holds another
-    value."""
+def read_entries(path: Path) -> dict[str, dict[str, Any]]:
+    """Read the objects in a JSON file that holds one object, see ``read_json``. BrokenFile if it
+    holds another value. asv's benchmarks.json also has the version of its format."""
     loaded = read_json(path)
     if not isinstance(loaded, dict):
         raise BrokenFile(path, "holds no JSON object")
-    return loaded
+    return {name: each for name, each in loaded.items() if isinstance(each, dict)}
 
 
-def _decode_lines(path: Path, decode: Callable[[bytes], T]) -> list[T]:
-    """Decode each line of a file; an error names the line."""
-    rows = []
-    for number, text in enumerate(read_texts(path), 1):
-        try:
-            rows.append(decode(text))
-        except PARSE_ERRORS as error:
-            raise ValueError(f"line {number}: {error}") from None
+def _read_lines(path: Path, decode: Callable[[bytes], T]) -> list[T]:
+    """Decode each line of a file; there are none without the file. An error names the line."""
+    rows: list[T] = []
+    if not os.path.lexists(path):
+        return rows
+    with reading(path):
+        for number, text in enumerate(read_texts(path), 1):
+            try:
+                rows.append(decode(text))
+            except PARSE_ERRORS as error:
+                raise ValueError(f"line {number}: {error}") from None
+        if not rows and path.suffix == ".gz":
+            raise ValueError("it is empty")
     return rows
 
 
@@ -277,18 +265,12 @@ def read_records(path: Path) -> list[RunRecord]:
 
     UserError, which names line and field, if they are broken.
     """
-    path = sibling(path, RECORDS)
-    if not os.path.lexists(path):
-        return []
+    file = {"file": result_name(path)}
 
     def decode(text: bytes) -> RunRecord:
-        loaded = harmless(json.loads(text.decode()))
-        if not isinstance(loaded, dict):
-            raise TypeError(f"'{type(loaded).__name__}' object is not a mapping")
-        return schema.from_json(RunRecord, {**loaded, "file": result_name(path)})
+        return schema.from_json(RunRecord, {**harmless(json.loads(text.decode())), **file})
 
-    with reading(path):
-        return _decode_lines(path, decode)
+    return _read_lines(sibling(path, RECORDS), decode)
 
 
 def read_measurements(path: Path) -> list[TimedProcess | Counts]:
@@ -296,14 +278,7 @@ def read_measurements(path: Path) -> list[TimedProcess | Counts]:
 
     UserError, which names line and field, if the file is broken, truncated, or no gzip.
     """
-    path = sibling(path, MEASUREMENTS)
-    if not os.path.lexists(path):
-        return []
-    with reading(path):
-        lines = _decode_lines(path, _measurement)
-        if not lines:
-            raise ValueError("it is empty")
-        return lines
+    return _read_lines(sibling(path, MEASUREMENTS), _measurement)
 
 
 def _measurement(text: bytes) -> TimedProcess | Counts:
@@ -313,12 +288,31 @@ def _measurement(text: bytes) -> TimedProcess | Counts:
     if version != line.version:
         msgspec.structs.force_setattr(line, "version", version)
     names = "".join([line.benchmark, line.version, *line.params])
-    if (
-        names.isprintable() and len(names) <= MAX_TEXT_LENGTH
-    ):  # all at once: a file holds thousands of lines
+    # all at once: a file holds thousands of lines
+    if names.isprintable() and len(names) <= MAX_TEXT_LENGTH:
         return line
     shown = {name: harmless(getattr(line, name)) for name in ("benchmark", "version", "params")}
     return msgspec.structs.replace(line, **shown)
+
+
+# --- versions of benchmarks -----------------------------------------------------------------------
+
+
+@cache
+def _version_numbers() -> Mapping[str, Mapping[str, str]]:
+    """Return the table of the committed results: benchmark -> hash of its source -> version.
+
+    Hashes stood for versions before benchmarks/versions.lock. A checkout without results has no
+    table.
+    """
+    path = RESULTS / TABLE
+    return read_entries(path) if path.is_file() else {}
+
+
+def version_number(benchmark: str, version: str) -> str:
+    """Return the version of a benchmark as a number, where the table has its hash; else as it is:
+    that of other code. Measurements keep their hash on the disk."""
+    return _version_numbers().get(benchmark, {}).get(version, version)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -366,18 +360,20 @@ def merge(
     current = [
         line for line in earlier if versions.get(line.benchmark, line.version) == line.version
     ]
-    if keep:
-        return [*current, *fresh]
     fresh_counts, earlier_counts = _process_counts(fresh), _process_counts(current)
-    kept_lines = (line for line in current if fresh_counts[line.cell] < earlier_counts[line.cell])
+    kept_lines = [
+        line for line in current if keep or fresh_counts[line.cell] < earlier_counts[line.cell]
+    ]
     return [*kept_lines, *fresh]
 
 
 def _process_counts(lines: Iterable[Measurement]) -> Counter[str]:
     """Cell -> its number of rounds in the run that had the most."""
     rounds = {(line.cell, line.run, line.round) for line in lines}
-    of_run = Counter((cell, run) for cell, run, _ in rounds)
-    return Counter({cell: count for (cell, _), count in reversed(of_run.most_common())})
+    counts = Counter[str]()
+    for (cell, _), count in Counter((cell, run) for cell, run, _ in rounds).items():
+        counts[cell] = max(counts[cell], count)
+    return counts
 
 
 def record_text(record: RunRecord) -> str:

@@ -23,8 +23,7 @@ from cli import Parser, UserError
 from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from store import files
-from store.files import put
-from store.versions import TABLE
+from store.files import TABLE, put
 
 from . import environments, ledger
 from .ledger import Toolchain
