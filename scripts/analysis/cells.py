@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import pandas as pd
+from pandas import DataFrame, concat
 from store.frames import Parameter, TimedCell, check_frame
 
 from benchmarks import contracts
 from benchmarks.contracts import COMPLETION, ONE_THREAD, Role
 
-from .results import Results, parameters_of
+from .results import Results, parameters_of, where
 from .suite import Declared
 from .ties import evidence_of
 
@@ -45,17 +45,16 @@ COLUMNS = {
 Row = TimedCell  # as DataFrame.itertuples has it
 
 
-def cells_of(results: Results) -> pd.DataFrame:
+def cells_of(results: Results) -> DataFrame:
     """Return one row per timed cell, in the order of the catalogue, with the columns of
     store.frames.TimedCell."""
     timed = results.timed.reset_index(drop=True)
     declared = [results.benchmarks[name] for name in timed["benchmark"]]
-    parameters = parameters_of(timed, results)
-    rows = [_describe(*of_cell) for of_cell in zip(declared, parameters)]
+    rows = map(_describe, declared, parameters_of(timed, results))
     cells = timed[TEXT_COLUMNS].astype(object).rename(columns={"contract": "memory"})
-    cells = cells.join(timed[FIGURE_COLUMNS].astype({"processes": int, "quiet": bool})).join(
-        pd.DataFrame(rows, timed.index, [*COLUMNS]).astype(COLUMNS)
-    )
+    figures = timed[FIGURE_COLUMNS].astype({"processes": int, "quiet": bool})
+    described = DataFrame(rows, timed.index, [*COLUMNS]).astype(COLUMNS)
+    cells = cells.join(figures).join(described)
     cells["spread"] &= cells["memory"] != contracts.ALIAS
     is_waited = cells["device"] & cells["method"].isin((COMPLETION, SUSTAINED))
     is_too_fast = cells["nbytes"] > MAX_BYTES_PER_SECOND * cells["seconds"]
@@ -106,7 +105,15 @@ def row_of(names: Iterable[str]) -> str:
     return "route" if "route" in candidates else next(iter(candidates), "")
 
 
-def usual_dtype(cells: pd.DataFrame) -> str:
+def list_rows(cells: DataFrame) -> list[Row]:
+    return [*cells.itertuples()]
+
+
+def first_row(cells: DataFrame) -> Row | None:
+    return next(cells.itertuples(), None)
+
+
+def usual_dtype(cells: DataFrame) -> str:
     """Return the dtype measured at the most sizes, then in the most cells; the first if several are
     equal; "" without cells."""
     counts = cells.groupby("dtype", sort=False)["nbytes"].agg(["nunique", "size"])
@@ -114,22 +121,20 @@ def usual_dtype(cells: pd.DataFrame) -> str:
     return next(iter(counts.index), "")
 
 
-def with_threads(cells: pd.DataFrame, threads: str) -> pd.DataFrame:
+def with_threads(cells: DataFrame, threads: str) -> DataFrame:
     """Select the host cells that hold in a program with this number of torch threads: the cells
     measured with it and, of those on one thread, the ones that torch does not spread. Empty if
     nothing was measured with this number."""
-    cells = cells[~cells["device"]]
-    measured = cells[cells["threads"] == threads]
+    measured = where(cells, device=False, threads=threads)
     if threads == ONE_THREAD or measured.empty:
         return measured
-    not_spread = cells[(cells["threads"] == ONE_THREAD) & ~cells["spread"]]
-    return pd.concat([not_spread, measured])
+    return concat([where(cells, device=False, threads=ONE_THREAD, spread=False), measured])
 
 
-def conversions(cells: pd.DataFrame) -> pd.DataFrame:
+def conversions(cells: DataFrame) -> DataFrame:
     """Select plain conversions of the usual dtype, the cells used for decisions and curves."""
-    plain = cells[cells["role"] == Role.CONVERSION]
-    return plain[plain["dtype"] == usual_dtype(plain)]
+    plain = where(cells, role=Role.CONVERSION)
+    return where(plain, dtype=usual_dtype(plain))
 
 
 def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUAL_BYTES) -> int:
@@ -147,10 +152,10 @@ def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUA
 
 
 def at_usual_size(
-    cells: pd.DataFrame, parameter: str = "route", up_to: int = USUAL_BYTES
-) -> pd.DataFrame:
+    cells: DataFrame, parameter: str = "route", up_to: int = USUAL_BYTES
+) -> DataFrame:
     """Select the cells at the usual size."""
-    return cells[cells["nbytes"] == usual_size(cells.itertuples(), parameter, up_to)]
+    return where(cells, nbytes=usual_size(cells.itertuples(), parameter, up_to))
 
 
 def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:
@@ -200,19 +205,18 @@ class Limit:
         return limit.seconds / cell.seconds if limit else None
 
 
-def _cells_by_size(cells: pd.DataFrame) -> dict[int, Row]:
+def _cells_by_size(cells: DataFrame) -> dict[int, Row]:
     return {cell.nbytes: cell for cell in cells.itertuples()}
 
 
-def limit_of(cells: pd.DataFrame) -> Limit:
+def limit_of(cells: DataFrame) -> Limit:
     """Return the memcpy limit."""
-    return Limit(_cells_by_size(cells[cells["role"] == Role.MEMCPY]))
+    return Limit(_cells_by_size(where(cells, role=Role.MEMCPY)))
 
 
-def links_of(cells: pd.DataFrame) -> dict[str, Limit]:
+def links_of(cells: DataFrame) -> dict[str, Limit]:
     """Return the link's limits: direction, or BOTH_WAYS -> limit."""
-    limits = {}
-    for direction, rows in cells[cells["role"] == Role.LINK].groupby("direction", sort=False):
-        moved = 2 if direction == BOTH_WAYS else 1
-        limits[direction] = Limit(_cells_by_size(rows), moved, is_link=True)
-    return limits
+    return {
+        direction: Limit(_cells_by_size(rows), 2 if direction == BOTH_WAYS else 1, is_link=True)
+        for direction, rows in where(cells, role=Role.LINK).groupby("direction", sort=False)
+    }

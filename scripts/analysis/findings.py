@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
+from pandas import DataFrame, MultiIndex, Series, concat
 
 from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Role, Route
 
@@ -33,7 +33,7 @@ ASPECTS = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKES_GRA
 ROUTE = ["direction", "route"]  # columns that name a route
 
 
-def facts(results: Results) -> pd.DataFrame:
+def facts(results: Results) -> DataFrame:
     """Return the rows of Results.values with the measured semantics of routes.
 
     aspect    MEMORY, DTYPE or TAKES_GRAD
@@ -47,7 +47,7 @@ def facts(results: Results) -> pd.DataFrame:
     return rows.assign(
         aspect=rows["method"].astype(object).map(ASPECTS),
         dtype=rows["dtype"].astype(object).fillna(""),
-        measured=pd.Series(measured, rows.index, dtype=object),
+        measured=Series(measured, rows.index, dtype=object),
     )
 
 
@@ -118,9 +118,7 @@ def _promise(contract: Route, aspect: str, dtype: str, measured: bool | str) -> 
 # --- changes of semantics along a history ---------------------------------------------------------
 
 
-def _pair_releases(
-    rows: pd.DataFrame, releases: Sequence[Release], key: Sequence[str]
-) -> pd.DataFrame:
+def _pair_releases(rows: DataFrame, releases: Sequence[Release], key: Sequence[str]) -> DataFrame:
     """Join the rows of each release (its version) with those of the release before it
     (..._before) by the columns ``key``."""
     places = {release.files[0]: place for place, release in enumerate(releases)}
@@ -131,7 +129,7 @@ def _pair_releases(
     return pairs.assign(release=[releases[place].version for place in pairs["place"]])
 
 
-def appearances(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
+def appearances(results: Results, releases: Sequence[Release]) -> DataFrame:
     """Return the routes and dtypes that gain a figure at a release, or lose it.
 
     Columns: release, gained (else lost), direction, reason (why the other side has no figure),
@@ -144,8 +142,8 @@ def appearances(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
     # cells of one release only are left out
     pairs = _pair_releases(rows, releases, ["cell", *ROUTE, "dtype"])
     measured = rows.loc[rows["status"] == "measured", ["file", *ROUTE]]
-    measured_routes = pd.MultiIndex.from_frame(measured)
-    changes = pd.concat(
+    measured_routes = MultiIndex.from_frame(measured)
+    changes = concat(
         [
             _appearing(pairs, "", "_before", measured_routes).assign(gained=True),
             _appearing(pairs, "_before", "", measured_routes).assign(gained=False),
@@ -157,21 +155,21 @@ def appearances(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
 
 
 def _appearing(
-    pairs: pd.DataFrame, present: str, absent: str, measured_routes: pd.MultiIndex
-) -> pd.DataFrame:
+    pairs: DataFrame, present: str, absent: str, measured_routes: MultiIndex
+) -> DataFrame:
     """Select the cells that are measured on the side with suffix ``present`` and not on the other
     one. Their dtype is "" if the other side has no figure of the route at all."""
     is_present = pairs[f"status{present}"] == "measured"
     rows = pairs[is_present & (pairs[f"status{absent}"] != "measured")]
     reason = rows[f"reason{absent}"]
-    absent_route = pd.MultiIndex.from_frame(rows[[f"file{absent}", *ROUTE]])
+    absent_route = MultiIndex.from_frame(rows[[f"file{absent}", *ROUTE]])
     return rows.assign(
         reason=reason.where(reason != "", rows[f"status{absent}"]),
         dtype=rows["dtype"].where(absent_route.isin(measured_routes), ""),
     )
 
 
-def redefined(results: Results, releases: Sequence[Release]) -> pd.DataFrame:
+def redefined(results: Results, releases: Sequence[Release]) -> DataFrame:
     """Return where alias, dtype or grad of a route differ from the release before. One row per
     release, direction, route, aspect, measured_before and measured (see ``facts``), with the dtypes
     that it holds for."""
@@ -288,7 +286,7 @@ class SettingAdvice:
         return SettingAdvice(gains_by_setting, self.busy or other.busy)
 
 
-def setting_advice(results: Results, cells: pd.DataFrame) -> list[SettingAdvice]:
+def setting_advice(results: Results, cells: DataFrame) -> list[SettingAdvice]:
     """Return the settings to take, each with the routes that gain; empty if no setting gains
     enough."""
     counts = {count.cell: count for count in results.values.itertuples()}
@@ -305,7 +303,7 @@ def setting_advice(results: Results, cells: pd.DataFrame) -> list[SettingAdvice]
     return advice
 
 
-def _gains(cells: pd.DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
+def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
     """Return the settings of one route at one size that gain enough and have no significantly
     faster one, in the family's order. counts: cell -> count, of which the class's track_kept."""
     settings = cells["parameters"].map(lambda parameters: parameters["setting"])
@@ -317,7 +315,7 @@ def _gains(cells: pd.DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
     places = settings.map(lambda setting: declared.nth("setting", setting))
     advised = cells.assign(place=places)[settings.isin([*declared.settings])]
     good = select_fastest(advised.sort_values("place"), ["benchmark"])
-    good = good[significantly_slower(pd.DataFrame([without]), good, MIN_GAIN - 1)]
+    good = good[significantly_slower(DataFrame([without]), good, MIN_GAIN - 1)]
     gains = {}
     for cell in good.itertuples():
         count = cell.cell.replace(cell.benchmark, f"{declared.group}.track_kept")
@@ -329,7 +327,7 @@ def _gains(cells: pd.DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
 # --- neighbours in memory -------------------------------------------------------------------------
 
 
-def neighbour_costs(cells: pd.DataFrame) -> list[Gain]:
+def neighbour_costs(cells: DataFrame) -> list[Gain]:
     """Return the routes and sizes significantly more than MIN_GAIN times as fast apart; both cells
     must be quiet."""
     placed = cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]]
@@ -338,12 +336,12 @@ def neighbour_costs(cells: pd.DataFrame) -> list[Gain]:
         for cell, reference in pair_with_reference(placed.itertuples())
         if reference is not None and reference is not cell
     ]
-    slow = pd.DataFrame([gain.slow for gain in gains])
-    fast = pd.DataFrame([gain.fast for gain in gains])
+    slow = DataFrame([gain.slow for gain in gains])
+    fast = DataFrame([gain.fast for gain in gains])
     return [*itertools.compress(gains, significantly_slower(slow, fast, MIN_GAIN - 1))]
 
 
-def worst_neighbour_costs(cells: pd.DataFrame) -> list[Gain]:
+def worst_neighbour_costs(cells: DataFrame) -> list[Gain]:
     """Return ``neighbour_costs`` at the size with the largest factor, per route."""
     worst: dict[tuple[str, str], Gain] = {}
     for gain in neighbour_costs(cells):

@@ -13,7 +13,7 @@ The fastest median at each size would change with noise: on three machines a cop
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame, Series
 
 from .statistics import Bools, Names
 from .ties import recommendable, select_fastest, significantly_slower
@@ -27,7 +27,7 @@ SLOW_RATIO = 1.5
 SIZE_OF_NEED = ["number", "nbytes"]  # the need, by its number, and the size
 
 
-def rank(cells: pd.DataFrame, needs: Sequence[str] = ("role",)) -> pd.DataFrame:
+def rank(cells: DataFrame, needs: Sequence[str] = ("role",)) -> DataFrame:
     """Rank the routes of each need: those with the same values in the columns ``needs``.
 
     Return the cells by need and size, in the order to take them, with number (of the need), part,
@@ -51,18 +51,18 @@ def rank(cells: pd.DataFrame, needs: Sequence[str] = ("role",)) -> pd.DataFrame:
     return cells.drop(columns=["is_candidate", "is_eligible", "best_route"])
 
 
-def _keeps_dtype(cells: pd.DataFrame) -> "pd.Series[bool]":
+def _keeps_dtype(cells: DataFrame) -> "Series[bool]":
     """Whether a route keeps the dtype; True for all routes of a need if none does."""
     return cells["keeps"] | ~cells.groupby("number")["keeps"].transform("any")
 
 
-def _is_safe(cells: pd.DataFrame, is_candidate: "pd.Series[bool]") -> "pd.Series[bool]":
+def _is_safe(cells: DataFrame, is_candidate: "Series[bool]") -> "Series[bool]":
     """Whether a route is safe; True for all routes at a size if no candidate is."""
     safe_candidate = cells.assign(safe=cells["safe"] & is_candidate).groupby(SIZE_OF_NEED)["safe"]
     return cells["safe"] | ~safe_candidate.transform("any")
 
 
-def _kinds(cells: pd.DataFrame, is_best: Bools, references: pd.DataFrame) -> Names:
+def _kinds(cells: DataFrame, is_best: Bools, references: DataFrame) -> Names:
     """Return the kind of each cell against the best cell at its size."""
     is_measured = cells["quiet"] & references["quiet"]
     is_slower = significantly_slower(cells, references)
@@ -78,7 +78,7 @@ def _kinds(cells: pd.DataFrame, is_best: Bools, references: pd.DataFrame) -> Nam
     return np.select([*conditions.values()], [*conditions], UNSAFE)
 
 
-def _in_order(cells: pd.DataFrame) -> pd.DataFrame:
+def _in_order(cells: DataFrame) -> DataFrame:
     """Sort the cells of each size by kind. Those that lead come first, in the order of the
     catalogue, then the others by time."""
     cells = cells.assign(
@@ -89,7 +89,7 @@ def _in_order(cells: pd.DataFrame) -> pd.DataFrame:
     return cells.sort_values(order, kind="stable").drop(columns=["place", "seconds_behind"])
 
 
-def _best_routes(cells: pd.DataFrame) -> pd.DataFrame:
+def _best_routes(cells: DataFrame) -> DataFrame:
     """Return the best route (``best_route``) for each need and size: one per run of neighbouring
     sizes, with as few runs as possible. It is good at all sizes of its run. A route without a quiet
     process is judged by its upper bound."""
@@ -119,7 +119,7 @@ def _best_routes(cells: pd.DataFrame) -> pd.DataFrame:
     return runs.map(best_routes).rename("best_route").reset_index()
 
 
-def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
+def _parts(ranked: DataFrame) -> "Series[int]":
     """Return the ``part`` of each need and size."""
     is_leader = (ranked["kind"] == CONDITION) & ranked["leads"]
     by_size = ranked.assign(leader=ranked["route"].where(is_leader)).groupby(SIZE_OF_NEED)
@@ -129,7 +129,7 @@ def _parts(ranked: pd.DataFrame) -> "pd.Series[int]":
     return _number_runs(keys, leaders).rename("part")
 
 
-def _number_runs(keys: Iterable[object], sets: "pd.Series[set[str]]") -> "pd.Series[int]":
+def _number_runs(keys: Iterable[object], sets: "Series[set[str]]") -> "Series[int]":
     """Return the number of the run that each item belongs to. A run consists of neighbours with one
     key, whose sets all share an element or are all empty."""
     run = 0
@@ -144,4 +144,4 @@ def _number_runs(keys: Iterable[object], sets: "pd.Series[set[str]]") -> "pd.Ser
             shared = elements
         previous_key = key
         numbers.append(run)
-    return pd.Series(numbers, sets.index, dtype=int)
+    return Series(numbers, sets.index, dtype=int)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-import pandas as pd
 from cli import UserError
+from pandas import Categorical, DataFrame, concat
 from store import files
 from store.frames import (
     CELL_PARAMETERS,
@@ -28,6 +28,15 @@ from benchmarks.contracts import Route
 
 from .reading import ResultPart, read_result
 from .suite import Benchmarks, cells_in, declared_in
+
+
+def where(rows: DataFrame, **values: object) -> DataFrame:
+    """Select the rows with these values, or one of several; "" matches any."""
+    for name, value in values.items():
+        several = value if isinstance(value, list | tuple) else [value]
+        rows = rows if value == "" else rows[rows[name].isin(several)]
+    return rows
+
 
 # Files from which on two processes read them; starting one takes as long as four files
 MIN_SHARED_FILES = 8
@@ -49,8 +58,8 @@ class Results:
                describe (any more)
     """
 
-    cells: pd.DataFrame
-    processes: pd.DataFrame
+    cells: DataFrame
+    processes: DataFrame
     runs: list[RunRecord]
     benchmarks: Benchmarks
     parameters: Sequence[str]
@@ -58,17 +67,17 @@ class Results:
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @cached_property
-    def timed(self) -> pd.DataFrame:
+    def timed(self) -> DataFrame:
         """The cells that have a time."""
         return self.cells[self.cells["seconds"].notna()]
 
     @cached_property
-    def values(self) -> pd.DataFrame:
+    def values(self) -> DataFrame:
         """The cells that were counted (track_*)."""
         return self.cells[self.cells["value"].notna()]
 
     @cached_property
-    def missing(self) -> pd.DataFrame:
+    def missing(self) -> DataFrame:
         """The cells that failed or were skipped."""
         return self.cells[self.cells["status"] != MEASURED]
 
@@ -81,17 +90,17 @@ class Results:
             for route, contract in declared.contracts.items()
         }
 
-    def of_role(self, table: pd.DataFrame, role: str) -> pd.DataFrame:
+    def of_role(self, table: DataFrame, role: str) -> DataFrame:
         """Select the rows of benchmarks with a role."""
         names = [name for name, declared in self.benchmarks.items() if declared.role == role]
-        return table[table["benchmark"].isin(names)]
+        return where(table, benchmark=names)
 
     def of_file(self, file: str) -> "Results":
         """Select the data of one result."""
         return replace(
             self,
-            cells=self.cells[self.cells["file"] == file],
-            processes=self.processes[self.processes["file"] == file],
+            cells=where(self.cells, file=file),
+            processes=where(self.processes, file=file),
             runs=[record for record in self.runs if record.file == file],
             unknown={key: figures for key, figures in self.unknown.items() if key[0] == file},
         )
@@ -100,7 +109,7 @@ class Results:
         """Return the runs with timed processes in a result, and later runs that only counted,
         oldest first."""
         own = self.of_file(file)
-        timed = set(own.processes["run"])
+        timed = {*own.processes["run"]}
         since = max(timed, default="")
         return [
             record
@@ -109,13 +118,11 @@ class Results:
             or (record.started > since and not (record.samples or record.failed))
         ]
 
-    def version_changes(self, rows: pd.DataFrame) -> list[bool]:
+    def version_changes(self, rows: DataFrame) -> list[bool]:
         """Return, for each benchmark and version in these rows, whether the benchmark now has
         another version."""
-        versions = (
-            rows[["benchmark", "version"]].drop_duplicates().itertuples(index=False, name=None)
-        )
-        return [self.benchmarks[name].version != version for name, version in versions]
+        versions = rows[["benchmark", "version"]].drop_duplicates().itertuples()
+        return [self.benchmarks[row.benchmark].version != row.version for row in versions]
 
     @property
     def quiet(self) -> list[float]:
@@ -149,7 +156,7 @@ def newest(runs: Mapping[Path, Sequence[RunRecord]]) -> list[Path]:
     """Return the results whose runs measured something, first the one that a page is about (see
     ``latest_files``)."""
     paths = {files.result_name(path): path for path in runs}
-    dated = sorted(itertools.chain.from_iterable(runs.values()), key=lambda record: record.started)
+    dated = sorted(itertools.chain(*runs.values()), key=lambda record: record.started)
     return [paths[file] for file in latest_files(dated)]
 
 
@@ -165,7 +172,7 @@ def select_results(results: Path, machine: str) -> tuple[list[Path], list[str]]:
         for path, records in runs.items()
         if records and path not in recent and records[-1].toolchain.tag not in releases
     }
-    return [path for path in runs if path not in left_out], list(left_out.values())
+    return [path for path in runs if path not in left_out], [*left_out.values()]
 
 
 def load_files(results: Path, paths: Sequence[Path]) -> Results:
@@ -175,16 +182,12 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
     parts = _read_all(paths, list(cell_parameters), benchmarks)
     processes = _joined(part.processes for part in parts)
     processes = processes.sort_values(["result", "place", "process"], ignore_index=True)
-    cells = pd.concat(
-        [
-            _timed_cells(processes),
-            _joined(part.counts for part in parts).assign(status=MEASURED),
-            _joined(part.missing for part in parts),
-        ],
-        ignore_index=True,
-    ).sort_values(["result", "place"], ignore_index=True)
+    counts = _joined(part.counts for part in parts).assign(status=MEASURED)
+    missing = _joined(part.missing for part in parts)
+    cells = concat([_timed_cells(processes), counts, missing])
     if cells.empty:
         raise UserError(f"{results} holds no figures; python scripts/run.py makes some")
+    cells = cells.sort_values(["result", "place"], ignore_index=True)
     processes = _with_names(processes, parts, suite)
     cells = _with_instructions(_with_names(cells, parts, suite).astype({"version": str}))
     parameters = _measured_parameters(benchmarks, cells)
@@ -204,7 +207,7 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
     )
 
 
-def _measured_parameters(benchmarks: Benchmarks, cells: pd.DataFrame) -> list[str]:
+def _measured_parameters(benchmarks: Benchmarks, cells: DataFrame) -> list[str]:
     """Return the parameters that are columns of tables: those of all tables, and those of single
     families that were measured."""
     declared_names = itertools.chain(*(declared.param_names for declared in benchmarks.values()))
@@ -229,16 +232,16 @@ def _read_all(
         return list(readers.map(read, paths, chunksize=4))
 
 
-def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def _joined(tables: Iterable[DataFrame]) -> DataFrame:
     """Join a table of each result, with the number of the result."""
     numbered = [table.assign(result=number) for number, table in enumerate(tables)]
     # an empty table has no types, and would change those of the whole in pandas 2
     filled = [table for table in numbered if len(table)] or numbered[:1]
-    table = pd.concat(filled, ignore_index=True)
+    table = concat(filled, ignore_index=True)
     return table.astype({name: dtype for name, dtype in DTYPES.items() if name in table})
 
 
-def _timed_cells(processes: pd.DataFrame) -> pd.DataFrame:
+def _timed_cells(processes: DataFrame) -> DataFrame:
     """Return one row per result and timed cell."""
     by_cell = processes.groupby(["result", "place"], sort=False)
     seconds = by_cell["seconds"]
@@ -248,31 +251,27 @@ def _timed_cells(processes: pd.DataFrame) -> pd.DataFrame:
     return cells.reset_index().assign(status=MEASURED)
 
 
-def _with_names(
-    table: pd.DataFrame, parts: Sequence[ResultPart], suite: pd.DataFrame
-) -> pd.DataFrame:
+def _with_names(table: DataFrame, parts: Sequence[ResultPart], suite: DataFrame) -> DataFrame:
     """Add the columns of each row's result and cell to a table."""
-    labels = pd.DataFrame([part.labels for part in parts]).astype("category")
+    labels = DataFrame([part.labels for part in parts]).astype("category")
     of_file = labels.take(table["result"]).reset_index(drop=True)
     of_cell = suite.take(table["place"]).reset_index(drop=True)
     versions = [
         parts[result].versions.get(name, "")
         for result, name in zip(table["result"], of_cell["benchmark"])
     ]
-    named = pd.concat([of_file, of_cell, table], axis=1)
-    return named.assign(version=pd.Categorical(versions))
+    named = concat([of_file, of_cell, table], axis=1)
+    return named.assign(version=Categorical(versions))
 
 
-def _with_instructions(cells: pd.DataFrame) -> pd.DataFrame:
+def _with_instructions(cells: DataFrame) -> DataFrame:
     """Add the instruction counts of the same call to the cells of plain conversions."""
     call = ["result", "direction", "route", "dtype", "nbytes"]
-    counted = cells[cells["family"] == "instructions"].drop_duplicates(call)
-    counts = counted.set_index(call)["value"].rename("counted")
-    plain = cells["family"] == "conversion"
-    cells.loc[plain, "instructions"] = cells[plain].join(counts, on=call)["counted"]
-    return cells
+    counts = where(cells, family="instructions").drop_duplicates(call).set_index(call)["value"]
+    plain = where(cells, family="conversion")[call]
+    return cells.assign(instructions=plain.join(counts, on=call)["value"])
 
 
-def parameters_of(table: pd.DataFrame, results: Results) -> list[dict[str, Parameter]]:
+def parameters_of(table: DataFrame, results: Results) -> list[dict[str, Parameter]]:
     """Return the parameters of each row: name -> value, in the order of its benchmark."""
     return [dict(results.cell_parameters[cell]) for cell in table["cell"]]

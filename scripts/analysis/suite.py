@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-import pandas as pd
 from cli import UserError
+from pandas import DataFrame
 from store.files import PARSE_ERRORS, harmless, version_number
 from store.frames import Cell, Parameter, Process
 from store.schema import PARAMETER, cell_names, columns_of, from_json
@@ -99,7 +99,7 @@ def _declared(name: str, description: object) -> Declared:
     return replace(declared, version=version_number(name, declared.version))
 
 
-def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, Parameter]]]:
+def cells_in(benchmarks: Benchmarks) -> tuple[DataFrame, dict[str, dict[str, Parameter]]]:
     """Return one row per cell in benchmarks.json, in its order, with its names, parameters,
     contract and unit; and cell -> its parameters, by name, in the order of its benchmark.
 
@@ -116,7 +116,7 @@ def cells_in(benchmarks: Benchmarks) -> tuple[pd.DataFrame, dict[str, dict[str, 
             rows.append({**of_benchmark, **parameters, "cell": cell, **of_route})
             cell_parameters[cell] = parameters
     names = [*_COLUMNS, *itertools.chain(*rows)]
-    table = pd.DataFrame(rows, columns=list(dict.fromkeys(names)))
+    table = DataFrame(rows, columns=list(dict.fromkeys(names)))
     texts = [name for name in table if all(isinstance(value, str) for value in table[name])]
     return table.astype(dict.fromkeys(texts, "category")), cell_parameters
 
@@ -165,7 +165,7 @@ def _parameter_values(declared: Declared) -> list[list[Parameter]]:
         ) from None
 
 
-def noise_of_cells(cells: pd.DataFrame, benchmarks: Benchmarks) -> list[str]:
+def noise_of_cells(cells: DataFrame, benchmarks: Benchmarks) -> list[str]:
     """Return the noise class of each row: the one that the family declares; else memory if at least
     LARGE bytes move through it; else alias, copy or into; else the benchmark's family. ``cells``
     has the columns benchmark, contract, nbytes and family.

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame, Index, MultiIndex, Series
 from store.frames import TimedCell
 
 from benchmarks import contracts
@@ -60,8 +60,8 @@ LEVELS = tuple(Levels.__dataclass_fields__)
 
 
 def recommendable(
-    seconds: "pd.Series[float] | float", fastest: "pd.Series[float] | float"
-) -> "pd.Series[bool] | bool":
+    seconds: "Series[float] | float", fastest: "Series[float] | float"
+) -> "Series[bool] | bool":
     """Whether routes that tie with the fastest take few enough seconds to be recommended."""
     return seconds <= (1 + RECOMMENDED_EXCESS) * fastest
 
@@ -78,9 +78,7 @@ def too_few_processes(cell: TimedCell, reference: TimedCell) -> bool:
 # --- ties -----------------------------------------------------------------------------------------
 
 
-def significantly_slower(
-    cells: pd.DataFrame, references: pd.DataFrame, margin: float = MARGIN
-) -> Bools:
+def significantly_slower(cells: DataFrame, references: DataFrame, margin: float = MARGIN) -> Bools:
     """Test row by row whether ``cells`` take more than (1 + margin) times as long as
     ``references``; one row of either is compared with all rows of the other."""
     if cells.empty or references.empty:
@@ -101,16 +99,16 @@ def significantly_slower(
     return significant
 
 
-def _levels(cells: pd.DataFrame) -> Levels:
+def _levels(cells: DataFrame) -> Levels:
     return Levels(*(_array(cells[name]) for name in LEVELS))
 
 
-def _array(column: "pd.Series[object]") -> Any:
+def _array(column: "Series[object]") -> Any:
     """Return the column as one array, also where it has an array per row."""
     return np.array(column.tolist())
 
 
-def select_fastest(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def select_fastest(cells: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Select the cells that tie with, or are faster than, each cell with the same values in
     ``columns``; at least one for each combination of values."""
     places = cells[[*columns]].assign(place=range(len(cells)))
@@ -122,7 +120,7 @@ def select_fastest(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 def differ_significantly(cell: TimedCell, reference: TimedCell) -> bool:
     """Whether one of the two is significantly slower than the other."""
-    pair = pd.DataFrame([cell, reference])
+    pair = DataFrame([cell, reference])
     return bool(significantly_slower(pair, pair[::-1]).any())
 
 
@@ -135,7 +133,7 @@ def is_steady(quiet: float | None) -> bool:
     return quiet is None or quiet >= STEADY
 
 
-def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> pd.DataFrame:
+def evidence_of(cells: DataFrame, timed: DataFrame, results: Results) -> DataFrame:
     """Return the evidence of the processes of ``cells``, in the rows of ``timed``: the columns of
     ``weigh`` and ``within``, see store.frames.TimedCell.
 
@@ -144,7 +142,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     (docs/lab-notes.md).
     """
     key = ["file", "cell"]
-    names = pd.MultiIndex.from_frame(timed[key])
+    names = MultiIndex.from_frame(timed[key])
     by_process = {  # two pivots: one of both has no columns where nothing was timed
         name: results.processes.pivot(index=key, columns=["run", "process"], values=name).reindex(
             names
@@ -169,7 +167,7 @@ def evidence_of(cells: pd.DataFrame, timed: pd.DataFrame, results: Results) -> p
     )
 
 
-def weigh(logs: Floats, noise: Names, runs: "pd.Index[str] | str" = "") -> pd.DataFrame:
+def weigh(logs: Floats, noise: Names, runs: "Index[str] | str" = "") -> DataFrame:
     """Return one row per cell: noise (the family whose noise it has); the fields of
     statistics.Levels; guessed (its variance is known only from its own few processes); shares (of
     its processes, per run).
@@ -188,4 +186,4 @@ def weigh(logs: Floats, noise: Names, runs: "pd.Index[str] | str" = "") -> pd.Da
         "guessed": guessed,
         "shares": [*shares],
     }
-    return pd.DataFrame({"noise": noise, **evidence})
+    return DataFrame({"noise": noise, **evidence})

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import pandas as pd
+from pandas import DataFrame, concat
 from store.schema import RunRecord
 
 from benchmarks import contracts
@@ -23,6 +23,7 @@ from benchmarks.contracts import (
     ENQUEUE,
     HOST_TO_DEVICE,
     PAGEABLE,
+    PIN,
     PINNED,
     Role,
 )
@@ -34,11 +35,12 @@ from .cells import (
     Row,
     at_usual_size,
     bytes_decide,
+    first_row,
     links_of,
     usual_dtype,
 )
 from .needs import Need
-from .results import Results
+from .results import Results, where
 
 HOSTS = (PAGEABLE, PINNED, contracts.REGISTERED)
 PLAIN = {HOST_TO_DEVICE: "d.copy_(t)", DEVICE_TO_HOST: "h.copy_(t)"}
@@ -67,30 +69,29 @@ class Transfers:
     garbage   (host memory, bytes) -> % of results that had not arrived when their call returned
     """
 
-    cells: pd.DataFrame
-    main: pd.DataFrame
-    withheld: pd.DataFrame
+    cells: DataFrame
+    main: DataFrame
+    withheld: DataFrame
     limits: Mapping[str, Limit]
     hardware: Mapping[str, float]
-    missing: pd.DataFrame
+    missing: DataFrame
     run: RunRecord
-    parts: pd.DataFrame
+    parts: DataFrame
     garbage: Mapping[tuple[str, int], float]
 
-    def select(self, clock: str, direction: str = "", host: str = "") -> pd.DataFrame:
+    def select(self, clock: str, direction: str = "", host: str = "") -> DataFrame:
         """Select main cells by clock, direction and host memory."""
-        return _where(self.main, method=clock, direction=direction, host=host)
+        return where(self.main, method=clock, direction=direction, host=host)
 
-    def select_role(self, role: str) -> pd.DataFrame:
+    def select_role(self, role: str) -> DataFrame:
         """Select cells by role."""
-        return _where(self.cells, role=role)
+        return where(self.cells, role=role)
 
     def find(self, clock: str, route: str, host: str, nbytes: int | None = None) -> Row | None:
         """Return one main cell; without ``nbytes`` at the usual size, or the nearest measured size
         below it."""
-        cells = _where(self.main, method=clock, route=route, host=host)
-        cells = at_usual_size(cells) if nbytes is None else cells[cells["nbytes"] == nbytes]
-        return next(cells.itertuples(), None)
+        cells = where(self.main, method=clock, route=route, host=host)
+        return first_row(at_usual_size(cells) if nbytes is None else where(cells, nbytes=nbytes))
 
     def without_waiting(self, cell: Row) -> tuple[Row | None, Row | None]:
         """Return the same copy by a non-blocking call: its completion and its enqueue cell."""
@@ -101,7 +102,7 @@ class Transfers:
     def bytes_decide(self, cell: Row) -> bool:
         """Whether the bytes, not the call, take most of this cell's time: only then is a bandwidth
         meaningful."""
-        sizes = _where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
+        sizes = where(self.main, benchmark=cell.benchmark, route=cell.route, host=cell.host)
         seconds = dict(zip(sizes["nbytes"], sizes["seconds"]))
         return len(sizes) < 2 or bytes_decide(seconds, cell.nbytes)
 
@@ -121,75 +122,64 @@ class Transfers:
     def clock_ratios(self) -> dict[str, float]:
         """Direction -> ratio of host to device clock over the copies of its limit, if more than
         MAX_CLOCK_DIFFERENCE from 1."""
-        link_cells = self.select_role(Role.LINK)
-        directions = link_cells.set_index("cell")["direction"].to_dict()
-        copies = self.parts[self.parts.index.isin(directions)].dropna(subset=CLOCKS)
+        copies = self.select_role(Role.LINK)[["cell", "direction"]].join(self.parts, on="cell")
+        copies = copies.dropna(subset=CLOCKS)
         ratios = copies["host"] / copies["device"]
-        medians = ratios.groupby(copies.index.map(directions), sort=False).median()
+        medians = ratios.groupby(copies["direction"], sort=False).median()
         return dict(medians[(medians - 1).abs() > MAX_CLOCK_DIFFERENCE])
 
     def skip_reason(self, **values: str) -> str:
         """Return why cells with these values have no figure, if all have the same reason; else
         ""."""
-        reasons = _where(self.missing, status="skipped", **values)["reason"].unique()
+        reasons = where(self.missing, status="skipped", **values)["reason"].unique()
         return str(reasons[0]) if len(reasons) == 1 else ""
 
 
-def _where(rows: pd.DataFrame, **values: str) -> pd.DataFrame:
-    """Select the rows with these values; "" matches any."""
-    for name, value in values.items():
-        rows = rows[rows[name] == value] if value else rows
-    return rows
-
-
-def transfers_of(results: Results, cells: pd.DataFrame) -> Transfers:
+def transfers_of(results: Results, cells: DataFrame) -> Transfers:
     """Return the part of the results that uses an accelerator."""
-    on_device = cells[cells["device"]]
-    credible = on_device[on_device["credible"]]
-    plain = credible[(credible["role"] == Role.TRANSFER) & credible["direction"].isin(LINK)]
-    waited = plain[plain["method"] == COMPLETION]
+    on_device = where(cells, device=True)
+    credible = where(on_device, credible=True)
+    plain = where(credible, role=Role.TRANSFER, direction=LINK)
+    waited = where(plain, method=COMPLETION)
     dtype = usual_dtype(plain if waited.empty else waited)
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
-    missing = results.missing[results.missing["benchmark"].isin(roles)]
-    missing = missing.astype({"benchmark": object})
-    timed = pd.concat(
-        [results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)]
-    )
-    parts = pd.DataFrame([*timed["beside"]], index=timed["cell"])
-    early = results.of_role(results.values, Role.READ_EARLY)
+    missing = where(results.missing, benchmark=[*roles])
+    timed = concat([results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)])
+    parts = DataFrame([*timed["beside"]], index=timed["cell"])
     return Transfers(
         cells=credible,
         main=plain[plain["dtype"] == dtype],
         withheld=on_device[~on_device["credible"]],
         limits=links_of(credible),
-        hardware=_by_columns(results.of_role(results.values, Role.HARDWARE), ["quantity"]),
-        missing=missing.assign(role=missing["benchmark"].map(roles)),
+        hardware=_counts(results, Role.HARDWARE, "quantity"),
+        missing=missing.assign(role=missing["benchmark"].astype(object).map(roles)),
         run=results.last,
         parts=parts.reindex(columns=[*PARTS, *CLOCKS]),
-        garbage=_by_columns(early, ["memory", "nbytes"]),
+        garbage=_counts(results, Role.READ_EARLY, "memory", "nbytes"),
     )
 
 
-def _by_columns(counts: pd.DataFrame, columns: list[str]) -> dict[Any, float]:
+def _counts(results: Results, role: str, *columns: str) -> dict[Any, float]:
     """Return the values of these columns -> the count; empty without counts."""
-    return dict(counts.set_index(columns)["value"]) if len(counts) else {}
+    counts = results.of_role(results.values, role)
+    return dict(counts.set_index([*columns])["value"]) if len(counts) else {}
 
 
 # --- recommendations ------------------------------------------------------------------------------
 
 
-def transfer_answers(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Need, pd.DataFrame]]:
+def transfer_answers(table: DataFrame, transfers: Transfers) -> list[tuple[Need, DataFrame]]:
     """Return the rows of ``choices`` for each need of plain transfers of the usual dtype, by
     completion time.
 
     Host to device comes first, then device to host; in each, pageable memory first.
     """
-    is_usual = table["dtype"] == usual_dtype(transfers.main)
-    is_usual &= table["direction"].isin(LINK) & (table["layout"] == contracts.CONTIGUOUS)
-    by_need = table[is_usual].groupby("need", sort=False)
+    usual = where(table, direction=LINK, layout=contracts.CONTIGUOUS)
+    usual = usual[usual["dtype"] == usual_dtype(transfers.main)]
+    by_need = usual.groupby("need", sort=False)
     answers = [(need, rows) for need, rows in by_need if need.plain and not need.enqueue]
 
-    def place(answer: tuple[Need, pd.DataFrame]) -> tuple[int, bool, int, bool]:
+    def place(answer: tuple[Need, DataFrame]) -> tuple[int, bool, int, bool]:
         need, _ = answer
         is_into = need.memory == contracts.INTO
         return LINK.index(need.direction), not need.array, HOSTS.index(need.host), is_into
@@ -197,14 +187,14 @@ def transfer_answers(table: pd.DataFrame, transfers: Transfers) -> list[tuple[Ne
     return sorted(answers, key=place)
 
 
-def recommendations(table: pd.DataFrame, transfers: Transfers) -> list[dict[Need, pd.DataFrame]]:
+def recommendations(table: DataFrame, transfers: Transfers) -> list[dict[Need, DataFrame]]:
     """Return the choices for each need at the usual size; copy and into for the same host memory
     are one group."""
-    groups: dict[tuple[str, bool, str], list[pd.DataFrame]] = {}
+    groups: dict[object, list[DataFrame]] = {}
     for need, rows in transfer_answers(table, transfers):
         if not need.array or need.host == PAGEABLE:
             groups.setdefault((need.direction, need.array, need.host), []).append(rows)
-    usual = [at_usual_size(pd.concat(frames)) for frames in groups.values()]
+    usual = [at_usual_size(concat(frames)) for frames in groups.values()]
     return [dict([*rows.groupby("need", sort=False)]) for rows in usual]
 
 
@@ -240,18 +230,16 @@ def summaries(transfers: Transfers) -> list[dict[str, object]]:
 def _half_limit_size(transfers: Transfers, direction: str) -> int | None:
     """Return the smallest size at which a plain pinned copy reaches half of the link's limit."""
     limit = transfers.limit(direction)
-    copies = transfers.select(COMPLETION, direction, PINNED)
-    copies = _where(copies, route=PLAIN[direction])
-    shares = {cell.nbytes: limit.share(cell) or 0 for cell in copies.itertuples()}
-    return min((nbytes for nbytes, share in shares.items() if share >= 0.5), default=None)
+    copies = where(transfers.select(COMPLETION, direction, PINNED), route=PLAIN[direction])
+    fast = (cell.nbytes for cell in copies.itertuples() if (limit.share(cell) or 0) >= 0.5)
+    return min(fast, default=None)
 
 
 def _transfers_to_pay(transfers: Transfers, pageable: Row, pinned: Row) -> int | None:
     """Return the number of transfers whose gain is the cost of pinning a tensor."""
-    pinning = _where(transfers.select_role(Role.PINNING), method=contracts.PIN)
-    seconds = pinning.set_index("nbytes")["seconds"].to_dict().get(pinned.nbytes)
+    pinning = where(transfers.cells, role=Role.PINNING, method=PIN, nbytes=pinned.nbytes)
     gain = pageable.seconds - pinned.seconds
-    return math.ceil(seconds / gain) if seconds and gain > 0 else None
+    return math.ceil(pinning["seconds"].iloc[-1] / gain) if len(pinning) and gain > 0 else None
 
 
 # --- impossible times -----------------------------------------------------------------------------
@@ -292,11 +280,8 @@ def _rates_above(cells: Iterable[Row], most: float) -> Rates:
 def too_fast(transfers: Transfers) -> TooFast | None:
     """Return the (withheld) transfers faster than any memory; else those faster than the link, else
     than its limit."""
-    is_waited = transfers.main["method"].isin((COMPLETION, SUSTAINED))
-    waited = [*transfers.main[is_waited].itertuples()]
-    crossed = [*waited]
-    for limit in transfers.limits.values():
-        crossed += limit.cells.values()
+    waited = [*where(transfers.main, method=[COMPLETION, SUSTAINED]).itertuples()]
+    copies = [cell for limit in transfers.limits.values() for cell in limit.cells.values()]
     shares = []
     for cell in waited:
         limit = transfers.limit(cell.direction)
@@ -307,7 +292,7 @@ def too_fast(transfers: Transfers) -> TooFast | None:
     return worst(
         {
             "memory": _rates_above(transfers.withheld.itertuples(), 0),
-            "link": _rates_above(crossed, transfers.capacity or math.inf),
+            "link": _rates_above([*waited, *copies], transfers.capacity or math.inf),
             "limit": shares,
         }
     )
@@ -316,7 +301,7 @@ def too_fast(transfers: Transfers) -> TooFast | None:
 # --- beside other work ----------------------------------------------------------------------------
 
 
-def hidden(transfers: Transfers) -> pd.DataFrame:
+def hidden(transfers: Transfers) -> DataFrame:
     """Return how much of the shorter of a transfer and the work beside it hides behind the longer:
     the cells with
 
@@ -340,7 +325,7 @@ def waits(cell: Row, reference: Row) -> bool:
     return bool(cell.seconds - reference.seconds >= QUEUED_SECONDS / 2)
 
 
-def while_busy(transfers: Transfers) -> pd.DataFrame:
+def while_busy(transfers: Transfers) -> DataFrame:
     """Return the calls that were measured with and without work queued before them: cells, and
     whether each waits for the work.
 
@@ -361,7 +346,8 @@ def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
     queued behind the copy."""
     pairs = []
     for _, rows in transfers.select_role(Role.BEHIND).groupby("nbytes", sort=False):
-        forms = rows["parameters"].map(lambda parameters: "synchronize" in parameters["form"])
-        by_event, *after_wait = rows.loc[forms.sort_values(kind="stable").index].itertuples()
+        by_event, *after_wait = sorted(
+            rows.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"]
+        )
         pairs += [(by_event, cell) for cell in after_wait]
     return pairs

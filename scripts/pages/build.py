@@ -19,12 +19,12 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-import pandas as pd
 from analysis import history
 from analysis.history import History, histories_of
 from analysis.results import Results, load, load_files, select_results
 from analysis.submission import Finding
 from cli import ROOT, UserError, one_line
+from pandas import DataFrame, concat
 from store import files
 from store.files import TABLE, put
 from store.schema import latest_files
@@ -143,7 +143,7 @@ def index_of(machines: Sequence[Page], more_links: Sequence[tuple[str, str]] = (
         links.append((page.machine, f"{quote(page.machine)}/"))
         if page.links:
             links.append((f"{page.machine}: changes by release", f"history/{quote(page.machine)}/"))
-    best = pd.concat(
+    best = concat(
         [page.best_routes.assign(machine=page.machine) for page in machines], ignore_index=True
     )
     columns = column_meanings("answers")
@@ -162,7 +162,7 @@ def index_of(machines: Sequence[Page], more_links: Sequence[tuple[str, str]] = (
     )
 
 
-def side_by_side(best: pd.DataFrame, machines: Sequence[Page]) -> Table:
+def side_by_side(best: DataFrame, machines: Sequence[Page]) -> Table:
     """Needs as rows, machines as columns: call and times, at the sizes shared by all machines that
     answer the need."""
     best = best[best["threads"].isin(["", ONE_THREAD])]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 from analysis.results import Results
+from pandas import DataFrame, Series
 from store.files import put
 from store.frames import Cell, csv_columns
 from toolchains import ledger
@@ -57,16 +58,14 @@ def _number(digits: int, value: float) -> str:
     return f"{value:.0f}" if value % 1 == 0 else f"{value:.{digits}g}"
 
 
-def to_csv(table: pd.DataFrame, digits: int | None = None) -> str:
+def to_csv(table: DataFrame, digits: int | None = None) -> str:
     """A table as CSV. Text that a spreadsheet would read as a formula, and is not a number, gets a
     quote in front. Several values of one entry are separated by spaces.
 
     digits  significant digits of numbers; None: all
     """
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    columns = {
-        name: pd.Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts
-    }
+    columns = {name: Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts}
     number = partial(_number, digits) if digits else None
     return str(
         table.assign(**columns).to_csv(index=False, lineterminator="\n", float_format=number)
@@ -91,4 +90,4 @@ def write_figures(results: Results, directory: Path) -> None:
         for names, words in results_columns(results).items()
         for name in names
     ]
-    put(directory / FIGURES_COLUMNS_CSV, to_csv(pd.DataFrame(rows)))
+    put(directory / FIGURES_COLUMNS_CSV, to_csv(DataFrame(rows)))

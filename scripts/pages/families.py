@@ -4,11 +4,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import pandas as pd
 from analysis.cells import Row, row_of, usual_dtype, usual_size
 from analysis.findings import pair_with_reference
 from analysis.results import parameters_of
 from analysis.suite import Declared
+from pandas import DataFrame, Series
 from store.frames import Parameter
 
 from benchmarks.contracts import ONE_THREAD, Role
@@ -99,7 +99,7 @@ def _panels_and_tables(
     return panels, tables
 
 
-def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[Panel]:
+def _panels(cells: DataFrame, missing: Missing) -> Iterator[Panel]:
     """Time against size for the usual dtype: a panel for each combination of the other parameters.
     Empty if there is only one size."""
     usual = cells[cells["dtype"] == usual_dtype(cells)]
@@ -108,7 +108,7 @@ def _panels(cells: pd.DataFrame, missing: Missing) -> Iterator[Panel]:
         tuple(str(value) for name, value in parameters.items() if name not in axes)
         for parameters in usual["parameters"]
     ]
-    groups = usual.groupby(pd.Series(combinations, usual.index, object), sort=False)
+    groups = usual.groupby(Series(combinations, usual.index, object), sort=False)
     for values, group in groups:
         series = [*group.itertuples()]
         title = ", ".join((_cell_title(series[0]), *values))
@@ -127,7 +127,7 @@ def _title(declared: Declared) -> str:
     return title or declared.name.split(".")[-2:][0]
 
 
-def _timed(declared: Declared, cells: pd.DataFrame, data: MachineData) -> list[Table]:
+def _timed(declared: Declared, cells: DataFrame, data: MachineData) -> list[Table]:
     """Tables of seconds, each compared with the cell that the family declares in ``reference``."""
     has_threads = "threads" in declared.param_names
     if (
@@ -151,7 +151,7 @@ def _timed(declared: Declared, cells: pd.DataFrame, data: MachineData) -> list[T
 
 
 def _pairs(
-    declared: Declared, cells: pd.DataFrame, all_cells: pd.DataFrame
+    declared: Declared, cells: DataFrame, all_cells: DataFrame
 ) -> list[tuple[Row, Row | None]]:
     """Each cell with its reference: a cell of its benchmark, or of the role that the family names,
     at the same route, direction and size."""

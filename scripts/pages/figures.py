@@ -10,13 +10,13 @@ from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from analysis.cells import Limit, Row, at_usual_size, conversions, usual_dtype, usual_size
 from analysis.needs import Need
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
+from pandas import DataFrame
 
 from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 
@@ -118,7 +118,7 @@ def against_size(
         return finish(figure, name, _described(cells, limit, curves.limit), cells, caption)
 
 
-def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.DataFrame:
+def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> DataFrame:
     """A row per cell, in the catalogue's order, sizes ascending."""
     rows = [
         {
@@ -130,10 +130,10 @@ def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> pd.Da
         }
         for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes))
     ]
-    return pd.DataFrame(rows)
+    return DataFrame(rows)
 
 
-def _draw_lines(ax: Axes, points: pd.DataFrame) -> None:
+def _draw_lines(ax: Axes, points: DataFrame) -> None:
     colours = plt.rcParams["axes.prop_cycle"]()
     lines = zip(points.groupby("line", sort=False), colours, itertools.cycle(MARKERS))
     for index, ((name, line), colour, marker) in enumerate(lines):
@@ -294,7 +294,7 @@ def times_caption(title: str, cells: Sequence[Row], anywhere: bool = False) -> s
     )
 
 
-def times(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
+def times(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
     """One panel per kind of memory and direction with two or more sizes; dots where the size does
     not matter."""
     plain = conversions(cells)
@@ -335,7 +335,7 @@ def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
         return finish(figure, name, _described(cells, {}, ""), cells, caption)
 
 
-def efficiency(cells: pd.DataFrame, limit: Limit) -> Iterator[Figure]:
+def efficiency(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
     """One panel per direction: copies, also into a buffer, as a share of memcpy, at sizes where
     bytes dominate."""
     plain = conversions(cells)

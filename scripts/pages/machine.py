@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-import pandas as pd
 from analysis import comparison
 from analysis.cells import Limit
 from analysis.costs import machine_answers
@@ -18,6 +17,7 @@ from analysis.findings import setting_advice
 from analysis.ranking import BEST
 from analysis.results import Results
 from analysis.transfers import transfer_answers
+from pandas import DataFrame, concat
 from store.files import MEASUREMENTS
 from store.schema import UNKNOWN, RunRecord
 
@@ -179,7 +179,7 @@ def _form(data: MachineData) -> str:
     return form_data(machine_answers(data.results, data.machine, data.cells, data.choices))
 
 
-def best_routes(data: MachineData) -> pd.DataFrame:
+def best_routes(data: MachineData) -> DataFrame:
     """The fastest safe route for each need and size that a page answers, as data for the page over
     all machines."""
     titled = [
@@ -192,7 +192,7 @@ def best_routes(data: MachineData) -> pd.DataFrame:
         for need, rows in transfer_answers(data.choices, data.transfers)
     ]
     best = [rows[rows["kind"] == BEST].assign(question=title) for title, rows in titled]
-    rows = pd.concat(best) if best else data.choices[:0].assign(question="")
+    rows = concat(best) if best else data.choices[:0].assign(question="")
     return rows[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
 
 

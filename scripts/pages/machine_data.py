@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 from analysis import verdicts
 from analysis.cells import Limit, cells_of, conversions, limit_of, usual_dtype
 from analysis.findings import Gain, Semantics, worst_neighbour_costs
@@ -11,6 +10,7 @@ from analysis.needs import choices, rows_per_answer
 from analysis.results import Results
 from analysis.transfers import Transfers, transfers_of
 from analysis.verdicts import CountRange
+from pandas import DataFrame
 
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
@@ -41,14 +41,14 @@ class MachineData:
     results: Results
     prior_run: Results | None
     other_results: Sequence[str]
-    cells: pd.DataFrame
-    one_thread: pd.DataFrame
-    conversions: pd.DataFrame
+    cells: DataFrame
+    one_thread: DataFrame
+    conversions: DataFrame
     dtype: str
-    choices: pd.DataFrame
+    choices: DataFrame
     threads: int
-    one_thread_answers: Sequence[pd.DataFrame]
-    default_answers: Sequence[pd.DataFrame]
+    one_thread_answers: Sequence[DataFrame]
+    default_answers: Sequence[DataFrame]
     transfers: Transfers
     memcpy: Limit
     semantics: Semantics
@@ -58,7 +58,7 @@ class MachineData:
     quiet: Sequence[float]
 
     @property
-    def answers(self) -> Sequence[pd.DataFrame]:
+    def answers(self) -> Sequence[DataFrame]:
         """The rows of ``choices`` per answer of the page."""
         return self.default_answers or self.one_thread_answers
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import jinja2
-import pandas as pd
 from cli import UserError
 from markupsafe import Markup
+from pandas import DataFrame
 from store.files import put
 
 from . import show
@@ -69,8 +69,8 @@ class Page:
     commands: Mapping[str, Sequence[str]] = field(
         default_factory=dict
     )  # figure -> commands; else ``command``
-    best_routes: pd.DataFrame = field(
-        default_factory=pd.DataFrame
+    best_routes: DataFrame = field(
+        default_factory=DataFrame
     )  # machine pages: a call per need and size
     quiet: float | None = None  # machine pages: the smallest share of quiet samples of its runs
 

@@ -7,11 +7,11 @@ sentences. A question without an answer is left out.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pandas as pd
 from analysis.cells import Row, at_usual_size
 from analysis.ranking import BEST, rank
 from analysis.ties import differ_significantly
 from analysis.transfers import Transfers
+from pandas import DataFrame, concat
 
 from benchmarks.contracts import (
     ALIAS,
@@ -78,7 +78,7 @@ def questions_table(data: MachineData) -> Table:
     return Table("What users ask", ("question", "answer"), answers, numeric=False)
 
 
-def _with_contract(rows: pd.DataFrame, test: Callable[[Route], bool]) -> pd.DataFrame:
+def _with_contract(rows: DataFrame, test: Callable[[Route], bool]) -> DataFrame:
     """The rows whose contract passes a test."""
     return rows[rows["contract"].map(test).astype(bool)]
 
@@ -99,7 +99,7 @@ def _copy(moved: Transfers, cell: Row | None, reference: Row | None = None) -> C
 def _sharing_routes(data: MachineData) -> list[tuple[Row, str]]:
     """The routes to take that share memory, each with the memory as measured, "" where it was
     not."""
-    rows = pd.concat([data.choices[:0], *data.one_thread_answers])
+    rows = concat([data.choices[:0], *data.one_thread_answers])
     rows = rows[(rows["kind"] == BEST) & (rows["memory"] == ALIAS)]
     rows = rows[rows["need"].map(lambda need: need.plain).astype(bool)]
     largest = rows.drop_duplicates(["need", "part"], keep="last")
@@ -109,7 +109,7 @@ def _sharing_routes(data: MachineData) -> list[tuple[Row, str]]:
 def _list_routes(data: MachineData) -> dict[str, object]:
     """Of lists of arrays, the route that converts each element, and the routes to take at its
     size."""
-    rows = pd.concat([data.choices[:0], *data.one_thread_answers])
+    rows = concat([data.choices[:0], *data.one_thread_answers])
     rows = rows[rows["batch"].astype(bool)]
     by_element = rows["contract"].map(lambda route: route.per_element).astype(bool)
     slow = next(rows[by_element].tail(1).itertuples(), None)

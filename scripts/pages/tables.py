@@ -10,7 +10,6 @@ from functools import partial
 from itertools import groupby, product, zip_longest
 from operator import itemgetter
 
-import pandas as pd
 from analysis.cells import DIRECTIONS, Limit, Row
 from analysis.findings import DTYPE, Semantics
 from analysis.ranking import BEST, SLOWER, TIE
@@ -18,6 +17,7 @@ from analysis.results import Results, parameters_of
 from analysis.suite import Declared
 from analysis.ties import differ_significantly, too_few_processes
 from analysis.verdicts import CountRange
+from pandas import DataFrame
 from store.frames import SKIPPED, Parameter
 from store.schema import RunRecord
 
@@ -211,7 +211,7 @@ def _entry(lines: list[str]) -> Entry:
     return lines[0] if len(lines) == 1 else lines
 
 
-def decision(answers: Sequence[pd.DataFrame], limit: Limit) -> Table:
+def decision(answers: Sequence[DataFrame], limit: Limit) -> Table:
     """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share
     of memcpy's. answers: plain conversions from analysis.needs.rows_per_answer."""
     sizes = sorted({int(nbytes) for rows in answers for nbytes in rows["nbytes"]})
@@ -225,7 +225,7 @@ def decision(answers: Sequence[pd.DataFrame], limit: Limit) -> Table:
     return render_table("tables", "decision", False, needs=needs, sizes=sizes)
 
 
-def _decision_entry(rows: pd.DataFrame, limit: Limit) -> dict[str, object]:
+def _decision_entry(rows: DataFrame, limit: Limit) -> dict[str, object]:
     """The route to take for a need at a size, its ties, the next slower route, and its share of
     memcpy's bandwidth."""
     best = next(rows[rows["kind"] == BEST].itertuples(), None)
@@ -374,7 +374,7 @@ def runs(runs: Sequence[tuple[RunRecord, str]]) -> Table:
     return render_table("tables", "runs", False, runs=runs)
 
 
-def spread(cells: pd.DataFrame) -> Table:
+def spread(cells: DataFrame) -> Table:
     """How far processes of a cell differ, by memory; by family where a cell has none."""
     several = cells[cells["processes"] > 1]
     kinds = several["memory"].where(several["memory"] != "", several["family"])
@@ -385,13 +385,13 @@ def spread(cells: pd.DataFrame) -> Table:
     return render_table("tables", "spread", rows=rows)
 
 
-def harness(cells: pd.DataFrame) -> Table:
+def harness(cells: DataFrame) -> Table:
     """What the harness itself takes per call."""
     rows = [*cells[cells["role"] == Role.HARNESS].itertuples()]
     return render_table("tables", "harness", cells=rows)
 
 
-def missing_results(missing: pd.DataFrame) -> Table:
+def missing_results(missing: DataFrame) -> Table:
     """The cells without a figure, by reason."""
     names = ["status", "benchmark", "reason"]
     groups = missing.groupby(names, sort=False, observed=True, dropna=False)

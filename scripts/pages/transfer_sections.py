@@ -8,11 +8,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 from analysis import transfers
 from analysis.cells import BOTH_WAYS, LINK, SUSTAINED, Row, usual_dtype, usual_size
 from analysis.needs import Need
 from analysis.transfers import Transfers
+from pandas import DataFrame
 
 from benchmarks.contracts import COMPLETION, ENQUEUE, Role
 
@@ -83,7 +83,7 @@ def decision(data: MachineData) -> list[Table]:
     return tables
 
 
-def _band(need: Need, rows: pd.DataFrame, routes: int, moved: Transfers) -> Band:
+def _band(need: Need, rows: DataFrame, routes: int, moved: Transfers) -> Band:
     last = rows[rows["nbytes"] == rows["nbytes"].max()]
     answer, conditional = answer_of(last), conditional_cell(rows)
     best = answer.best
@@ -114,7 +114,7 @@ def clocks(moved: Transfers) -> Table:
     return render_table("transfers", "by_clock", nbytes=nbytes, calls=calls, clocks=CLOCKS)
 
 
-def _clock_entry(cells: pd.DataFrame, clock: str, moved: Transfers) -> str:
+def _clock_entry(cells: DataFrame, clock: str, moved: Transfers) -> str:
     words = show.time if clock == ENQUEUE else lambda cell: cost_words(cell, moved)
     return "".join(words(cell) for cell in cells[cells["method"] == clock].itertuples())
 

@@ -6,13 +6,13 @@ The sentences are in templates/prose/transfers.md.jinja.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 from analysis import transfers
 from analysis.cells import BOTH_WAYS, Row
 from analysis.needs import Need, uses
 from analysis.ranking import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, rank
 from analysis.ties import recommendable, too_few_processes
 from analysis.transfers import Transfers
+from pandas import DataFrame, Series, concat
 
 from benchmarks.contracts import (
     COMPLETION,
@@ -118,7 +118,7 @@ def _recommendations(
         yield Recommendation(condition, cell.route, cost_words(cell, moved))
 
 
-def answer_of(rows: pd.DataFrame, moved: Transfers | None = None) -> TransferAnswer:
+def answer_of(rows: DataFrame, moved: Transfers | None = None) -> TransferAnswer:
     """Select the cells for the sentences on ranked routes at one size."""
     best, ties, slower = best_cell(rows), _cells(rows, TIE), _cells(rows, SLOWER)
     # a route with a condition is not a tie, but leaving it out would be advice against it
@@ -157,16 +157,16 @@ def _notes(answers: Sequence[TransferAnswer], moved: Transfers | None = None) ->
     return tuple(dict.fromkeys(notes))
 
 
-def _cells(rows: pd.DataFrame, kind: str) -> list[Row]:
+def _cells(rows: DataFrame, kind: str) -> list[Row]:
     return list(rows[rows["kind"] == kind].itertuples())
 
 
-def best_cell(rows: pd.DataFrame) -> Row:
+def best_cell(rows: DataFrame) -> Row:
     """The cell of the route to take, at the smallest size of ranked routes."""
     return _cells(rows, BEST)[0]
 
 
-def conditional_cell(rows: pd.DataFrame) -> Row | None:
+def conditional_cell(rows: DataFrame) -> Row | None:
     """The cell, at the largest size of a part, of the route that is faster on a condition at all
     sizes, or else there. If several lead without a significant difference, take the catalogue's
     first that may be recommended."""
@@ -175,7 +175,7 @@ def conditional_cell(rows: pd.DataFrame) -> Row | None:
     last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
     last = last[recommendable(last["seconds"], last["seconds"].min())]
     at_all_sizes = last[last["route"].isin(everywhere.index[everywhere])]
-    return next(pd.concat([at_all_sizes, last]).itertuples(), None)
+    return next(concat([at_all_sizes, last]).itertuples(), None)
 
 
 def impossible(moved: Transfers) -> tuple[str, ...]:
@@ -233,13 +233,13 @@ def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _recommended_lines(cells: pd.DataFrame, parameter: str) -> Iterator[str]:
+def _recommended_lines(cells: DataFrame, parameter: str) -> Iterator[str]:
     """The route to take for each benchmark, host memory and value of a parameter, a paragraph
     each."""
     done = cells[cells["method"] == COMPLETION]
     values = done["parameters"].map(lambda parameters: parameters[parameter])
     titles = [family.title or family.direction for family in done["declared"]]
-    keys = [pd.Series(titles, done.index, str), values, "host"]
+    keys = [Series(titles, done.index, str), values, "host"]
     for (title, value, host), group in done.groupby(keys, sort=False):
         answer = answer_of(rank(group))
         amount = show.size(value) if parameter == "nbytes" else f"{value:,} {parameter}"
