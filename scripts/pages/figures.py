@@ -23,7 +23,9 @@ from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 from . import advice, show
 from .show import render_line
 from .svg import BLUE, INK, MARKERS, MONO, MUTED, POINTS, SANS, STYLE, Figure, Look, finish, slug
+from .tables import Table
 
+Panel = tuple[Figure, Table]  # a figure and its data
 DASHED: Look = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
 BAR: Look = {"linewidth": 2.6, "alpha": 0.35}  # of a range
 # Inches

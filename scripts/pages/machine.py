@@ -39,7 +39,6 @@ from .machine_data import MachineData, read_machine
 from .page import Page, Section
 from .questions import questions_table
 from .show import render_paragraphs
-from .transfer_sections import transfer_sections
 
 # --- the page, and its head -----------------------------------------------------------------------
 
@@ -202,7 +201,7 @@ def best_routes(data: MachineData) -> DataFrame:
 def page_sections(data: MachineData) -> list[Section]:
     """The sections that have content, in the order of the page. All but the first ones are
     folded."""
-    on_transfers = transfer_sections(data)
+    on_transfers = transfers.transfer_sections(data)
     device_sentences = transfers.family_sentences(data.transfers)
     first_read = [
         Section("questions", "What users ask", tables=(questions_table(data),)),

@@ -33,6 +33,8 @@ make_environment = functools.partial(  # of all templates
     jinja2.Environment, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
 )
 
+Lines = tuple[str, ...]
+
 # Parameters whose values need no name beside them
 PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
 CODE_VALUES = ("route", "setting")
@@ -135,6 +137,11 @@ def ratio(value: float) -> str:
 def threads(count: int) -> str:
     """A number of torch threads in words."""
     return f"{count} torch thread{'s' * (count > 1)}"
+
+
+def ends(values: Collection[int]) -> list[int]:
+    """The smallest and the largest value, one if they are equal; empty without values."""
+    return sorted({min(values), max(values)}) if len(values) else []
 
 
 def size_range(sizes: Sequence[float]) -> str:
@@ -332,12 +339,12 @@ def render(name: str, block: str = "", **values: object) -> str:
     return "".join((template.blocks[block] if block else template.root_render_func)(context))
 
 
-def render_paragraphs(name: str, block: str = "", **values: object) -> tuple[str, ...]:
+def render_paragraphs(name: str, block: str = "", **values: object) -> Lines:
     """The ``paragraphs`` of a template or one block of it."""
     return paragraphs(render(name, block, **values))
 
 
-def paragraphs(text: str) -> tuple[str, ...]:
+def paragraphs(text: str) -> Lines:
     """Split text into paragraphs, each in one line."""
     return tuple(
         part.strip().replace("\n", " ") for part in re.split(r"\n\s*\n", text) if part.strip()

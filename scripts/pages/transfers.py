@@ -1,15 +1,27 @@
-"""Transfers between host and device in words: the routes to take.
+"""Transfers between host and device on a machine's page: the routes to take in words, and the
+sections with tables, figures and introductions.
 
 The sentences are in templates/prose/transfers.md.jinja.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis import transfers
-from analysis.cells import BOTH_WAYS, Row
+from analysis.cells import (
+    BOTH_WAYS,
+    LINK,
+    SUSTAINED,
+    Row,
+    first_row,
+    list_rows,
+    usual_dtype,
+    usual_size,
+)
 from analysis.needs import Need, uses
 from analysis.ranking import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, rank
+from analysis.results import where
 from analysis.ties import recommendable, too_few_processes
 from analysis.transfers import Transfers
 from pandas import DataFrame, Series, concat
@@ -17,12 +29,13 @@ from pandas import DataFrame, Series, concat
 from benchmarks.contracts import (
     COMPLETION,
     DEVICE_TO_HOST,
+    ENQUEUE,
     HOST_TO_DEVICE,
     PINNED,
     Role,
 )
 
-from . import show
+from . import figures, show
 from .advice import (
     Box,
     Recommendation,
@@ -32,10 +45,22 @@ from .advice import (
     unsafe_reason,
 )
 from .machine_data import MachineData
-from .show import code, render_line, render_paragraphs
+from .page import Section
+from .show import Lines, code, render_line, render_paragraphs
+from .svg import Figure, slug
+from .tables import Table, by_size, curves, render_table
 
 # Names in routes that stage or pin memory themselves: reported if slower
 STAGING_NAMES = ("s", "stages", "pin_memory")
+# From pageable and pinned memory by one blocking call, and from pageable memory through pinned
+# memory
+TOGETHER = (
+    *transfers.PLAIN.values(),
+    "s.copy_(t); d.copy_(s, non_blocking=True)",
+    "copy_in_chunks(d, t, stages)",
+)
+CLOCKS = (COMPLETION, ENQUEUE, SUSTAINED)
+UNREPORTED_CHANGES = ("clock", "link generation")  # of a device during a run: they always change
 
 # --- what is advised ------------------------------------------------------------------------------
 
@@ -61,7 +86,7 @@ class TransferAnswer:
     slower: Sequence[Row]
     unsafe: Sequence[Row]
     noisy: Sequence[str]
-    early: tuple[Row, Row] | None = None
+    early: tuple[Row | None, Row | None] | None
 
 
 def advice_boxes(data: MachineData) -> list[Box]:
@@ -71,14 +96,15 @@ def advice_boxes(data: MachineData) -> list[Box]:
     summary = _summary(moved)
     boxes = [Box("Transfers in short", lines=summary)] if summary else []
     for group in transfers.recommendations(data.choices, moved):
-        answers = [answer_of(rows, moved) for rows in group.values()]
+        answers = {need: answer_of(rows, moved) for need, rows in group.items()}
         choices = [
             choice
-            for need, answer in zip(group, answers)
+            for need, answer in answers.items()
             for choice in _recommendations(need, answer, len(group) > 1, moved)
         ]
-        title = endpoints(next(iter(group)), answers[0].best.nbytes)
-        boxes.append(Box(title, tuple(choices), notes=_notes(answers, moved)))
+        need, answer = next(iter(answers.items()))
+        title = endpoints(need, answer.best.nbytes)
+        boxes.append(Box(title, tuple(choices), notes=_notes([*answers.values()], moved)))
     scalars = rank(moved.select_role(Role.SCALAR))
     if len(scalars):
         answer = answer_of(scalars)
@@ -88,16 +114,15 @@ def advice_boxes(data: MachineData) -> list[Box]:
     return boxes
 
 
-def _summary(moved: Transfers) -> tuple[str, ...]:
+def _summary(moved: Transfers) -> Lines:
     summaries = transfers.summaries(moved)
     bandwidths = [moved.limit(way).bandwidth for way in (BOTH_WAYS, HOST_TO_DEVICE, DEVICE_TO_HOST)]
-    garbage = [(host, nbytes, share) for (host, nbytes), share in moved.garbage.items() if share]
     return render_paragraphs(
         "transfers",
         "short",
         summaries=summaries,
         bandwidths=bandwidths if summaries and all(bandwidths) else [],
-        garbage=garbage,
+        garbage=moved.garbage,
     )
 
 
@@ -106,12 +131,11 @@ def _recommendations(
 ) -> Iterator[Recommendation]:
     """The best route of a need, and the one that is faster on a condition. several: the box has
     several needs, so that each names its result."""
-    result = result_words(need) if several else ""
     for cell in filter(None, (answer.best, answer.conditional)):
         condition = render_line(
             "transfers",
             "condition",
-            result=result,
+            result=result_words(need) if several else "",
             is_faster=cell is not answer.best,
             hazard=cell.contract.hazard,
         )
@@ -120,30 +144,30 @@ def _recommendations(
 
 def answer_of(rows: DataFrame, moved: Transfers | None = None) -> TransferAnswer:
     """Select the cells for the sentences on ranked routes at one size."""
-    best, ties, slower = best_cell(rows), _cells(rows, TIE), _cells(rows, SLOWER)
+    best = best_cell(rows)
+    ties, slower, others = (list_rows(where(rows, kind=kind)) for kind in (TIE, SLOWER, OTHER))
     # a route with a condition is not a tie, but leaving it out would be advice against it
-    conditional_ties = [
-        cell for cell in _cells(rows, OTHER) if cell.non_blocking and cell.seconds < best.seconds
-    ]
-    completion = enqueue = None
+    others = [cell for cell in others if cell.non_blocking and cell.seconds < best.seconds]
+    early = None
     if moved and best.host == PINNED and not best.non_blocking:
-        completion, enqueue = moved.without_waiting(best)
+        early = moved.without_waiting(best)
     return TransferAnswer(
         best=best,
         conditional=conditional_cell(rows),
         ties=[cell.route for cell in ties if not too_few_processes(cell, best)],
-        undecided=[cell for cell in (*ties, *conditional_ties) if too_few_processes(cell, best)],
+        undecided=[cell for cell in (*ties, *others) if too_few_processes(cell, best)],
         slower=[
-            *slower[:1],
-            *(cell for cell in slower[1:] if any(uses(cell.route, n) for n in STAGING_NAMES)),
+            cell
+            for cell in slower
+            if cell is slower[0] or any(uses(cell.route, name) for name in STAGING_NAMES)
         ],
-        unsafe=_cells(rows, UNSAFE),
+        unsafe=list_rows(where(rows, kind=UNSAFE)),
         noisy=no_verdict_notes(rows),
-        early=(completion, enqueue) if completion and enqueue else None,
+        early=early if early and all(early) else None,
     )
 
 
-def _notes(answers: Sequence[TransferAnswer], moved: Transfers | None = None) -> tuple[str, ...]:
+def _notes(answers: Sequence[TransferAnswer], moved: Transfers | None = None) -> Lines:
     """Notes on the routes taken, each fact once."""
     direction = answers[0].best.direction
     notes = render_paragraphs(
@@ -157,39 +181,28 @@ def _notes(answers: Sequence[TransferAnswer], moved: Transfers | None = None) ->
     return tuple(dict.fromkeys(notes))
 
 
-def _cells(rows: DataFrame, kind: str) -> list[Row]:
-    return list(rows[rows["kind"] == kind].itertuples())
-
-
 def best_cell(rows: DataFrame) -> Row:
     """The cell of the route to take, at the smallest size of ranked routes."""
-    return _cells(rows, BEST)[0]
+    return next(where(rows, kind=BEST).itertuples())
 
 
 def conditional_cell(rows: DataFrame) -> Row | None:
     """The cell, at the largest size of a part, of the route that is faster on a condition at all
     sizes, or else there. If several lead without a significant difference, take the catalogue's
     first that may be recommended."""
-    faster = rows[rows["kind"].isin([CONDITION, UNSAFE])]
-    everywhere = faster.groupby("route")["nbytes"].nunique() == rows["nbytes"].nunique()
-    last = faster[(faster["nbytes"] == rows["nbytes"].max()) & faster["leads"]]
+    faster = where(rows, kind=[CONDITION, UNSAFE])
+    sizes = faster.groupby("route")["nbytes"].transform("nunique")
+    last = faster[faster["leads"] & (faster["nbytes"] == rows["nbytes"].max())]
     last = last[recommendable(last["seconds"], last["seconds"].min())]
-    at_all_sizes = last[last["route"].isin(everywhere.index[everywhere])]
-    return next(concat([at_all_sizes, last]).itertuples(), None)
+    at_all_sizes = last[sizes[last.index] == rows["nbytes"].nunique()]
+    return first_row(concat([at_all_sizes, last]))
 
 
-def impossible(moved: Transfers) -> tuple[str, ...]:
+def impossible(moved: Transfers) -> Lines:
     """Warnings of transfers with impossibly short times, of clocks that disagree, and of a lost
     device."""
-    return render_paragraphs(
-        "transfers",
-        "impossible",
-        fast=transfers.too_fast(moved),
-        device_lost=moved.run.device_lost,
-        clock_ratios=moved.clock_ratios,
-        hardware=moved.hardware,
-        capacity=moved.capacity,
-    )
+    fast = transfers.too_fast(moved)
+    return render_paragraphs("transfers", "impossible", fast=fast, moved=moved)
 
 
 def endpoints(need: Need, nbytes: int = 0) -> str:
@@ -209,7 +222,7 @@ def cost_words(cell: Row, moved: Transfers) -> str:
     return render_line("transfers", "cost", cell=cell, by_bytes=by_bytes, share=share)
 
 
-def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
+def family_sentences(moved: Transfers) -> dict[str, Lines]:
     """Family -> sentences beside the tables of its section."""
     calls = transfers.while_busy(moved)
     calls["size"] = calls["nbytes"].map(show.size)
@@ -222,8 +235,8 @@ def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
     busy = render_paragraphs(
         "transfers",
         "busy",
-        waiting=[*calls[calls["waits"] == True].itertuples()],  # noqa: E712, an object column
-        returning=[*calls[calls["waits"] == False].itertuples()],  # noqa: E712
+        waiting=list_rows(where(calls, waits=True)),
+        returning=list_rows(where(calls, waits=False)),
         read_behind=read_behind,
     )
     return {
@@ -236,7 +249,7 @@ def family_sentences(moved: Transfers) -> dict[str, tuple[str, ...]]:
 def _recommended_lines(cells: DataFrame, parameter: str) -> Iterator[str]:
     """The route to take for each benchmark, host memory and value of a parameter, a paragraph
     each."""
-    done = cells[cells["method"] == COMPLETION]
+    done = where(cells, method=COMPLETION)
     values = done["parameters"].map(lambda parameters: parameters[parameter])
     titles = [family.title or family.direction for family in done["declared"]]
     keys = [Series(titles, done.index, str), values, "host"]
@@ -248,3 +261,160 @@ def _recommended_lines(cells: DataFrame, parameter: str) -> Iterator[str]:
             f"{code(answer.best.route)}, {show.time(answer.best)}."
         )
         yield " ".join((line, *_notes([answer])))
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def decision(data: MachineData) -> list[Table]:
+    """One table per direction: memory state × size band, with the figures at the band's largest
+    size."""
+    bands: dict[str, list[dict]] = {}
+    for need, ranked in transfers.transfer_answers(data.choices, data.transfers):
+        for _, rows in ranked.groupby("part"):
+            band = _band(need, rows, data.transfers) | {"routes": ranked["route"].nunique()}
+            bands.setdefault(need.direction, []).append(band)
+    return [
+        render_table("transfers", "decision", False, direction=direction, bands=of_direction)
+        for direction, of_direction in bands.items()
+    ]
+
+
+def _band(need: Need, rows: DataFrame, moved: Transfers) -> dict:
+    """A row of the decision table: an answer for a range of sizes, with the figures at its largest
+    size.
+
+    conditional  the cell of the route that is faster on a condition, if any
+    measured     number of the need's routes measured at the largest size
+    by_bytes     bytes, not the call, take most of the time
+    """
+    last = where(rows, nbytes=rows["nbytes"].max())
+    answer, conditional = answer_of(last), conditional_cell(rows)
+    best = answer.best
+    return {
+        "endpoints": endpoints(need),
+        "result": result_words(need),
+        "sizes": show.size_range([rows["nbytes"].min(), best.nbytes]),
+        "answer": answer,
+        "conditional": conditional,
+        "conditional_cost": cost_words(conditional, moved) if conditional else "",
+        "measured": last["route"].nunique(),
+        "by_bytes": moved.bytes_decide(best),
+        "share": moved.limit(best.direction).share(best),
+    }
+
+
+def clocks(moved: Transfers) -> Table:
+    """Completion, enqueue and sustained times of non-blocking routes side by side, at the size
+    where most were measured."""
+    cells = where(moved.main, non_blocking=True)
+    nbytes = usual_size(where(cells, method=[ENQUEUE, SUSTAINED]).itertuples())
+    by_call = where(cells, nbytes=nbytes).groupby(["route", "direction", "host"], sort=False)
+    calls = [
+        (*call, [_clock_entry(where(group, method=clock), moved) for clock in CLOCKS])
+        for call, group in by_call
+    ]
+    return render_table("transfers", "by_clock", nbytes=nbytes, calls=calls, clocks=CLOCKS)
+
+
+def _clock_entry(cells: DataFrame, moved: Transfers) -> str:
+    cell = first_row(cells)
+    if cell is None:
+        return ""
+    return show.time(cell) if cell.method == ENQUEUE else cost_words(cell, moved)
+
+
+def _pinning(moved: Transfers) -> Table:
+    """The first pinned memory of a process: uses as rows, sizes as columns."""
+    cells = moved.select_role(Role.PINNING)
+    sizes = sorted(cells["nbytes"].unique())
+    rows = [
+        (use, [first_row(where(group, nbytes=nbytes)) for nbytes in sizes])
+        for use, group in cells.groupby("method", sort=False)
+    ]
+    return render_table("transfers", "pinning", rows=rows, sizes=sizes)
+
+
+def _limits(moved: Transfers) -> Table:
+    """The link's limit: directions as rows, sizes as columns. A cell's rate is in bytes per second
+    one way."""
+    sizes = sorted(moved.select_role(Role.LINK)["nbytes"].unique())
+    return render_table(
+        "transfers", "limits", limits=moved.limits, sizes=sizes, capacity=moved.capacity
+    )
+
+
+# --- sections -------------------------------------------------------------------------------------
+
+
+def transfer_sections(data: MachineData) -> dict[str, Section]:
+    """The sections of a machine with an accelerator, by key. Sections without measurements stay
+    empty."""
+    moved = data.transfers
+    measured_clocks = [clock for clock in CLOCKS if len(moved.select(clock))]
+    contexts = list_rows(moved.select_role(Role.CONTEXT))
+    idle = list_rows(moved.select_role(Role.SYNCHRONIZE))
+    hidden = render_table("transfers", "hidden", cells=list_rows(transfers.hidden(moved)))
+    sections = (
+        _section("transfers", decision(data), **_decision_values(moved)),
+        _section("clocks", [clocks(moved)], tuple(_figures(data)), clocks=measured_clocks),
+        _section("overlap", [hidden]),
+        _section("firsts", [_pinning(moved)], contexts=contexts),
+        _section(
+            "link", [_limits(moved)], synchronize=idle, moved=moved, unreported=UNREPORTED_CHANGES
+        ),
+    )
+    return {section.key: section for section in sections}
+
+
+def _section(
+    key: str, tables: list[Table], panels: tuple[figures.Panel, ...] = (), **values: object
+) -> Section:
+    """A section whose title and introduction are the block ``key`` of the template."""
+    title, *introduction = render_paragraphs("transfers", key, **values)
+    return Section(key, title, tuple(introduction), panels, tuple(tables))
+
+
+def _decision_values(moved: Transfers) -> dict:
+    measured, missing = {*moved.main["host"]}, {*moved.missing["memory"]}
+    unmeasured = [host for host in transfers.HOSTS if host in missing - measured]
+    return {
+        "dtype": "".join(moved.main["dtype"].unique()),
+        "has_limit": any(moved.limit(direction).bandwidth for direction in LINK),
+        "limit_reason": moved.skip_reason(role=Role.LINK),
+        "unmeasured": [
+            (host, moved.skip_reason(role=Role.TRANSFER, memory=host))
+            for host in (unmeasured if measured else ())
+        ],
+        "processes": show.ends(moved.main["processes"]),
+    }
+
+
+def _figures(data: MachineData) -> Iterator[tuple[Figure, Table]]:
+    """Per direction: GB/s for all host memory together, then time against size for each memory and
+    clock."""
+    moved = data.transfers
+    dtype = usual_dtype(moved.main)
+    for direction in LINK:
+        cells = _bandwidth_cells(moved, direction)
+        title, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
+        limit = moved.limit(direction).bandwidth
+        for figure in figures.bandwidths(name, f"{title} ({dtype})", cells, limit):
+            yield figure, by_size(title, cells, data.missing, lambda cell: cost_words(cell, moved))
+    for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
+        title = f"{direction}, {host} host memory: {clock} time ({dtype})"
+        timed = list_rows(moved.select(clock, direction, host))
+        name = slug("transfer", direction, host, clock)
+        for figure in figures.times_figure(name, title, timed):
+            yield figure, curves(figure.cells, data.missing)
+
+
+def _bandwidth_cells(moved: Transfers, direction: str) -> list[Row]:
+    """The cells of TOGETHER whose bytes take the time. Their route names the host memory, too."""
+    renamed = []
+    for cell in where(moved.select(COMPLETION, direction), route=TOGETHER).itertuples():
+        if moved.bytes_decide(cell):
+            route = f"{cell.host}: {cell.route}"
+            parameters = {**cell.parameters, "route": route}
+            renamed.append(cell._replace(route=route, parameters=parameters))
+    return renamed
