@@ -4,16 +4,15 @@ only format them.
 Sentences are in templates/prose/tables.md.jinja.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, product, zip_longest
-from operator import itemgetter
+from itertools import groupby, zip_longest
 
-from analysis.cells import DIRECTIONS, Limit, Row
+from analysis.cells import DIRECTIONS, Limit, Row, first_row, list_rows
 from analysis.findings import DTYPE, Semantics
 from analysis.ranking import BEST, SLOWER, TIE
-from analysis.results import Results, parameters_of
+from analysis.results import Results, parameters_of, where
 from analysis.suite import Declared
 from analysis.ties import differ_significantly, too_few_processes
 from analysis.verdicts import CountRange
@@ -24,7 +23,7 @@ from store.schema import RunRecord
 from benchmarks.contracts import ALIAS, Role, Route
 
 from . import advice, show
-from .show import code
+from .show import Lines, code
 
 NO_VERDICT = "no verdict"  # of two cells, if one has no quiet process
 UPPER_BOUND_NOTE: str = (
@@ -33,6 +32,9 @@ UPPER_BOUND_NOTE: str = (
 IN_CACHE_BYTES = 2**20  # bytes: the size in tables of a single size, if it was measured
 MIN_COUNT_RANGE = 0.005  # the range of a count over processes is shown from this difference on
 
+Counts = Mapping[Hashable, CountRange]  # of calls
+NO_LIMIT = Limit()
+NO_COUNTS: Counts = {}
 Entry = str | list[str]  # a list holds several lines
 
 
@@ -42,21 +44,17 @@ class Table:
     row."""
 
     title: str
-    columns: tuple[str, ...]
+    columns: Lines
     rows: tuple[tuple[Entry, ...], ...]
-    notes: tuple[str, ...] = ()
+    notes: Lines = ()
     numeric: bool = True  # all columns but the first hold figures
 
     def __post_init__(self) -> None:
         """Add a note that explains the mark of upper bounds, if a figure has it."""
-        entries = (line for row in self.rows for entry in row for line in lines_of(entry))
-        marked = (
-            show.UPPER_BOUND_MARK in text
-            for line in entries
-            for text, is_code in show.spans(line)
-            if not is_code
-        )
-        if UPPER_BOUND_NOTE not in self.notes and any(marked):
+        lines = (line for row in self.rows for entry in row for line in lines_of(entry))
+        texts = (text for line in lines for text, is_code in show.spans(line) if not is_code)
+        is_marked = any(show.UPPER_BOUND_MARK in text for text in texts)
+        if is_marked and UPPER_BOUND_NOTE not in self.notes:
             object.__setattr__(self, "notes", (*self.notes, UPPER_BOUND_NOTE))
 
     def __bool__(self) -> bool:
@@ -82,20 +80,17 @@ def render_table(name: str, block: str, numeric: bool = True, **values: object) 
     each. "¦" separates entries. "↵" follows each line of an entry with several lines, and precedes
     a note."""
 
-    def entry(text: str) -> Entry:
-        parts = [part.strip() for part in text.split(show.LINE_MARK)]
-        return list(filter(None, parts)) if len(parts) > 1 else parts[0]
+    def entries(row: str) -> Iterator[Entry]:
+        for text in row.split(show.ENTRY_SEPARATOR):
+            parts = [part.strip() for part in text.split(show.LINE_MARK)]
+            yield [*filter(None, parts)] if len(parts) > 1 else parts[0]
 
-    title, columns, *rest = show.render_lines(name, block, **values)
-    rows = tuple(
-        tuple(map(entry, row.split(show.ENTRY_SEPARATOR)))
-        for row in rest
-        if not row.startswith(show.LINE_MARK)
-    )
-    notes = tuple(note[1:].strip() for note in rest if note.startswith(show.LINE_MARK))
-    return Table(
-        title, tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR))), rows, notes, numeric
-    )
+    title, columns, *lines = show.render_lines(name, block, **values)
+    notes = [line for line in lines if line.startswith(show.LINE_MARK)]
+    rows = tuple(tuple(entries(line)) for line in lines if line not in notes)
+    notes = [note[1:].strip() for note in notes]
+    headings = tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR)))
+    return Table(title, headings, rows, tuple(notes), numeric)
 
 
 @dataclass(frozen=True)
@@ -110,23 +105,19 @@ class GridEntry:
         return int(self.parameters.get("nbytes", 0))
 
 
-Missing = Mapping[tuple[Parameter, ...], str]  # see missing_in
+Missing = Mapping[tuple[object, ...], str]  # see missing_in
 
 
 def missing_reasons(results: Results) -> Missing:
     """Benchmark and parameters of a cell -> reason for an empty entry: "n/a: no such call",
     "failed: ..."."""
     absent = results.missing
-    each = zip(
-        absent["benchmark"], parameters_of(absent, results), absent["status"], absent["reason"]
-    )
-    return {
-        (
-            name,
-            *parameters.values(),
-        ): f"{'n/a' if status == SKIPPED else status}: {reason or 'see asv show'}"
-        for name, parameters, status, reason in each
-    }
+    reasons = {}
+    for cell, parameters in zip(absent.itertuples(), parameters_of(absent, results)):
+        status = "n/a" if cell.status == SKIPPED else cell.status
+        reason = f"{status}: {cell.reason or 'see asv show'}"
+        reasons[(cell.benchmark, *parameters.values())] = reason
+    return reasons
 
 
 def by_size(
@@ -151,8 +142,8 @@ def lay_out(
     head: Callable[[Parameter | None], str],
     row: str,
 ) -> Table:
-    """One parameter as rows, one as columns, values in declared order. A note gives the reason for
-    an empty entry.
+    """One parameter as rows, one as columns, values in declared order. An empty entry has its
+    reason in short, and a note on each reason names the rows.
 
     Raises ValueError if two cells have the same place, because the table would silently drop one of
     them.
@@ -160,43 +151,24 @@ def lay_out(
     placed = {(mark.parameters.get(row), mark.parameters.get(column)): mark for mark in marks}
     if len(placed) < len(marks):
         raise ValueError(f"{declared.name}: two figures have one place in the table {title}")
-    names = sorted(dict.fromkeys(map(itemgetter(0), placed)), key=partial(declared.nth, row))
-    columns = sorted(dict.fromkeys(map(itemgetter(1), placed)), key=partial(declared.nth, column))
     # a column may have its own size
-    in_column = {value: placed[name, value].parameters for name, value in placed}
-    gaps = {
-        (name, value): missing.get((declared.name, *{**in_column[value], row: name}.values()), "")
-        for name, value in product(names, columns)
-        if (name, value) not in placed
-    }
-    return Table(
-        title,
-        (row, *map(head, columns)),
-        tuple(
-            (_row_head(name, row), *(_grid_entry(placed, gaps, (name, value)) for value in columns))
-            for name in names
-        ),
-        _gap_notes(gaps),
-    )
-
-
-Place = tuple[Parameter | None, Parameter | None]  # row and column
-
-
-def _grid_entry(
-    placed: Mapping[Place, GridEntry], gaps: Mapping[Place, str], place: Place
-) -> Entry:
-    """The entry of a place; where there is none, the reason in short."""
-    return _entry(placed[place].lines) if place in placed else gaps[place].partition(":")[0]
-
-
-def _gap_notes(gaps: Mapping[Place, str]) -> tuple[str, ...]:
-    """A sentence for each reason of empty entries, with the names of their rows."""
-    names: dict[str, list[str]] = {}
-    for (name, _), reason in gaps.items():
-        if reason:
-            names.setdefault(reason, []).append(str(name))
-    return tuple(f"{reason} ({show.list_routes(each)})." for reason, each in names.items())
+    in_column = {mark.parameters.get(column): mark.parameters for mark in marks}
+    columns = sorted(in_column, key=partial(declared.nth, column))
+    rows = []
+    gaps: dict[str, list[str]] = {}
+    for name in sorted(dict.fromkeys(name for name, _ in placed), key=partial(declared.nth, row)):
+        entries: list[Entry] = [_row_head(name, row)]
+        for value in columns:
+            if (name, value) in placed:
+                entries.append(_entry(placed[name, value].lines))
+                continue
+            parameters = {**in_column[value], row: name}
+            reason = missing.get((declared.name, *parameters.values()), "")
+            entries.append(reason.partition(":")[0])
+            gaps.setdefault(reason, []).append(str(name))
+        rows.append(tuple(entries))
+    notes = [f"{reason} ({show.list_routes(names)})." for reason, names in gaps.items() if reason]
+    return Table(title, (row, *map(head, columns)), tuple(rows), tuple(notes))
 
 
 def _row_head(name: Parameter | None, row: str) -> str:
@@ -218,33 +190,30 @@ def decision(answers: Sequence[DataFrame], limit: Limit) -> Table:
     needs = [
         (
             advice.answer_title(rows),
-            [_decision_entry(rows[rows["nbytes"] == nbytes], limit) for nbytes in sizes],
+            [_decision_entry(where(rows, nbytes=nbytes), limit) for nbytes in sizes],
         )
         for rows in answers
     ]
     return render_table("tables", "decision", False, needs=needs, sizes=sizes)
 
 
-def _decision_entry(rows: DataFrame, limit: Limit) -> dict[str, object]:
+def _decision_entry(rows: DataFrame, limit: Limit) -> dict:
     """The route to take for a need at a size, its ties, the next slower route, and its share of
     memcpy's bandwidth."""
-    best = next(rows[rows["kind"] == BEST].itertuples(), None)
+    best = first_row(where(rows, kind=BEST))
     share = None
-    if best is not None and best.memory != ALIAS and limit.decides(best.nbytes):
+    if best and best.memory != ALIAS and limit.decides(best.nbytes):
         share = limit.share(best)
     return {
         "best": best,
         "share": share,
-        "ties": rows["route"][rows["kind"] == TIE].tolist(),
-        "next": next(rows[rows["kind"] == SLOWER].itertuples(), None),
+        "ties": [*where(rows, kind=TIE)["route"]],
+        "next": first_row(where(rows, kind=SLOWER)),
     }
 
 
 def curves(
-    cells: Sequence[Row],
-    missing: Missing,
-    limit: Limit | None = None,
-    counts: Mapping[Hashable, CountRange] | None = None,
+    cells: Sequence[Row], missing: Missing, limit: Limit = NO_LIMIT, counts: Counts = NO_COUNTS
 ) -> Table:
     """The figures of a panel of time against size: median, and range below it. If the routes move
     bytes, memcpy's, too.
@@ -258,24 +227,17 @@ def curves(
 
     table = by_size("Median, and range over processes", cells, missing, both)
     columns, rows, sizes = [*table.columns], [*table.rows], sorted({cell.nbytes for cell in cells})
-    if limit and limit.seconds and cells[0].memory != ALIAS:
-        rows.append(
-            (
-                "memcpy",
-                *(show.seconds(limit.seconds[n]) if n in limit.seconds else "" for n in sizes),
-            )
-        )
-    down = {
-        cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)
-    }.values()  # as the table's rows
-    for n in sizes:
-        counted = [(counts or {}).get((cell.direction, cell.route, cell.dtype, n)) for cell in down]
+    if limit.seconds and cells[0].memory != ALIAS:
+        times = {nbytes: show.seconds(seconds) for nbytes, seconds in limit.seconds.items()}
+        rows.append(("memcpy", *(times.get(nbytes, "") for nbytes in sizes)))
+    # as the table's rows
+    of_route = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}
+    for nbytes in sizes:
+        calls = ((cell.direction, cell.route, cell.dtype, nbytes) for cell in of_route.values())
+        counted = [*map(counts.get, calls)]
         if any(counted):
-            columns.append(f"instructions, {show.size(n)}")
-            rows = [
-                (*row, count_entry(instructions))
-                for row, instructions in zip_longest(rows, counted)
-            ]
+            columns.append(f"instructions, {show.size(nbytes)}")
+            rows = [(*row, count_entry(count)) for row, count in zip_longest(rows, counted)]
     return replace(table, columns=tuple(columns), rows=tuple(rows))
 
 
@@ -283,20 +245,17 @@ def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
     """The figures of a panel of efficiency: memcpy's time as a share of the route's."""
 
     def share(cell: Row) -> Entry:
-        return (
-            f"{show.percent(limit.share(cell) or 0)}{'' if cell.quiet else show.UPPER_BOUND_MARK}"
-        )
+        mark = "" if cell.quiet else show.UPPER_BOUND_MARK
+        return show.percent(limit.share(cell) or 0) + mark
 
     return by_size("memcpy's time divided by the route's", cells, missing, share)
 
 
 def count_entry(counted: CountRange | None) -> Entry:
     """A count, with its range over processes if they differ by more than MIN_COUNT_RANGE."""
-    return (
-        _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)])
-        if counted
-        else ""
-    )
+    if not counted:
+        return ""
+    return _entry([f"{counted.value:,.0f}", *count_range(counted.low, counted.high)])
 
 
 def count_range(
@@ -313,12 +272,12 @@ def broken_promises(semantics: Semantics, contracts: Iterable[Route]) -> list[st
 
 def by_dtype(words: Mapping[str, str]) -> str:
     """One word if all dtypes agree, else each word with its dtypes; "" if nothing was measured."""
-    kinds = list(dict.fromkeys(words.values()))
-    if len(kinds) < 2:
-        return "".join(kinds)
-    return "; ".join(
-        f"{kind}: {', '.join(dtype for dtype in words if words[dtype] == kind)}" for kind in kinds
-    )
+    dtypes: dict[str, list[str]] = {}
+    for dtype, word in words.items():
+        dtypes.setdefault(word, []).append(dtype)
+    if len(dtypes) < 2:
+        return "".join(dtypes)
+    return "; ".join(f"{word}: {', '.join(each)}" for word, each in dtypes.items())
 
 
 def contracts(semantics: Semantics, routes: Sequence[Route]) -> list[Table]:
@@ -350,16 +309,14 @@ def _contract_table(direction: str, routes: Sequence[Route], semantics: Semantic
 
 def catalogue_routes(results: Results) -> list[Route]:
     """All contracts, in the catalogue's order as far as benchmarks define it."""
-    keys: dict[tuple[str, str], None] = {}
-    for family in sorted(
-        results.benchmarks.values(), key=lambda each: (each.place, -len(each.contracts))
-    ):
-        routes = sorted(family.contracts, key=partial(family.nth, "route"))
-        keys |= dict.fromkeys((family.contracts[route].direction, route) for route in routes)
-    directions = [*DIRECTIONS, *(direction for direction, _ in keys)]
-    return [
-        results.contracts[key] for key in sorted(keys, key=lambda key: directions.index(key[0]))
-    ]
+    families = results.benchmarks.values()
+    routes: dict[tuple[str, str], Route] = {}
+    for family in sorted(families, key=lambda each: (each.place, -len(each.contracts))):
+        for name in sorted(family.contracts, key=partial(family.nth, "route")):
+            direction = family.contracts[name].direction
+            routes[direction, name] = results.contracts[direction, name]
+    directions = [*DIRECTIONS, *(direction for direction, _ in routes)]
+    return sorted(routes.values(), key=lambda route: directions.index(route.direction))
 
 
 def environment(record: RunRecord) -> Table:
@@ -387,8 +344,7 @@ def spread(cells: DataFrame) -> Table:
 
 def harness(cells: DataFrame) -> Table:
     """What the harness itself takes per call."""
-    rows = [*cells[cells["role"] == Role.HARNESS].itertuples()]
-    return render_table("tables", "harness", cells=rows)
+    return render_table("tables", "harness", cells=list_rows(where(cells, role=Role.HARNESS)))
 
 
 def missing_results(missing: DataFrame) -> Table:
