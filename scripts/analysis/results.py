@@ -90,9 +90,9 @@ class Results:
             for route, contract in declared.contracts.items()
         }
 
-    def of_role(self, table: DataFrame, role: str) -> DataFrame:
-        """Select the rows of benchmarks with a role."""
-        names = [name for name, declared in self.benchmarks.items() if declared.role == role]
+    def of_role(self, table: DataFrame, *roles: str) -> DataFrame:
+        """Select the rows of benchmarks with one of these roles."""
+        names = [name for name, declared in self.benchmarks.items() if declared.role in roles]
         return where(table, benchmark=names)
 
     def of_file(self, file: str) -> "Results":

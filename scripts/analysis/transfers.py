@@ -144,7 +144,7 @@ def transfers_of(results: Results, cells: DataFrame) -> Transfers:
     dtype = usual_dtype(plain if waited.empty else waited)
     roles = {name: each.role for name, each in results.benchmarks.items() if each.needs_device}
     missing = where(results.missing, benchmark=[*roles])
-    timed = concat([results.of_role(results.processes, role) for role in (Role.OVERLAP, Role.LINK)])
+    timed = results.of_role(results.processes, Role.OVERLAP, Role.LINK)
     parts = DataFrame([*timed["beside"]], index=timed["cell"])
     return Transfers(
         cells=credible,
