@@ -23,6 +23,8 @@ from benchmarks.core.probes import PROCESSOR
 from .suite import MAX_CELLS
 
 Reasons = dict[str, tuple[str, str]]  # cell -> its status and reason
+# Columns of processes that are fields of measurements, too, and have their values
+FIELDS_OF_LINES = [name for name in Process.__annotations__ if hasattr(TimedProcess, name)]
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,13 @@ def timed_processes(
             line = run.lines[index]
             is_corrected = not math.isnan(run.slowdown[index])
             rows.append(
-                {
+                {name: getattr(line, name) for name in FIELDS_OF_LINES}
+                | {
                     "place": places[cell],
                     "process": number,
-                    "round": line.round,
                     "seconds": run.figures[index],
                     "samples": line.wanted,
                     "quiet": run.quiet[index],
-                    "run": line.run,
                     "beside": {
                         part: float(np.quantile(seconds, quiet.QUANTILE))
                         for part, seconds in line.parts.items()

@@ -41,7 +41,8 @@ def where(rows: DataFrame, **values: object) -> DataFrame:
 # Files from which on two processes read them; starting one takes as long as four files
 MIN_SHARED_FILES = 8
 # Types of columns whose parts may be empty, and then have none
-DTYPES = {"result": int, "place": int} | dict.fromkeys(("seconds", "value", "low", "high"), float)
+DTYPES = {"result": int, "place": int} | dict.fromkeys(("value", "low", "high"), float)
+DTYPES |= {name: float for name, kind in Process.__annotations__.items() if kind is float}
 
 
 @dataclass(frozen=True, eq=False)  # == of tables gives no bool
@@ -248,6 +249,8 @@ def _timed_cells(processes: DataFrame) -> DataFrame:
     cells = seconds.agg(seconds="median", low="min", high="max", processes="size")
     cells["cv"] = seconds.std() / seconds.mean()
     cells["quiet"] = by_cell["quiet"].any()
+    for name in [name for name in Cell.__annotations__ if name in processes and name not in cells]:
+        cells[name] = by_cell[name].median()
     return cells.reset_index().assign(status=MEASURED)
 
 
