@@ -10,13 +10,12 @@ import resultfiles
 import sides
 from analysis import results
 from analysis.results import load
-from conftest import ROOT
 from pages import csv_files
 from resultfiles import edited
 from store import asv_files, frames, schema
 from store.files import MEASUREMENTS
 from store.frames import Cell, Process, check_frame
-from store.schema import Counts, RunRecord, TimedProcess, about, columns_of, markdown_table
+from store.schema import Counts, RunRecord, TimedProcess, about, columns_of
 
 SAMPLES, RECORD, ASV = (sides.RESULT.replace(".json", suffix) for suffix in (MEASUREMENTS, ".jsonl", ".json"))
 PARTS = {SAMPLES: "waits", RECORD: "skipped", ASV: "commit_hash"}  # file -> a field that it needs
@@ -118,10 +117,6 @@ def test_a_column_of_results_takes_two_places(root, monkeypatch):
     header, first, *_ = csv_files.results_csv(loaded).splitlines()
     assert header.endswith("instructions,spread") and first.endswith(",1")
     assert ("spread",) in csv_files.results_columns(loaded)
-
-
-def test_docs_have_the_fields_of_a_line_of_measurements():
-    assert markdown_table(TimedProcess) in (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 
 
 def test_fields_that_a_submission_may_have_are_the_declared_ones():

@@ -249,7 +249,7 @@ def _timed_cells(processes: DataFrame) -> DataFrame:
     cells = seconds.agg(seconds="median", low="min", high="max", processes="size")
     cells["cv"] = seconds.std() / seconds.mean()
     cells["quiet"] = by_cell["quiet"].any()
-    for name in [name for name in Cell.__annotations__ if name in processes and name not in cells]:
+    for name in set(frame_columns(Cell)).intersection(processes).difference(by_cell.keys, cells):
         cells[name] = by_cell[name].median()
     return cells.reset_index().assign(status=MEASURED)
 

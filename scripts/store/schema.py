@@ -2,8 +2,9 @@
 meaning, once.
 
 Result files are decoded and validated by these classes, tables are checked by them
-(``check_frame``), and the columns of results.csv and the tables of fields in docs/ are printed from
-them. To add a field: write it where it is measured, and declare it here.
+(``check_frame``), and the columns of results.csv are printed from them. To add a field: write it
+where it is measured, and declare it here. A column of processes of that name in frames.py has its
+value, and a column of cells of that name the median.
 """
 
 import itertools
@@ -58,14 +59,6 @@ def columns_of(row: type) -> dict[str, Column]:
             meta = getattr(row, name)
         columns[name] = Column(name, kind, meaning=meta.description, **meta.extra)
     return columns
-
-
-def markdown_table(row: type) -> str:
-    """Return the declared fields as a table for docs/."""
-    rows = ["| field | unit | meaning |", "|---|---|---|"]
-    for column in columns_of(row).values():
-        rows.append(f"| `{column.name}` | {column.unit} | {column.meaning} |")
-    return "\n".join(rows)
 
 
 # --- lines of the sampling log and of measurements ------------------------------------------------
