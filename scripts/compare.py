@@ -132,15 +132,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         comparison_words.terminal(comparison, options.all, sys.stdout)
     if options.figure:
-        from pages import forest
+        from pages import change_pictures
 
-        figure = forest.forest(comparison)
+        figure = change_pictures.forest(comparison)
         if figure:
             put(options.figure, figure.file)
         elif comparison.exit_code != 2:  # then the error says more
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:
-        raise UserError(comparison_words.summarise(comparison).refusal)
+        raise UserError(comparison_words.summarise(comparison)["refusal"])
     return comparison.exit_code
 
 

@@ -23,7 +23,7 @@ from measuring import engine, journal, sides
 from measuring.engine import Suite
 from measuring.journal import Plan, lock_directory
 from measuring.profiles import exact_patterns
-from pages import comparison_words, forest
+from pages import change_pictures, comparison_words
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store import files
 from tiny import RELEASES
@@ -147,7 +147,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         # a history times one thread only, and a machine may have only a history
         several.append(found.cells["benchmark"].str.startswith("parallel.").any())
         assert ("all threads" in told[0]) == several[-1], file
-        assert forest.forest(found).file.count("<svg") == 1, file
+        assert change_pictures.forest(found).file.count("<svg") == 1, file
     assert any(several)
 
 
@@ -235,9 +235,9 @@ def test_a_history_that_fails_its_check_decides_no_times(history, monkeypatch):
     assert compared.exit_code == (1 if compared.counts_decided[MORE] else 2)
     by_times = replace(compared, counted=compared.counted[:0])  # counts are decided without times
     assert by_times.exit_code == 2
-    said = comparison_words.summarise(by_times).headline
+    said = comparison_words.summarise(by_times)["headline"]
     assert said == "could not compare: the data contradicts what the method promises"
-    said = comparison_words.summarise(replace(compared, counted=compared.counted.assign(verdict=FEWER))).headline
+    said = comparison_words.summarise(replace(compared, counted=compared.counted.assign(verdict=FEWER)))["headline"]
     assert re.search(r"^could not compare times: .*; by instructions: \d+ of fewer ", said)
 
 

@@ -13,7 +13,7 @@ import resultfiles
 from analysis import comparison, judging
 from analysis import verdicts as known
 from analysis.verdicts import FASTER, NEVER_QUIET, SLOWER
-from pages import comparison_words, forest, machine, show
+from pages import change_pictures, comparison_words, machine, show
 from sides import NOISE, ROUTES, SIZES, cells, compared, together, verdicts, write
 
 ONE, OTHER = (ROUTES[0], 8), (ROUTES[1], 4)
@@ -107,9 +107,9 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
     said += [f"{row.verdict}: {row.cell}" for row in rows.itertuples() if row.verdict in (SLOWER, FASTER)]
     said += [
         f"{rows['ratio'].median():.2f}",
-        comparison_words.summarise(found).headline,
-        *comparison_words.summarise(found).trust,
-        *([comparison_words.summarise(found).refusal] if found.exit_code == 2 else []),
+        comparison_words.summarise(found)["headline"],
+        *comparison_words.summarise(found)["trust"],
+        *([comparison_words.summarise(found)["refusal"]] if found.exit_code == 2 else []),
     ]
     assert [f"exit code {found.exit_code}", *map(show.to_plain, said)] == snapshot
     assert not rows["close"][rows["reason"].map(lambda reason: reason.code == NEVER_QUIET)].any()
@@ -119,7 +119,7 @@ def test_what_is_said_of_two_sides(what, tmp_path, snapshot):
 
 def test_ratios_have_no_exponent():
     ratios = {1.083: "1.08", 99.4: "99.40", 1234.0: "1,230", 0.0012: "0.00120", 0.0: "0.00", float("inf"): "n/a"}
-    assert {ratio: comparison_words.number(ratio) for ratio in ratios} == ratios
+    assert {ratio: show.number(ratio) for ratio in ratios} == ratios
 
 
 def test_splits_take_one_of_every_two_neighbours():
@@ -230,11 +230,11 @@ def test_the_figure_and_the_section_of_a_page(found):
     """The figure does not depend on matplotlib's current settings."""
     import matplotlib
 
-    one = forest.forest(found).file
+    one = change_pictures.forest(found).file
     with matplotlib.rc_context({"lines.linewidth": 3}):
-        assert forest.forest(found).file == one
+        assert change_pictures.forest(found).file == one
     assert 'role="img"' in one and "1.3" in one and "torch.from_numpy(a)" in one
     section = machine.comparison_section(found)
     assert re.search(r"\b1 \w+ and 1 \w+ of 24 ", section.intro[0])
     ((figure, table),) = section.figures
-    assert "<svg" in figure.inline and len(table.rows) == len(forest.forest_cells(found)) and section.after
+    assert "<svg" in figure.inline and len(table.rows) == len(change_pictures.forest_cells(found)) and section.after

@@ -102,7 +102,7 @@ def test_why_counts_are_not_compared(what, tmp_path, snapshot):
     resultfiles.mend(tmp_path / "new", lambda line: line | new["lines"])
     found = comparison.compare(one, load(tmp_path / "new"))
     said = [f"{row.verdict}: {comparison_words.reason_text(row.reason)}" for row in found.counted.itertuples()]
-    assert [found.exit_code, comparison_words.summarise(found).headline, *said] == snapshot
+    assert [found.exit_code, comparison_words.summarise(found)["headline"], *said] == snapshot
 
 
 def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from analysis import changes, judging, statistics
+from analysis.verdicts import Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noise import processes
@@ -124,7 +125,7 @@ def test_one_more_process_lies_within(shared, seed):
 # --- error rates, power and coverage, by simulation ------------------------------------------------------------------
 
 
-def flags(base, new, paired, session=False):
+def flags(base, new, paired, session=None):
     cells = len(base)
     found = statistics.estimate(base, new, np.full(cells, "copy"), np.full(cells, paired), session=session)
     p = statistics.p_different(found, MIN_EFFECT)
@@ -151,12 +152,12 @@ def test_promises_on_a_virtual_machine(seed, paired, effect, power, changed, ses
     drift = np.cumsum(rng.normal(0, 0.01, 4)) if paired else 0.0
     base = processes(rng, CELLS, drift=drift)
     new = processes(rng, CELLS, effect=true + (rng.normal(0, session, CELLS) if session else 0), drift=drift)
-    found, flagged = flags(base, new, paired, bool(session))
+    found, flagged = flags(base, new, paired, {} if session else None)
     low, high = statistics.interval(found, 0.95)
     assert flagged[true == 0].mean() <= 0.005
     assert (flagged & (found.effect > 0))[true > 0].mean() >= power
     assert 0.93 <= ((low <= true) & (true <= high)).mean() <= widest
-    _, nothing = flags(base, processes(rng, CELLS, drift=drift), paired, bool(session))
+    _, nothing = flags(base, processes(rng, CELLS, drift=drift), paired, {} if session else None)
     assert nothing.mean() <= 0.001
 
 
@@ -193,7 +194,7 @@ def test_processes_needed_would_decide():
         return statistics.estimate(base, new, np.full(cells, "x"), np.zeros(cells, bool))
 
     first, same = measured(4), math.log(1.05)
-    needed = judging.processes_needed(first, np.zeros(cells, bool), MIN_EFFECT, same, 0.005)
+    needed = judging.processes_needed(first, np.zeros(cells, bool), Settings())
     n = int(np.median(needed[np.abs(first.effect) < 0.01]))
     again = measured(n)
     assert 6 <= n <= 20
@@ -210,7 +211,7 @@ def test_any_shape_gives_numbers_or_nan(cells, one, other, seed):
         side[rng.random(len(side)) < 0.2] = 0.0  # no variance at all
     paired = rng.random(cells) < 0.5 if one == other else np.zeros(cells, bool)
     names = rng.choice(["alias", "copy"], cells)
-    found = statistics.estimate(*sides, names, paired, session=True)
+    found = statistics.estimate(*sides, names, paired, session={})
     p = statistics.p_different(found, MIN_EFFECT)
     assert (np.isnan(p) | ((p >= 0) & (p <= 1))).all()
     assert not np.isinf(found.error).any()

@@ -8,13 +8,12 @@ import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from cli import UserError
-from pandas import DataFrame
+from pandas import DataFrame, Index
 from store.files import fresh_results, result_name, results_directory
 from store.frames import SKIPPED, check_frame
 from store.schema import MACHINE
@@ -23,7 +22,6 @@ from toolchains import selection
 from . import verdicts
 from .history import History, compare_releases, histories_of
 from .judging import (
-    SIDES,
     SelfCheck,
     Times,
     add_times,
@@ -38,11 +36,7 @@ from .judging import (
     self_check,
     withhold_busy,
 )
-from .results import (
-    Results,
-    load,
-    load_files,
-)
+from .results import Results, load, load_files
 from .statistics import MIN_FAMILY, MIN_PROCESSES
 from .suite import Benchmarks, noise_of_cells
 from .verdicts import (
@@ -51,6 +45,7 @@ from .verdicts import (
     INCONCLUSIVE,
     INSTRUCTIONS,
     SIDE_COUNT,
+    SIDES,
     TIME,
     ComparedCount,
     ComparedTime,
@@ -59,9 +54,8 @@ from .verdicts import (
 )
 
 MACHINE_FIELDS = ("machine", *MACHINE)  # its name and its hardware
-MIN_NOTED_SLOWDOWN_LOG = math.log(
-    1.005
-)  # from which on a note says that the machine's speed differed
+# From which on a note says that the machine's speed differed
+MIN_NOTED_SLOWDOWN_LOG = math.log(1.005)
 RUN_FIELDS = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
 # Fields that must be equal, on one machine
 EQUAL_FIELDS = {
@@ -160,52 +154,7 @@ def _count(table: DataFrame, names: Iterable[str]) -> dict[str, int]:
     return {name: counts.get(name, 0) for name in names}
 
 
-# --- the two sides as one table -------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """The results of both sides."""
-
-    base: Results
-    new: Results
-
-    @cached_property
-    def sides(self) -> tuple[Side, Side]:
-        return describe_side(self.base), describe_side(self.new)
-
-    @property
-    def benchmarks(self) -> Benchmarks:
-        return {**self.base.benchmarks, **self.new.benchmarks}
-
-    @property
-    def interleaved(self) -> bool:
-        return bool(interleaved_collection(self.base, self.new))
-
-    @property
-    def counted_cells(self) -> set[str]:
-        return {*self.base.values["cell"], *self.new.values["cell"]}
-
-    def differences(self, names: Iterable[str]) -> list[Reason]:
-        """Return the fields known on both sides with different values."""
-        base, new = self.sides
-        return [
-            Reason(verdicts.FIELD_DIFFERS, detail=name, values=(base[name], new[name]))
-            for name in names
-            if base[name] and new[name] and base[name] != new[name]
-        ]
-
-    def all_differences(self, settings: Settings) -> dict[str, list[Reason]]:
-        """Return the differences that make times, or counts, not comparable."""
-        fields = EQUAL_FIELDS_ACROSS if settings.across_machines else EQUAL_FIELDS
-        return {kind: self.differences(names) for kind, names in fields.items()}
-
-    def times(self, cells: DataFrame) -> Times:
-        """Return the times of cells. They are corrected where both sides have the same probes."""
-        has_interpreters = all(side["interpreter"] for side in self.sides)
-        fields = (*MACHINE_FIELDS, "interpreter", "libc")
-        has_same_probes = has_interpreters and not self.differences(fields)
-        return corrected_times(self.base, self.new, cells.index, has_same_probes)
+# --- the two sides -------------------------------------------------------------------------------
 
 
 def describe_side(results: Results) -> Side:
@@ -213,6 +162,7 @@ def describe_side(results: Results) -> Side:
     cell = results.cells.iloc[0]
     record = results.last
     conditions = record.conditions
+    caches = (f"{level} {size}" for level, size in conditions.caches.items())
     names = ("machine", "toolchain", "torch", "numpy", "python", "commit", "file")
     fields = ("started", "command", "rounds", "interleaved", *RUN_FIELDS)
     return {
@@ -221,40 +171,44 @@ def describe_side(results: Results) -> Side:
         "interpreter": record.settings.python or None,
         **{name: getattr(conditions, name) or None for name in ("cpu", "libc", "system")},
         "cores": conditions.cores_allowed,
-        "caches": ", ".join(f"{level} {size}" for level, size in conditions.caches.items()),
+        "caches": ", ".join(caches),
     }
 
 
-def _require_cells(cells: DataFrame, only: str) -> None:
-    if (cells["verdict"] == SKIPPED).all():
-        matched = f" that match {only!r}" if only else ""
-        raise UserError(f"neither side has timed cells{matched}")
+def _differences(base: Results, new: Results, names: Iterable[str]) -> list[Reason]:
+    """Return the fields known on both sides with different values."""
+    sides = describe_side(base), describe_side(new)
+    fields = ((name, tuple(side[name] for side in sides)) for name in names)
+    return [
+        Reason(verdicts.FIELD_DIFFERS, detail=name, values=values)
+        for name, values in fields
+        if all(values) and values[0] != values[1]
+    ]
 
 
-def _notes(pair: _Pair, slowdown: float, settings: Settings) -> tuple[Reason, ...]:
+def _times(base: Results, new: Results, cells: Index) -> Times:
+    """Return the times of cells. They are corrected where both sides have the same probes."""
+    fields = (*MACHINE_FIELDS, "interpreter", "libc")
+    have_interpreters = base.last.settings.python and new.last.settings.python
+    have_same_probes = have_interpreters and not _differences(base, new, fields)
+    return corrected_times(base, new, cells, bool(have_same_probes))
+
+
+def _notes(base: Results, new: Results, slowdown: float, settings: Settings) -> tuple[Reason, ...]:
     """Return the notes on a comparison. slowdown: see ``Times``."""
-    notes = pair.differences(("python", "system"))
+    notes = _differences(base, new, ("python", "system"))
     if settings.across_machines:
-        machines = pair.differences(MACHINE_FIELDS)
+        machines = _differences(base, new, MACHINE_FIELDS)
         notes += [replace(reason, code=verdicts.ACROSS) for reason in machines[:1]]
-    if not all(side["asv_runner"] for side in pair.sides):
+    if not (base.last.asv_runner and new.last.asv_runner):
         notes.append(Reason(verdicts.NO_RECORD))
     if abs(slowdown) > MIN_NOTED_SLOWDOWN_LOG:
         slower = "new" if slowdown > 0 else "base"
-        share = math.expm1(abs(slowdown))
-        notes.append(Reason(verdicts.OTHER_SPEED, slower, values=(share,)))
+        notes.append(Reason(verdicts.OTHER_SPEED, slower, values=(math.expm1(abs(slowdown)),)))
     return tuple(notes)
 
 
 # --- the comparison -------------------------------------------------------------------------------
-
-
-class HistorySpan(NamedTuple):
-    """Two releases of one history."""
-
-    history: History
-    base: str
-    new: str
 
 
 def compare(
@@ -262,93 +216,93 @@ def compare(
     new: Results,
     settings: Settings = DEFAULT,
     fresh: Sequence[Results] = (),
-    session_variance: Mapping[str, float] | None = None,
-    span: HistorySpan | None = None,
+    history: History | None = None,
+    releases: Sequence[str] = (),
 ) -> Comparison:
     """Judge every cell that was timed, or counted by several processes. UserError if the two sides
     have no such cell, or ``only`` matches none.
 
-    fresh             second collection (base, new) of the close cells of the first; these are
-                      judged by it alone
-    session_variance  noise class -> variance of the difference between two sessions on this
-                      machine, if known
-    span              both sides as releases of their common history
+    fresh     second collection (base, new) of the close cells of the first; these are judged by it
+              alone
+    history   of this machine, if it knows the variance between two sessions
+    releases  of both sides, if they are releases of that history
     """
-    pair = _Pair(base, new)
-    cells = verdicts.join_sides(base, new, settings.only, pair.all_differences(settings))
-    _require_cells(cells, settings.only)
-    is_timed = cells["what"] == TIME
+    cells = _join_sides(base, new, settings)
+    is_time = cells["what"] == TIME
     is_skipped = cells["verdict"] == SKIPPED
-    timed = cells[is_timed & ~is_skipped]
-    times = pair.times(timed)
-    timed, check = _judge_timed(pair, timed, times, settings, fresh, session_variance, span)
-    counted = cells[~is_timed & ~is_skipped]
+    benchmarks = {**base.benchmarks, **new.benchmarks}
+    session = None if interleaved_collection(base, new) else _session_variance(history)
+    timed = cells[is_time & ~is_skipped]
+    times = _times(base, new, timed.index)
+    timed, check = _judge_timed(timed, times, benchmarks, settings, fresh, session)
+    counted = cells[~is_time & ~is_skipped]
     counted = _add_figures(counted, judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
-    if span:
-        timed, counted = _judge_in_history(timed, counted, span, settings)
+    if history and releases:
+        check = check_by_history(history)
+        ratios = compare_releases(history, *releases)
+        timed = judge_as_history(timed, ratios, settings)
+        timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
+        counted = judge_as_history(counted, ratios, settings)
     if check.lower > settings.promise:
-        timed = _withhold(timed)
+        withheld = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
+        timed.loc[timed["verdict"].isin(DECIDED), ["verdict", "reason"]] = withheld
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
-    counted = add_times(counted, timed, pair.benchmarks).drop(columns="what").reset_index()
+    counted = add_times(counted, timed, benchmarks).drop(columns="what").reset_index()
     timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
-    parameters = {*base.parameters, *new.parameters}
+    counted_once = {*base.values["cell"], *new.values["cell"]}.difference(cells.index[~is_time])
     return Comparison(
         settings=settings,
-        cells=check_frame(timed, ComparedTime, parameters),
+        cells=check_frame(timed, ComparedTime, {*base.parameters, *new.parameters}),
         check=check,
-        base=pair.sides[0],
-        new=pair.sides[1],
-        interleaved=pair.interleaved,
-        skipped=int((is_skipped & is_timed).sum()),
-        counted=check_frame(counted, ComparedCount, parameters),
-        counted_once=len(pair.counted_cells.difference(cells.index[~is_timed])),
-        notes=_notes(pair, times.slowdown, settings),
-        session_variance={} if pair.interleaved else dict(session_variance or {}),
-        in_history=span is not None,
+        base=describe_side(base),
+        new=describe_side(new),
+        interleaved=session is None,
+        skipped=int((is_skipped & is_time).sum()),
+        counted=check_frame(counted, ComparedCount, {*base.parameters, *new.parameters}),
+        counted_once=len(counted_once),
+        notes=_notes(base, new, times.slowdown, settings),
+        session_variance=session or {},
+        in_history=bool(releases),
     )
 
 
-def _withhold(timed: DataFrame) -> DataFrame:
-    """Withhold the verdicts of a comparison that decides too often."""
-    is_decided = timed["verdict"].isin(DECIDED)
-    timed.loc[is_decided, ["verdict", "reason"]] = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
-    return timed
+def _join_sides(base: Results, new: Results, settings: Settings) -> DataFrame:
+    """Return ``verdicts.join_sides``. UserError without a timed cell."""
+    fields = EQUAL_FIELDS_ACROSS if settings.across_machines else EQUAL_FIELDS
+    differences = {kind: _differences(base, new, names) for kind, names in fields.items()}
+    cells = verdicts.join_sides(base, new, settings.only, differences)
+    if (cells["verdict"] == SKIPPED).all():
+        matched = f" that match {settings.only!r}" if settings.only else ""
+        raise UserError(f"neither side has timed cells{matched}")
+    return cells
 
 
-def _judge_in_history(
-    timed: DataFrame, counted: DataFrame, span: HistorySpan, settings: Settings
-) -> tuple[DataFrame, DataFrame]:
-    """Return the cells with the figures and verdicts of their history."""
-    ratios = compare_releases(*span)
-    timed = judge_as_history(timed, ratios, settings)
-    timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
-    return timed, judge_as_history(counted, ratios, settings)
+def _session_variance(history: History | None) -> dict[str, float]:
+    """Return noise class -> variance of the difference between two sessions, if known."""
+    return {noise: 2 * sd**2 for noise, sd in history.session_sd.items()} if history else {}
 
 
 def _judge_timed(
-    pair: _Pair,
     cells: DataFrame,
     times: Times,
+    benchmarks: Benchmarks,
     settings: Settings,
     fresh: Sequence[Results],
-    session_variance: Mapping[str, float] | None,
-    span: HistorySpan | None,
+    session: Mapping[str, float] | None,
 ) -> tuple[DataFrame, SelfCheck]:
-    """Return the timed cells with their verdicts and figures, and the comparison's check."""
-    benchmarks = pair.benchmarks
+    """Return the timed cells with their verdicts and figures, and the comparison's check. session:
+    see ``statistics.estimate``."""
     noise = np.array(noise_of_cells(cells, benchmarks), dtype=str)
     controls = np.array([benchmarks[name].control for name in cells["benchmark"]], dtype=bool)
     is_open = (cells["verdict"] == "").to_numpy()
-    session = not pair.interleaved and (session_variance or True)
     figures = judge_times(times, noise, is_open, is_open, settings, session, controls)
     figures = figures.set_axis(cells.index)
     figures = withhold_busy(figures, cells["base_quiet"], cells["new_quiet"])
     if fresh and figures["close"].any():
-        figures = judge_fresh(figures, _Pair(*fresh).times(cells), noise, is_open, fresh, settings)
-    judged = _add_figures(cells, figures.assign(noise=noise))
-    if span:
-        return judged, check_by_history(span.history)
-    return judged, self_check(times, noise, is_open, settings)
+        again = _times(fresh[0], fresh[1], cells.index)
+        figures = judge_fresh(figures, again, noise, is_open, fresh, settings)
+    check = self_check(times, noise, is_open, settings)
+    return _add_figures(cells, figures.assign(noise=noise)), check
 
 
 def _add_figures(cells: DataFrame, figures: DataFrame) -> DataFrame:
@@ -388,30 +342,23 @@ def compare_by_name(
     history. UserError if a name matches no file or several, or both names match the same file.
     """
     files = [selection.find_result_file(name, results, machine) for name in (base, new)]
-    sides = _load_sides((base, new), files)
-    fresh = _load_fresh(files, interleaved_collection(*sides))
-    if fresh:
-        return compare(sides[0], sides[1], settings, fresh)
-    histories = _common_histories(files, settings)
-    span = _span_of(histories, files)
-    repeated = [history for history in histories if len(history.replicates)]
-    session_variance = _session_variance([span.history] if span else repeated[:1])
-    return compare(sides[0], sides[1], settings, (), session_variance, span)
-
-
-def _load_sides(names: Sequence[str], files: Sequence[Path]) -> list[Results]:
     if files[0].resolve() == files[1].resolve():
         raise UserError(f"BASE and NEW are the same file, {files[0]}: name two, or use --run")
     sides = [load_files(results_directory(file), [file]) for file in files]
-    for name, side in zip(names, sides):
+    for name, side in zip((base, new), sides):
         if side.timed.empty and side.last.failed:
             raise UserError(f"{name} could not be measured: {side.last.failed}")
-    return sides
-
-
-def _session_variance(histories: Iterable[History]) -> dict[str, float]:
-    """Return noise class -> variance of the difference between two sessions."""
-    return {noise: 2 * sd**2 for history in histories for noise, sd in history.session_sd.items()}
+    judge = partial(compare, sides[0], sides[1], settings)
+    if fresh := _load_fresh(files, interleaved_collection(*sides)):
+        return judge(fresh)
+    histories = _common_histories(files, settings)
+    for history in histories:
+        versions = {file: release.version for release in history.releases for file in release.files}
+        releases = [versions.get(result_name(file), "") for file in files]
+        if all(releases) and releases[0] != releases[1]:
+            return judge(history=history, releases=releases)
+    repeated = (history for history in histories if len(history.replicates))
+    return judge(history=next(repeated, None))
 
 
 def _load_fresh(files: Sequence[Path], collection: str) -> list[Results]:
@@ -433,14 +380,3 @@ def _common_histories(files: Sequence[Path], settings: Settings) -> list[History
         results = load(results_directory(files[0]), directories.pop().name)
         return [*histories_of(results, settings).values()]
     return []
-
-
-def _span_of(histories: Iterable[History], files: Iterable[Path]) -> HistorySpan | None:
-    """Return the two releases of one history that the files are results of, if there are such."""
-    names = [result_name(file) for file in files]
-    for history in histories:
-        versions = {file: release.version for release in history.releases for file in release.files}
-        base, new = (versions.get(name, "") for name in names)
-        if base and new and base != new:
-            return HistorySpan(history, base, new)
-    return None

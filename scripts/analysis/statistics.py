@@ -25,6 +25,7 @@ from scipy import special
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Names = NDArray[np.str_]
+ignore_nan = np.errstate(divide="ignore", invalid="ignore")  # figures that are not known
 
 MIN_PROCESSES = 4  # per side: with fewer no verdict
 # Cells: fewer cannot separate the effect of a round from that of a cell, nor fit a prior
@@ -101,6 +102,7 @@ def fit_prior(variance: Floats, df: Floats) -> Prior:
     return Prior(df0, float(np.exp(np.mean(e) + special.digamma(df0 / 2) - np.log(df0 / 2))))
 
 
+@ignore_nan
 def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]:
     """Return each cell's variance, moved towards the prior, and its resulting degrees of freedom:
     ((cells,), (cells,)).
@@ -108,8 +110,7 @@ def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]
     The degrees of freedom are at most the sum over all cells, as in limma.
     """
     sampled = np.where(df > 0, variance, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        weight = 1.0 / (1.0 + df / prior.df)  # of the prior
+    weight = 1.0 / (1.0 + df / prior.df)  # of the prior
     return weight * prior.variance + (1.0 - weight) * sampled, np.minimum(prior.df + df, df.sum())
 
 
@@ -134,7 +135,7 @@ def estimate(
     new: Floats,
     families: Names,
     paired: Bools,
-    session: bool | Mapping[str, float] = False,
+    session: Mapping[str, float] | None = None,
     controls: Bools | None = None,
 ) -> Estimate:
     """Estimate the effect of each cell from its processes' log seconds, with variances moderated
@@ -145,9 +146,9 @@ def estimate(
     families   (cells,) names; each family has one prior for paired and one for unpaired cells
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of
                their differences
-    session    base and new were measured at different times: unpaired cells get the variance of
-               sessions, that of their family if known from toolchains measured twice
-               (``History.session_sd``)
+    session    not None: base and new were measured at different times, and unpaired cells get the
+               variance of sessions: that of their family if known from toolchains measured twice
+               (``History.session_sd``), else ``session_variance``
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
 
     Cells of one round share the machine's state (its clock, its neighbours): 2 % on a quiet virtual
@@ -157,35 +158,24 @@ def estimate(
     as a variance of its own with the degrees of freedom of the rounds (those of the sum by Welch
     and Satterthwaite).
     """
-    effect, squared, df, sd = np.full((4, len(base)), np.nan)
+    figures = np.full((4, len(base)), np.nan)
     for family, is_paired in set(zip(families, paired)):
         members = (families == family) & (paired == is_paired)
-        effect[members], squared[members], df[members], sd[members] = _estimate_family(
-            base[members], new[members], is_paired
-        )
-    if session:
-        unpaired = squared + _session_part(session, effect, squared, families, controls)
-        squared = np.where(paired, squared, unpaired)
+        figures[:, members] = _estimate_family(base[members], new[members], is_paired)
+    effect, squared, df, sd = figures
+    if session is not None:
+        if session:
+            widest = max(session.values())
+            extra = np.array([session.get(family, widest) for family in families])
+        else:
+            extra = session_variance(effect, squared, families, controls)
+        squared = np.where(paired, squared, squared + extra)
     is_usable = (df > 0) & np.isfinite(effect) & np.isfinite(squared)
-    squared = np.where(is_usable, squared, np.nan)
-    return Estimate(effect, np.sqrt(squared), np.where(is_usable, df, np.nan), sd)
+    squared, df = np.where(is_usable, (squared, df), np.nan)
+    return Estimate(effect, np.sqrt(squared), df, sd)
 
 
-def _session_part(
-    session: bool | Mapping[str, float],
-    effect: Floats,
-    squared_error: Floats,
-    families: Names,
-    controls: Bools | None,
-) -> Floats:
-    """Return the variance of sessions: that of each family if known, else ``session_variance``."""
-    if isinstance(session, Mapping):
-        widest = max(session.values())
-        return np.array([session.get(family, widest) for family in families], dtype=float)
-    return session_variance(effect, squared_error, families, controls)
-
-
-@np.errstate(divide="ignore", invalid="ignore")
+@ignore_nan
 def _estimate_family(
     base: Floats, new: Floats, is_paired: bool
 ) -> tuple[Floats, Floats, Floats, Floats]:
@@ -194,12 +184,14 @@ def _estimate_family(
     if is_paired:
         parts = [_levels_of_family(new - base)]
         effect = parts[0].mean
-        variance, own_df, weight = parts[0].variance, parts[0].df, 1.0 / parts[0].n
+        variance, df, weight = parts[0].variance, parts[0].df, 1.0 / parts[0].n
     else:
         parts = [_levels_of_family(base), _levels_of_family(new)]
         effect = parts[1].mean - parts[0].mean
-        variance, own_df, weight = _pool(*parts)
-    posterior, df = _moderate(np.maximum(variance, MIN_VARIANCE), np.maximum(own_df, 0.0))
+        variance, df, weight = _pool(*parts)
+    variance, df = np.maximum(variance, MIN_VARIANCE), np.maximum(df, 0.0)
+    prior = fit_prior(variance, df) if np.sum(df > 0) >= MIN_FAMILY else NO_PRIOR
+    posterior, df = squeeze(variance, df, prior)
     squared = posterior * weight
     uncertainty = squared**2 / df
     for part in parts:
@@ -208,13 +200,6 @@ def _estimate_family(
             uncertainty = uncertainty + (part.shared / part.n) ** 2 / part.shared_df
     total_df = np.where((squared > 0) & (df > 0), squared**2 / uncertainty, 0.0)
     return effect, squared, total_df, np.sqrt(squared / weight)
-
-
-def _moderate(variance: Floats, df: Floats) -> tuple[Floats, Floats]:
-    """Return the variances of a family and their degrees of freedom, moderated if it has enough
-    cells."""
-    prior = fit_prior(variance, df) if np.sum(df > 0) >= MIN_FAMILY else NO_PRIOR
-    return squeeze(variance, df, prior)
 
 
 def _pool(base: "Levels", new: "Levels") -> tuple[Floats, Floats, Floats]:
@@ -283,7 +268,7 @@ def levels(values: Floats, families: Names) -> Levels:
     return Levels(mean, n, variance, df, shared, shared_df, np.isfinite(values))
 
 
-@np.errstate(divide="ignore", invalid="ignore")
+@ignore_nan
 def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Floats) -> Estimate:
     """Estimate the effect ``other`` - ``base`` of cells, for arrays over cells of shapes that
     broadcast.
@@ -335,7 +320,7 @@ def _uncertainty(
     return total
 
 
-@np.errstate(divide="ignore", invalid="ignore")
+@ignore_nan
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
     """Return count, mean and variance over processes, without NaN: (cells,) each."""
     is_present = np.isfinite(values)
@@ -364,12 +349,11 @@ def session_variance(
     extra = np.full(len(effect), MIN_SESSION_SD**2)
     everything = _excess(effect, squared_error, 0.0)
     for family in np.unique(families):
-        mask = families == family
-        extra[mask] = np.maximum(
-            extra[mask], _excess(effect[mask], squared_error[mask], everything)
-        )
+        members = families == family
+        excess = _excess(effect[members], squared_error[members], everything)
+        extra[members] = max(MIN_SESSION_SD**2, excess)
     if controls is not None and np.isfinite(effect[controls]).any():
-        extra += float(np.nanmedian(effect[controls])) ** 2
+        extra += np.nanmedian(effect[controls]) ** 2
     return extra
 
 
@@ -387,7 +371,7 @@ def _excess(effect: Floats, squared_error: Floats, default: float) -> float:
 # --- decisions ------------------------------------------------------------------------------------
 
 
-@np.errstate(divide="ignore", invalid="ignore")
+@ignore_nan
 def p_different(estimated: Estimate, margin: float) -> Floats:
     """Return the p value of "the effect is no larger than ``margin`` (log units), either way"
     (TREAT); two-sided t at margin 0."""
@@ -398,7 +382,7 @@ def p_different(estimated: Estimate, margin: float) -> Floats:
     return p
 
 
-@np.errstate(divide="ignore", invalid="ignore")
+@ignore_nan
 def p_equivalent(estimated: Estimate, margin: float) -> Floats:
     """Return the p value of "the effect is at least ``margin`` (log units), either way": two
     one-sided tests."""
@@ -435,9 +419,6 @@ def q_values(p: Floats) -> Floats:
 def rate_bounds(flagged: int, cells: int) -> tuple[float, float]:
     """Return one-sided Clopper and Pearson bounds (lower, upper) of the rate ``flagged`` /
     ``cells``."""
-    lower, upper = 0.0, 1.0
-    if flagged:
-        lower = float(special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE))
-    if flagged < cells:
-        upper = float(special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE))
-    return lower, upper
+    lower = special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE) if flagged else 0.0
+    upper = special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE) if flagged < cells else 1.0
+    return float(lower), float(upper)

@@ -7,9 +7,8 @@ its effect on the count.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from cli import matcher
 from pandas import DataFrame, Series, concat
@@ -29,6 +28,7 @@ MORE, FEWER, AS_MANY = ("more", "fewer", "as many")
 COUNT_VERDICTS = {SLOWER: MORE, FASTER: FEWER, NO_CHANGE: AS_MANY}
 TIME_VERDICTS = {count: time for time, count in COUNT_VERDICTS.items()}
 CHANGED = (SLOWER, FASTER, MORE, FEWER)
+SIDES = ("base", "new")
 # Columns of a cell, and of a cell on each side
 CELL_COLUMNS = ["benchmark", "family", "group", "method"]
 SIDE_COUNT = ["value", "low", "high"]  # of an instruction count
@@ -93,76 +93,74 @@ _TESTS = about(
 )
 
 
-class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedCell:
     """What a time and an instruction count have in common in a comparison. Figures that are missing
     are NaN."""
 
-    cell: Annotated[str, about("asv's name of the cell")]
-    benchmark: Annotated[str, about("asv's name of the benchmark")]
-    family: Annotated[str, about("module of the benchmark")]
-    group: Annotated[str, about("class of the benchmark")]
-    method: Annotated[str, about("method of the benchmark")]
-    direction: Annotated[str, about("what the route converts")]
-    contract: Annotated[str, about("alias, copy, into, or empty")]
-    parameters: Annotated[
-        dict[str, object],
-        about("of the benchmark: name -> value; sizes: least and largest of a series"),
-    ]
-    base_status: Annotated[str, _STATUS]
-    base_reason: Annotated[str, _REASON]
-    base_version: Annotated[str, _VERSION]
-    base_samples: Annotated[int | None, _SAMPLES]
-    base_quiet: Annotated[bool | None, _QUIET]
-    new_status: Annotated[str, _STATUS]
-    new_reason: Annotated[str, _REASON]
-    new_version: Annotated[str, _VERSION]
-    new_samples: Annotated[int | None, _SAMPLES]
-    new_quiet: Annotated[bool | None, _QUIET]
-    noise: Annotated[str, about("class of cells with like noise")]
-    verdict: Annotated[str, about("on times one of VERDICTS; on counts more, fewer or as many")]
-    reason: Annotated[Reason, about("of the verdict; empty where figures decide")]
-    ratio: Annotated[float, about("new over base")]
-    low95: Annotated[float, _INTERVAL]
-    high95: Annotated[float, _INTERVAL]
-    low90: Annotated[float, _INTERVAL]
-    high90: Annotated[float, _INTERVAL]
-    p: Annotated[float, _TESTS]
-    q: Annotated[float, _TESTS]
-    p_equivalence: Annotated[float, _TESTS]
+    cell: str = about("asv's name of the cell")
+    benchmark: str = about("asv's name of the benchmark")
+    family: str = about("module of the benchmark")
+    group: str = about("class of the benchmark")
+    method: str = about("method of the benchmark")
+    direction: str = about("what the route converts")
+    contract: str = about("alias, copy, into, or empty")
+    parameters: dict[str, object] = about(
+        "of the benchmark: name -> value; sizes: least and largest of a series"
+    )
+    base_status: str = _STATUS
+    base_reason: str = _REASON
+    base_version: str = _VERSION
+    base_samples: int | None = _SAMPLES
+    base_quiet: bool | None = _QUIET
+    new_status: str = _STATUS
+    new_reason: str = _REASON
+    new_version: str = _VERSION
+    new_samples: int | None = _SAMPLES
+    new_quiet: bool | None = _QUIET
+    noise: str = about("class of cells with like noise")
+    verdict: str = about("on times one of VERDICTS; on counts more, fewer or as many")
+    reason: Reason = about("of the verdict; empty where figures decide")
+    ratio: float = about("new over base")
+    low95: float = _INTERVAL
+    high95: float = _INTERVAL
+    low90: float = _INTERVAL
+    high90: float = _INTERVAL
+    p: float = _TESTS
+    q: float = _TESTS
+    p_equivalence: float = _TESTS
 
 
 _SECONDS = about("geometric mean over the processes of that side, per call", "s")
 _PROCESSES = about("of that side, used for the verdict")
 
 
-class ComparedTime(ComparedCell, frozen=True, kw_only=True):
+class ComparedTime(ComparedCell):
     """A timed cell of a comparison."""
 
-    base_seconds: Annotated[float, _SECONDS]
-    new_seconds: Annotated[float, _SECONDS]
-    base_processes: Annotated[int, _PROCESSES]
-    new_processes: Annotated[int, _PROCESSES]
-    paired: Annotated[bool, about("whether its processes ran side by side")]
-    fresh: Annotated[bool, about("whether fresh processes decided")]
-    close: Annotated[bool, about("whether it is close to a verdict, and needs fresh processes")]
-    more: Annotated[
-        float,
-        about("additional processes per side that would probably decide an inconclusive cell"),
-    ]
+    base_seconds: float = _SECONDS
+    new_seconds: float = _SECONDS
+    base_processes: int = _PROCESSES
+    new_processes: int = _PROCESSES
+    paired: bool = about("whether its processes ran side by side")
+    fresh: bool = about("whether fresh processes decided")
+    close: bool = about("whether it is close to a verdict, and needs fresh processes")
+    more: float = about(
+        "additional processes per side that would probably decide an inconclusive cell"
+    )
 
 
 _COUNT = about("median over the processes of that side, per call", "unit of the benchmark")
 
 
-class ComparedCount(ComparedCell, frozen=True, kw_only=True):
+class ComparedCount(ComparedCell):
     """A cell of a comparison that several processes counted."""
 
-    unit: Annotated[str, about("of the count")]
-    base_count: Annotated[float, _COUNT]
-    new_count: Annotated[float, _COUNT]
-    time: Annotated[str, about("verdict on the time of the same call; empty if not decided")]
-    time_ratio: Annotated[float, about("of that time: new over base")]
-    contradicts: Annotated[bool, about("whether that time says otherwise")]
+    unit: str = about("of the count")
+    base_count: float = _COUNT
+    new_count: float = _COUNT
+    time: str = about("verdict on the time of the same call; empty if not decided")
+    time_ratio: float = about("of that time: new over base")
+    contradicts: bool = about("whether that time says otherwise")
 
 
 # --- verdicts that need no figures ----------------------------------------------------------------
@@ -180,7 +178,8 @@ def judge_without_figures(
     """
     base, new = row["base_status"], row["new_status"]
     if FAILED in (base, new):
-        return FAILED, _failure(row)
+        side = "new" if new == FAILED else "base"
+        return FAILED, Reason(FAILED, "both" if base == new else side, row[f"{side}_reason"])
     if base == MEASURED != new:
         return GONE, _absence(row, "new")
     if new == MEASURED != base:
@@ -198,18 +197,10 @@ def judge_without_figures(
     return "", Reason()
 
 
-def _failure(row: Mapping[str, object]) -> Reason:
-    failed = [side for side in ("base", "new") if row[f"{side}_status"] == FAILED]
-    detail = row[f"{failed[-1]}_reason"]
-    side = "both" if len(failed) > 1 else failed[0]
-    return Reason(FAILED, side, detail if isinstance(detail, str) else "")
-
-
-def _absence(row: Mapping[str, object], side: str) -> Reason:
+def _absence(row: Mapping[str, Any], side: str) -> Reason:
     """Return why a side did not measure a cell."""
-    if row[f"{side}_status"] == SKIPPED:
-        return Reason(SKIPS, side, str(row[f"{side}_reason"]))
-    return Reason(NOT_RUN, side)
+    skips = row[f"{side}_status"] == SKIPPED
+    return Reason(SKIPS, side, row[f"{side}_reason"]) if skips else Reason(NOT_RUN, side)
 
 
 def _cells_of(results: Results, only: str) -> DataFrame:
@@ -220,22 +211,21 @@ def _cells_of(results: Results, only: str) -> DataFrame:
         for name, declared in results.benchmarks.items()
         if declared.type == "time" or declared.repeated
     }
-    cells = results.cells[results.cells["benchmark"].isin(kinds)].astype({"cell": object})
+    cells = results.cells[results.cells["benchmark"].isin(kinds)].astype(object)
     cells = cells[cells["cell"].map(matcher(only)).astype(bool)]
     samples = results.processes.drop_duplicates("cell").set_index("cell")["samples"]
     cells = cells.assign(
-        what=cells["benchmark"].map(kinds).astype(object),
+        what=cells["benchmark"].map(kinds),
         parameters=parameters_of(cells, results),
-        reason=cells["reason"].astype(object).fillna(""),
+        reason=cells["reason"].fillna(""),
         samples=cells["cell"].map(samples),
     )
-    is_time = cells["what"] == TIME
-    is_unreadable = is_time & (cells["status"] == MEASURED) & ~(cells["seconds"] > 0)
-    cells["status"] = cells["status"].astype(object).mask(is_unreadable, FAILED)
-    cells["reason"] = cells["reason"].mask(is_unreadable, "no time above zero")
+    is_measured_time = (cells["what"] == TIME) & (cells["status"] == MEASURED)
+    is_unreadable = is_measured_time & ~(cells["seconds"] > 0)
+    cells.loc[is_unreadable, ["status", "reason"]] = [FAILED, "no time above zero"]
     names = [*CELL_COLUMNS, *results.parameters, "direction", "contract", "unit"]
-    columns = list(dict.fromkeys([*names, "parameters", "what", *SIDE_COLUMNS]))
-    return cells.set_index("cell").reindex(columns=columns).astype(object)
+    columns = dict.fromkeys([*names, "parameters", "what", *SIDE_COLUMNS])
+    return cells.set_index("cell")[[*columns]].astype(object)
 
 
 def join_sides(
@@ -243,25 +233,16 @@ def join_sides(
 ) -> DataFrame:
     """Return the union of both sides' cells, by cell, with the verdicts that need no figures.
     differences: between the sides, by kind of figure, that make such figures not comparable."""
-    tables = {"base": _cells_of(base, only), "new": _cells_of(new, only)}
-    is_gone = ~tables["base"].index.isin(tables["new"].index)
-    cells = concat([tables["new"], tables["base"][is_gone]]).drop(columns=SIDE_COLUMNS)
-    for side, table in tables.items():
-        cells = cells.join(table[SIDE_COLUMNS].add_prefix(f"{side}_"))
+    tables = {"new": _cells_of(new, only), "base": _cells_of(base, only)}
+    cells = concat(tables.values())
+    cells = cells[~cells.index.duplicated()].drop(columns=SIDE_COLUMNS)
+    for side in SIDES:
+        cells = cells.join(tables[side][SIDE_COLUMNS].add_prefix(f"{side}_"))
         cells[f"{side}_status"] = cells[f"{side}_status"].fillna("absent")
     judged = [
         judge_without_figures(row, differences[row["what"]]) for row in cells.to_dict("records")
     ]
-    cells["verdict"] = [verdict for verdict, _ in judged]
-    cells["reason"] = [reason for _, reason in judged]
-    return cells
-
-
-def rows_with_verdict(table: DataFrame, verdict: str) -> list[dict[str, object]]:
-    """Return the rows of a verdict, largest change first; rows without a ratio keep their order."""
-    rows = largest_first(table[table["verdict"] == verdict])
-    records: list[dict[str, object]] = rows.to_dict("records")
-    return records
+    return cells.join(DataFrame(judged, cells.index, ["verdict", "reason"]))
 
 
 def verdict_of_change(effect: "Series[float] | Floats", counted: "Series[bool]") -> np.ndarray:
@@ -297,9 +278,8 @@ class CountRange(NamedTuple):
 def counts_by_call(results: Results) -> dict[Hashable, CountRange]:
     """Return CALL -> its count with value (median), low and high, if several processes counted it,
     for the results of one toolchain."""
-    rows = results.values[results.values["low"].notna()].set_index(CALL)
-    ranges = rows[[*CountRange._fields]].itertuples(index=False)
-    return dict(zip(rows.index, map(CountRange._make, ranges)))
+    counts = results.values.dropna(subset="low").set_index(CALL)[SIDE_COUNT]
+    return dict(zip(counts.index, counts.itertuples(index=False, name="CountRange")))
 
 
 def layout_sd(counts: DataFrame) -> Floats:

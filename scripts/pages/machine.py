@@ -24,7 +24,7 @@ from store.schema import UNKNOWN, RunRecord
 from pages import comparison_words as words
 from pages import transfers
 
-from . import families, figures, forest, show, tables
+from . import change_pictures, families, figures, show, tables
 from .advice import (
     Box,
     answer_box,
@@ -282,15 +282,15 @@ def _prior_run_section(data: MachineData) -> Section | None:
 def comparison_section(compared: comparison.Comparison) -> Section:
     """Changes in speed since the run before on this machine."""
     summary = words.summarise(compared)
-    figure = forest.forest(compared)
-    cells = words.cells_table(forest.forest_cells(compared), compared)
+    figure = change_pictures.forest(compared)
+    cells = words.cells_table(change_pictures.forest_cells(compared), compared)
     return Section(
         "comparison",
         "Against the run before",
-        (f"{summary.title}: {summary.headline}.", *summary.counts),
+        (f"{summary['title']}: {summary['headline']}.", *summary["counts"]),
         ((figure, cells),) if figure else (),
         (words.verdicts_table(compared),),
-        tuple(filter(None, (summary.withheld, *summary.trust))),
+        tuple(filter(None, (summary["withheld"], *summary["trust"]))),
     )
 
 

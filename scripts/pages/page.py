@@ -18,7 +18,7 @@ from store.files import put
 
 from . import show
 from .advice import Box
-from .history_pictures import HeatMap
+from .change_pictures import HeatMap
 from .svg import Figure, slug
 from .tables import Entry, Table, lines_of
 
@@ -166,7 +166,12 @@ def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> j
     """convert: the filter `line`, applied to every value in Markdown."""
     loader = jinja2.FileSystemLoader(show.TEMPLATES)
     made = show.make_environment(autoescape=autoescape, loader=loader, keep_trailing_newline=True)
-    made.filters |= {"line": convert, "slug": slug, "code": lambda words: convert(show.code(words))}
+    made.filters |= {
+        "line": convert,
+        "number": show.number,
+        "slug": slug,
+        "code": lambda words: convert(show.code(words)),
+    }
     made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML as text of an XML element
     return made
 

@@ -6,8 +6,7 @@ per release that changed something. Ids are made from a release's tag, so they a
 
 import json
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -17,19 +16,18 @@ import pandas as pd
 from analysis.changes import LAYOUT, ROUTE
 from analysis.history import History, Release, headlines, histories_of, largest_by_route
 from analysis.results import load
-from analysis.verdicts import CHANGED, FASTER, FEWER, INSTRUCTIONS, MORE, SLOWER, TIME
+from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, MORE, SLOWER, TIME
 from cli import one_line
 from store.files import put
 from store.frames import Change
 from toolchains import ledger
 
 from . import show
-from .change_words import effect_text, number_range, route_lines, summary
-from .comparison_words import number
-from .history_data import USUAL_DTYPE, counted_changes, times_first
+from .change_pictures import USUAL_DTYPE
 from .page import render_web
 from .tables import Table, render_table
 
+Rows = Sequence[Change]
 MAX_SUMMARIES = 3  # routes in a paragraph
 MAX_ROUTES = 10  # of each kind in a release's table; results.csv has all
 
@@ -46,7 +44,6 @@ class ReleaseNews:
     """
 
     machine: str
-    package: str
     release: Release
     previous: Release
     counts: Mapping[str, int]
@@ -67,7 +64,7 @@ class ReleaseNews:
     @property
     def first_seen(self) -> bool:
         """Whether the release is dated by the day it was first seen."""
-        return ledger.first_seen(self.package, self.release.version)
+        return ledger.first_seen(self.release.package, self.release.version)
 
     @property
     def paragraph(self) -> str:
@@ -85,43 +82,36 @@ class ReleaseNews:
 
 def release_news(history: History) -> list[ReleaseNews]:
     """News of every release but the oldest, the newest first."""
-    routes = times_first(largest_by_route(counted_changes(history), "verdict"))
+    counted = history.changes[history.changes["evidence"] != LAYOUT]
+    routes = _times_first(largest_by_route(counted, "verdict"))
     counts = headlines(history).to_dict("index")
     news = []
     for previous, release in pairwise(history.releases):
-        changes = [*routes[routes["release"] == release.version].head(MAX_SUMMARIES).itertuples()]
+        changes = routes[routes["release"] == release.version].head(MAX_SUMMARIES)
         row = counts[release.version]
+        summaries = (
+            show.render_line("history", "summary", change=change) for change in changes.itertuples()
+        )
         news.append(
             ReleaseNews(
                 machine=history.machine,
-                package=history.package,
                 release=release,
                 previous=previous,
                 counts=row,
-                headline=show.render_line("history", "headline", row=row, number=number),
-                summaries=tuple(map(summary, changes)),
-                timed=any(change.what == TIME for change in changes),
+                headline=show.render_line("history", "headline", row=row),
+                summaries=tuple(summaries),
+                timed=changes["what"].eq(TIME).any(),
             )
         )
     return news[::-1]
 
 
+def _times_first(changes: pd.DataFrame) -> pd.DataFrame:
+    """Changes of times, then changes of instructions, each in the order given."""
+    return changes.sort_values("what", key=lambda figure: figure != TIME, kind="stable")
+
+
 # --- the table of a release ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RouteChange:
-    """A row of a release's table: what it changed of one route.
-
-    largest  row of the largest change, of time if any
-    times    effect, old and new time, sizes
-    counts   effect, old and new count, its dtype unless usual, number of cells, range of ratios
-    """
-
-    route: Sequence[str]
-    largest: Change
-    times: Sequence[tuple[str, str, str]]
-    counts: Sequence[tuple[str, str, str, int, str]]
 
 
 def changes_table(history: History, release: Release) -> Table:
@@ -129,11 +119,15 @@ def changes_table(history: History, release: Release) -> Table:
     changed."""
     changes = history.changes[history.changes["release"] == release.version]
     by_layout = changes["evidence"] == LAYOUT
-    routes: dict[str, list[RouteChange]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
-    for rows in _rows_by_route(times_first(changes[~by_layout])):
-        change = _route_change(rows)
-        largest = change.largest
-        routes[largest.verdict if largest.what == TIME else INSTRUCTIONS].append(change)
+    routes: dict[str, list[tuple[Rows, list[Rows]]]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
+    counted = _times_first(changes[~by_layout])
+    for _, rows in counted.groupby(ROUTE, sort=False, dropna=False):
+        is_time = rows["what"] == TIME
+        counts = rows[~is_time].groupby("verdict", sort=False)
+        largest = rows.iloc[0]
+        routes[largest["verdict"] if is_time.any() else INSTRUCTIONS].append(
+            ([*rows.itertuples()], [[*cells.itertuples()] for _, cells in counts])
+        )
     return render_table(
         "history",
         "changes",
@@ -141,58 +135,10 @@ def changes_table(history: History, release: Release) -> Table:
         release=release.name,
         routes=routes,
         most=MAX_ROUTES,
+        usual_dtype=USUAL_DTYPE,
         small=int((by_layout & changes["what"].eq(TIME)).sum()),
         nodes=len(history.nodes),
     )
-
-
-def _rows_by_route(changes: pd.DataFrame) -> Iterable[Sequence[Change]]:
-    """The rows of each route, in order of the first of each."""
-    numbers = changes.groupby(ROUTE, sort=False, dropna=False).ngroup()
-    rows: defaultdict[int, list[Change]] = defaultdict(list)
-    for route_number, change in zip(numbers, changes.itertuples()):
-        rows[route_number].append(change)
-    return rows.values()
-
-
-def _route_change(rows: Sequence[Change]) -> RouteChange:
-    times = [
-        (effect_text(change), _levels(change, show.seconds), show.size_range(change.sizes))
-        for change in rows
-        if change.what == TIME
-    ]
-    cells: defaultdict[str, list[Change]] = defaultdict(list)
-    for change in rows:
-        if change.what != TIME:
-            cells[change.verdict].append(change)
-    counts = [_count_change(same_verdict) for same_verdict in cells.values()]
-    return RouteChange(route_lines(rows[0]), rows[0], times, counts)
-
-
-def _count_change(cells: Sequence[Change]) -> tuple[str, str, str, int, str]:
-    """Counts of one route that changed the same way, by the one of the usual dtype if any."""
-    usual = [cell for cell in cells if cell.dtype == USUAL_DTYPE]
-    cell = usual[0] if usual else cells[0]
-    ratios = [cell.ratio for cell in cells]
-    low, high = min(ratios), max(ratios)
-    if cell.verdict == FEWER:
-        low, high = 1 / high, 1 / low
-    other_dtype = cell.dtype if not usual and isinstance(cell.dtype, str) else ""
-    return (
-        effect_text(cell),
-        _levels(cell, _count),
-        other_dtype,
-        len(cells),
-        number_range(low, high),
-    )
-
-
-def _levels(change: Change, text: Callable[[float], str]) -> str:
-    return f"{text(change.level / change.ratio)} → {text(change.level)}"
-
-
-def _count(value: float) -> str:
-    return f"{show.round_last_bits(value):,.0f}"
 
 
 # --- the verdict of a release, after it was measured -------------------------------------------
@@ -209,24 +155,17 @@ def print_changes(
     histories = histories_of(loaded).values()
     news_of = {news.release.tag: news for history in histories for news in release_news(history)}
     failures = {record.toolchain.tag: record.failed for record in loaded.runs if record.failed}
-    codes = []
     for tag in (toolchain.tag for toolchain in releases):
-        news = news_of.get(tag)
-        codes.append(news.exit_code if news else 2)
-        if news:
+        if news := news_of.get(tag):
             print(show.to_plain(news.paragraph))
-            _write(news, directory)
+            if directory:
+                directory.mkdir(parents=True, exist_ok=True)
+                put(directory / f"{tag}.md", markdown(news))
+                put(directory / f"{tag}.json", as_json(news))
         else:
             reason = f": {failures[tag]}" if tag in failures else " or is the oldest there"
             print(one_line(f"{tag} cannot be judged: it has no quiet figures on {machine}{reason}"))
-    return codes
-
-
-def _write(news: ReleaseNews, directory: Path | None) -> None:
-    if directory:
-        directory.mkdir(parents=True, exist_ok=True)
-        put(directory / f"{news.release.tag}.md", markdown(news))
-        put(directory / f"{news.release.tag}.json", as_json(news))
+    return [news_of[release.tag].exit_code if release.tag in news_of else 2 for release in releases]
 
 
 def markdown(news: ReleaseNews) -> str:
@@ -263,16 +202,6 @@ FEED = "feed.xml"
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "numpy-torch-conversion/releases")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A release. updated: time of its newest measurement, or the day of the release if no run has
-    a time. news: on each machine, that of the longest history first."""
-
-    id: uuid.UUID
-    updated: str
-    news: Sequence[ReleaseNews]
-
-
 def write_feed(output: Path, histories: Sequence[History]) -> None:
     """Write the feed over the histories of all machines. If there are no histories, remove an
     older feed."""
@@ -288,7 +217,9 @@ def write_feed(output: Path, histories: Sequence[History]) -> None:
     )
 
 
-def _entry(tag: str, news: Sequence[ReleaseNews]) -> Entry:
+def _entry(tag: str, news: Sequence[ReleaseNews]) -> dict[str, object]:
+    """The feed's entry on a release. updated: time of its newest measurement, or the day of the
+    release if no run has a time. news: on each machine, that of the longest history first."""
     started = [each.release.started for each in news if each.release.started]
     day = f"{news[0].release.date}T12:00:00+00:00"
-    return Entry(uuid.uuid5(NAMESPACE, tag), max(started, default=day), news)
+    return {"id": uuid.uuid5(NAMESPACE, tag), "updated": max(started, default=day), "news": news}

@@ -80,6 +80,23 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
+def number(value: float, digits: int = 2) -> str:
+    """A ratio or probability: 1.08, 0.93; a large or tiny one has three significant digits."""
+    if value == 0 or 10**-digits / 2 <= value < 100:
+        return f"{value:.{digits}f}"
+    return significant(value)
+
+
+def whole_number(value: float) -> str:
+    """A number of instructions: 15,442."""
+    return f"{round_last_bits(value):,.0f}"
+
+
+def percentage(share: float) -> str:
+    """5 %, 0.5 %, 0.42 %."""
+    return f"{100 * share:.3g} %"
+
+
 def seconds(value: float, quiet: bool = True) -> str:
     """Seconds with an SI prefix: 3.91e-07 is "391 ns". An upper bound is marked."""
     return " ".join(_scaled(value)) + ("" if quiet else UPPER_BOUND_MARK)
@@ -271,7 +288,9 @@ FILTERS: dict[str, Callable[..., str]] = {
     "fenced": fenced,
     "in_words": join,
     "markdown": to_markdown,
+    "number": number,
     "percent": percent,
+    "percentage": percentage,
     "percents": percents,
     "ratio": ratio,
     "route_list": list_routes,
@@ -282,8 +301,13 @@ FILTERS: dict[str, Callable[..., str]] = {
     "size_range": size_range,
     "threads": threads,
     "time": time,
+    "whole_number": whole_number,
 }
-FUNCTIONS: dict[str, Callable[..., str]] = {"interval": interval, "size_ranges": size_ranges}
+FUNCTIONS: dict[str, Callable[..., str]] = {
+    "interval": interval,
+    "parameter_text": parameter_text,
+    "size_ranges": size_ranges,
+}
 CONSTANTS: dict[str, object] = {
     "BY_BYTES": BY_BYTES,
     "FIGURE_DEFINITION": FIGURE_DEFINITION,

@@ -1,5 +1,5 @@
-"""Pictures of a machine's histories: heat maps of routes × releases, and a panel per route, its
-cost against the day of release."""
+"""Pictures of changes: heat maps of routes × releases, a panel per route with its cost against the
+day of release, and a forest plot of a comparison."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,20 +11,43 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from analysis.changes import LAYOUT
-from analysis.history import History, Release
-from analysis.verdicts import INSTRUCTIONS, TIME
+from analysis.comparison import Comparison
+from analysis.history import History
+from analysis.verdicts import (
+    FASTER,
+    INCONCLUSIVE,
+    INSTRUCTIONS,
+    NO_CHANGE,
+    SLOWER,
+    TIME,
+    largest_first,
+)
 from matplotlib.axes import Axes
 from store.frames import Change
 
+from . import comparison_words as words
 from . import show
-from .change_words import grad_text, series_text
-from .comparison_words import number
 from .figures import RATIO_TICKS, figure_of, label_ticks
-from .history_data import PICTURE_KEYS, PictureRow, picture_rows
-from .svg import INK, MARKERS, MONO, MUTED, POINTS, STYLE, Figure, Look, finish, slug
+from .svg import (
+    GREEN,
+    GRID,
+    INK,
+    MARKERS,
+    MONO,
+    MUTED,
+    POINTS,
+    RED,
+    STYLE,
+    Figure,
+    Look,
+    finish,
+    slug,
+)
 from .tables import Table, render_table
 
+USUAL_DTYPE = "float32"  # of the routes in pictures
 SHADE_RATIOS = (1.02, 1.05, 1.1, 1.25, 1.5)  # a tile is a shade darker from each of these on
+PICTURE_KEYS = ["direction", "contract"]  # a picture shows the routes that share these
 MEMORY_WORDS = {
     "alias": "sharing memory",
     "copy": "making a copy",
@@ -32,47 +55,48 @@ MEMORY_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A series at one release.
+class Tile(Change):
+    """A row of ``picture_rows``."""
 
-    text     cost over that at the release ``base``: 1 where they are equal, else as ``ratio``
-    shade    CSS class, see ``shade_class``
-    verdict  of a change reported at the release, with its ``change``; "" without one
-    """
-
-    release: Release
-    text: str
-    ratio: str
+    newest: float
     base: str
+    over: float
     shade: str
-    verdict: str
-    change: str
-
-
-@dataclass(frozen=True)
-class HeatRow:
-    """A series: its route, its sizes in words, and a tile per release; None without a figure."""
-
-    route: str
-    series: str
-    tiles: tuple[Tile | None, ...]
+    tag: str
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """groups: their title, and a row per series."""
+    """groups: their title, and a row per series: its route, its sizes in words, and a tile per
+    release; None without a figure."""
 
     title: str
     versions: tuple[str, ...]
-    groups: tuple[tuple[str, tuple[HeatRow, ...]], ...]
+    groups: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Tile | None]]]]]
     legend: str
+
+
+def picture_rows(history: History) -> pd.DataFrame:
+    """The rows of routes in one dtype. newest: level at the last release, ``base``; over: level /
+    newest; shade: see ``shade_class``; tag: of the release."""
+    rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
+    rows = rows[rows["dtype"].isna() | (rows["dtype"] == USUAL_DTYPE)]
+    last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")
+    over = rows["level"] / last["level"]
+    tags = {release.version: release.tag for release in history.releases}
+    return rows.assign(
+        over=over,
+        newest=last["level"],
+        base=last["release"],
+        shade=over.map(shade_class),
+        tag=rows["release"].map(tags),
+    )
 
 
 def heat_maps(history: History) -> Iterator[HeatMap]:
     """A map of times, then one of instructions. Only series with a reported change are shown."""
     rows = picture_rows(history)
-    versions = [release.version for release in history.releases]
+    versions = tuple(release.version for release in history.releases)
     for figure in (TIME, INSTRUCTIONS):
         points = rows[rows["what"] == figure]
         counted = points["verdict"].ne("") & points["evidence"].ne(LAYOUT)
@@ -90,34 +114,21 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
             hidden=series_count - shown["series"].nunique(),
             precision=(points["high"] / points["low"]).median() ** 0.5 - 1,
         )
-        groups = tuple(
-            (group_title(*key), tuple(_heat_rows(history, group)))
+        groups = [
+            (group_title(*key), [*_heat_rows(versions, group)])
             for key, group in shown.groupby(PICTURE_KEYS, sort=False)
-        )
-        yield HeatMap(f"{history.package}: {figure} by release", tuple(versions), groups, legend)
+        ]
+        yield HeatMap(f"{history.package}: {figure} by release", versions, groups, legend)
 
 
-def _heat_rows(history: History, group: pd.DataFrame) -> Iterator[HeatRow]:
+def _heat_rows(
+    versions: Sequence[str], group: pd.DataFrame
+) -> Iterator[tuple[str, str, Sequence[Tile | None]]]:
     for _, points in group.groupby("series", sort=False):
-        point_at = {point.release: point for point in points.itertuples()}
-        tiles = tuple(
-            _tile(release, point_at[release.version]) if release.version in point_at else None
-            for release in history.releases
-        )
-        first = next(iter(point_at.values()))
-        yield HeatRow(first.route, series_text(first), tiles)
-
-
-def _tile(release: Release, point: PictureRow) -> Tile:
-    return Tile(
-        release=release,
-        text="1" if point.over == 1 else number(point.over),
-        ratio=number(point.over),
-        base=point.base,
-        shade=shade_class(point.over),
-        verdict=point.verdict,
-        change=number(point.ratio) if point.verdict else "",
-    )
+        tiles = {tile.release: tile for tile in points.itertuples()}
+        first = next(iter(tiles.values()))
+        series = show.render_line("history", "series", change=first)
+        yield first.route, series, [*map(tiles.get, versions)]
 
 
 def group_title(direction: str, memory: str) -> str:
@@ -169,16 +180,15 @@ def _points(history: History, points: pd.DataFrame) -> Table:
     timed = points["what"].eq(TIME).all()
     series = []
     for _, rows in points.groupby("series", sort=False):
-        first = next(rows.itertuples())
-        values = {row.release: _amount(row, row.value) for row in rows.itertuples()}
-        texts = [values.get(version, "") for version in versions]
-        series.append((first.route, first.sizes, texts))
+        texts = {row.release: _amount(row, row.value) for row in rows.itertuples()}
+        first = rows.iloc[0]
+        series.append((first["route"], first["sizes"], [*map(texts.get, versions)]))
     return render_table("history", "points", versions=versions, timed=timed, series=series)
 
 
 def _amount(point: Change, amount: float) -> str:
     """Seconds, or a number of instructions."""
-    return show.seconds(amount) if point.what == TIME else f"{show.round_last_bits(amount):,.0f}"
+    return show.seconds(amount) if point.what == TIME else show.whole_number(amount)
 
 
 def _panels(
@@ -236,8 +246,7 @@ def _plots(
         ax.tick_params(labelbottom=kind == kinds[-1])
         yield ax, route[route["what"] == kind]
         if not index:
-            first = next(route.itertuples())
-            title = ", ".join(filter(None, (first.route, grad_text(first))))
+            title = show.render_line("history", "panel", change=next(route.itertuples()))
             font: Look = {"fontsize": FONT_POINTS, "family": MONO, "color": INK}
             ax.set_title(show.short(title, TITLE_LETTERS), loc="left", pad=16, **font)
 
@@ -287,3 +296,90 @@ def _set_axes(ax: Axes, days: Sequence[float], limits: tuple[float, float]) -> N
     figure = figure_of(ax)
     inches = ax.get_position().height * figure.get_figheight()
     label_ticks(ax.yaxis, RATIO_TICKS, 0.24 / inches, "{:g}×".format)
+
+
+# --- a comparison -------------------------------------------------------------------------------
+
+MAX_ROWS = 40  # of a readable plot
+ROW_HEIGHT, FOREST_WIDTH, FOREST_FOOT = 0.19, 2.8, 0.45  # inches
+LETTER = 0.061  # inches per letter of a label
+LABEL_LETTERS = 120  # at most
+PRIORITY = {SLOWER: 0, FASTER: 0, INCONCLUSIVE: 1, NO_CHANGE: 2}  # the lowest are drawn first
+MARKS = {
+    SLOWER: ("s", RED),
+    FASTER: ("o", GREEN),
+    INCONCLUSIVE: ("D", MUTED),
+    NO_CHANGE: ("|", MUTED),
+}
+
+
+def forest_cells(comparison: Comparison) -> pd.DataFrame:
+    """The cells of the plot, from slowest to fastest: changes first, then inconclusive ones, then
+    others, as far as there is room."""
+    cells = comparison.cells[np.isfinite(comparison.cells["low95"].astype(float))]
+    # Known defect: the priority stands in for the benchmark's group, and so in the labels
+    ranked = cells.assign(group=cells["verdict"].map(PRIORITY)).dropna(subset="group")
+    ranked = largest_first(ranked).sort_values("group", kind="stable")
+    return ranked.head(MAX_ROWS).sort_values("ratio", ascending=False, kind="stable")
+
+
+def forest(comparison: Comparison) -> Figure | None:
+    """Ratio new / base with its 95 % interval, a row per cell, the first at the top; None if no
+    cell has one."""
+    cells = forest_cells(comparison)
+    if cells.empty:
+        return None
+    rows = cells.to_dict("records")
+    labels = [show.short(show.bare(words.cell_text(row)), LABEL_LETTERS) for row in rows]
+    verdicts = [show.render_line("comparison", "change", row=row) for row in rows]
+    equivalence = comparison.settings.equivalence
+    with plt.style.context(str(STYLE)):
+        figure, ax = _forest_plot(labels, verdicts)
+        ax.axvspan(1 / (1 + equivalence), 1 + equivalence, color=GRID, alpha=0.6, linewidth=0)
+        ax.axvline(1.0, color=MUTED, linewidth=0.9)
+        for place, row in enumerate(rows):
+            _draw_cell(ax, place, row)
+            font: Look = {"fontsize": 7, "va": "center_baseline", "color": INK}
+            font["transform"] = ax.get_yaxis_transform()
+            ax.text(-0.03, place, labels[place], ha="right", family=MONO, **font)
+            ax.text(1.03, place, verdicts[place], ha="left", **font)
+        _set_ratios(ax, cells, equivalence)
+        ax.set_ylim(len(rows) - 0.4, -0.6)
+        ax.set_yticks([])
+        ax.grid(axis="y", visible=False)
+        base, new = comparison.base["toolchain"], comparison.new["toolchain"]
+        ax.set_xlabel(f"time of {new} / time of {base}")
+        views = {"summary": words.summarise(comparison), "margin": equivalence}
+        views |= {"shown": len(rows), "cells": len(comparison.cells)}
+        description = show.render_line("figures", "forest_described", **views)
+        caption = show.render_line("figures", "forest", **views)
+        return finish(figure, "comparison", description, (), caption)
+
+
+def _forest_plot(labels: Sequence[str], verdicts: Sequence[str]) -> tuple[plt.Figure, Axes]:
+    """A plot with room for labels on its left and verdicts on its right."""
+    left = LETTER * max(map(len, labels)) + 0.32
+    right = LETTER * max(map(len, verdicts)) + 0.25
+    width, height = left + FOREST_WIDTH + right, ROW_HEIGHT * (len(labels) + 1)
+    total = height + 0.55
+    figure = plt.figure(figsize=(width, total))
+    box = (left / width, FOREST_FOOT / total, FOREST_WIDTH / width, height / total)
+    return figure, figure.add_axes(box)
+
+
+def _draw_cell(ax: Axes, place: int, row: words.CellRow) -> None:
+    marker, colour = MARKS[row["verdict"]]
+    fill = "white" if row["verdict"] == INCONCLUSIVE else colour
+    look: Look = {"marker": marker, "markersize": 4.6, "markerfacecolor": fill}
+    ax.hlines(place, row["low95"], row["high95"], color=colour, linewidth=1.4)
+    ax.plot(row["ratio"], place, color=colour, **look)
+
+
+def _set_ratios(ax: Axes, cells: pd.DataFrame, equivalence: float) -> None:
+    """Set a logarithmic axis. An interval that is far wider than any effect is cut off."""
+    low = max(cells["low95"].min(), cells["ratio"].min() / 1.5)
+    high = min(cells["high95"].max(), cells["ratio"].max() * 1.5)
+    widest = 1 + 2 * equivalence
+    ax.set_xscale("log")
+    ax.set_xlim(min(low, 1 / widest) / 1.02, max(high, widest) * 1.02)
+    label_ticks(ax.xaxis, RATIO_TICKS, 0.4 / FOREST_WIDTH, lambda ratio: f"{show.number(ratio)}×")
