@@ -9,9 +9,7 @@ machine seven hours apart (``check.py history``, docs/lab-notes.md).
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated
 
-import msgspec
 import numpy as np
 import pandas as pd
 from pandas import DataFrame, Index, Series, concat
@@ -83,26 +81,26 @@ _EFFECT = about(
 )
 
 
-class MachineChange(msgspec.Struct, frozen=True, kw_only=True):
+class MachineChange:
     """A change as one of several machines shows it. The table also has the other columns of
     ``Change``."""
 
-    change: Annotated[int, about("a number: one change on all machines")]
-    package: Annotated[str, _REPORTED]
-    release: Annotated[str, _REPORTED]
-    benchmark: Annotated[str, _REPORTED]
-    route: Annotated[str, _REPORTED]
-    dtype: Annotated[str, _REPORTED]
-    sizes: Annotated[tuple[int, ...], _REPORTED]
-    what: Annotated[str, _REPORTED]
-    machine: Annotated[str, _OTHER_MACHINE]
-    since: Annotated[str, _OTHER_MACHINE]
-    until: Annotated[str, _OTHER_MACHINE]
-    verdict: Annotated[str, _EFFECT]
-    ratio: Annotated[float, _EFFECT]
-    ratio_low: Annotated[float, _EFFECT]
-    ratio_high: Annotated[float, _EFFECT]
-    said: Annotated[str, about("same, differs or not known")]
+    change: int = about("a number: one change on all machines")
+    package: str = _REPORTED
+    release: str = _REPORTED
+    benchmark: str = _REPORTED
+    route: str = _REPORTED
+    dtype: str = _REPORTED
+    sizes: tuple[int, ...] = _REPORTED
+    what: str = _REPORTED
+    machine: str = _OTHER_MACHINE
+    since: str = _OTHER_MACHINE
+    until: str = _OTHER_MACHINE
+    verdict: str = _EFFECT
+    ratio: float = _EFFECT
+    ratio_low: float = _EFFECT
+    ratio_high: float = _EFFECT
+    said: str = about("same, differs or not known")
 
 
 # --- change points --------------------------------------------------------------------------------
