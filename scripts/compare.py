@@ -84,7 +84,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -> tuple[str, str]:
     """Measure both sides in turns, and return the two checkouts with the results."""
     from analysis.comparison import cells_to_remeasure
-    from measuring import engine, sides
+    from measuring import engine, runner
     from measuring.journal import Plan, lock_directory
     from toolchains import environments
 
@@ -97,9 +97,9 @@ def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -
         engine.check_asv()
         engine.set_environment_limit(None)
     machine = options.machine or environments.machine_name()
-    plan = Plan(machine, options.profile, options.only, sides.ROUNDS, command=options.command)
+    plan = Plan(machine, options.profile, options.only, runner.ROUNDS, command=options.command)
     with lock_directory(ROOT / ".asv" / "runs" / machine):
-        first, second = sides.measure_sides(targets, plan, find_close)
+        first, second = runner.measure_sides(targets, plan, find_close)
     return str(first), str(second)
 
 

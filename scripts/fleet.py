@@ -31,16 +31,15 @@ from measuring import campaign as campaigns
 from measuring import fleet
 from measuring.campaign import Campaign
 from measuring.engine import check_asv, new_id, set_environment_limit
-from measuring.fleet import DEBUG, SLURM
+from measuring.fleet import DEBUG, SLURM, check_cluster
 from measuring.journal import Plan, lock_directory
 from measuring.profiles import add_options, estimate_minutes, profile_options
-from measuring.slurm import check_cluster
 from toolchains import environments, selection
+from toolchains.ledger import Toolchain
 
 DEFAULT = "tracking"  # profile
-LEAST_MINUTES = (
-    3  # Slurm may warn a minute too early, which with GRACE is before a shorter job can react
-)
+# Slurm may warn a minute too early, which with GRACE is before a shorter job can react
+LEAST_MINUTES = 3
 OPTIONS = {  # Slurm's
     "partition": "partition",
     "constraint": "feature that nodes must have",
@@ -52,7 +51,7 @@ OPTIONS = {  # Slurm's
 }
 # Options that affect figures. The command in run records has these, and no options that name a
 # place
-DECIDING = (
+DECIDING: tuple[str, ...] = (
     "history",
     "releases",
     "since",
@@ -61,9 +60,8 @@ DECIDING = (
     "only",
     "rounds",
     "nodes",
-    "copies",
-    "engine",
 )
+DECIDING += ("copies", "engine")
 
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
@@ -80,11 +78,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--engine", engine, choices=(DEBUG, SLURM))
     for name, about in OPTIONS.items():
         parser.option(f"--{name} {name.upper()}", f"Slurm option: {about}")
-    parser.option(
-        "--time MINUTES",
-        "limit of a job (default: estimated)",
-        type=partial(whole_number, least=LEAST_MINUTES),
-    )
+    time = partial(whole_number, least=LEAST_MINUTES)
+    parser.option("--time MINUTES", "limit of a job (default: estimated)", type=time)
     parser.option("--shared", "allow other jobs on the nodes at the same time")
     parser.option("--scratch DIR", "a node's directory for environments (default: /tmp)")
     parser.option("--wheelhouse DIR", "download wheels here, and install from here")
@@ -102,23 +97,20 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
             f"--copies {args.copies} needs at least as many nodes, but --nodes is {args.nodes}"
         )
     args.toolchains = selection.select_releases(args)
-    first = [
-        toolchain
-        for toolchain in args.toolchains
-        if toolchain.history == args.toolchains[0].history
-    ]
-    reference = (
-        selection.find_release(args.reference, selection.selected_packages(args))
-        if args.reference
-        else first[-1]
-    )
-    if reference is None:
-        raise UserError(
-            f"--reference {args.reference}: no release of "
-            f"{' or '.join(selection.selected_packages(args))}"
-        )
-    args.reference = reference.tag
+    args.reference = reference_of(args).tag
     return args
+
+
+def reference_of(args: Namespace) -> Toolchain:
+    """The release that every node measures: as given, or the newest of the first history."""
+    if not args.reference:
+        first = args.toolchains[0].history
+        return [each for each in args.toolchains if each.history == first][-1]
+    packages = selection.selected_packages(args)
+    reference = selection.find_release(args.reference, packages)
+    if reference is None:
+        raise UserError(f"--reference {args.reference}: no release of {' or '.join(packages)}")
+    return reference
 
 
 def machine_of(args: Namespace) -> str:
@@ -139,19 +131,14 @@ def campaign_of(args: Namespace, machine: str) -> Campaign:
     """Make the campaign of the command line for a machine type."""
     debug = args.engine == DEBUG
     scratch = args.scratch or (ROOT / ".asv" if debug else Path("/tmp"))
-    shown = [
-        word
-        for name in DECIDING
-        if (value := getattr(args, name))
-        for word in (f"--{name}", str(value))
-    ]
+    shown: list[str] = []
+    for name in filter(vars(args).get, DECIDING):
+        shown += (f"--{name}", str(getattr(args, name)))
     profile = profile_options(args, DEFAULT)
-    if (
-        args.copies == 1 < args.nodes
-    ):  # instruction counts of one node alone say nothing about a release
-        profile["only"] = (
-            rf"^(?!instructions\.).*?(?:{profile['only']}|{re.escape(profile['only'])})"
-        )
+    # instruction counts of one node alone say nothing about a release
+    if args.copies == 1 < args.nodes:
+        only = profile["only"]
+        profile["only"] = rf"^(?!instructions\.).*?(?:{only}|{re.escape(only)})"
     minutes = estimate_minutes(**profile)
     tags = tuple(toolchain.tag for toolchain in args.toolchains if toolchain.tag != args.reference)
     longest = max(map(len, campaigns.deal(tags, args.nodes, args.copies)))
@@ -185,9 +172,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             campaign = Campaign.load(campaigns.FLEET / machine)
             if campaign is None:
                 raise UserError(f"nothing to resume on {machine}: leave out --resume")
-            campaign.submitted = min(
-                campaign.submitted, 1
-            )  # the user has looked, so allow as many submissions again
+            # the user has looked, so allow as many submissions again
+            campaign.submitted = min(campaign.submitted, 1)
         else:
             campaign = campaign_of(args, machine)
             if campaign.slurm:

@@ -105,13 +105,13 @@ def time_of(runner: Runner, processes: int) -> str:
     """The expected duration of a run here, from its profile's estimate. It is longer if the machine
     is noisy now: the run may wait, and everything slows by the same factor as the speed probes."""
     plan = runner.plan
-    shortest = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.benchmarks)
+    seconds = 60 * estimate_minutes(plan.profile, plan.only, plan.rounds, runner.benchmarks)
+    span = [duration(seconds)]
     quiet, slowdown = quiet_now()
-    most = (
-        slowdown * shortest + budget(processes, plan.profile) if quiet < QUIET_SHARE else shortest
-    )
-    span = " to ".join(dict.fromkeys((duration(shortest), duration(most))))
-    return f"about {span}, for this machine was quiet {quiet:.0%} of the last second"
+    if quiet < QUIET_SHARE:
+        span.append(duration(slowdown * seconds + budget(processes, plan.profile)))
+    span = list(dict.fromkeys(span))
+    return f"about {' to '.join(span)}, for this machine was quiet {quiet:.0%} of the last second"
 
 
 def answers(quiet: bool) -> Callable[[Runner, Job], None]:
@@ -136,11 +136,8 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
             print(one_line(f"no answers so far: {error}"))
             return
         seconds = time.time() - psutil.Process().create_time()
-        print(
-            f"after round {job.round + 1} of {runner.plan.rounds}, "
-            f"{seconds:.0f} s since the start:",
-            flush=True,
-        )
+        rounds = f"round {job.round + 1} of {runner.plan.rounds}"
+        print(f"after {rounds}, {seconds:.0f} s since the start:")
         takes = {
             (box.heading, take.condition, take.route): take
             for box in page.boxes
@@ -148,19 +145,16 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
         }
         for key, take in takes.items():
             if printed.get(key) != take.tied:
-                print(
-                    f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}",
-                    flush=True,
-                )
+                print(f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}")
+        printed.clear()
+        printed.update((key, take.tied) for key, take in takes.items())
         every = len(loaded.timed)
         if noisy := every - int(loaded.timed["quiet"].sum()):
             print(
                 f" {show.UPPER_BOUND_MARK} upper bound: "
-                f"{noisy} of {every} results have no quiet process yet",
-                flush=True,
+                f"{noisy} of {every} results have no quiet process yet"
             )
-        printed.clear()
-        printed.update((key, take.tied) for key, take in takes.items())
+        sys.stdout.flush()
 
     return after_round
 
@@ -175,9 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.check:
         return check()
     machine = args.machine or environments.machine_name()
-    if (
-        args.describe
-    ):  # keep nothing else that asv writes, because it does not depend on benchmarks/
+    if args.describe:
+        # keep nothing else that asv writes, because it does not depend on benchmarks/
         Suite().discover(machine, copy_to=RESULTS / BENCHMARKS)
         print((RESULTS / BENCHMARKS).relative_to(ROOT))
         return 0

@@ -20,11 +20,12 @@ The first toolchain is measured again at the end, to show how the machine itself
 of the histories is built, too.
 """
 
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
@@ -33,9 +34,8 @@ import cli
 import report
 from cli import RESULTS, ROOT, Parser, UserError, one_line
 from measuring.campaign import ENVIRONMENT_GB
-from measuring.due import coarse_to_fine, due_plan
 from measuring.engine import check_asv, set_environment_limit, this_command
-from measuring.journal import Journal, Plan, lock_directory
+from measuring.journal import Journal, Plan, coarse_to_fine, due_plan, lock_directory
 from measuring.machine import check_machine
 from measuring.profiles import add_options, estimate_minutes, profile_options
 from measuring.runner import Runner, choose_plan, start_runner
@@ -56,13 +56,9 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.option("--verdicts DIR", "with --new: also write each verdict as Markdown and JSON")
     args = parser.parse_args(argv)
     watching = args.new or args.update
-    barred = [
-        name
-        for name in (*RELEASES, "only", "resume", "again", "dry_run")
-        if watching and getattr(args, name)
-    ]
-    if barred:
-        raise UserError(f"--new and --update take no --{barred[0].replace('_', '-')}")
+    for name in (*RELEASES, "only", "resume", "again", "dry_run"):
+        if watching and getattr(args, name):
+            raise UserError(f"--new and --update take no --{name.replace('_', '-')}")
     if args.verdicts and not args.new:
         raise UserError("--verdicts goes with --new")
     args.toolchains = selection.select_releases(args)
@@ -81,10 +77,9 @@ def update() -> list[ledger.Toolchain]:
 
 def ordered_tags(toolchains: Sequence[ledger.Toolchain]) -> tuple[str, ...]:
     """The tags of the releases, history by history, each from coarse to fine."""
-    tags: list[str] = []
-    for _, releases in groupby(toolchains, key=lambda toolchain: toolchain.history):
-        tags += coarse_to_fine([toolchain.tag for toolchain in releases])
-    return tuple(tags)
+    histories = groupby(toolchains, key=lambda toolchain: toolchain.history)
+    tags = [coarse_to_fine([each.tag for each in releases]) for _, releases in histories]
+    return tuple(chain(*tags))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,20 +114,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"results saved; no verdict: {report.reason_of(error)}") from None
     releases = [ledger.toolchains_by_tag()[tag] for tag in plan.tags if tag not in plan.additional]
     codes = [code, *release_news.print_changes(RESULTS, machine, releases, args.verdicts)]
-    return (
-        1 if 1 in codes else max(codes)
-    )  # a slower release matters more than one that could not be measured
+    # a slower release matters more than one that could not be measured
+    return 1 if 1 in codes else max(codes)
 
 
 def track(args: Namespace, journal: Journal, plan: Plan) -> int:
     """Carry out a plan, print its outcome, build the page, and return the exit code."""
     number = set_environment_limit(args.keep)
     left = Runner(journal, plan).remaining if args.resume or not args.dry_run else plan.tags
-    takes = (
-        ""
-        if plan.only
-        else f", about {estimate_minutes(plan.profile, '', plan.rounds):.0f} min each"
-    )
+    minutes = estimate_minutes(plan.profile, "", plan.rounds)
+    takes = "" if plan.only else f", about {minutes:.0f} min each"
     print(
         f"{len(left)} of {len(plan.tags)} toolchains on {plan.machine}{takes}, "
         f"profile {plan.profile}, {plan.rounds} processes per result, "
@@ -156,11 +147,8 @@ def track(args: Namespace, journal: Journal, plan: Plan) -> int:
         print(one_line(f"{tag} has no results: {reason}"))
     # A new release without a wheel for this Python is final, or it would be tried again every week.
     # It is not final if the reason ends with an error of the index, in brackets
-    final = (
-        reason.startswith(environments.NO_WHEEL) and not reason.endswith(")")
-        for reason in failed.values()
-    )
-    lasting = args.new and all(final)
+    final = re.compile(rf"{environments.NO_WHEEL}.*[^)]")
+    lasting = args.new and all(map(final.fullmatch, failed.values()))
     if failed and not lasting:
         print(f"python scripts/track.py {option} tries those again")
     elif args.new:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 from measuring import machine
-from measuring.filing import complete_record
+from measuring.session import complete_record
 from resultfiles import decoded
 from statements import benchmark
 from store.schema import RunRecord, Toolchain, from_json

@@ -19,7 +19,7 @@ from analysis.comparison import compare_by_name
 from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, environment
-from measuring import engine, journal, sides
+from measuring import engine, journal, runner
 from measuring.engine import Suite
 from measuring.journal import Plan, lock_directory
 from measuring.profiles import exact_patterns
@@ -264,7 +264,7 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
         engine.register("tester")
         chosen = [selection.find_target(str(target)) for target in targets]
         plan = Plan("tester", "tracking", only, rounds, command="test")
-        base, new = sides.measure_sides(chosen, plan, lambda base, new: ([], 0), Suite(project.root))
+        base, new = runner.measure_sides(chosen, plan, lambda base, new: ([], 0), Suite(project.root))
         return compare_by_name(str(base), str(new), RESULTS, None, Settings())
 
     return collect
@@ -279,7 +279,7 @@ def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
 
     monkeypatch.setattr(compare, "ROOT", tmp_path)
     monkeypatch.setattr(journal, "LOCK_SECONDS", 0.1)
-    monkeypatch.setattr(sides, "measure_sides", measure_sides)
+    monkeypatch.setattr(runner, "measure_sides", measure_sides)
     command = (compare, "--run", "torch-2.6.0", "torch-2.13.0", "--machine", "box")
     assert refusal(*command) == "keeps 6"
     with lock_directory(tmp_path / ".asv" / "runs" / "box"):

@@ -15,7 +15,7 @@ import fleet
 import pytest
 from cli import UserError
 from conftest import until
-from measuring import campaign, slurm
+from measuring import campaign
 from measuring import fleet as running
 from resultfiles import record, write
 from store.files import put
@@ -81,7 +81,7 @@ def test_mistakes_are_one_line_before_anything_waits(refusal, cluster, options, 
 
 
 def test_time_limits_of_slurm_are_parsed():
-    assert list(map(slurm.parse_minutes, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
+    assert list(map(running.parse_minutes, ("30:00", "1:00:00", "7-00:00:00", "infinite"))) == [30, 60, 10080, math.inf]
 
 
 def planned(*options, machine="box"):
@@ -118,7 +118,7 @@ def test_missing_submitit_is_one_line(monkeypatch, made):
     monkeypatch.setitem(sys.modules, "submitit", None)
     line = r"^--engine slurm needs submitit: pip install submitit \(in this Python, which the nodes use, too\)$"
     with pytest.raises(UserError, match=line):
-        slurm.submit(made, [], ())
+        running.submit(made, [], ())
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -197,19 +197,19 @@ def filed(made, node, tag, *failed):
 def submit(made, monkeypatch):
     """A mock of submitting to an engine with two nodes and these ``jobs``, without waits."""
     submit = Mock(side_effect=lambda made, tags, without: without != {"n1", "n2"}, jobs=[])
-    monkeypatch.setattr(slurm, "submit", submit)
-    monkeypatch.setattr(slurm, "queued_jobs", lambda made: submit.jobs)
+    monkeypatch.setattr(running, "submit", submit)
+    monkeypatch.setattr(running, "queued_jobs", lambda made: submit.jobs)
     monkeypatch.setattr(running, "BACK_OFF", 0.0)
     return submit
 
 
 def test_slurm_may_fail_for_a_while_to_list_its_jobs(made, monkeypatch, capsys):
-    monkeypatch.setattr(slurm, "POLL", 0.0)
+    monkeypatch.setattr(running, "POLL", 0.0)
     why = "slurm_load_jobs error: Socket timed out on send/recv operation"
     answers = iter([(1, "", why), (1, "", why), (0, "RUNNING None\n", ""), (1, "", why)])
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, *next(answers)))
-    assert slurm.queued_jobs(made) == ["RUNNING None"]
-    monkeypatch.setattr(slurm, "SILENCE", 0.0)
+    assert running.queued_jobs(made) == ["RUNNING None"]
+    monkeypatch.setattr(running, "SILENCE", 0.0)
     with pytest.raises(UserError, match=rf"^squeue .*: {why}$"):
         running.measure(made, None)
     first, second, last = capsys.readouterr().out.splitlines()
@@ -242,7 +242,7 @@ def failed_at_once(made, host, job, text):
 def test_a_node_that_fails_at_once_is_left_out_and_named(made, submit, capsys):
     """A node without Python or with a full disk would use up all attempts while the other node is idle."""
     with pytest.raises(RuntimeError, match="^exit status 2; ") as raised:  # submitit records it as an error
-        slurm.slurm_job(["sh", "-c", "exit 2"])()
+        running.slurm_job(["sh", "-c", "exit 2"])()
     failed_at_once(made, "n2", "7_1", f"submitit INFO starting\nfleet.py: /scratch is full\n{raised.value}\n")
     made.submitted = 1
     assert running.advance(made) and submit.called and all(call.args[2] == {"n2"} for call in submit.mock_calls)
@@ -254,9 +254,9 @@ def test_a_node_that_fails_at_once_is_left_out_and_named(made, submit, capsys):
     assert running.report(made, lambda machine: None) == 2
     assert "/bin/sh: python: " in capsys.readouterr().out
     (made.logs / "7_1_0_log.err").write_text("slurmstepd: *** JOB 7 ON n2 CANCELLED AT 2026-11-25 ***\n")
-    assert list(slurm.broken_hosts(made)) == ["n1"], "somebody ended that job"
+    assert list(running.broken_hosts(made)) == ["n1"], "somebody ended that job"
     (made.logs / "8_0_result.pkl").write_bytes(pickle.dumps(("success", 0)))
-    assert slurm.broken_hosts(made) == {}
+    assert running.broken_hosts(made) == {}
 
 
 def test_a_release_that_cannot_be_measured_is_no_failure_of_the_node(made, monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ from analysis.results import load
 from cli import UserError
 from conftest import build, until
 from measuring import campaign
-from measuring.slurm import submit
+from measuring.fleet import submit
 from resultfiles import contract
 from store.files import MEASUREMENTS, read_measurements, read_texts
 from tiny import Project, tags
@@ -45,7 +45,7 @@ def prepared(project, *more):
 
     All tests share the nodes' disk, so environments installed by one test serve the next.
     """
-    project.replace("scripts/measuring/slurm.py", POLL=1.0)
+    project.replace("scripts/measuring/fleet.py", POLL=1.0)
     project.replace("scripts/measuring/fleet.py", BACK_OFF=1.0)
     options = "--history torch --nodes 2 --copies 2 --partition both --rounds 2 --no-report --keep 9"
     project.plan = (*options.split(), "--scratch", str(project.root.parents[1] / "scratch"), *more)
@@ -115,7 +115,7 @@ while not os.path.exists({path!r}) and torch.__version__.startswith("2.1"):
 
 def test_jobs_that_are_ended_leave_whole_files_and_no_orphan_and_that_run_out_of_time_go_on(project, cluster):
     """Slurm warns a job 30 to 90 s after its start; until then one release runs on without end."""
-    project.replace("scripts/measuring/slurm.py", GRACE=90)
+    project.replace("scripts/measuring/fleet.py", GRACE=90)
     goes_on = project.root / "goes_on"
     with (project.root / "benchmarks" / "conversion.py").open("a") as file:
         file.write(HELD.format(path=str(goes_on)))

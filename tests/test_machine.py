@@ -15,10 +15,10 @@ import psutil
 import pytest
 from cli import UserError
 from measuring import engine, machine, profiles
-from measuring.filing import complete_record, device_changes
 from measuring.machine import Awake
 from measuring.processes import session_members
 from measuring.profiles import PROFILES, Cells, Profile, Rule
+from measuring.session import complete_record, device_changes
 from msgspec.structs import replace
 from resultfiles import SUITE, process
 from store.files import put

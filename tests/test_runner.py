@@ -22,15 +22,14 @@ import pytest
 import resultfiles
 from cli import UserError
 from filelock import FileLock
-from measuring import engine, journal, retaking, sides
+from measuring import engine, journal, retaking, runner
 from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
-from measuring.filing import drift
 from measuring.journal import REPEAT, Job, Journal, Plan, lock_directory
 from measuring.processes import Progress
 from measuring.profiles import PROFILES, Profile, Rule
 from measuring.retaking import PASSES, budget
 from measuring.runner import Runner, staggered, start_runner
-from measuring.session import Clock
+from measuring.session import Clock, drift
 from resultfiles import Bench, memcpy, steady
 from store import files, quiet
 from store.schema import RunRecord, Settings, Toolchain
@@ -509,10 +508,10 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
     monkeypatch.setattr(retaking, "WAIT_SECONDS", 10.0)
     toy.slow, toy.now = {CELLS[1]: noisy}, lambda: float(made.take.call_count)
     toy.benchmarks |= COUNTS
-    suites = {side: replace(toy.suite, root=toy.place / side) for side in sides.SIDES}
+    suites = {side: replace(toy.suite, root=toy.place / side) for side in runner.SIDES}
     made = Runner(Journal(toy.place / "run"), Plan("box", "toy", "", 4), toy.suite, suites, clock=toy.clock)
     made.take = Mock(wraps=made.take)
-    sides.collect(made, CELLS[:cells], ["toy.Counts(0)"])
+    runner.collect(made, CELLS[:cells], ["toy.Counts(0)"])
     turns = {number: (["base", "new"], ["new", "base"])[number % 2] for number in range(rounds)}
     timed = {number: cells if number < 4 else 1 for number in turns}
     taken = [(job.round, job.side, len(job.cells)) for (job,), _ in made.take.call_args_list]
@@ -525,6 +524,6 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
 
 def test_sides_use_the_environments_of_the_checkout(tmp_path):
     python = Path(sys.executable)
-    made = sides.stage_runner(2, tmp_path, [(python, ""), (python, HERE.commit)], Plan("box", "toy", "", 8)).sides
+    made = runner.stage_runner(2, tmp_path, [(python, ""), (python, HERE.commit)], Plan("box", "toy", "", 8)).sides
     assert made["new"].commit == HERE.commit and made["new"].root == tmp_path / "new-fresh"
     assert (tmp_path / "base-fresh" / ENVIRONMENTS).is_symlink()

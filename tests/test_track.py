@@ -12,9 +12,8 @@ import report
 import track
 from analysis.results import load
 from measuring import engine
-from measuring.due import coarse_to_fine
 from measuring.engine import Suite
-from measuring.journal import Journal, Plan
+from measuring.journal import Journal, Plan, coarse_to_fine
 from store import files
 from store.schema import Toolchain, with_samples
 from tiny import RELEASES, WITHOUT_WHEEL, torch_wheel, wheel

@@ -13,8 +13,7 @@ import pytest
 from cli import UserError
 from filelock import FileLock
 from made_histories import ATOM, SERIES, check, history_in, logs_of, write
-from measuring.due import due_plan
-from measuring.journal import Plan
+from measuring.journal import Plan, due_plan
 from pages import release_news
 from store.files import put
 from tiny import FAMILIES, RELEASES, Project, numpy_wheel, torch_wheel

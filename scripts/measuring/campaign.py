@@ -174,6 +174,10 @@ class Campaign:
             raise UserError(f"{code} was changed since the campaign began: remove {self.directory}")
         self.save()
 
+    def blocks(self) -> list[list[str]]:
+        """Return the releases of each node at the first submission."""
+        return deal(self.plan.tags, self.nodes, self.copies)
+
     def program(self, tags: Names, node: str = "") -> list[str]:
         """Return the command of the frozen code that measures these releases on a node ("": the
         node where it runs)."""
@@ -199,8 +203,8 @@ class Campaign:
             for record in read_records(path):
                 if record.fleet.get("id") == self.id:
                     session = record.toolchain.tag, record.fleet["node"]
-                    is_measured = outcomes.get(session) == ""
-                    outcomes[session] = "" if is_measured else record.failed
+                    if outcomes.get(session) != "":
+                        outcomes[session] = record.failed
         return outcomes
 
     def lacking(self, outcomes: Outcomes) -> dict[str, set[str]]:
@@ -216,7 +220,7 @@ class Campaign:
 
     def summary(self) -> Iterator[str]:
         """Yield lines of the plan: the releases of each node, time and disk space."""
-        blocks = deal(self.plan.tags, self.nodes, self.copies)
+        blocks = self.blocks()
         minutes = [minutes_for(len(block), self.minutes) for block in blocks]
         sessions = sum(len(block) + 2 for block in blocks)
         yield (

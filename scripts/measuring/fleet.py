@@ -1,15 +1,25 @@
 """Measure a history on many nodes of a machine type: submit their jobs, gather their results, run a
 job on its node.
 
-The engine is this process, which runs one job after the other, or Slurm. Each node has a suite of
-its own: a copy of the campaign's frozen code, with results and a journal as in any checkout. A job
-that is started again on its node continues there. On another node it begins anew.
+The engine is this process, which runs one job after the other, or the users' own Slurm, through
+submitit. Each node has a suite of its own: a copy of the campaign's frozen code, with results and a
+journal as in any checkout. A job that is started again on its node continues there. On another node
+it begins anew.
+
+submitit's job states are not used: without accounting it knows none, and it reports a node's
+failure as the end of a job, although Slurm restarts the job. A node whose job failed by itself is
+left out the next time.
 """
 
+import math
 import os
+import pickle
 import platform
+import re
+import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -17,18 +27,17 @@ from collections.abc import Callable, Collection
 from hashlib import sha256
 from pathlib import Path
 
+import psutil
 from cli import ROOT, UserError
 from msgspec.structs import replace
 from store.files import NODE_PREFIX, put
 from toolchains import environments, ledger
 
 from . import campaign as campaigns
-from . import slurm
 from .campaign import CODE, HOME, HOSTS, ON_NODE, PLAN, SUITE, VERB, Campaign
-from .due import coarse_to_fine
 from .engine import Suite, announce, copy_code, link_environments
-from .journal import Journal, lock_directory
-from .processes import os_session, read_text
+from .journal import Journal, coarse_to_fine, lock_directory
+from .processes import last_line, os_session, read_text
 from .profiles import Names
 from .runner import start_runner
 
@@ -42,6 +51,11 @@ DEBUG, SLURM = "debug", "slurm"  # engines: this machine as every node, or the u
 # Per engine (debug, slurm); then a person should look why releases are missing
 MAX_SUBMISSIONS = (2, 5)
 BACK_OFF = 30.0  # seconds before a job whose node failed is submitted again; doubled each time
+GRACE = 60  # seconds between Slurm's warning and the end of a job's time
+REQUEUES = 5  # times that a job may run out of time and continue
+POLL = 10.0  # seconds between two checks of jobs and results
+SILENCE = 600.0  # seconds for which Slurm may list no jobs: its controller is busy, or restarts
+PIP = "-m pip download --quiet --disable-pip-version-check --no-input --progress-bar=off"
 
 
 # --- on a node ------------------------------------------------------------------------------------
@@ -72,8 +86,7 @@ def node_variables(campaign: Campaign, place: Path) -> dict[str, str]:
         environments.LIMIT_VARIABLE: str(campaign.keep),
     }
     if campaign.wheelhouse:
-        variables["PIP_NO_INDEX"] = "1"
-        variables["PIP_FIND_LINKS"] = campaign.wheelhouse
+        variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": campaign.wheelhouse}
     return variables
 
 
@@ -122,6 +135,148 @@ def on_node(directory: Path, node: str, tags: Names) -> int:
     return 0
 
 
+# --- Slurm ----------------------------------------------------------------------------------------
+
+
+def slurm_job(command: Names) -> Callable[[], None]:
+    """Return the object that submitit runs on a node. It runs the program, ends it at Slurm's
+    warning, and resumes it.
+
+    Its class is made inside this function, so that nodes receive its code and need not find this
+    file.
+    """
+    from submitit.helpers import DelayedSubmission
+
+    class Job:
+        def __call__(self) -> None:
+            # Slurm's warning is for submitit alone, and reaches every process of the job
+            self.process = psutil.Popen(["sh", "-c", 'trap "" USR2; exec "$@"', "sh", *command])
+            if code := self.process.wait():
+                raise RuntimeError(f"exit status {code}; the reason is above")
+
+        def checkpoint(self) -> DelayedSubmission:
+            """Stop the program. submitit calls this at the warning, during the wait above. There
+            subprocess's wait would lock, psutil's does not."""
+            if self.process.is_running():
+                self.process.terminate()
+                self.process.wait()
+            return DelayedSubmission(Job())
+
+    return Job()
+
+
+def submit(campaign: Campaign, tags: Names, excluded: Collection[str]) -> bool:
+    """Submit a job that measures a block on a host not in ``excluded``. Return whether Slurm
+    accepts the job. At the first submission raise UserError if Slurm rejects it."""
+    try:
+        import submitit
+    except ModuleNotFoundError:
+        raise UserError(
+            "--engine slurm needs submitit: pip install submitit "
+            "(in this Python, which the nodes use, too)"
+        ) from None
+    executor = submitit.AutoExecutor(campaign.logs, cluster="slurm", slurm_max_num_timeout=REQUEUES)
+    executor.update_parameters(
+        name=campaign.id,
+        timeout_min=campaign.allowed,
+        tasks_per_node=1,
+        slurm_signal_delay_s=GRACE,
+        slurm_exclude=",".join(sorted(excluded)) or None,
+        slurm_setup=[f'echo "$SLURMD_NODENAME" > "{campaign.logs}/$SLURM_JOB_ID.host"'],
+        slurm_additional_parameters={**campaign.options, "requeue": True},
+    )
+    try:
+        executor.submit(slurm_job(campaign.program(tags)))
+    except submitit.core.utils.FailedJobError as error:
+        reason = f"Slurm rejected the job: {last_line(str(error))}"
+        if campaign.submitted <= 1:
+            raise UserError(reason) from None
+        announce(f"{campaign.machine}: {reason}")  # no other node is left, perhaps
+        return False
+    return True
+
+
+def queued_jobs(campaign: Campaign) -> list[str]:
+    """Return state and reason of each of the campaign's jobs in Slurm's queue."""
+    if not campaign.slurm:
+        return []
+    command = ["squeue", "--noheader", "--array", f"--name={campaign.id}", "--format=%T %r"]
+    return run_slurm(command, SILENCE).splitlines()
+
+
+def broken_hosts(campaign: Campaign) -> dict[str, str]:
+    """Host -> why the last job there failed, with its log. A job cancelled by Slurm or by a person
+    has not failed."""
+    broken: dict[str, str] = {}
+    for path in sorted(campaign.logs.glob("*.host"), key=lambda path: path.stat().st_mtime):
+        host = read_text(path)
+        result = path.with_name(f"{path.stem}_0_result.pkl")
+        log = path.with_name(f"{path.stem}_0_log.err")
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+        if result.is_file() and pickle.loads(result.read_bytes())[0] == "success":
+            broken.pop(host, None)
+        elif " CANCELLED AT " not in text:
+            broken[host] = f"{failure_in(text)} (log: {os.path.relpath(log)})"
+    return broken
+
+
+def failure_in(text: str) -> str:
+    """Return the reason of a failure from a job's log: the last line of fleet.py, else of any other
+    program."""
+    lines = re.findall(r"^(?!submitit |srun: )(?=.*\S).*", text, re.MULTILINE)
+    prefix = "fleet.py: "
+    errors = [line for line in lines if line.startswith(prefix)]
+    return last_line("\n".join(errors or lines) or text, "no output").removeprefix(prefix)
+
+
+def run_slurm(command: Names, silence: float = 0.0) -> str:
+    """Return the output of a Slurm command. Raise UserError if it fails for longer than ``silence``
+    seconds."""
+    end = time.monotonic() + silence
+    while True:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise UserError(
+                "--engine slurm needs Slurm: run this on a login node, or use --engine debug"
+            ) from None
+        if not done.returncode:
+            return done.stdout
+        failure = f"{shlex.join(command)}: {last_line(done.stderr, 'no reason')}"
+        if time.monotonic() >= end:
+            raise UserError(failure)
+        announce(f"{failure}; asking again")
+        time.sleep(POLL)
+
+
+def parse_minutes(limit: str) -> float:
+    """Parse a time limit of sinfo, [days-][hours:]minutes:seconds or infinite, into minutes."""
+    parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if parts is None:
+        return math.inf
+    days, hours, minutes, seconds = map(int, parts.groups("0"))
+    return days * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def check_cluster(campaign: Campaign) -> None:
+    """Raise UserError unless Slurm accepts jobs with these options on all nodes, and allows them
+    enough time."""
+    options = [
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in campaign.options.items()
+    ]
+    run_slurm(["sbatch", "--test-only", "--wrap=true", f"--nodes={campaign.nodes}", *options])
+    partition = [option for option in options if option.startswith("--partition=")]
+    limits = run_slurm(["sinfo", "--noheader", "--format=%l", *partition]).split()
+    longest = max(map(parse_minutes, limits), default=math.inf)
+    if campaign.allowed > longest:
+        raise UserError(
+            f"the partition allows {longest:.0f} minutes per job, "
+            f"but {campaign.allowed} are needed: with --time {longest:.0f} "
+            "a second job continues the first"
+        )
+
+
 # --- running a campaign ---------------------------------------------------------------------------
 
 
@@ -129,15 +284,15 @@ def advance(campaign: Campaign) -> str | None:
     """Gather results and submit missing releases. Return the progress in words, or None if no more
     will come."""
     # before the files: a job that ends meanwhile is seen next time
-    jobs = slurm.queued_jobs(campaign)
+    jobs = queued_jobs(campaign)
     outcomes = campaign.gather()
     lacking = campaign.lacking(outcomes)
     filed = Counter(node for (_, node), reason in outcomes.items() if not reason)
     numbers = ", ".join(f"{node} {number}" for node, number in sorted(filed.items()))
     progress = f"releases filed: {numbers or 'none'}"
     if jobs:
-        states = sorted(Counter(jobs).items())
-        return f"{progress}; " + ", ".join(f"{number} {state}" for state, number in states)
+        states = [f"{number} {state}" for state, number in sorted(Counter(jobs).items())]
+        return f"{progress}; {', '.join(states)}"
     if not lacking or campaign.submitted >= MAX_SUBMISSIONS[campaign.slurm]:
         return None
     if campaign.submitted:
@@ -147,24 +302,19 @@ def advance(campaign: Campaign) -> str | None:
         )
     campaign.submitted += 1
     campaign.save()
-    if not campaign.slurm:
-        run_all_nodes(campaign)
-        return ""
-    return progress if submit_lacking(campaign, lacking) else None
-
-
-def run_all_nodes(campaign: Campaign) -> None:
-    """Run the nodes' jobs one after the other: no two may time at once on this machine."""
-    blocks = campaigns.deal(campaign.plan.tags, campaign.nodes, campaign.copies)
-    for tags, node in zip(blocks, campaigns.node_names()):
+    if campaign.slurm:
+        return progress if submit_lacking(campaign, lacking) else None
+    # one after the other: no two may time at once on this machine
+    for tags, node in zip(campaign.blocks(), campaigns.node_names()):
         with os_session(campaign.program(tags, node), ROOT) as process:
             process.wait()
+    return ""
 
 
 def submit_lacking(campaign: Campaign, lacking: dict[str, set[str]]) -> bool:
     """Submit jobs for releases that too few nodes have. Return whether Slurm accepts any of
     them."""
-    broken = slurm.broken_hosts(campaign)
+    broken = broken_hosts(campaign)
     for reason in broken.values():
         announce(f"{campaign.machine}: leaving out a node: {reason}")
     if broken:
@@ -173,10 +323,9 @@ def submit_lacking(campaign: Campaign, lacking: dict[str, set[str]]) -> bool:
         tag: {read_text(campaign.directory / HOSTS / node) for node in nodes}
         for tag, nodes in lacking.items()
     }
-    is_accepted = False
-    for tags, excluded in campaigns.top_up(hosts, campaign.copies, campaign.nodes, broken):
-        is_accepted |= slurm.submit(campaign, tags, excluded)
-    return is_accepted
+    blocks = campaigns.top_up(hosts, campaign.copies, campaign.nodes, broken)
+    accepted = [submit(campaign, tags, excluded) for tags, excluded in blocks]
+    return any(accepted)
 
 
 def end_earlier(machine: str) -> None:
@@ -185,7 +334,7 @@ def end_earlier(machine: str) -> None:
     earlier = Campaign.load(campaigns.FLEET / machine)
     if earlier is None:
         return
-    if slurm.queued_jobs(earlier):
+    if queued_jobs(earlier):
         raise UserError(
             f"jobs named {earlier.id} are still measuring {machine}: --resume gathers their "
             f"results, scancel --name={earlier.id} cancels them"
@@ -198,14 +347,14 @@ def measure(campaign: Campaign, build: Callable[[str], object]) -> int:
     """Run a campaign and build its page. Return exit code 2 if results are missing, else 0."""
     campaign.freeze()
     if campaign.wheelhouse and not campaign.submitted:
-        download(Path(campaign.wheelhouse), [campaign.plan.reference, *campaign.plan.tags])
+        download(campaign.wheelhouse, [campaign.plan.reference, *campaign.plan.tags])
     printed = ""
     try:
         while (progress := advance(campaign)) is not None:
-            if progress and progress != printed:
+            if progress not in ("", printed):
                 printed = progress
                 announce(f"{campaign.machine}: {progress}")
-            time.sleep(slurm.POLL if campaign.slurm else 0)
+            time.sleep(POLL if campaign.slurm else 0)
     except (KeyboardInterrupt, UserError):
         announce(
             "submitted jobs continue; to gather their results, run python scripts/fleet.py --resume"
@@ -220,14 +369,13 @@ def report(campaign: Campaign, build: Callable[[str], object]) -> int:
     lacking = campaign.lacking(outcomes)
     failures = {session: reason for session, reason in outcomes.items() if reason}
     measured = {tag for tag, _ in outcomes.keys() - failures.keys()} & {*campaign.plan.tags}
-    nodes = {node for _, node in outcomes}
     announce(
         f"{campaign.machine}: filed {len(measured)} of {len(campaign.plan.tags)} releases "
-        f"from {len(nodes)} nodes"
+        f"from {len({node for _, node in outcomes})} nodes"
     )
     for (tag, node), reason in failures.items():
         announce(f"{tag}: no results from {node}: {reason}")
-    for reason in slurm.broken_hosts(campaign).values():
+    for reason in broken_hosts(campaign).values():
         announce(f"a node failed: {reason}")
     if measured:
         build(campaign.machine)
@@ -241,18 +389,13 @@ def report(campaign: Campaign, build: Callable[[str], object]) -> int:
     return 2 if lacking or failures else 0
 
 
-def download(wheelhouse: Path, tags: Collection[str]) -> None:
+def download(wheelhouse: str, tags: Names) -> None:
     """Download the missing wheels of these releases into a wheelhouse."""
-    options = (
-        "--quiet --disable-pip-version-check --no-input --progress-bar=off --only-binary=:all:"
-    )
-    command = [sys.executable, "-m", "pip", "download", *options.split()]
-    command += ["--dest", str(wheelhouse), "--find-links", str(wheelhouse)]
+    command = [sys.executable, *PIP.split(), "--only-binary=:all:", "--find-links", wheelhouse]
     for tag in tags:
+        packages = environments.requirements(ledger.toolchains_by_tag()[tag])
         try:
-            environments.run_program(
-                [*command, *environments.requirements(ledger.toolchains_by_tag()[tag])]
-            )
+            environments.run_program([*command, "--dest", wheelhouse, *packages])
         except environments.InstallError as error:
             announce(f"{tag}: no wheels: {error}")
         else:

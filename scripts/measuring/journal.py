@@ -1,4 +1,4 @@
-"""The journal of a run on disk: its plan, its finished jobs, and the lock that lets one process
+"""The plan of a run and its journal on disk: its finished jobs, and the lock that lets one process
 measure at a time.
 
 A job is a round of a session: every cell in one process, then noisy cells again, as long as the
@@ -21,19 +21,21 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import cli
 import msgspec
-from cli import UserError
+from cli import RESULTS, UserError
 from store import files
 from store.files import put
 from store.schema import LogLine, RunRecord, T, from_json, to_json
+from toolchains import ledger
 
 from .engine import FILES, LOG, read_log
 from .processes import read_text
+from .profiles import Names
 
 RECORD, PLAN, FILED = "run.json", "plan.json", "filed"
 REPEAT = "again"  # side of a repeated session, which is added to the earlier one
@@ -78,8 +80,77 @@ class Job:
 
     @property
     def session(self) -> str:
-        tag = self.tag or "installed"
-        return f"{tag}-{self.side}" if self.side else tag
+        return "-".join(filter(None, (self.tag or "installed", self.side)))
+
+
+# --- which toolchains, in which order -------------------------------------------------------------
+
+
+def coarse_to_fine(tags: Names) -> list[str]:
+    """Order by the positions' reversed binary digits (van der Corput): first, (nearly) last,
+    middle, quarters.
+
+    In order of release, a drift of the machine over the hours would look like a trend of the
+    releases.
+    """
+    digits = len(tags).bit_length()
+    positions = sorted(range(len(tags)), key=lambda position: f"{position:0{digits}b}"[::-1])
+    return [tags[position] for position in positions]
+
+
+def due_plan(
+    plan: Plan, added: Collection[ledger.Toolchain], results: Path = RESULTS
+) -> Plan | None:
+    """Return ``plan`` with the releases due on its machine, or None if no release is due.
+
+    Due are the releases ``added`` now, and those after the last release with a run record of the
+    machine. Without such records, those of all machines count. With a new release the one before it
+    is measured, too, beside its earlier sessions. That is the last earlier release which the
+    machine has figures of or is going to measure, else simply the previous release.
+    """
+    is_due: dict[str, bool] = {}  # in order of measuring; False: only to compare with
+    recorded = recorded_toolchains(results, plan.machine)
+    anywhere = recorded_toolchains(results, None)
+    for releases in map(ledger.history, ledger.PACKAGES):
+        last = _last_place(releases, recorded, anywhere)
+        for place, release in enumerate(releases):
+            if place <= last and (release not in added or release.commit in recorded):
+                continue
+            if earlier := releases[:place]:
+                measured = [
+                    each for each in earlier if each.tag in is_due or recorded.get(each.commit)
+                ]
+                is_due.setdefault((measured or earlier)[-1].tag, False)
+            is_due[release.tag] = True
+    if not any(is_due.values()):
+        return None
+    additional = tuple(tag for tag in is_due if not is_due[tag])
+    return msgspec.structs.replace(plan, tags=tuple(is_due), additional=additional)
+
+
+def _last_place(releases: Sequence[ledger.Toolchain], *records: Mapping[str, bool]) -> int:
+    """Return the place of the last release in the first of ``records`` that has any, else the
+    number of releases."""
+    for recorded in records:
+        if places := [place for place, each in enumerate(releases) if each.commit in recorded]:
+            return places[-1]
+    return len(releases)
+
+
+def recorded_toolchains(results: Path, machine: str | None) -> dict[str, bool]:
+    """Commit of a history with run records of a machine, or of any machine (None) -> whether it was
+    measured at least once."""
+    commits = {commit[:8]: commit for commit in ledger.toolchains_by_commit()}
+    measured: dict[str, bool] = {}
+    for path in files.result_files(results, machine, files.RECORDS):
+        commit = commits.get(path.name[:8], "")
+        measured.setdefault(commit, False)
+        with contextlib.suppress(UserError):  # a broken file: nothing can be compared with it
+            measured[commit] |= any(not record.failed for record in files.read_records(path))
+    return measured
+
+
+# --- the journal ----------------------------------------------------------------------------------
 
 
 class Journal:
@@ -102,9 +173,9 @@ class Journal:
         would be measured, or filed, again."""
         removed = self.directory.with_name(f".{self.directory.name}.gone")
         shutil.rmtree(removed, ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):
+        if self.directory.exists():
             self.directory.rename(removed)
-        shutil.rmtree(removed, ignore_errors=True)
+            shutil.rmtree(removed, ignore_errors=True)
 
     def rounds(self, job: Job) -> dict[int, Path]:
         """Complete round of a job's session -> its directory, in order."""
@@ -131,8 +202,9 @@ class Journal:
     def record(self, job: Job) -> RunRecord | None:
         """Return the record of a job's session after its last complete job, or None. Raise
         UserError if the file is broken."""
-        places = list(self.rounds(job).values())
-        return load(RunRecord, places[-1] / RECORD, self.directory) if places else None
+        for place in reversed(self.rounds(job).values()):
+            return load(RunRecord, place / RECORD, self.directory)
+        return None
 
     def lines(self, job: Job) -> list[LogLine]:
         """Return the lines that the processes of a job's session logged in its complete jobs."""
@@ -140,8 +212,8 @@ class Journal:
 
     def filed(self) -> list[str]:
         """Return the filed sessions, in order of filing."""
-        marks = [path.name.split("-", 1) for path in (self.directory / FILED).glob("*-*")]
-        return [session for _, session in sorted(marks, key=lambda mark: int(mark[0]))]
+        marks = (path.name.partition("-") for path in (self.directory / FILED).glob("*-*"))
+        return [session for _, _, session in sorted(marks, key=lambda mark: int(mark[0]))]
 
     def mark_filed(self, session: str) -> None:
         """Mark a session as filed and remove its jobs."""

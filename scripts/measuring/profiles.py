@@ -203,11 +203,12 @@ def _joined(lists: Iterable[list[str]]) -> list[str]:
     return list(itertools.chain.from_iterable(lists))
 
 
-def group_by_reason(pairs: Iterable[tuple[str, str]]) -> Reasons:
-    """Reason -> its cells in order, without duplicates."""
+def group_by_reason(pairs: Iterable[tuple[str | None, str]]) -> Reasons:
+    """Reason -> its cells in order, without duplicates. None is no reason."""
     groups: dict[str, dict[str, None]] = {}
     for reason, cell in pairs:
-        groups.setdefault(reason, {})[cell] = None
+        if reason is not None:
+            groups.setdefault(reason, {})[cell] = None
     return {reason: tuple(cells) for reason, cells in groups.items()}
 
 

@@ -1,5 +1,8 @@
-"""The session of a toolchain: the suite and Python that measure it, its cells, its run record."""
+"""The session of a toolchain: the suite and Python that measure it, its cells, its run record, and
+filing it in reports/results."""
 
+import itertools
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +13,28 @@ from pathlib import Path
 
 from cli import UserError
 from msgspec.structs import replace
-from store import files
-from store.files import version_number
-from store.schema import Measurement, RunRecord, Settings, Toolchain
+from store import asv_files, files, quiet
+from store.schema import (
+    LogLine,
+    Measurement,
+    NoFigure,
+    Reasons,
+    RunRecord,
+    Settings,
+    TimedProcess,
+    Toolchain,
+    with_samples,
+)
 from toolchains import ledger
 
-from .engine import CHECKOUT, LAUNCH, Suite
+from benchmarks.core.sampling_log import GONE
+
+from .engine import CHECKOUT, FILES, LAUNCH, SILENT, Suite, read_log
 from .journal import REPEAT, Job, Journal, Plan
 from .machine import conditions
-from .profiles import Benchmarks, Cells, Names, select_cells
+from .profiles import Benchmarks, Cells, Names, group_by_reason, select_cells
+
+STEADY = 0.95  # share of a device's highest clock that counts as the highest
 
 
 class BenchmarksChanged(UserError):
@@ -125,13 +141,8 @@ class Sessions:
             return False
         suite = self.suite.of_release(job.tag)
         lines = files.read_measurements(suite.result_file(self.plan.machine, suite.commit))
-        versions = {line.benchmark: line.version for line in lines}
-        comparable = {
-            self.benchmarks[name]["version"] == version
-            for name, version in versions.items()
-            if name in self.benchmarks
-        }
-        return comparable == {True}
+        measured = [line for line in lines if line.benchmark in self.benchmarks]
+        return bool(measured) and not self.has_other_versions(measured)
 
     def cells_in(self, job: Job, cells: Cells) -> Names:
         """Return the cells of a job: its own, or all in a session's first round and the timed ones
@@ -151,18 +162,138 @@ class Sessions:
     def check_versions(self, job: Job) -> None:
         """Raise BenchmarksChanged if a session's finished rounds were taken by other benchmarks."""
         session = self.opened[job.session]
-        if session.record.code == session.suite.code_hash() and not self.has_other_versions(job):
+        lines = self.journal.lines(job)
+        if session.record.code == session.suite.code_hash() and not self.has_other_versions(lines):
             return
         raise BenchmarksChanged(
             "benchmarks/ changed since the interrupted run: begin anew without --resume, "
             f"or remove {self.journal.directory}"
         )
 
-    def has_other_versions(self, job: Job) -> bool:
-        """Whether a session measured a benchmark that has another version now, or is gone."""
-        for line in self.journal.lines(job):
-            if isinstance(line, Measurement):
-                current = self.benchmarks.get(line.benchmark, {}).get("version")
-                if version_number(line.benchmark, line.version) != current:
-                    return True
-        return False
+    def has_other_versions(self, lines: Sequence[LogLine]) -> bool:
+        """Whether a benchmark that was measured has another version now, or is gone."""
+        versions = {
+            (line.benchmark, line.version) for line in lines if isinstance(line, Measurement)
+        }
+        return any(
+            files.version_number(name, version) != self.benchmarks.get(name, {}).get("version")
+            for name, version in versions
+        )
+
+
+# --- filing ---------------------------------------------------------------------------------------
+
+
+def file_measured(
+    record: RunRecord, path: Path, lines: Sequence[Measurement], places: Sequence[Path]
+) -> None:
+    """File measurements, their export to asv's file, and their record, in this order. So a
+    concurrent reader finds the measurements of every figure and of every record.
+
+    lines   all measurements of the result
+    places  directories of the session's jobs, with the log of the processes and asv's own files,
+            which describe the benchmarks and the machine
+    """
+    for description in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
+        source = places[-1] / FILES / description
+        if source.is_file():
+            files.put(path.parents[1] / description, source.read_bytes())
+    if lines:
+        files.put(files.sibling(path, files.MEASUREMENTS), files.measurements_text(lines))
+    # the lines of other runs are gone
+    runs = {line.run for line in lines} - {record.started}
+    records = [each for each in files.read_records(path) if each.failed or each.started in runs]
+    ran = [place / FILES / record.machine / path.name for place in places]
+    ran = list(filter(Path.is_file, ran))
+    if ran:
+        record = with_silent_failures(record, ran)
+        tried = {line.cell for place in places for line in read_log(place)}
+        asv_files.export(ran, path, lines, [*records, record], tried)
+    text = "".join(map(files.record_text, [*records, record]))
+    files.put(files.sibling(path, files.RECORDS), text)
+
+
+def with_silent_failures(record: RunRecord, ran: Sequence[Path]) -> RunRecord:
+    """Return the record with the cells that failed in asv's files ``ran``, although no process said
+    why."""
+    explained = {*itertools.chain(*record.skipped.values(), *record.failures.values())}
+    pairs = [(SILENT, cell) for cell in asv_files.failed_cells(ran) if cell not in explained]
+    return replace(record, failures=record.failures | group_by_reason(pairs))
+
+
+def summary(record: RunRecord) -> str:
+    """Return a line about a session: samples, duration, and how quiet the machine was."""
+    text = (
+        f"{record.toolchain.tag}: {record.samples} samples in {record.seconds:.0f} s, "
+        f"{record.waited:.0f} of them waiting for quiet"
+    )
+    if record.quiet is not None:
+        text += f"; the machine was quiet {record.quiet:.0%} of the time"
+    if record.noisy_cells:
+        text += f"; cells without a quiet process, which are marked: {len(record.noisy_cells)}"
+    return text
+
+
+def complete_record(record: RunRecord, lines: Sequence[LogLine], unavailable: Reasons) -> RunRecord:
+    """Return the record, completed from the sampling log: how quiet the run was, skipped cells and
+    reasons.
+
+    unavailable  reason -> benchmarks left out
+    """
+    run = quiet.Run(with_samples(lines))
+    without = [line for line in lines if isinstance(line, NoFigure)]
+    skipped = group_by_reason((line.skipped, line.cell) for line in without)
+    share = run.quiet_share()
+    readings = device_readings(run.lines).items()
+    return replace(
+        record,
+        quiet=round(share, 4) if share == share else None,
+        baselines={probe: round(baseline, 1) for probe, baseline in run.baselines.items()},
+        samples=sum(line.wanted for line in run.lines),
+        retaken=sum(max(0, len(line.seconds) - line.wanted) for line in run.lines),
+        noisy_cells=run.never_quiet(),
+        skipped=skipped | unavailable,
+        failures=group_by_reason((line.failed, line.cell) for line in without),
+        device_lost=next((reason for reason in skipped if reason.startswith(GONE)), ""),
+        device_probe={name: (min(values), max(values)) for name, values in readings},
+        device_changed=device_changes(run.lines),
+    )
+
+
+def device_readings(lines: Sequence[TimedProcess]) -> dict[str, list[int]]:
+    """Quantity that the device's driver reports -> its readings around the samples, if any."""
+    states = [state for line in lines for state in line.device]
+    generations = [state.link_generation for state in states]
+    clocks = [state.clock for state in states]
+    return {"link generation": generations, "clock": clocks} if states else {}
+
+
+def device_changes(lines: Sequence[TimedProcess]) -> Reasons:
+    """How the device was slower, unsteady or unseen -> the cells."""
+    pairs = []
+    highest = {name: max(values) for name, values in device_readings(lines).items()}
+    for line in lines:
+        changes = [f"slowed by {reason}" for state in line.device for reason in state.slowed_by]
+        if line.warmed and not line.warmed.steady:
+            changes.append("clock not steady after warming up")
+        if line.unseen:
+            changes.append("waiting not verified")
+        for quantity, values in device_readings([line]).items():
+            if min(values) < STEADY * highest[quantity]:
+                changes.append(quantity)
+        pairs += [(change, line.cell) for change in changes]
+    return group_by_reason(pairs)
+
+
+def drift(earlier: Sequence[Measurement], later: Sequence[Measurement]) -> dict[str, float]:
+    """Return the number of cells in both sessions, and the median ratio of asv's figures, later
+    over earlier."""
+    old, new = (
+        {
+            cell: statistics.median(samples)
+            for cell, (samples, _) in quiet.used_samples(each).items()
+        }
+        for each in (with_samples(earlier), with_samples(later))
+    )
+    ratios = [new[cell] / old[cell] for cell in old.keys() & new]
+    return {"cells": len(ratios)} | ({"median": statistics.median(ratios)} if ratios else {})
