@@ -12,7 +12,8 @@ from analysis.needs import choices, rows_per_answer
 from analysis.results import load
 from analysis.suite import noise_of_cells
 from measured_routes import FIRST, SECOND, SIZES, THIRD, loaded
-from pages import csv_files, show, tables
+from pages import page as page_files
+from pages import show, tables
 from pages.advice import answer_box, answer_title, conditions_box, unusual_inputs
 from resultfiles import FROM_NUMPY, KIB, MIB, around, contract, conversion, every, memcpy
 
@@ -129,7 +130,7 @@ def memory_said(loaded, *names):
     first = loaded.processes.drop_duplicates("cell")
     yield {tuple(getattr(cell, name) for name in names): cell.memory for cell in cells_of(loaded).itertuples()}
     yield dict(zip(zip(*(first[name] for name in names)), noise_of_cells(first, loaded.benchmarks)))
-    rows = csv.DictReader(io.StringIO(csv_files.results_csv(loaded)))
+    rows = csv.DictReader(io.StringIO(page_files.results_csv(loaded)))
     yield {tuple(row[name] for name in names): row["contract"] for row in rows if row["seconds"]}
 
 

@@ -14,7 +14,8 @@ import pytest
 import resultfiles
 import sides
 from conftest import build
-from pages import csv_files, show
+from pages import page as page_files
+from pages import show
 from resultfiles import SKIPPED, contract, edited, every
 from store.files import harmless
 from untrusted import MARKDOWN, WORDS, shown
@@ -195,14 +196,14 @@ def test_a_comparison_shows_words_of_files_and_obeys_none(form, tmp_path, capsys
 @pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+cmd|'x'!A1", "-2+3", "-", "=", "+inf", "-nan"])
 def test_no_spreadsheet_takes_a_text_for_a_formula(text):
     table = pandas.DataFrame({"a": [text, "-1.5e-3", "+2", "f(a) = b", None], "b": [-1.5, 2, 3, 4, float("nan")]})
-    rows = list(csv.reader(io.StringIO(csv_files.to_csv(table))))
+    rows = list(csv.reader(io.StringIO(page_files.to_csv(table))))
     assert rows[1:] == [[f"'{text}", "-1.5"], ["-1.5e-3", "2.0"], ["+2", "3.0"], ["f(a) = b", "4.0"], ["", ""]]
 
 
 @pytest.mark.parametrize("value", [15442.5, 15442.500000000002, 15442.499999999998])
 def test_a_tie_is_rounded_alike_on_every_processor(value):
     """Values that differ only in the last bit are rounded to the same text: vector units differ in that bit of exp."""
-    assert csv_files.to_csv(pandas.DataFrame({"a": [value]}), digits=5) == "a\n15442\n"
+    assert page_files.to_csv(pandas.DataFrame({"a": [value]}), digits=5) == "a\n15442\n"
     assert show.significant(value, 5) == "15,442"
 
 

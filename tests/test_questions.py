@@ -8,7 +8,7 @@ import pytest
 import resultfiles
 from analysis.results import load
 from pages import show
-from pages.machine_data import read_machine
+from pages.page import read_machine
 from pages.questions import questions_table
 from resultfiles import KIB, MIB, SKIPPED, around, contract, every, memcpy, of_suite, steady
 

@@ -10,7 +10,7 @@ import resultfiles
 import sides
 from analysis import results
 from analysis.results import load
-from pages import csv_files
+from pages import page as page_files
 from resultfiles import edited
 from store import asv_files, frames, schema
 from store.files import MEASUREMENTS
@@ -111,12 +111,12 @@ def test_a_column_of_results_takes_two_places(root, monkeypatch):
         "_timed_cells",
         lambda table: timed_cells(table).assign(spread=lambda cells: cells["high"] / cells["low"]),
     )
-    for module in (results, csv_files):
+    for module in (results, page_files):
         monkeypatch.setattr(module, "Cell", Longer)
     loaded = load(root)
-    header, first, *_ = csv_files.results_csv(loaded).splitlines()
+    header, first, *_ = page_files.results_csv(loaded).splitlines()
     assert header.endswith("instructions,spread") and first.endswith(",1")
-    assert ("spread",) in csv_files.results_columns(loaded)
+    assert ("spread",) in page_files.results_columns(loaded)
 
 
 def test_fields_that_a_submission_may_have_are_the_declared_ones():

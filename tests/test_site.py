@@ -10,7 +10,7 @@ import pytest
 import report
 from analysis.results import load
 from conftest import ROOT, run
-from pages import csv_files
+from pages import page as page_files
 from store.files import put
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
@@ -126,10 +126,10 @@ def test_a_link_to_an_older_site_is_followed(reports, tmp_path):
 
 def test_the_data_hold_every_cell_of_every_machine(committed, site):
     results = load(committed / "reports" / "results")
-    figures = pandas.read_csv(site / csv_files.FIGURES_CSV, low_memory=False)
+    figures = pandas.read_csv(site / page_files.FIGURES_CSV, low_memory=False)
     assert len(figures) == len(results.cells) and set(figures["machine"]) == set(results.cells["machine"])
     assert figures["seconds"].count() == len(results.timed) and figures["value"].count() == len(results.values)
-    columns = pandas.read_csv(site / csv_files.FIGURES_COLUMNS_CSV)
+    columns = pandas.read_csv(site / page_files.FIGURES_COLUMNS_CSV)
     assert list(columns["column"]) == list(figures.columns) and columns["meaning"].str.len().min() > 10
     assert set(figures["history"].dropna()) == {"torch", "numpy"}
     assert (figures["low"].dropna() <= figures["high"].dropna()).all()

@@ -33,10 +33,18 @@ from toolchains import ledger
 from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, show
-from .csv_files import column_meanings, to_csv, write_figures
 from .history_page import page_over_machines
 from .machine import machine_page
-from .page import Page, Section, render_web, write, write_into
+from .page import (
+    Page,
+    Section,
+    column_meanings,
+    render_web,
+    to_csv,
+    write,
+    write_figures,
+    write_into,
+)
 from .release_news import FEED, write_feed
 from .tables import Table, render_table
 

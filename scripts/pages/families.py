@@ -16,8 +16,7 @@ from benchmarks.contracts import ONE_THREAD, Role
 from . import show
 from .advice import capitalize_first
 from .figures import times_figure
-from .machine_data import MachineData
-from .page import Section
+from .page import MachineData, Section
 from .svg import Figure, slug
 from .tables import (
     IN_CACHE_BYTES,

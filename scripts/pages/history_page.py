@@ -23,8 +23,7 @@ from store.schema import RunRecord
 from . import show
 from .advice import Box, capitalize_first
 from .change_pictures import heat_maps, history_figures
-from .csv_files import to_csv
-from .page import Page, Section
+from .page import Page, Section, to_csv
 from .release_news import ReleaseNews, changes_table, release_news
 from .tables import render_table
 

@@ -1,21 +1,20 @@
 """A machine's page: facts, warnings and answers for its head, and the sections below them, in their
 order.
 
-The data are read once (machine_data.py). A function per section turns them into a view: tuples,
+The data are read once (page.MachineData). A function per section turns them into a view: tuples,
 strings and numbers. The templates word it.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
 from analysis import comparison
-from analysis.cells import Limit
 from analysis.costs import machine_answers
 from analysis.findings import setting_advice
 from analysis.ranking import BEST
-from analysis.results import Results
+from analysis.results import Results, where
 from analysis.transfers import transfer_answers
 from pandas import DataFrame, concat
 from store.files import MEASUREMENTS
@@ -33,12 +32,11 @@ from .advice import (
     neighbours_box,
     setting_box,
 )
-from .csv_files import results_columns, results_csv
 from .form import form_data
-from .machine_data import MachineData, read_machine
-from .page import Page, Section
+from .page import MachineData, Page, Section, read_machine, results_columns, results_csv
 from .questions import questions_table
-from .show import render_paragraphs
+from .show import Lines, render_paragraphs
+from .tables import Table
 
 # --- the page, and its head -----------------------------------------------------------------------
 
@@ -77,7 +75,7 @@ def machine_page(
         toolchain=results.cells["toolchain"].iloc[0],
         samples=f"../results/{quote(machine)}/{quote(file)}{MEASUREMENTS}",
         best_routes=best_routes(data),
-        quiet=min(data.quiet, default=None),
+        quiet=min(results.quiet, default=None),
         form=_form(data),
     )
 
@@ -102,37 +100,31 @@ def shell_command(record: RunRecord) -> str:
     return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
 
 
-def _facts(data: MachineData) -> tuple[str, ...]:
+def _facts(data: MachineData) -> Lines:
     results = data.results
-    processes = results.timed["processes"].astype(int)
     return render_paragraphs(
         "machine_facts",
-        recorded=bool(results.runs),
+        results=results,
         run=results.last,
-        quiet=data.quiet,
         python=results.cells["python"].iloc[0],
-        results=len(processes),
-        processes=sorted({processes.min(), processes.max()}) if len(processes) else [],
+        cells=len(results.timed),
+        processes=show.ends(results.timed["processes"].astype(int)),
     )
 
 
-def _warnings(data: MachineData) -> tuple[str, ...]:
+def _warnings(data: MachineData) -> Lines:
     results = data.results
-    missing, timed = results.missing, results.timed
-    changes = results.version_changes(timed)
     return render_paragraphs(
         "machine_warnings",
         impossible=transfers.impossible(data.transfers),
-        failures=missing["benchmark"][missing["status"] == "failed"].tolist(),
+        failures=[*where(results.missing, status="failed")["benchmark"]],
         runs=list_runs(results),
-        quiet=data.quiet,
-        noisy=int((timed["quiet"] == False).sum()),  # noqa: E712, an object column with NaN
-        results=len(timed),
-        outdated=sum(changes),
-        benchmarks=len(changes),
+        quiet=results.quiet,
+        noisy=len(where(results.timed, quiet=False)),
+        results=len(results.timed),
+        changes=results.version_changes(results.timed),
         other_results=data.other_results,
-        unknown_figures=sum(results.unknown.values()),
-        unknown_benchmarks=sorted({benchmark for _, benchmark in results.unknown}),
+        unknown=results.unknown,
         broken=len(data.semantics.broken(results.contracts.values())),
     )
 
@@ -157,18 +149,15 @@ def _boxes(data: MachineData, transfer_boxes: Sequence[Box]) -> tuple[Box, ...]:
     return tuple(filter(None, boxes))
 
 
-def _commands(results: Results, sections: Sequence[Section]) -> Mapping[str, tuple[str, ...]]:
+def _commands(results: Results, sections: Sequence[Section]) -> Mapping[str, Lines]:
     """Figure -> the commands of the runs that measured its cells, the latest first."""
-    runs = results.processes.groupby("cell", sort=False, observed=True)["run"].max()
+    run_of = results.processes.groupby("cell", observed=True)["run"].max()
     commands = {record.started: shell_command(record) for record in results.runs if record.command}
     figure_commands = {}
     for section in sections:
         for figure, _ in section.figures:
-            figure_runs = sorted({runs[cell.cell] for cell in figure.cells}, reverse=True)
-            if figure_runs:
-                figure_commands[figure.name] = tuple(
-                    commands[run] for run in figure_runs if run in commands
-                )
+            runs = sorted({run_of[cell.cell] for cell in figure.cells}, reverse=True)
+            figure_commands[figure.name] = tuple(commands[run] for run in runs if run in commands)
     return figure_commands
 
 
@@ -190,7 +179,7 @@ def best_routes(data: MachineData) -> DataFrame:
         (f"{transfers.endpoints(need)}, {transfers.result_words(need)}", rows)
         for need, rows in transfer_answers(data.choices, data.transfers)
     ]
-    best = [rows[rows["kind"] == BEST].assign(question=title) for title, rows in titled]
+    best = [where(rows, kind=BEST).assign(question=title) for title, rows in titled]
     rows = concat(best) if best else data.choices[:0].assign(question="")
     return rows[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
 
@@ -201,22 +190,22 @@ def best_routes(data: MachineData) -> DataFrame:
 def page_sections(data: MachineData) -> list[Section]:
     """The sections that have content, in the order of the page. All but the first ones are
     folded."""
-    on_transfers = transfers.transfer_sections(data)
+    decisions, clocks, overlap, firsts, link = transfers.transfer_sections(data)
     device_sentences = transfers.family_sentences(data.transfers)
     first_read = [
         Section("questions", "What users ask", tables=(questions_table(data),)),
-        on_transfers["transfers"],
+        decisions,
         _size_section(data),
     ]
     details = [
         _decision_section(data),
         _efficiency_section(data),
         *families.sections(data),
-        on_transfers["clocks"],
+        clocks,
         *families.sections(data, on_device=True, sentences=device_sentences),
-        on_transfers["overlap"],
-        on_transfers["firsts"],
-        on_transfers["link"],
+        overlap,
+        firsts,
+        link,
         _contracts_section(data),
         _prior_run_section(data),
         _method_section(data),
@@ -225,51 +214,49 @@ def page_sections(data: MachineData) -> list[Section]:
     return [*filter(None, first_read), *folded]
 
 
-def _introduction(block: str, data: MachineData) -> tuple[str, ...]:
-    return render_paragraphs(
+def _section(
+    key: str, data: MachineData, panels: Iterable[figures.Panel] = (), parts: Iterable[Table] = ()
+) -> Section:
+    """A section whose title and introduction are the block ``key`` of the template."""
+    title, *introduction = render_paragraphs(
         "machine_sections",
-        block,
+        key,
         threads=data.threads,
         dtype=data.dtype,
         transfers=len(data.transfers.main) > 0,
+        broken=data.semantics.broken(data.results.contracts.values()),
     )
+    return Section(key, title, tuple(introduction), tuple(panels), tuple(parts))
 
 
 def _size_section(data: MachineData) -> Section:
-    curves = tuple(
+    curves = (
         (figure, tables.curves(figure.cells, data.missing, data.memcpy, data.instructions))
         for figure in figures.times(data.one_thread, data.memcpy)
     )
-    title = f"Time against size, {show.threads(1)}"
-    return Section("size", title, _introduction("size", data), curves)
+    return _section("size", data, curves)
 
 
 def _decision_section(data: MachineData) -> Section:
     answers = [rows for rows in data.answers if rows["need"].iloc[0].plain]
-    table = tables.decision(answers, data.memcpy if data.threads == 1 else Limit())
-    title = f"Decision table, {show.threads(data.threads)}"
-    return Section("decision", title, _introduction("decision", data), tables=(table,))
+    limit = data.memcpy if data.threads == 1 else tables.NO_LIMIT
+    return _section("decision", data, parts=[tables.decision(answers, limit)])
 
 
 def _efficiency_section(data: MachineData) -> Section:
-    shares = tuple(
+    shares = (
         (figure, tables.shares(figure.cells, data.missing, data.memcpy))
         for figure in figures.efficiency(data.one_thread, data.memcpy)
     )
-    title = f"Efficiency of copies, {show.threads(1)}"
-    return Section("efficiency", title, _introduction("efficiency", data), shares)
+    return _section("efficiency", data, shares)
 
 
 def _contracts_section(data: MachineData) -> Section:
     """The contracts of the directions that were measured."""
     measured = {direction for direction, *_ in data.semantics.measured} | {*data.cells["direction"]}
-    routes = [
-        route for route in tables.catalogue_routes(data.results) if route.direction in measured
-    ]
-    broken = tables.broken_promises(data.semantics, data.results.contracts.values())
-    introduction = (*_introduction("contracts", data), *broken)
-    contracts = tables.contracts(data.semantics, routes)
-    return Section("contracts", "Contracts", introduction, tables=tuple(contracts))
+    routes = tables.catalogue_routes(data.results)
+    routes = [route for route in routes if route.direction in measured]
+    return _section("contracts", data, parts=tables.contracts(data.semantics, routes))
 
 
 def _prior_run_section(data: MachineData) -> Section | None:
@@ -296,14 +283,13 @@ def comparison_section(compared: comparison.Comparison) -> Section:
 
 def _method_section(data: MachineData) -> Section:
     results = data.results
-    timed, statuses = results.timed, results.missing["status"]
     sample_seconds = [family.sample_time for family in results.benchmarks.values()]
     notes = render_paragraphs(
         "machine_method",
         recorded=bool(results.runs),
-        noisy=timed["cell"][timed["quiet"] == False].tolist(),  # noqa: E712, an object column
-        failed=int((statuses == "failed").sum()),
-        skipped=int((statuses == "skipped").sum()),
+        noisy=[*where(results.timed, quiet=False)["cell"]],
+        failed=len(where(results.missing, status="failed")),
+        skipped=len(where(results.missing, status="skipped")),
         sample_seconds=min(filter(None, sample_seconds), default=0),
     )
     parts = (

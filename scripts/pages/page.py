@@ -1,28 +1,141 @@
-"""Lay out a page and write its files."""
+"""A page: its data, its layout and its files.
 
+results.csv has the figures of a page, figures.csv the figures of all machines and releases. Both
+are the table of cells (analysis/results.py), a row per machine, toolchain and cell. figures.csv is
+too large to commit at each build, so only the site has it. The processes and samples behind a
+figure are in reports/results.
+"""
+
+import contextlib
 import functools
 import hashlib
+import math
 import re
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 import jinja2
+import pandas as pd
+from analysis import verdicts
+from analysis.cells import Limit, cells_of, conversions, limit_of, usual_dtype
+from analysis.findings import Gain, Semantics, worst_neighbour_costs
+from analysis.needs import choices, rows_per_answer
+from analysis.results import Results, where
+from analysis.transfers import Transfers, transfers_of
 from cli import UserError
 from markupsafe import Markup
-from pandas import DataFrame
+from pandas import DataFrame, Series
 from store.files import put
+from store.frames import Cell, csv_columns
+from toolchains import ledger
+
+from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
 from . import show
 from .advice import Box
 from .change_pictures import HeatMap
+from .show import Lines
 from .svg import Figure, slug
-from .tables import Entry, Table, lines_of
+from .tables import Counts, Entry, Missing, Table, lines_of, missing_reasons
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
+
+
+FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
+DIGITS = 7  # significant digits: more than the clock has
+# Column -> attribute of a toolchain
+OF_RELEASE = {"history": "history", "release": "version", "released": "date"}
+
+
+# --- the data of a machine's page ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MachineData:
+    """The results of one machine and one toolchain, with what follows from them.
+
+    prior_run           results of the run before on this machine; None if there is none
+    other_results       names of results of this machine that the page does not show
+    cells               the timed cells whose bytes memory could move, see analysis.cells.cells_of
+    one_thread          of these, cells with one torch thread and cells of a device
+    conversions         of these, plain conversions of ``dtype``, the usual one
+    choices             ranked routes per need and size, see analysis.needs.choices
+    threads             torch threads of ``answers``: torch's default if it was measured, else 1
+    one_thread_answers  the rows of ``choices`` per answer, with one torch thread
+    default_answers     the same with torch's default number; empty if it was not measured
+    memcpy              the limit of copies in this run
+    missing             benchmark and parameters of a cell -> why it has no figure
+    instructions        of calls, see analysis.verdicts.counts_by_call
+    neighbour_costs     copies that are slow between neighbours in memory
+    """
+
+    machine: str
+    results: Results
+    prior_run: Results | None
+    other_results: Sequence[str]
+    cells: DataFrame
+    one_thread: DataFrame
+    conversions: DataFrame
+    dtype: str
+    choices: DataFrame
+    threads: int
+    one_thread_answers: Sequence[DataFrame]
+    default_answers: Sequence[DataFrame]
+    transfers: Transfers
+    memcpy: Limit
+    semantics: Semantics
+    missing: Missing
+    instructions: Counts
+    neighbour_costs: Sequence[Gain]
+
+    @property
+    def answers(self) -> Sequence[DataFrame]:
+        """The rows of ``choices`` per answer of the page."""
+        return self.default_answers or self.one_thread_answers
+
+
+def read_machine(
+    results: Results,
+    machine: str = "",
+    prior_run: Results | None = None,
+    other_results: Sequence[str] = (),
+) -> MachineData:
+    """Read the data of a machine's page. results: of one file."""
+    timed = cells_of(results)
+    cells = where(timed, credible=True)
+    one_thread = cells[(cells["threads"] == ONE_THREAD) | cells["device"]]
+    plain = conversions(one_thread)
+    ranked = choices(cells)
+    default_answers = rows_per_answer(ranked, ALL_THREADS)
+    return MachineData(
+        machine=machine,
+        results=results,
+        prior_run=prior_run,
+        other_results=other_results,
+        cells=cells,
+        one_thread=one_thread,
+        conversions=plain,
+        dtype=usual_dtype(plain),
+        choices=ranked,
+        threads=(results.last.settings.torch_threads or 1) if default_answers else 1,
+        one_thread_answers=rows_per_answer(ranked, ONE_THREAD),
+        default_answers=default_answers,
+        transfers=transfers_of(results, timed),
+        memcpy=limit_of(one_thread),
+        semantics=Semantics(results),
+        missing=missing_reasons(results),
+        instructions=verdicts.counts_by_call(results),
+        neighbour_costs=worst_neighbour_costs(cells),
+    )
+
+
+# --- layout ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -31,10 +144,10 @@ class Section:
 
     key: str
     title: str
-    intro: tuple[str, ...] = ()
+    intro: Lines = ()
     figures: tuple[tuple[Figure, Table], ...] = ()
     tables: tuple[Table, ...] = ()
-    after: tuple[str, ...] = ()
+    after: Lines = ()
     wide: bool = False  # its figures are as wide as the page
     folded: bool = False  # only its title is visible until a reader opens it
 
@@ -51,15 +164,15 @@ class Page:
 
     title: str
     machine: str = ""  # if the page is about one machine
-    facts: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    facts: Lines
+    warnings: Lines = ()
     boxes: tuple[Box, ...] = ()
-    legend: tuple[str, ...] = ()  # how to read the boxes
+    legend: Lines = ()  # how to read the boxes
     sections: list[Section]
     links: tuple[tuple[str, str], ...]  # text of the link, and the directory of another page
     command: str
     csv: str
-    columns: Mapping[tuple[str, ...], str]  # of results.csv, with their meaning
+    columns: Mapping[Lines, str]  # of results.csv, with their meaning
     toolchain: str = ""  # if the page has one
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
@@ -184,3 +297,71 @@ def _html(entry: Entry) -> Markup:
 
 def _markdown(entry: Entry) -> str:
     return "<br>".join(map(show.to_markdown, lines_of(entry)))
+
+
+# --- CSV ------------------------------------------------------------------------------------------
+
+
+def column_meanings(block: str, **values: object) -> dict[Lines, str]:
+    """Meaning of the columns of a CSV file, in order: a paragraph of
+    templates/prose/columns.md.jinja each."""
+    meanings = {}
+    for paragraph in show.render_paragraphs("columns", block, **values):
+        names, _, meaning = paragraph.partition(": ")
+        meanings[tuple(names.split(", "))] = meaning
+    return meanings
+
+
+def results_columns(results: Results) -> dict[Lines, str]:
+    """Meaning of the columns of the CSV of these results."""
+    return csv_columns(Cell, results.parameters)
+
+
+def results_csv(results: Results) -> str:
+    """All cells as CSV: timed cells, counted ones, and cells without a figure."""
+    of_row = [ledger.toolchains_by_commit().get(commit) for commit in results.cells["commit"]]
+    releases = {
+        name: [getattr(one, field, "") for one in of_row] for name, field in OF_RELEASE.items()
+    }
+    return to_csv(results.cells.assign(**releases)[[*chain(*results_columns(results))]], DIGITS)
+
+
+def _number(digits: int, value: float) -> str:
+    """Format whole numbers without a point: a column with missing values holds floats."""
+    value = show.round_last_bits(value)
+    return f"{value:.0f}" if value % 1 == 0 else f"{value:.{digits}g}"
+
+
+def to_csv(table: DataFrame, digits: int | None = None) -> str:
+    """A table as CSV. Text that a spreadsheet would read as a formula, and is not a number, gets a
+    quote in front. Several values of one entry are separated by spaces.
+
+    digits  significant digits of numbers; None: all
+    """
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    columns = {name: Series(map(_quoted, table[name]), table.index, dtype=object) for name in texts}
+    number = partial(_number, digits) if digits else None
+    return str(
+        table.assign(**columns).to_csv(index=False, lineterminator="\n", float_format=number)
+    )
+
+
+def _quoted(entry: object) -> object:
+    if isinstance(entry, tuple):
+        return " ".join(map(str, entry))
+    if isinstance(entry, str) and entry.startswith(("=", "@", "+", "-")):
+        with contextlib.suppress(ValueError):
+            return entry if math.isfinite(float(entry)) else f"'{entry}"
+        return f"'{entry}"
+    return entry
+
+
+def write_figures(results: Results, directory: Path) -> None:
+    """Write figures.csv, and the meaning of its columns, into a directory."""
+    put(directory / FIGURES_CSV, results_csv(results))
+    rows = [
+        {"column": name, "meaning": words}
+        for names, words in results_columns(results).items()
+        for name in names
+    ]
+    put(directory / FIGURES_COLUMNS_CSV, to_csv(DataFrame(rows)))

@@ -30,7 +30,7 @@ from benchmarks.contracts import (
 
 from . import show, transfers
 from .advice import recommendations
-from .machine_data import MachineData
+from .page import MachineData
 from .tables import Table, by_dtype, if_significant
 
 DETACH_ORDERS = ("t.detach().cpu().numpy()", "t.cpu().detach().numpy()")

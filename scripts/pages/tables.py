@@ -4,7 +4,7 @@ only format them.
 Sentences are in templates/prose/tables.md.jinja.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, zip_longest
@@ -263,11 +263,6 @@ def count_range(
 ) -> list[str]:
     """The range of a count over processes, if they differ by more than MIN_COUNT_RANGE."""
     return [f"{text(low)} to {text(high)}"] if high > low * (1 + MIN_COUNT_RANGE) else []
-
-
-def broken_promises(semantics: Semantics, contracts: Iterable[Route]) -> list[str]:
-    """A sentence for each promise of a contract that the measurement contradicts."""
-    return show.render_lines("tables", "broken", promises=semantics.broken(contracts))
 
 
 def by_dtype(words: Mapping[str, str]) -> str:

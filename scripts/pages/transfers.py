@@ -44,8 +44,7 @@ from .advice import (
     promises,
     unsafe_reason,
 )
-from .machine_data import MachineData
-from .page import Section
+from .page import MachineData, Section
 from .show import Lines, code, render_line, render_paragraphs
 from .svg import Figure, slug
 from .tables import Table, by_size, curves, render_table
@@ -347,15 +346,14 @@ def _limits(moved: Transfers) -> Table:
 # --- sections -------------------------------------------------------------------------------------
 
 
-def transfer_sections(data: MachineData) -> dict[str, Section]:
-    """The sections of a machine with an accelerator, by key. Sections without measurements stay
-    empty."""
+def transfer_sections(data: MachineData) -> tuple[Section, ...]:
+    """The sections of a machine with an accelerator. Sections without measurements stay empty."""
     moved = data.transfers
     measured_clocks = [clock for clock in CLOCKS if len(moved.select(clock))]
     contexts = list_rows(moved.select_role(Role.CONTEXT))
     idle = list_rows(moved.select_role(Role.SYNCHRONIZE))
     hidden = render_table("transfers", "hidden", cells=list_rows(transfers.hidden(moved)))
-    sections = (
+    return (
         _section("transfers", decision(data), **_decision_values(moved)),
         _section("clocks", [clocks(moved)], tuple(_figures(data)), clocks=measured_clocks),
         _section("overlap", [hidden]),
@@ -364,7 +362,6 @@ def transfer_sections(data: MachineData) -> dict[str, Section]:
             "link", [_limits(moved)], synchronize=idle, moved=moved, unreported=UNREPORTED_CHANGES
         ),
     )
-    return {section.key: section for section in sections}
 
 
 def _section(
