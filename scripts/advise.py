@@ -3,14 +3,19 @@
 
     python scripts/advise.py --from numpy --to torch --nbytes 3MiB --dtype float16 --own
     python scripts/advise.py --from torch --to cuda --nbytes 64MiB --source pageable --count 1000
+    python scripts/advise.py --from numpy --to torch --shape 1080x1920x3 --dtype uint8 --measure
+    python scripts/advise.py --source "np.load('x.npy')[::2].T" --to torch --measure
 
 It uses the results of this machine or, if there are none, those of the most similar machine, and
-says which.
+says which. With --measure it measures your case here and now, in about ten seconds, with the torch
+and numpy of this Python.
 
 Exit status: 0 an answer, 2 no answer is possible.
 """
 
 import argparse
+import math
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -19,18 +24,29 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from analysis.answers import answer
+from analysis.answers import Answer, answer
+from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_run, load_machine
-from analysis.needs import ENDS, Case
+from analysis.needs import CUDA, ENDS, NUMPY, TORCH, Case
+from checking.question import measure_case, measured_before
 from cli import RESULTS, Parser, UserError, parse_size, whole_number
 from measuring.machine import conditions
 from pages.case_answer import answer_text, as_json
 from store import files
+from store.arrays import read_header
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
 LARGEST = 2**50  # bytes
+OFFER = "measure it: add --measure"
+# Other spellings of dtypes -> NumPy's and torch's
+DTYPE_NAMES = {
+    **{"fp16": "float16", "half": "float16", "f2": "float16", "bf16": "bfloat16"},
+    **{"fp32": "float32", "float": "float32", "single": "float32", "f4": "float32"},
+    **{"fp64": "float64", "double": "float64", "f8": "float64", "boolean": "bool"},
+    **{"int": "int32", "i4": "int32", "long": "int64", "i8": "int64", "byte": "uint8"},
+}
 
 
 def size(text: str) -> int:
@@ -41,33 +57,37 @@ def size(text: str) -> int:
     return nbytes
 
 
+def shape(text: str) -> tuple[int, ...]:
+    """Sizes of "1080x1920x3"."""
+    lengths = text.lower().replace(",", "x").split("x")
+    if not all(length.isdecimal() and int(length) for length in lengths):
+        raise argparse.ArgumentTypeError(f"{text!r}: write sizes such as 1080x1920x3")
+    return tuple(map(int, lengths))
+
+
+def dtype(text: str) -> str:
+    """The name of a dtype; an ArgumentTypeError names the one that is meant by another spelling."""
+    if text.lower() in DTYPE_NAMES:
+        raise argparse.ArgumentTypeError(f"{text}: did you mean {DTYPE_NAMES[text.lower()]}?")
+    return text
+
+
+def end(text: str) -> str:
+    """The library or device of an array: "gpu" is "cuda"."""
+    return {"gpu": CUDA, "np": NUMPY, "pytorch": TORCH, "cpu": TORCH}.get(text.lower(), text)
+
+
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.option(
-        "--from", "library or device of the source", dest="source", choices=ENDS, required=True
-    )
-    parser.option(
-        "--to", "library or device of the result", dest="target", choices=ENDS, required=True
-    )
-    parser.option(
-        "--nbytes NBYTES",
-        "size, such as 3MiB; with --batch, of each array",
-        type=size,
-        required=True,
-    )
-    parser.option(
-        "--dtype DTYPE", "dtype of the source, such as bfloat16 or int64", default="float32"
-    )
+    _add_source_options(parser)
+    parser.option("--to", "library or device of the result", dest="target", type=end, choices=ENDS)
     parser.option(
         "--to-dtype DTYPE",
         "dtype of the result (default: dtype of the source)",
         dest="goal",
+        type=dtype,
         default="",
     )
-    about = (
-        "contiguous, strided, transposed, fortran, 'power of two', 0-d or 5-d: see docs/glossary.md"
-    )
-    parser.option("--layout LAYOUT", about, default=CONTIGUOUS)
     memory = parser.add_mutually_exclusive_group()
     memory_option = partial(memory.add_argument, dest="memory", action="store_const", default="")
     memory_option("--own", const=COPY, help="the result must be a copy")
@@ -79,21 +99,13 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         type=str,
         default="",
     )
-    parser.option(
-        "--source",
-        "with cuda: memory of the host",
-        dest="host",
-        choices=(PAGEABLE, PINNED),
-        default="",
-    )
-    parser.option("--grad", "the source requires grad")
-    parser.option(
-        "--batch N", "combine N arrays into one", type=partial(whole_number, least=2), default=0
-    )
     parser.option("--enqueue", "with cuda: rank by the time until the call returns")
     parser.option(
         "--count N", "with cuda: transfers over which one-time costs are amortised", default=1
     )
+    parser.option("--measure", "measure this case here and now, in about ten seconds")
+    about = "with --measure: your own way, an expression over a or t (repeatable)"
+    parser.add_argument("--route", help=about, dest="routes", metavar="EXPRESSION", action="append")
     parser.option("--json", "print the whole answer as JSON")
     about = "machine whose results to use (default: this machine, or the most similar one)"
     parser.option("--machine NAME", about, type=selection.check_machine_name)
@@ -101,9 +113,61 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    options = arguments(sys.argv[1:] if argv is None else argv)
-    case = Case(**{name: getattr(options, name) for name in Case.__dataclass_fields__})
+def _add_source_options(parser: Parser) -> None:
+    parser.option(
+        "--from", "library or device of the source", dest="library", type=end, choices=ENDS
+    )
+    parser.option("--nbytes NBYTES", "size, such as 3MiB; with --batch, of each array", type=size)
+    parser.option("--shape SHAPE", "shape instead, such as 1080x1920x3", type=shape)
+    about = "dtype, shape and order of the array in FILE.npy, FILE.npz:NAME, FILE.h5:NAME, DIR.zarr"
+    parser.option("--like FILE", about)
+    about = (
+        "with cuda: memory of the host, pageable or pinned; or, with --measure, Python that makes "
+        "the source, such as \"np.load('x.npy').T\""
+    )
+    parser.option("--source SOURCE", about, default="")
+    about = "dtype of the source, such as bfloat16 or int64 (default: float32)"
+    parser.option("--dtype DTYPE", about, type=dtype)
+    about = (
+        "contiguous, strided, transposed, fortran, 'power of two', 0-d or 5-d: see "
+        "docs/glossary.md; with --measure also channels_last, flipped, read-only, memmap, pandas"
+    )
+    parser.option("--layout LAYOUT", about, default=CONTIGUOUS)
+    parser.option("--grad", "the source requires grad")
+    parser.option(
+        "--batch N", "combine N arrays into one", type=partial(whole_number, least=2), default=0
+    )
+
+
+def case_of(options: argparse.Namespace) -> Case:
+    """The case that the options describe. UserError if they leave it open, or contradict each
+    other."""
+    host = options.source if options.source in (PAGEABLE, PINNED) else ""
+    expression = "" if host else options.source
+    given = [options.nbytes, options.shape, options.like, expression]
+    if sum(map(bool, given)) != 1:
+        raise UserError("say what the source is, once: --nbytes, --shape, --like or --source")
+    library = options.library or (NUMPY if options.like or expression else "")
+    if not library or not options.target:
+        raise UserError(f"name the source and the result: --from and --to {', '.join(ENDS)}")
+    fields = {name: getattr(options, name, None) for name in Case.__dataclass_fields__}
+    fields |= {"source": library, "host": host, "expression": expression}
+    fields |= {"dtype": options.dtype or DEFAULT_DTYPE, "shape": options.shape or ()}
+    if options.like:
+        header = read_header(options.like)
+        layout = "fortran" if header.fortran and len(header.shape) > 1 else options.layout
+        fields |= {"dtype": options.dtype or header.dtype.name, "shape": header.shape}
+        fields["layout"] = layout
+    fields["nbytes"] = options.nbytes or math.prod(fields["shape"]) * itemsize(fields["dtype"])
+    return Case(**fields)
+
+
+def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
+    """Answer from this machine's measured questions and results, else from those of the most
+    similar machine. Return the answer, and the properties in which that machine differs.
+
+    UserError, which offers to measure the case, if there is no answer.
+    """
     machines = files.machines(options.results)
     if options.machine not in (None, *machines):
         raise UserError(
@@ -116,11 +180,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.machine in (None, name)
     }
     nearest, differs = closest_machine(records, conditions(), case.device)
-    ranked = answer(case, load_machine(options.results, nearest))
+    try:
+        return answer(case, load_machine(options.results, nearest)), differs
+    except UserError as error:
+        offer = "" if case.device else f"; {OFFER}"
+        raise UserError(f"{error}{offer}") from None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    options = arguments(words)
+    case = case_of(options)
+    differs: tuple[str, ...] = ()
+    if options.measure or case.expression:
+        ranked = measure_case(case, options.routes or (), options.results, options.machine)
+    else:
+        ranked = measured_before(case, options.results, options.machine)
+        if not ranked:
+            ranked, differs = answer_from_results(case, options)
     if options.json:
         sys.stdout.write(as_json(ranked, differs))
     else:
-        print(answer_text(ranked, () if options.machine else differs))
+        command = shlex.join(["python", "scripts/advise.py", *words, "--measure"])
+        print(answer_text(ranked, () if options.machine else differs, command))
     return 0
 
 

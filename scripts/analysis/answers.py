@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,9 @@ from .needs import Case, Need
 from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED
 from .ties import recommendable
 
+if TYPE_CHECKING:
+    from .measured import Measured
+
 FLAGS = ("batch", "enqueue")  # fields of rows that are no texts
 
 
@@ -43,6 +47,7 @@ class Answer:
                 least one; then those that would be faster on a condition, or without a hazard
     unmeasured  suitable routes without a measured size that can be used for the case
     instead     the other dtype and "no grad" whose times are used; "" if the times are the case's
+    measured    what was measured for this case alone; None if it is from a machine's results
     """
 
     case: Case
@@ -50,6 +55,7 @@ class Answer:
     routes: pd.DataFrame
     unmeasured: tuple[str, ...] = ()
     instead: str = ""
+    measured: "Measured | None" = None
 
     @property
     def ranked(self) -> list[Candidate]:

@@ -97,6 +97,8 @@ class Case:
     count    number of transfers over which one-time costs are amortised
     goal     dtype of the result; "": that of the source
     threads  of torch; "": its default number, or one if no other was measured
+    shape    of the source, of each source if there are several; (): one dimension
+    expression  Python that makes the source; "": random numbers of that dtype and layout
     """
 
     source: str
@@ -112,6 +114,8 @@ class Case:
     count: int = 1
     goal: str = ""
     threads: str = ""
+    shape: tuple[int, ...] = ()
+    expression: str = ""
 
     @property
     def direction(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from analysis.answers import Answer, effects_on
 from analysis.cells import itemsize
 from analysis.costs import Candidate, MachineAnswers
+from analysis.estimates import MEASURED
 from analysis.needs import CUDA, Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
 
@@ -20,13 +21,17 @@ from . import show
 from .advice import group_routes, promises, unsafe_reason, unusual_inputs
 from .show import code, render_line
 
+SOURCE_FIELDS = ("shape", "expression")  # of a case whose source has them
 MAX_ROUTES = 5  # routes listed in an answer
 CODE_NAMES = ("a", "t", "m", "b", "h", "d", "s", "buffers", "stages")  # defined by code to paste
 
 
-def answer_text(answer: Answer, differences: Sequence[str] = ()) -> str:
-    """Lines for a terminal. differences: properties in which this machine differs from the measured
-    one."""
+def answer_text(answer: Answer, differences: Sequence[str] = (), command: str = "") -> str:
+    """Lines for a terminal.
+
+    differences  properties in which this machine differs from the measured one
+    command      that measures the case, offered where the answer leaves something open
+    """
     case, machine, routes = answer.case, answer.machine, answer.ranked
     text = show.render(
         "case",
@@ -39,8 +44,23 @@ def answer_text(answer: Answer, differences: Sequence[str] = ()) -> str:
         further=len(routes[MAX_ROUTES:]),
         notes=answer_notes(answer),
         code=snippet(case, routes[0], machine),
+        command=command if open_reason(answer) else "",
+        offered=open_reason(answer),
     )
     return show.to_plain(text).strip()
+
+
+def open_reason(answer: Answer) -> str:
+    """What an answer leaves open that a measurement of its case could settle: a range, an estimate,
+    a tie; "" if nothing."""
+    best = answer.ranked[0]
+    if answer.measured or answer.case.device:
+        return ""
+    if best.is_range:
+        return "range"
+    if best.how != MEASURED or answer.instead:
+        return "estimate"
+    return "tie" if len(answer.select(BEST, TIE)) > 1 else ""
 
 
 def case_title(case: Case, threads: int = 0) -> str:
@@ -73,7 +93,8 @@ def answer_notes(answer: Answer) -> tuple[str, ...]:
     for route in routes:
         for text in show.render_paragraphs("case", "estimate", route=route):
             estimates.setdefault(text, []).append(route.route)
-    return show.render_paragraphs(
+    measured = measured_notes(answer)
+    return measured + show.render_paragraphs(
         "case",
         "notes",
         case=case,
@@ -96,6 +117,28 @@ def answer_notes(answer: Answer) -> tuple[str, ...]:
     )
 
 
+def measured_notes(answer: Answer) -> tuple[str, ...]:
+    """What was measured for this case alone; empty if nothing was."""
+    measured = answer.measured
+    if not measured:
+        return ()
+    refused: dict[str, list[str]] = {}
+    for route, check in measured.checks.items():
+        if "fails" in check:
+            refused.setdefault(check["fails"], []).append(route)
+    rows = answer.routes
+    return show.render_paragraphs(
+        "case",
+        "measured",
+        routes=len(rows),
+        processes=len(measured.lines),
+        seconds=measured.run.seconds,
+        quiet=answer.machine.quiet,
+        own=[*rows[rows["route"].isin(measured.own)].itertuples()],
+        refused=refused,
+    )
+
+
 def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
     """Python code that defines all names a route uses, runs it, and waits where it may return
     early."""
@@ -115,6 +158,12 @@ def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
     return text.strip()
 
 
+def _case_json(case: Case) -> dict[str, object]:
+    """The fields of a case; its shape and expression only if it has one."""
+    fields = asdict(case)
+    return {name: fields[name] for name in fields if fields[name] or name not in SOURCE_FIELDS}
+
+
 def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
     """The answer with all its evidence, in seconds and bytes."""
     machine, run = answer.machine, answer.machine.run
@@ -122,7 +171,7 @@ def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
     routes = answer.routes.drop(columns=["need", "within"]).assign(code=snippets)
     rows = routes.to_json(orient="records", default_handler=asdict, double_precision=15)
     document = {
-        "case": asdict(answer.case),
+        "case": _case_json(answer.case),
         "machine": machine.name,
         "toolchain": run.toolchain.tag,
         "measured": run.started,

@@ -1,0 +1,323 @@
+"""Serve the measurements of one question: the source that a user described, and the routes for it.
+
+scripts/measuring/question.py starts this module as a program, with the checkout on its path. The
+first line of its input is the question, each further line a request; it answers each by a line of
+JSON. The source is made once, with one torch thread. Each measurement runs in a process of its own,
+forked from this one, as asv's fork server does it. Needs torch and numpy.
+
+    {"source": "numpy", "dtype": "uint8", "shape": [1080, 1920, 3], "layout": "contiguous", ...}
+    {"check": ["torch.from_numpy(a)"]}           what each route returns, see ``check_routes``
+    {"route": "torch.from_numpy(a)"}             a record of samples, see timing.Timing.take
+"""
+
+import json
+import math
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
+import timeit
+from functools import partial
+
+import numpy as np
+import torch
+
+from .. import contracts
+from . import sources, timing
+from .sampling_log import first_sentence
+
+# Layouts of a source of a given shape; others are those of sources.laid_out
+FLIPPED, READ_ONLY, MEMMAP = "flipped", "read-only", "memmap"
+MATRICES = ("transposed", "fortran", "power of two", "5-d")  # of sources without a shape
+CHANNELS_LAST, PANDAS = "channels_last", "pandas"
+CHECK_SECONDS, PROCESS_SECONDS = 300.0, 120.0  # after which a forked process is killed
+MAX_REASON_LENGTH = 200  # letters of the reason of a failure
+
+
+def expression_names():
+    """Return the names that a user's expression may use: np, torch, and pd where pandas is."""
+    names = {"np": np, "numpy": np, "torch": torch}
+    try:
+        import pandas
+    except ImportError:
+        return names
+    return {**names, "pd": pandas, "pandas": pandas}
+
+
+# --- source ---------------------------------------------------------------------------------------
+
+
+def make_source(question):
+    """Return the source of a question: an array, a tensor, or a list of either.
+
+    NotImplementedError if there is no such source.
+    """
+    if question["expression"]:
+        source = eval(question["expression"], expression_names())  # the user's own, in their shell
+        if not isinstance(source, (np.ndarray, torch.Tensor, list)):
+            raise TypeError(
+                f"the source is a {type(source).__name__}, not an array, tensor or list"
+            )
+        return source
+    if question["batch"]:
+        return [make_array(question, seed) for seed in range(question["batch"])]
+    return make_array(question, 0)
+
+
+def make_array(question, seed):
+    """Return an array or a tensor of random numbers, as the question describes it."""
+    dtype, shape, layout = question["dtype"], tuple(question["shape"]), question["layout"]
+    is_tensor = question["source"] == "torch"
+    if dtype == "bfloat16":
+        return make_array({**question, "dtype": "float32"}, seed).to(torch.bfloat16)
+    if is_tensor and layout in (FLIPPED, READ_ONLY, MEMMAP, PANDAS):
+        raise NotImplementedError(f"a tensor cannot be {layout}")
+    array = lay_out(dtype, shape, layout, seed)
+    if not is_tensor:
+        return array
+    tensor = torch.from_numpy(array)
+    if array.flags.c_contiguous:  # in memory that torch allocates
+        tensor = tensor.clone()
+    return tensor.requires_grad_() if question["grad"] else tensor
+
+
+def lay_out(dtype, shape, layout, seed):
+    """Return an array of random numbers of that shape and layout; elements are written.
+
+    shape  of the array, whatever its order in memory
+    """
+    itemsize = np.dtype(dtype).itemsize
+
+    def dense(*lengths):
+        return sources.array(dtype, math.prod(lengths) * itemsize, seed)[
+            : math.prod(lengths)
+        ].reshape(lengths)
+
+    if len(shape) == 1 and layout in MATRICES:
+        return sources.laid_out(dtype, shape[0] * itemsize, layout)
+    *outer, last = shape or (1,)
+    if layout in ("strided", FLIPPED):
+        step = 2 if layout == "strided" else -1
+        return dense(*outer, last * abs(step))[..., ::step]
+    if layout == "transposed":
+        return dense(*shape[::-1]).T
+    if layout == "fortran":
+        return np.asfortranarray(dense(*shape))
+    if layout == CHANNELS_LAST:
+        if len(shape) not in (3, 4):
+            raise NotImplementedError("channels_last needs a shape of three or four sizes")
+        moved = (*shape[:-3], *shape[-2:], shape[-3])
+        return np.moveaxis(dense(*moved), -1, -3)
+    if layout == MEMMAP:
+        file = tempfile.TemporaryFile()  # noqa: SIM115  the array keeps it open
+        file.write(dense(*shape).tobytes())
+        file.flush()
+        return np.memmap(file, dtype, "r", shape=shape)
+    if layout == PANDAS:
+        import pandas
+
+        if len(shape) > 2:
+            raise NotImplementedError("a DataFrame has two dimensions")
+        return pandas.DataFrame(dense(*shape)).to_numpy()
+    if layout not in ("contiguous", "0-d", READ_ONLY):
+        raise NotImplementedError(f"no layout {layout} of the shape {shape}")
+    array = dense(*shape)
+    array.setflags(write=layout != READ_ONLY)
+    return array
+
+
+def describe_source(source):
+    """Return what a source is: its library, dtype, shape, bytes, number of arrays, and memory."""
+    arrays = source if isinstance(source, list) else [source]
+    first = arrays[0] if arrays else None
+    if not isinstance(first, (np.ndarray, torch.Tensor)):
+        raise TypeError(f"a list of {type(first).__name__}, not of arrays or tensors")
+    is_array = isinstance(first, np.ndarray)
+    dense = first.flags.c_contiguous if is_array else first.is_contiguous()
+    return {
+        "library": "numpy" if is_array else "torch",
+        "dtype": first.dtype.name if is_array else str(first.dtype).partition(".")[2],
+        "shape": list(first.shape),
+        "strides": [int(step) for step in (first.strides if is_array else first.stride())],
+        "nbytes": int(sum(array.nbytes for array in arrays)),
+        "elements": int(sum(math.prod(array.shape) for array in arrays)),
+        "arrays": len(source) if isinstance(source, list) else 0,
+        "contiguous": bool(dense),
+        "writable": bool(first.flags.writeable) if is_array else True,
+        "grad": not is_array and first.requires_grad,
+        "versions": sources.VERSIONS,
+        "threads": sources.DEFAULT_THREADS,
+    }
+
+
+def names_of(source, goal=""):
+    """Return the names for routes of the catalogue: the source, a buffer for the result, packages.
+
+    goal  dtype of the buffer; "": that of the source
+    """
+    names = expression_names()
+    if isinstance(source, list):
+        is_array = isinstance(source[0], np.ndarray)
+        return {**names, "arrays" if is_array else "tensors": source}
+    is_array = isinstance(source, np.ndarray)
+    names["a" if is_array else "t"] = source
+    dtype = goal or (source.dtype.name if is_array else str(source.dtype).partition(".")[2])
+    if is_array and hasattr(torch, dtype):
+        names["dtype"] = getattr(torch, source.dtype.name, None)
+        names["b"] = torch.ones(source.shape, dtype=getattr(torch, dtype))
+    elif not is_array and dtype != "bfloat16":
+        names["b"] = np.ones(tuple(source.shape), dtype)
+    return sources.placed(names)
+
+
+# --- what a route returns -------------------------------------------------------------------------
+
+
+def extent(values):
+    """Return the first address of an array or a tensor, and the one after its last."""
+    is_array = isinstance(values, np.ndarray)
+    item = values.itemsize if is_array else values.element_size()
+    steps = values.strides if is_array else [step * item for step in values.stride()]
+    spans = [(length - 1) * step for length, step in zip(values.shape, steps)]
+    address = sources.address(values)
+    return address + sum(min(0, span) for span in spans), address + item + sum(
+        max(0, span) for span in spans
+    )
+
+
+def overlaps(one, other):
+    """Whether two arrays or tensors share memory."""
+    (begin, end), (other_begin, other_end) = extent(one), extent(other)
+    return begin < other_end and other_begin < end
+
+
+def memory_of(result, names):
+    """Return alias, copy or into, as found: whose memory the result has."""
+    if "b" in names and overlaps(result, names["b"]):
+        return contracts.INTO
+    given = names.get("arrays") or names.get("tensors")
+    given = given if given else [names["a"] if "a" in names else names["t"]]
+    shared = any(overlaps(result, values) for values in given[:64])
+    return contracts.ALIAS if shared else contracts.COPY
+
+
+def check_route(names, route):
+    """Take a route once, and once more for its time. Return memory, dtype, shape, seconds; or why
+    it fails."""
+    try:
+        result = eval(route, names)
+        start = time.perf_counter()
+        eval(route, names)
+        seconds = time.perf_counter() - start
+        if result is None:  # of np.copyto
+            result = names["b"]
+        if not isinstance(result, (np.ndarray, torch.Tensor)):
+            return {"fails": f"gives a {type(result).__name__}, not an array or a tensor"}
+        dtype = str(result.dtype).rpartition(".")[2]
+        found = {"dtype": dtype, "shape": list(result.shape), "seconds": seconds}
+        is_array = isinstance(result, np.ndarray)
+        return {**found, "memory": memory_of(result, names), "is_array": is_array}
+    except Exception as error:
+        return {"fails": explain(error)}
+
+
+def explain(error):
+    """Return Python's message of an exception, in one line."""
+    text = " ".join(f"{type(error).__name__}: {first_sentence(error)}".split())
+    return text[:MAX_REASON_LENGTH]
+
+
+def check_routes(source, request, question):
+    """Return route -> what it returns, see ``check_route``."""
+    names = names_of(source, question["goal"])
+    return {route: check_route(names, route) for route in request["check"]}
+
+
+# --- measurement ----------------------------------------------------------------------------------
+
+
+def time_route(source, request, question):
+    """Take the samples of a route in this process, by the suite's own timing."""
+    began = time.perf_counter()
+    described = describe_source(source)
+    threads = question["threads"]
+    number = sources.DEFAULT_THREADS if threads == contracts.ALL_THREADS else int(threads)
+    torch.set_num_threads(number)
+    if described["arrays"]:
+        sources.settle_heap()
+    names = names_of(source, question["goal"])
+    spreads = number > 1 and described["elements"] >= contracts.PARALLEL
+    nbytes = described["nbytes"]
+    _, _, record = timing.Timing(
+        timeit.Timer(request["route"], globals=names),
+        # watching all cores takes some milliseconds a sample
+        count=timing.SAMPLES_LARGE if spreads else timing.samples_per_process(nbytes),
+        nbytes=nbytes,
+        on_all_cores=spreads,
+    ).take()
+    return {**record, "took": round(time.perf_counter() - began, 4)}
+
+
+# --- server ---------------------------------------------------------------------------------------
+
+
+def in_fork(work, seconds):
+    """Return what ``work`` returns in a forked process, or why that process did not end well."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # warnings of routes; answers have the errors
+        try:
+            answer = work()
+        except BaseException as error:
+            answer = {"fails": explain(error)}
+        with os.fdopen(writer, "w") as file:
+            json.dump(answer, file)
+        os._exit(0)
+    os.close(writer)
+    chunks = []
+    end = time.monotonic() + seconds
+    with os.fdopen(reader, "rb") as file:
+        while select.select([file], [], [], max(0.0, end - time.monotonic()))[0]:
+            chunk = os.read(file.fileno(), 2**16)
+            if not chunk:
+                break
+            chunks.append(chunk)
+        else:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return {"fails": f"took more than {seconds:.0f} s"}
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return {"fails": f"died with {signal.Signals(os.WTERMSIG(status)).name}"}
+    return json.loads(b"".join(chunks))
+
+
+def serve(lines, answers):
+    """Answer the requests of one question until the input ends."""
+    question = json.loads(next(lines))
+
+    def answer(found):
+        print(json.dumps(found), file=answers, flush=True)
+
+    try:
+        source = make_source(question)
+        answer(describe_source(source))
+    except BaseException as error:
+        answer({"fails": explain(error)})
+        return
+    for line in lines:
+        request = json.loads(line)
+        is_check = "check" in request
+        take = check_routes if is_check else time_route
+        limit = CHECK_SECONDS if is_check else PROCESS_SECONDS
+        answer(in_fork(partial(take, source, request, question), limit))
+
+
+if __name__ == "__main__":
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what an import prints is no answer
+    serve(iter(sys.stdin), output)

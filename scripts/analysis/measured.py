@@ -1,0 +1,265 @@
+"""The answer to a case whose routes were measured for it: candidates, stop rule, ranking.
+
+Its routes move the same bytes in turns, within seconds. So they share one variance between
+processes: that of their own processes, pooled over all of them. Ranks, ties and recommendations
+follow the rules of all other answers (ranking.py, ties.py).
+"""
+
+import ast
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from cli import UserError
+from store import quiet
+from store.schema import RunRecord, TimedProcess
+
+from benchmarks.contracts import ALIAS, COPY, ONE_THREAD, PARALLEL, Route
+from benchmarks.routes import ROUTES
+
+from .answers import Answer
+from .cells import itemsize
+from .costs import MachineAnswers
+from .estimates import ANY_SIZE, MEASURED
+from .needs import NEED_FIELDS, NUMPY, Case, Need, uses
+from .ranking import SLOWER, rank
+from .statistics import MIN_PROCESSES, Floats
+from .ties import FEW_SD, recommendable
+
+MIN_SD = 0.01  # of log seconds, between processes of one route: no machine is steadier
+MIN_ROUNDS = 2  # of the fastest route, even if it is alone
+NOISE = "question"  # one family of noise: all routes of a question
+CAST_DTYPE = "float32"  # that routes of the catalogue name; a question's goal takes its place
+OTHER_CASTS = (".float()", ".half()", ".bfloat16()")  # routes that name a dtype in another way
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measured routes of a case.
+
+    question  the case as it was put
+    case    with the dtype, size and layout that its source has
+    own     routes of the user, besides those of the catalogue
+    checks  route -> what it returned
+    lines   processes that took samples
+    run     record of the measurement
+    """
+
+    question: Case
+    case: Case
+    own: tuple[str, ...]
+    checks: dict[str, dict[str, Any]]
+    lines: list[TimedProcess]
+    run: RunRecord
+
+    def outside(self, memory: str) -> list[str]:
+        """Return the user's routes that give another memory."""
+        return [route for route in self.own if self.checks[route]["memory"] != memory]
+
+
+# --- candidates -----------------------------------------------------------------------------------
+
+
+def candidates(case: Case) -> dict[str, Route]:
+    """Return the safe routes of the catalogue for a case: expression -> contract. Casts name the
+    case's goal."""
+    names = ("arrays", "tensors") if case.batch else ("a", "t")
+    name = names[case.source != NUMPY]
+    selected: dict[str, Route] = {}
+    for route in ROUTES:
+        is_fitting = route.direction == case.direction and uses(route.expression, name)
+        if is_fitting and route.safe and not route.per_element:
+            named = _with_goal(route, case.goal or case.dtype)
+            if named and (bool(named.casts_to) == bool(case.goal) or case.batch):
+                selected[named.expression] = named
+    return selected
+
+
+def _with_goal(route: Route, goal: str) -> Route | None:
+    """Return a route that casts to ``goal``, made from one that casts to another dtype; None if
+    its expression does not name its dtype. Routes that do not cast stay as they are."""
+    if not route.casts_to or route.view or route.casts_to == goal:
+        return route
+    if route.casts_to != CAST_DTYPE or any(cast in route.expression for cast in OTHER_CASTS):
+        return None
+    numpy_goal = "bool_" if goal == "bool" else goal
+    expression = route.expression.replace(f"np.{CAST_DTYPE}", f"np.{numpy_goal}")
+    expression = expression.replace(f"torch.{CAST_DTYPE}", f"torch.{goal}")
+    return replace(route, expression=expression, casts_to=goal, caution="")
+
+
+def suitable(
+    case: Case, checks: Mapping[str, Mapping[str, Any]], own: Collection[str] = ()
+) -> tuple[list[str], str]:
+    """Return the routes that give what the case asks for, the fastest at first sight first, and the
+    memory that they give. UserError if there are none.
+
+    own  routes of the user: any that give an array or a tensor
+    """
+    gives = {
+        route: check for route, check in checks.items() if "fails" not in check and route not in own
+    }
+    dtype = case.goal or case.dtype
+    shape = [case.batch, *case.shape] if case.batch else [*case.shape]
+    gives = {
+        route: check
+        for route, check in gives.items()
+        if check["dtype"] == dtype and check["shape"] == shape
+    }
+    memories = {check["memory"] for check in gives.values()}
+    memory = case.memory or (ALIAS if ALIAS in memories else COPY)
+    routes = [route for route, check in gives.items() if check["memory"] == memory]
+    if not routes:
+        raise UserError(_no_route(memory, checks))
+    routes += [route for route in own if "fails" not in checks[route]]
+    return sorted(routes, key=lambda route: float(checks[route]["seconds"])), memory
+
+
+def _no_route(memory: str, checks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why no route gives the result."""
+    reasons = dict.fromkeys(str(check["fails"]) for check in checks.values() if "fails" in check)
+    failed = f": {next(iter(reasons))}" if reasons else ""
+    return f"no safe route gives such a result ({memory}){failed}"
+
+
+# --- stop rule ------------------------------------------------------------------------------------
+
+
+def undecided(
+    routes: Sequence[str], lines: Sequence[TimedProcess], case: Case, outside: Collection[str] = ()
+) -> list[str]:
+    """Return the routes that need another process: those not significantly slower than the fastest.
+    None if one is left, or those that are left tie and all may be recommended.
+
+    outside  routes of the user that give another memory: they have MIN_PROCESSES, whatever they
+             take
+    """
+    cells = rank(_evidence(lines, case, outside))
+    ranked = cells[~cells["route"].isin(outside)]
+    fastest = ranked["seconds"].min()
+    open_cells = ranked[ranked["kind"] != SLOWER]
+    fewest = open_cells["n"].min()
+    is_tie = open_cells["quiet"].all() and recommendable(open_cells["seconds"], fastest).all()
+    is_decided = len(open_cells) == 1 and fewest >= MIN_ROUNDS
+    names = set(cells["route"][cells["route"].isin(outside) & (cells["n"] < MIN_PROCESSES)])
+    if not (is_decided or (is_tie and fewest >= MIN_PROCESSES)):
+        names |= set(open_cells["route"])
+    return [route for route in routes if route in names]
+
+
+def _evidence(
+    lines: Sequence[TimedProcess], case: Case, outside: Collection[str] = ()
+) -> pd.DataFrame:
+    """Return one row per measured route with the columns that ``rank`` and ties.py need. A route
+    without a quiet process has its fastest one; on several threads that is no evidence, see
+    ties.py."""
+    noisy_variance = math.inf if _is_spread(case) else FEW_SD**2
+    run = quiet.Run(lines)
+    processes = pd.DataFrame(
+        {
+            "route": [ast.literal_eval(line.params[0]) for line in lines],
+            "round": [line.round for line in lines],
+            "log": np.log(run.figures),
+            "quiet": run.quiet,
+        }
+    )
+    by_route = processes.groupby("route", sort=False)
+    has_quiet = by_route["quiet"].transform("any")
+    is_fastest = processes["log"] == by_route["log"].transform("min")
+    processes = processes[processes["quiet"].where(has_quiet, is_fastest)]
+    logs = processes.pivot_table("log", "route", "round", sort=False)
+    quiet_routes = by_route["quiet"].any()[logs.index]
+    variance, df = _pooled_variance(logs[quiet_routes].to_numpy())
+    present = logs.notna().to_numpy()
+    cells = pd.DataFrame(
+        {
+            "seconds": np.exp(logs.median(axis=1)),
+            "low": np.exp(logs.min(axis=1)),
+            "high": np.exp(logs.max(axis=1)),
+            "mean": logs.mean(axis=1),
+            "n": logs.count(axis=1).astype(float),
+            "quiet": quiet_routes,
+            "variance": np.where(quiet_routes, variance, noisy_variance),
+            "df": np.where(quiet_routes, df, math.inf),
+            "present": [*present],
+            "shares": [np.ones(1)] * len(logs),
+        },
+        index=logs.index,
+    )
+    # one need, one size, one noise: what else ``rank`` asks for
+    return cells.reset_index().assign(
+        role="",
+        nbytes=0,
+        order=range(len(cells)),
+        keeps=True,
+        safe=~logs.index.isin(outside),
+        non_blocking=False,
+        noise=NOISE,
+        shared=0.0,
+        shared_df=0.0,
+    )
+
+
+def _is_spread(case: Case) -> bool:
+    """Whether torch spreads a case over several threads."""
+    return case.threads != ONE_THREAD and case.total >= PARALLEL * itemsize(case.dtype)
+
+
+def _pooled_variance(logs: Floats) -> tuple[float, float]:
+    """Return the variance between processes of one route, pooled over routes, and its degrees of
+    freedom; that of few processes on a busy machine if no route has two.
+
+    logs  log seconds (routes, rounds), NaN where there is no process
+    """
+    counts = np.isfinite(logs).sum(axis=1)
+    df = float((counts - 1).clip(min=0).sum())
+    if not df:
+        return FEW_SD**2, math.inf
+    deviations = logs - np.nanmean(logs, axis=1, keepdims=True)
+    return max(float(np.nansum(deviations**2)) / df, MIN_SD**2), df
+
+
+# --- answer ---------------------------------------------------------------------------------------
+
+
+def measured_answer(measured: Measured, name: str) -> Answer:
+    """Return the ranked routes of a measured case on the machine ``name``; the user's own that give
+    another memory come last."""
+    case = measured.case
+    checks = pd.DataFrame.from_dict(measured.checks, "index")
+    _, memory = suitable(case, measured.checks, measured.own)
+    ranked = rank(_evidence(measured.lines, case, measured.outside(memory)))
+    need = Need(
+        case.direction,
+        memory,
+        case.dtype,
+        case.goal,
+        case.layout,
+        case.grad,
+        bool(case.batch),
+        case.threads,
+    )
+    contracts = candidates(case)
+    routes = ranked.assign(
+        **{field: getattr(need, field) for field in NEED_FIELDS if field != "memory"},
+        need=need,
+        nbytes=case.total,
+        memory=checks["memory"][ranked["route"]].to_numpy(),
+        contract=[contracts.get(route, Route(route, "")) for route in ranked["route"]],
+        arrays=case.batch,
+        rate=math.nan if memory == ALIAS else case.total / ranked["seconds"],
+        share=math.nan,
+        paid="",
+        once=0.0,
+        how=MEASURED,
+        is_range=False,
+        total=ranked["seconds"],
+        within=0.0,
+        sizes=[()] * len(ranked),
+    )
+    share = quiet.Run(measured.lines).quiet_share()
+    machine = MachineAnswers(name, measured.run, share, routes, ANY_SIZE, [], {})
+    return Answer(case, machine, routes, measured=measured)

@@ -1,0 +1,129 @@
+"""Measure the routes of one case on this machine, and keep what was measured beside its results."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analysis import refusals
+from analysis.answers import Answer
+from analysis.cells import itemsize
+from analysis.costs import closest_machine, last_run
+from analysis.measured import Measured, candidates, measured_answer, suitable, undecided
+from analysis.needs import NUMPY, TORCH, ZERO_D, Case
+from cli import UserError
+from measuring.machine import conditions
+from measuring.question import Server, race, serve
+from store import files, questions
+from store.schema import Conditions, RunRecord, Settings, Toolchain
+from toolchains.environments import machine_name
+
+from benchmarks.contracts import ALL_THREADS, CONTIGUOUS
+
+
+def measure_case(
+    case: Case, own: Sequence[str], results: Path, machine: str | None = None
+) -> Answer:
+    """Measure the safe routes for a case in turns, and ``own``, those of the user, and file the
+    measurements. Print progress on stderr.
+
+    UserError if the case is impossible, or nothing can be measured here.
+    """
+    if case.device:
+        raise UserError("--measure: transfers are measured by scripts/run.py --profile transfers")
+    for reason in filter(None, (refusals.contradiction(case), refusals.impossible_source(case))):
+        raise UserError(reason)
+    began, start = datetime.now(timezone.utc), time.monotonic()
+    print("measuring: importing torch and making the source", file=sys.stderr, flush=True)
+    with serve(_question(case)) as server:
+        found = _found_case(case, server.source)
+        checks, lines = _measure(server, found, own)
+        settings = Settings(
+            torch=server.source["versions"]["torch"],
+            numpy=server.source["versions"]["numpy"],
+            torch_threads=server.source["threads"],
+        )
+    run = RunRecord(
+        Toolchain("measured", settings.torch, settings.numpy),
+        {},
+        settings=settings,
+        conditions=conditions(),
+        started=began.isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - start, 1),
+    )
+    measured = Measured(case, found, (*own,), checks, lines, run)
+    name = machine or name_of_machine(results, run.conditions)
+    questions.add_question(results, name, measured)
+    return measured_answer(measured, name)
+
+
+def measured_before(case: Case, results: Path, machine: str | None) -> Answer | None:
+    """The answer to a case that was measured before on this machine, or on ``machine``; None if it
+    was not."""
+    name = machine or name_of_machine(results, conditions())
+    for measured in questions.read_questions(results, name, Measured):
+        if measured.question == case:
+            return measured_answer(measured, name)
+    return None
+
+
+def name_of_machine(results: Path, present: Conditions) -> str:
+    """The name under which results of this machine are filed, or would be."""
+    with contextlib.suppress(UserError):  # there are no results
+        records = {name: last_run(results, name)[0] for name in files.machines(results)}
+        nearest, differs = closest_machine(records, present, device=False)
+        if not differs:
+            return nearest
+    return machine_name()
+
+
+def _question(case: Case) -> dict[str, object]:
+    """A case as the server takes it."""
+    flat = () if case.layout == ZERO_D else (case.nbytes // itemsize(case.dtype),)
+    threads = case.threads or ALL_THREADS
+    return {**asdict(case), "shape": case.shape or flat, "threads": threads}
+
+
+def _found_case(case: Case, source: Mapping[str, Any]) -> Case:
+    """The case with what its source was found to be. UserError if that contradicts the case."""
+    arrays = source["arrays"]
+    found = replace(
+        case,
+        shape=tuple(source["shape"]),
+        nbytes=source["nbytes"] // max(1, arrays),
+        threads=case.threads or ALL_THREADS,
+    )
+    if not case.expression:
+        return found
+    library = source["library"]
+    target = case.target if case.target != library else {NUMPY: TORCH}.get(library, NUMPY)
+    layout = CONTIGUOUS if source["contiguous"] else "strided"
+    return replace(
+        found,
+        source=library,
+        target=target,
+        dtype=source["dtype"],
+        layout=layout,
+        grad=source["grad"],
+        batch=arrays,
+    )
+
+
+def _measure(
+    server: Server, case: Case, own: Sequence[str]
+) -> tuple[dict[str, dict[str, Any]], list[Any]]:
+    """Check all routes, and measure the suitable ones in turns. Return checks and lines."""
+    checks = server.check([*candidates(case), *own])
+    for route in own:
+        if "fails" in checks[route]:
+            raise UserError(f"--route {route}: {checks[route]['fails']}")
+    routes, memory = suitable(case, checks, own)
+    outside = [route for route in own if checks[route]["memory"] != memory]
+    print(f"measuring: {len(routes)} routes in turns", file=sys.stderr, flush=True)
+    lines = race(server, routes, partial(undecided, case=case, outside=outside))
+    return checks, lines

@@ -1,0 +1,119 @@
+"""Measure the routes for one array, now: in turns, each in processes of its own, between speed
+probes.
+
+The server (benchmarks/core/question.py) makes the source once and forks a process per measurement.
+After each round the caller names the routes that go on, so a route that is clearly slower costs one
+or two processes.
+"""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+
+from cli import ROOT, UserError
+from store.schema import TimedProcess, from_json
+
+from benchmarks.core.probes import PATIENCE_VARIABLE
+
+from .processes import environment_of, os_session
+
+BENCHMARK = "question"  # of the lines of a measured question
+MAX_SECONDS = 25.0  # after which no further round begins: the machine is too noisy to decide
+MAX_ROUNDS = 8  # of a question; a noisy machine needs more than MIN_PROCESSES
+PATIENCE_SECONDS = 4.0  # that all processes together wait for a quiet machine
+EXPECTED_PROCESSES = 30  # that share this time
+CHECKED_SECONDS = 5.0  # from which on a first answer of the server is worth a line of progress
+
+Checks = Mapping[str, Mapping[str, Any]]  # route -> what it returned, see question.check_route
+# Routes, the lines measured so far -> the routes that go on
+Select = Callable[[Sequence[str], Sequence[TimedProcess]], Sequence[str]]
+
+
+class Server:
+    """The running server of one question.
+
+    source   what its source is, see benchmarks.core.question.describe_source
+    """
+
+    def __init__(self, process: "Popen[str]", question: Mapping[str, object]) -> None:
+        self._process = process
+        self.source = self.ask(question)
+        if "fails" in self.source:
+            raise UserError(f"the source cannot be made: {self.source['fails']}")
+
+    def ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+        """Send a request and wait for its answer. UserError if the server is gone."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise UserError("the measuring process died: see its message above")
+        loaded: dict[str, Any] = json.loads(answer)
+        return loaded
+
+    def check(self, routes: Sequence[str]) -> Checks:
+        """Return what each route returns for the source, or why it fails. A route that kills its
+        process is checked alone."""
+        found = self.ask({"check": routes})
+        if "fails" in found and len(routes) > 1:
+            found = {route: self.check([route])[route] for route in routes}
+        elif "fails" in found:
+            found = {routes[0]: found}
+        return found
+
+
+@contextlib.contextmanager
+def serve(question: Mapping[str, object], python: Path = Path(sys.executable)) -> Iterator[Server]:
+    """Start the server of a question; it ends with the block, and with this process in any case.
+    UserError if torch or the source is missing."""
+    variables = {
+        "OPENBLAS_NUM_THREADS": "1",  # as in asv.conf.json
+        PATIENCE_VARIABLE: f"{PATIENCE_SECONDS}/{EXPECTED_PROCESSES}",
+    }
+    command = [python, "-m", "benchmarks.core.question"]
+    environment = environment_of(python, **variables, PYTHONPATH=str(ROOT))
+    working_directory = Path.cwd()  # of the user's expression
+    with os_session(command, working_directory, environment, stdin=PIPE, stdout=PIPE) as process:
+        yield Server(process, question)
+
+
+def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedProcess]:
+    """Measure the routes in turns until none goes on. Print progress on stderr.
+
+    UserError if a route fails that could be checked.
+    """
+    run = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    lines: list[TimedProcess] = []
+    start = time.monotonic()
+    for number in range(MAX_ROUNDS):
+        for route in routes:
+            lines.append(_measure(server, route, run, number))
+        routes = select(routes, lines)
+        elapsed = time.monotonic() - start
+        if not routes or elapsed > MAX_SECONDS:
+            break
+        print(_progress(number, lines, len(routes), elapsed), file=sys.stderr, flush=True)
+    return lines
+
+
+def _measure(server: Server, route: str, run: str, number: int) -> TimedProcess:
+    record = server.ask({"route": route})
+    if "fails" in record:
+        raise UserError(f"{route}: {record['fails']}")
+    labels = {"run": run, "round": number, "benchmark": BENCHMARK, "params": [repr(route)]}
+    return from_json(TimedProcess, {**labels, "version": "1", **record})
+
+
+def _progress(number: int, lines: Sequence[TimedProcess], left: int, elapsed: float) -> str:
+    """A line about the rounds so far."""
+    seconds = left * elapsed / len(lines)
+    routes = f"{left} route{'s' * (left > 1)}"
+    return f"round {number + 1}: {len(lines)} processes; {routes} left, {seconds:.0f} s a round"
