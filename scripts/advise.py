@@ -28,6 +28,7 @@ from analysis.answers import Answer, answer
 from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_run, load_machine
 from analysis.needs import CUDA, ENDS, NUMPY, TORCH, Case
+from analysis.refusals import NotMeasured
 from checking.question import measure_case, measured_before
 from cli import RESULTS, Parser, UserError, parse_size, whole_number
 from measuring.machine import conditions
@@ -39,6 +40,8 @@ from toolchains import selection
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
 LARGEST = 2**50  # bytes
+# Options that are fields of a case as they stand
+CASE_OPTIONS = ("memory", "grad", "batch", "enqueue", "count", "goal", "threads")
 OFFER = "measure it: add --measure"
 # Other spellings of dtypes -> NumPy's and torch's
 DTYPE_NAMES = {
@@ -150,16 +153,33 @@ def case_of(options: argparse.Namespace) -> Case:
     library = options.library or (NUMPY if options.like or expression else "")
     if not library or not options.target:
         raise UserError(f"name the source and the result: --from and --to {', '.join(ENDS)}")
-    fields = {name: getattr(options, name, None) for name in Case.__dataclass_fields__}
-    fields |= {"source": library, "host": host, "expression": expression}
-    fields |= {"dtype": options.dtype or DEFAULT_DTYPE, "shape": options.shape or ()}
+    described = {name: getattr(options, name) for name in ("layout", "shape", "dtype")}
     if options.like:
         header = read_header(options.like)
-        layout = "fortran" if header.fortran and len(header.shape) > 1 else options.layout
-        fields |= {"dtype": options.dtype or header.dtype.name, "shape": header.shape}
-        fields["layout"] = layout
-    fields["nbytes"] = options.nbytes or math.prod(fields["shape"]) * itemsize(fields["dtype"])
-    return Case(**fields)
+        described["shape"] = header.shape
+        described["dtype"] = options.dtype or header.dtype.name
+        if header.fortran and len(header.shape) > 1:
+            described["layout"] = "fortran"
+    shape, dtype = described["shape"] or (), described["dtype"] or DEFAULT_DTYPE
+    return Case(
+        source=library,
+        target=options.target,
+        nbytes=options.nbytes or math.prod(shape) * itemsize(dtype),
+        dtype=dtype,
+        layout=described["layout"],
+        shape=shape,
+        host=host,
+        expression=expression,
+        **{name: getattr(options, name) for name in CASE_OPTIONS},
+    )
+
+
+def find_answer(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
+    """Measure the case if that is wanted; else answer from what was measured before."""
+    if options.measure or case.expression:
+        return measure_case(case, options.routes or (), options.results, options.machine), ()
+    measured = measured_before(case, options.results, options.machine)
+    return (measured, ()) if measured else answer_from_results(case, options)
 
 
 def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
@@ -182,27 +202,24 @@ def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer
     nearest, differs = closest_machine(records, conditions(), case.device)
     try:
         return answer(case, load_machine(options.results, nearest)), differs
-    except UserError as error:
-        offer = "" if case.device else f"; {OFFER}"
-        raise UserError(f"{error}{offer}") from None
+    except NotMeasured as error:
+        if case.device or options.machine:
+            raise
+        raise UserError(f"{error}; {OFFER}") from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     options = arguments(words)
     case = case_of(options)
-    differs: tuple[str, ...] = ()
-    if options.measure or case.expression:
-        ranked = measure_case(case, options.routes or (), options.results, options.machine)
-    else:
-        ranked = measured_before(case, options.results, options.machine)
-        if not ranked:
-            ranked, differs = answer_from_results(case, options)
+    ranked, differs = find_answer(case, options)
     if options.json:
         sys.stdout.write(as_json(ranked, differs))
     else:
         command = shlex.join(["python", "scripts/advise.py", *words, "--measure"])
-        print(answer_text(ranked, () if options.machine else differs, command))
+        if options.machine:  # another one may be meant
+            differs, command = (), ""
+        print(answer_text(ranked, differs, command))
     return 0
 
 

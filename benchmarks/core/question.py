@@ -1,15 +1,16 @@
-"""Serve the measurements of one question: the source that a user described, and the routes for it.
+"""Serve the measurements of questions: the source that a user described, and the routes for it.
 
-scripts/measuring/question.py starts this module as a program, with the checkout on its path. The
-first line of its input is the question, each further line a request; it answers each by a line of
-JSON. The source is made once, with one torch thread. Each measurement runs in a process of its own,
-forked from this one, as asv's fork server does it. Needs torch and numpy.
+scripts/measuring/question.py starts this module as a program, with the checkout on its path. Each
+line of its input is a request, answered by a line of JSON: a question first, then what is to be
+done with its source. The source is made once, with one torch thread. Each measurement runs in a
+process of its own, forked from this one, as asv's fork server does it. Needs torch and numpy.
 
     {"source": "numpy", "dtype": "uint8", "shape": [1080, 1920, 3], "layout": "contiguous", ...}
     {"check": ["torch.from_numpy(a)"]}           what each route returns, see ``check_routes``
     {"route": "torch.from_numpy(a)"}             a record of samples, see timing.Timing.take
 """
 
+import contextlib
 import json
 import math
 import os
@@ -297,27 +298,26 @@ def in_fork(work, seconds):
 
 
 def serve(lines, answers):
-    """Answer the requests of one question until the input ends."""
-    question = json.loads(next(lines))
-
-    def answer(found):
-        print(json.dumps(found), file=answers, flush=True)
-
-    try:
-        source = make_source(question)
-        answer(describe_source(source))
-    except BaseException as error:
-        answer({"fails": explain(error)})
-        return
+    """Answer requests until the input ends."""
+    question = source = None
     for line in lines:
         request = json.loads(line)
-        is_check = "check" in request
-        take = check_routes if is_check else time_route
-        limit = CHECK_SECONDS if is_check else PROCESS_SECONDS
-        answer(in_fork(partial(take, source, request, question), limit))
+        if "source" in request:
+            question = request
+            try:
+                source = make_source(question)
+                answer = describe_source(source)
+            except Exception as error:
+                answer = {"fails": explain(error)}
+        elif "check" in request:
+            answer = in_fork(partial(check_routes, source, request, question), CHECK_SECONDS)
+        else:
+            answer = in_fork(partial(time_route, source, request, question), PROCESS_SECONDS)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an import prints is no answer
-    serve(iter(sys.stdin), output)
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(sys.stdin, output)

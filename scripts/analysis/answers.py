@@ -23,6 +23,7 @@ from .costs import Candidate, MachineAnswers, add_totals
 from .estimates import (
     ANY_SIZE,
     EXTRAPOLATED,
+    MAX_EXTRAPOLATION,
     MEASURED,
     STEADY_SESSION,
     UNSTEADY_SESSION,
@@ -31,6 +32,7 @@ from .estimates import (
 from .findings import Gain
 from .needs import Case, Need
 from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED
+from .refusals import NotMeasured
 from .ties import recommendable
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
     rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
     default_memory = ALIAS if (rows["memory"] == ALIAS).any() else COPY
     rows = rows[rows["memory"] == (case.memory or default_memory)]
+    if case.batch and not _reaches(case.batch, machine.max_arrays):
+        raise NotMeasured(refusals.other_count(case, machine.max_arrays))
     rows_by_source = dict([*rows.groupby(["dtype", "grad", "layout"])])
     sources = dict.fromkeys(itertools.product(dtypes, grads, case.layouts))
     answers = []
@@ -90,7 +94,7 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
             of_source = _answer_from(rows_by_source[source], case, machine)
             answers += [of_source] if of_source else []
     if not answers:
-        raise UserError(_no_answer_reason(case, machine, rows))
+        raise _no_answer(case, machine, rows)
     # the case's own source comes first, unless its time is extrapolated
     return min(answers, key=lambda of_source: of_source.ranked[0].how == EXTRAPOLATED)
 
@@ -105,18 +109,18 @@ def _matching_rows(case: Case, machine: MachineAnswers) -> pd.DataFrame:
     is_direction = machine.rows["direction"] == case.direction
     rows = machine.rows[is_direction & (machine.rows["array"] == case.has_host_array)]
     if rows.empty:
-        raise UserError(refusals.direction_not_measured(case, machine.name))
+        raise NotMeasured(refusals.direction_not_measured(case, machine.name))
     for field, values in _requirements(case, machine, rows).items():
         matches = rows[field].isin(values)
         if not matches.any():
             alternatives = _alternatives(rows[field], machine) if field not in FLAGS else []
-            raise UserError(refusals.value_not_measured(field, values[-1], case, alternatives))
+            raise NotMeasured(refusals.value_not_measured(field, values[-1], case, alternatives))
         rows = rows[matches]
     dtypes = machine.dtypes.get(case.direction, {})
     if not case.goal and case.dtype not in dtypes:
-        raise UserError(refusals.dtype_not_timed(case, [*dtypes]))
+        raise NotMeasured(refusals.dtype_not_timed(case, [*dtypes]))
     if not case.goal and dtypes[case.dtype]:
-        raise UserError(f"--dtype {case.dtype}: {dtypes[case.dtype]}")
+        raise NotMeasured(f"--dtype {case.dtype}: {dtypes[case.dtype]}")
     _require_no(refusals.impossible_source(case))
     return rows
 
@@ -160,16 +164,32 @@ def _threads_to_use(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> 
     return threads if is_spread or not threads or rows.empty or is_measured else ONE_THREAD
 
 
-def _no_answer_reason(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> str:
+def _no_answer(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> UserError:
     """Return why no route can be recommended, though these rows match the case."""
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
         casts = machine.rows[machine.rows["direction"] == case.direction]
         goals = casts["goal"][casts["dtype"] == case.dtype]
-        return refusals.dtype_refused(case, sorted({*goals} - {""}))
+        return UserError(refusals.dtype_refused(case, sorted({*goals} - {""})))
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
-        return refusals.grad_refused(case)
-    sizes = rows["nbytes"][rows["kind"].isin(GOOD)]
-    return refusals.no_route(case, sorted({*sizes}))
+        return UserError(refusals.grad_refused(case))
+    good = rows[rows["kind"].isin(GOOD)]
+    sizes = sorted({*good["nbytes"]})
+    near = [nbytes for nbytes in sizes if _reaches(case.total, nbytes)]
+    jumps: list[int] = []
+    if near:
+        need = replace(good["need"].iloc[0], dtype=case.dtype)
+        jumps = [jump for jump in machine.jump_sizes(need) if _is_between(jump, case.total, near)]
+    return NotMeasured(refusals.no_route(case, sizes, next(iter(jumps), 0)))
+
+
+def _is_between(jump: int, nbytes: int, measured: Sequence[int]) -> bool:
+    """Whether times jump between a size and each of those that were measured."""
+    return all((nbytes < jump) != (size < jump) for size in measured)
+
+
+def _reaches(wanted: int, measured: int) -> bool:
+    """Whether an answer for a wanted size or number may rest on a measured one."""
+    return 1 / MAX_EXTRAPOLATION <= wanted / measured <= MAX_EXTRAPOLATION
 
 
 # --- routes of one source -------------------------------------------------------------------------
@@ -186,6 +206,8 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
     need = rows["need"].iloc[0]
     estimates = _estimates(rows, need, case, machine)
     routes = pd.DataFrame(filter(None, estimates.values()), columns=[*rows, "sizes"])
+    if case.batch:
+        routes = _for_count(routes, rows, case.batch)
     routes = add_totals(routes, case.count, pinned=case.host == contracts.PINNED)
     is_good = routes["kind"].isin(GOOD)
     if not is_good.any():
@@ -199,6 +221,29 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
         pd.concat([good, faster]),
         tuple(dict.fromkeys(unmeasured)),
         _substitutes(need, case),
+    )
+
+
+def _for_count(routes: pd.DataFrame, rows: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Give the times of lists of ``count`` arrays, estimated from lists of another number: as many
+    bytes, and for each array the share of the shortest call. They are ranges from there to the time
+    that was measured.
+
+    rows  all measured sizes of the routes
+    """
+    arrays = rows["arrays"].iloc[0]
+    if count == arrays:
+        return routes
+    shortest = rows.groupby("route")["seconds"].min()
+    further = (count / arrays - 1) * routes["route"].map(shortest)
+    estimated = routes[["seconds", "low", "high"]].add(further, axis=0)
+    return routes.assign(
+        seconds=estimated["seconds"],
+        low=routes["low"].clip(upper=estimated["low"]),
+        high=routes["high"].clip(lower=estimated["high"]),
+        rate=math.nan,
+        share=math.nan,
+        is_range=True,
     )
 
 

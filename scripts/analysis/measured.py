@@ -142,7 +142,8 @@ def undecided(
     fastest = ranked["seconds"].min()
     open_cells = ranked[ranked["kind"] != SLOWER]
     fewest = open_cells["n"].min()
-    is_tie = open_cells["quiet"].all() and recommendable(open_cells["seconds"], fastest).all()
+    is_close = np.all(recommendable(open_cells["seconds"], fastest))
+    is_tie = open_cells["quiet"].all() and is_close
     is_decided = len(open_cells) == 1 and fewest >= MIN_ROUNDS
     names = set(cells["route"][cells["route"].isin(outside) & (cells["n"] < MIN_PROCESSES)])
     if not (is_decided or (is_tie and fewest >= MIN_PROCESSES)):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cli import size
+from cli import UserError, size
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
@@ -14,6 +14,10 @@ FLOATS = ("float", "bfloat", "complex")  # beginnings of dtypes that can require
 OPTIONS = {"goal": "to-dtype", "host": "source"}  # of fields with another name
 MEMORY = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}
 MEASURE = "make bench-here PYTHON=python3 PROFILE=transfers"
+
+
+class NotMeasured(UserError):
+    """A case without an answer that a measurement would have."""
 
 
 def contradiction(case: Case) -> str:
@@ -83,8 +87,12 @@ def grad_refused(case: Case) -> str:
     return f"--grad: every such route {case.direction} refuses it; {remedy}"
 
 
-def no_route(case: Case, sizes: Sequence[int]) -> str:
-    """No route was measured near this size. sizes: those that were measured."""
+def no_route(case: Case, sizes: Sequence[int], jump: int = 0) -> str:
+    """No route was measured near this size.
+
+    sizes  those that were measured
+    jump   size at which times jump, between them and the case; 0: none does
+    """
     memory = MEMORY.get(case.memory, "")
     grad = " and takes a tensor that requires grad" if case.grad else ""
     source = f"a batch of {case.dtype}" if case.batch else f"{case.layout} {case.dtype}"
@@ -92,5 +100,15 @@ def no_route(case: Case, sizes: Sequence[int]) -> str:
     reason = f"no route {case.direction}{memory}{grad} was measured for {source}{goal}"
     if not sizes:
         return reason
+    measured = ", ".join(map(size, sizes))
+    reason += f" near {size(case.total)}"
+    if jump:
+        return f"{reason}: times jump at {size(jump)}, and only {measured} were measured"
     reach = f"answers reach {MAX_EXTRAPOLATION:.0f} times beyond the sizes measured"
-    return f"{reason} near {size(case.total)}; {reach}: {', '.join(map(size, sizes))}"
+    return f"{reason}; {reach}: {measured}"
+
+
+def other_count(case: Case, arrays: int) -> str:
+    """As many arrays were not measured. arrays: those that were."""
+    reach = f"answers reach {MAX_EXTRAPOLATION:.0f} times as many or as few"
+    return f"--batch {case.batch}: {arrays} arrays were measured, and {reach}"

@@ -17,10 +17,10 @@ from analysis.costs import closest_machine, last_run
 from analysis.measured import Measured, candidates, measured_answer, suitable, undecided
 from analysis.needs import NUMPY, TORCH, ZERO_D, Case
 from cli import UserError
-from measuring.machine import conditions
-from measuring.question import Server, race, serve
+from measuring.machine import check_machine, conditions
+from measuring.question import Checks, Server, race, serve
 from store import files, questions
-from store.schema import Conditions, RunRecord, Settings, Toolchain
+from store.schema import Conditions, RunRecord, Settings, TimedProcess, Toolchain
 from toolchains.environments import machine_name
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS
@@ -40,14 +40,11 @@ def measure_case(
         raise UserError(reason)
     began, start = datetime.now(timezone.utc), time.monotonic()
     print("measuring: importing torch and making the source", file=sys.stderr, flush=True)
-    with serve(_question(case)) as server:
-        found = _found_case(case, server.source)
+    with serve() as server:
+        source = server.make_source(question(case))
+        found = _found_case(case, source)
         checks, lines = _measure(server, found, own)
-        settings = Settings(
-            torch=server.source["versions"]["torch"],
-            numpy=server.source["versions"]["numpy"],
-            torch_threads=server.source["threads"],
-        )
+    settings = Settings(**source["versions"], torch_threads=source["threads"])
     run = RunRecord(
         Toolchain("measured", settings.torch, settings.numpy),
         {},
@@ -58,6 +55,7 @@ def measure_case(
     )
     measured = Measured(case, found, (*own,), checks, lines, run)
     name = machine or name_of_machine(results, run.conditions)
+    check_machine(results / name)
     questions.add_question(results, name, measured)
     return measured_answer(measured, name)
 
@@ -82,7 +80,7 @@ def name_of_machine(results: Path, present: Conditions) -> str:
     return machine_name()
 
 
-def _question(case: Case) -> dict[str, object]:
+def question(case: Case) -> dict[str, object]:
     """A case as the server takes it."""
     flat = () if case.layout == ZERO_D else (case.nbytes // itemsize(case.dtype),)
     threads = case.threads or ALL_THREADS
@@ -114,9 +112,7 @@ def _found_case(case: Case, source: Mapping[str, Any]) -> Case:
     )
 
 
-def _measure(
-    server: Server, case: Case, own: Sequence[str]
-) -> tuple[dict[str, dict[str, Any]], list[Any]]:
+def _measure(server: Server, case: Case, own: Sequence[str]) -> tuple[Checks, list[TimedProcess]]:
     """Check all routes, and measure the suitable ones in turns. Return checks and lines."""
     checks = server.check([*candidates(case), *own])
     for route in own:

@@ -21,7 +21,7 @@ from store.schema import TimedProcess, from_json
 
 from benchmarks.core.probes import PATIENCE_VARIABLE
 
-from .processes import environment_of, os_session
+from .processes import Command, environment_of, os_session
 
 BENCHMARK = "question"  # of the lines of a measured question
 MAX_SECONDS = 25.0  # after which no further round begins: the machine is too noisy to decide
@@ -30,22 +30,24 @@ PATIENCE_SECONDS = 4.0  # that all processes together wait for a quiet machine
 EXPECTED_PROCESSES = 30  # that share this time
 CHECKED_SECONDS = 5.0  # from which on a first answer of the server is worth a line of progress
 
-Checks = Mapping[str, Mapping[str, Any]]  # route -> what it returned, see question.check_route
+Checks = dict[str, dict[str, Any]]  # route -> what it returned, see question.check_route
 # Routes, the lines measured so far -> the routes that go on
 Select = Callable[[Sequence[str], Sequence[TimedProcess]], Sequence[str]]
 
 
 class Server:
-    """The running server of one question.
+    """The running server of questions."""
 
-    source   what its source is, see benchmarks.core.question.describe_source
-    """
-
-    def __init__(self, process: "Popen[str]", question: Mapping[str, object]) -> None:
+    def __init__(self, process: "Popen[str]") -> None:
         self._process = process
-        self.source = self.ask(question)
-        if "fails" in self.source:
-            raise UserError(f"the source cannot be made: {self.source['fails']}")
+
+    def make_source(self, question: Mapping[str, object]) -> dict[str, Any]:
+        """Make the source of a question. Return what it is, see
+        benchmarks.core.question.describe_source. UserError if it cannot be made."""
+        source = self.ask(question)
+        if "fails" in source:
+            raise UserError(f"the source cannot be made: {source['fails']}")
+        return source
 
     def ask(self, request: Mapping[str, object]) -> dict[str, Any]:
         """Send a request and wait for its answer. UserError if the server is gone."""
@@ -71,18 +73,17 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(question: Mapping[str, object], python: Path = Path(sys.executable)) -> Iterator[Server]:
-    """Start the server of a question; it ends with the block, and with this process in any case.
-    UserError if torch or the source is missing."""
+def serve(python: Path = Path(sys.executable)) -> Iterator[Server]:
+    """Start the server of questions; it ends with the block, and with this process in any case."""
     variables = {
         "OPENBLAS_NUM_THREADS": "1",  # as in asv.conf.json
         PATIENCE_VARIABLE: f"{PATIENCE_SECONDS}/{EXPECTED_PROCESSES}",
     }
-    command = [python, "-m", "benchmarks.core.question"]
+    command: Command = [python, "-m", "benchmarks.core.question"]
     environment = environment_of(python, **variables, PYTHONPATH=str(ROOT))
     working_directory = Path.cwd()  # of the user's expression
     with os_session(command, working_directory, environment, stdin=PIPE, stdout=PIPE) as process:
-        yield Server(process, question)
+        yield Server(process)
 
 
 def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedProcess]:
@@ -94,8 +95,7 @@ def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedPro
     lines: list[TimedProcess] = []
     start = time.monotonic()
     for number in range(MAX_ROUNDS):
-        for route in routes:
-            lines.append(_measure(server, route, run, number))
+        lines += [time_route(server, route, run, number) for route in routes]
         routes = select(routes, lines)
         elapsed = time.monotonic() - start
         if not routes or elapsed > MAX_SECONDS:
@@ -104,7 +104,8 @@ def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedPro
     return lines
 
 
-def _measure(server: Server, route: str, run: str, number: int) -> TimedProcess:
+def time_route(server: Server, route: str, run: str, number: int) -> TimedProcess:
+    """Take the samples of a route in a process of its own. UserError if it fails."""
     record = server.ask({"route": route})
     if "fails" in record:
         raise UserError(f"{route}: {record['fails']}")

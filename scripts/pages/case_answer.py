@@ -15,7 +15,7 @@ from analysis.estimates import MEASURED
 from analysis.needs import CUDA, Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
 
-from benchmarks.contracts import ALL_THREADS
+from benchmarks.contracts import ALIAS, ALL_THREADS
 
 from . import show
 from .advice import group_routes, promises, unsafe_reason, unusual_inputs
@@ -54,7 +54,7 @@ def open_reason(answer: Answer) -> str:
     """What an answer leaves open that a measurement of its case could settle: a range, an estimate,
     a tie; "" if nothing."""
     best = answer.ranked[0]
-    if answer.measured or answer.case.device:
+    if answer.measured or answer.case.device or best.memory == ALIAS:
         return ""
     if best.is_range:
         return "range"
