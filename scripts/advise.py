@@ -147,6 +147,8 @@ def case_of(options: argparse.Namespace) -> Case:
     other."""
     host = options.source if options.source in (PAGEABLE, PINNED) else ""
     expression = "" if host else options.source
+    if expression and CUDA in (options.library, options.target):
+        raise UserError(f"--source {expression}: with cuda it is {PAGEABLE} or {PINNED}")
     given = [options.nbytes, options.shape, options.like, expression]
     if sum(map(bool, given)) != 1:
         raise UserError("say what the source is, once: --nbytes, --shape, --like or --source")

@@ -218,7 +218,7 @@ CPU = [
     Case("numpy", "torch", 3 * MIB, "float16", layout="fortran"),
     Case("torch", "numpy", MIB),
     Case("torch", "numpy", MIB, grad=True),
-    Case("numpy", "torch", 4 * KIB, batch=4),
+    Case("numpy", "torch", 32 * KIB, batch=32),
 ]
 
 
@@ -261,14 +261,21 @@ def test_code_has_the_layout_that_was_measured(known, ends, layout):
 USUAL = "--from numpy --to torch --nbytes 1MiB"
 DEVICE = "--from torch --to cuda --nbytes 1MiB"
 BEYOND = "answers reach 4 times beyond the sizes measured:"
+BEYOND_COUNT = "answers reach 4 times as many or as few"
+OFFER = "; measure it: add --measure\n"
 ERRORS = [
     (f"{USUAL} --to numpy", "--from numpy --to numpy: name two different ones"),
     (f"{USUAL} --to tensorflow", "argument --to: invalid choice: 'tensorflow'"),
     (f"{DEVICE} --from numpy", "--from numpy --to cuda: not measured on box; with an accelerator,"),
     *((f"{USUAL} --nbytes={n}", "write bytes such as") for n in ("-8", "three", "0", "1.5", "9999999GiB")),
     (f"{USUAL} --nbytes 7", "--nbytes 7: a contiguous source of float32 has a multiple of 4"),
-    (f"{USUAL} --own --nbytes 1028MiB", f" 1.004 GiB; {BEYOND} 8 B, 64 KiB, 1 MiB, 16 MiB, 64 MiB, 256 MiB\n"),
-    (f"{USUAL} --own --nbytes 256MiB --layout fortran", f"fortran float32 near 256 MiB; {BEYOND} 1 MiB\n"),
+    (f"{USUAL} --own --nbytes 1028MiB", f" 1.004 GiB; {BEYOND} 8 B, 64 KiB, 1 MiB, 16 MiB, 64 MiB, 256 MiB{OFFER}"),
+    (f"{USUAL} --own --nbytes 256MiB --layout fortran", f"fortran float32 near 256 MiB; {BEYOND} 1 MiB{OFFER}"),
+    (f"{USUAL} --batch 1000", f"--batch 1000: 64 arrays were measured, and {BEYOND_COUNT}{OFFER}"),
+    (f"{USUAL} --dtype fp32", "argument --dtype: fp32: did you mean float32?"),
+    (f"{USUAL} --shape 3x4", "say what the source is, once: --nbytes, --shape, --like or --source"),
+    ("--from numpy --to torch --shape 3x", "argument --shape: '3x': write sizes such as 1080x1920x3"),
+    ("--from numpy --to torch --like nothing.npy", "--like nothing.npy: no such file"),
     (f"{USUAL} --own --share", "not allowed with argument"),
     (f"{DEVICE} --share", "no route host→device that shares memory was measured"),
     (f"{USUAL} --dtype float8_e4m3fn", "--dtype float8_e4m3fn: not timed numpy→torch; there are float32, float16"),
@@ -278,16 +285,16 @@ ERRORS = [
     (f"{USUAL} --layout strided", "--layout strided: not measured numpy→torch; there are contiguous, fortran"),
     (f"{USUAL} --enqueue", "--enqueue: not measured numpy→torch; leave it out"),
     (f"{USUAL} --source pinned", "--source pinned: not measured numpy→torch"),
-    (f"{DEVICE} --source fast", "argument --source: invalid choice: 'fast'"),
+    (f"{DEVICE} --source fast", "--source fast: with cuda it is pageable or pinned"),
     (f"{DEVICE} --threads 1", "--threads 1: not measured host→device"),
     (f"{USUAL} --grad", "--grad: arrays require no grad, leave it out"),
     (f"{USUAL} --from torch --to numpy --dtype int64 --grad", "int64"),
     (f"{USUAL} --batch 1", "argument --batch: takes a whole number from 2"),
-    (f"{USUAL} --batch 8 --share", "no route numpy→torch that shares memory was measured for a batch"),
-    (f"{DEVICE} --batch 8", "--batch: not measured host→device"),
+    (f"{USUAL} --batch 64 --share", "no route numpy→torch that shares memory was measured for a batch"),
+    (f"{DEVICE} --batch 64", "--batch: not measured host→device"),
     *((f"{USUAL} --count {n}", "argument --count: takes a whole number from 1") for n in ("many", "0", "9" * 16)),
     (f"{USUAL} --machine other", "no results of it"),
-    ("--nbytes 8", "the following arguments are required"),
+    ("--nbytes 8", "name the source and the result: --from and --to"),
     (f"{USUAL} --results nowhere", "no such directory"),
 ]
 
@@ -314,7 +321,7 @@ ASKED = {
     "grad": "--from torch --to numpy --nbytes 1MiB --grad",
     "grad, far from what was measured": "--from torch --to numpy --nbytes 16MiB --grad",
     "as many arrays as were measured": "--from numpy --to torch --nbytes 16KiB --batch 64",
-    "fewer arrays": "--from numpy --to torch --nbytes 512KiB --batch 2",
+    "fewer arrays": "--from numpy --to torch --nbytes 32KiB --batch 32",
     "arrays that end within a line of the cache": "--from numpy --to torch --nbytes 16400 --batch 64",
     "pinning for two": "--from torch --to cuda --nbytes 64MiB --count 2",
     "pinning for a thousand": "--from torch --to cuda --nbytes 64MiB --count 1000",

@@ -1,7 +1,6 @@
 """check.py: planted changes are exact, verdicts follow from the figures, errors are one line."""
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -35,7 +34,7 @@ from pages import comparison_words, show
 from pages.form import row_case
 from resultfiles import SUITE
 
-from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, LINE, ONE_THREAD
+from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, ONE_THREAD
 
 LAB_NOTES = (ROOT / "docs" / "lab-notes.md").read_text(encoding="utf-8")
 
@@ -249,27 +248,20 @@ def test_cases_are_drawn_of_all_that_somebody_may_have():
     """Drawn cases cover all layouts, memories, dtypes and sources; their sizes are in no profile."""
     rng = random.Random(0)
     cases = [advice.draw_case(ALL_THREADS, rng) for _ in range(500)]
-    assert {case.layout for case in cases} == set(advice.LAYOUTS) and {case.memory for case in cases} == {COPY, INTO}
-    assert {case.dtype for case in cases} == set(advice.DTYPES) and len({case.source for case in cases}) == 2
-    even, uneven = (sum(case.batch and bool(case.nbytes % LINE) == odd for case in cases) for odd in (False, True))
-    assert 50 < even < 100 and 50 < uneven < 100
+    assert {case.layout for case in cases} == set(advice.LAYOUTS)
+    assert {case.memory for case in cases} == {COPY, INTO, ""}
+    assert {case.dtype for case in cases} >= set(advice.DTYPES) and len({case.source for case in cases}) == 2
+    lists = [case.batch for case in cases if case.batch]
+    assert 80 < len(lists) < 150 and min(lists) < 10 and max(lists) > 10_000
+    assert {(case.dtype, case.goal) for case in cases if case.goal} == set(advice.CASTS)
+    assert {len(case.shape) for case in cases} == {0, 3}
     assert min(case.total for case in cases) < 6 * 2**10 and max(case.total for case in cases) > 2**27
-    assert not any(case.total.bit_count() == 1 for case in cases)
+    assert not any(case.total.bit_count() == 1 for case in cases if not case.batch)
 
 
 def test_questions_are_the_same_for_a_seed_and_others_for_another(known):
     one, same, other = ([*advice.draw_predictions(known, ONE_THREAD, 5, seed)["case"].unique()] for seed in (0, 0, 1))
     assert one == same != other and len(one) == 5
-
-
-def test_a_case_is_timed_by_the_benchmark_of_its_family(snapshot):
-    kinds = {"contiguous": {}, "strided": {"layout": "strided"}, "list": {"batch": 64}, "uneven": {"batch": 64}}
-    said = []
-    for (kind, more), threads in itertools.product(kinds.items(), (ONE_THREAD, ALL_THREADS)):
-        for ends in (("numpy", "torch"), ("torch", "numpy")):
-            case = Case(*ends, 3088 if kind == "uneven" else 3072, threads=threads, **more)
-            said.append(f"{kind}, {threads}: {advice.benchmark_for(case)}")
-    assert said == snapshot
 
 
 def test_summary_names_the_worst(snapshot):

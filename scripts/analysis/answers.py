@@ -114,7 +114,8 @@ def _matching_rows(case: Case, machine: MachineAnswers) -> pd.DataFrame:
         matches = rows[field].isin(values)
         if not matches.any():
             alternatives = _alternatives(rows[field], machine) if field not in FLAGS else []
-            raise NotMeasured(refusals.value_not_measured(field, values[-1], case, alternatives))
+            refused = UserError if field in ("enqueue", "host") else NotMeasured
+            raise refused(refusals.value_not_measured(field, values[-1], case, alternatives))
         rows = rows[matches]
     dtypes = machine.dtypes.get(case.direction, {})
     if not case.goal and case.dtype not in dtypes:

@@ -4,10 +4,10 @@
     python scripts/check.py advice --cases 20 --threads 1   fewer cases, with one torch thread
 
 It asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of
-arrays, dtypes, both directions, with torch's own number of threads and with one. For each case it
-times the ranked routes in turns, each in processes of its own and between speed probes, as the
-suite does. Processes that were not quiet are taken again. It prints how fast the processor is now,
-for one session may be at another clock than the next, and for either number of threads
+2 to 100,000 arrays, shapes, dtypes, casts, both directions, with torch's own number of threads and
+with one. For each case it times the ranked routes in turns, as ``advise.py --measure`` does.
+Processes that were not quiet are taken again. It prints how fast the processor is now, for one
+session may be at another clock than the next, and for either number of threads
 
     regret      by how much longer the advised route takes than the best one, in the median process.
                 The best one is chosen by the other processes. Its interval is the range over
@@ -24,19 +24,12 @@ to judge half of the cases.
 
 import contextlib
 import functools
-import io
 import math
-import multiprocessing
-import os
 import random
 import sys
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -45,27 +38,25 @@ from analysis.costs import Candidate, MachineAnswers, load_machine
 from analysis.estimates import SINGLE_TIME_ERROR
 from analysis.needs import NUMPY, TORCH, Case
 from analysis.statistics import Floats, means
-from cli import RESULTS, ROOT, Parser, UserError
+from cli import RESULTS, Parser, UserError
 from measuring.processes import Progress
+from measuring.question import serve, time_route
 from pages import show
 from pages.case_answer import case_title
 from store import files, quiet
-from store.schema import TimedProcess, decode_log, with_samples
+from store.schema import TimedProcess
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
-from benchmarks.core.probes import PATIENCE_VARIABLE, PROCESSOR
-from benchmarks.core.sampling_log import LOG_VARIABLE
-from benchmarks.core.timing import samples_per_process
-
-if TYPE_CHECKING:  # imported where it is used: --help needs no asv
-    from asv_runner.benchmarks.time import TimeBenchmark
+from benchmarks.core.probes import PROCESSOR
+from checking.question import question
 
 MIN_BYTES = 3 * 2**10
 MAX_BYTES = 2**28
 STEP_BYTES = 2**10  # sizes are an odd number of these, so no profile has them
-ARRAYS = 64  # arrays in a list, as in benchmarks/batches.py
+MAX_ARRAYS = 100_000  # in a list; 64 are measured, so most of these have no answer
 LAYOUTS = (CONTIGUOUS, "strided", "transposed", "fortran")
 DTYPES = ("float32", "float16", "int64", "complex64")
+CASTS = (("float64", "float32"), ("uint8", "float32"), ("float32", "float16"))
 # Cases to draw per case to judge: some have no answer, such as those without measurements near the
 # size
 DRAWS_PER_CASE = 20
@@ -79,25 +70,35 @@ PRINTED_CASES = 5  # the worst ones
 # Time that all processes together wait for a quiet machine; also the time to repeat noisy ones
 PATIENCE_SECONDS = 300.0
 
-Params = tuple[str | int, ...]  # of a benchmark
-
 
 def draw_case(threads: str, rng: random.Random) -> Case:
-    """Draw a case at random. Its size is log-uniform. Two cases in seven are contiguous, and two in
-    seven are lists, half of them uneven."""
-    log_nbytes = rng.uniform(math.log(MIN_BYTES), math.log(MAX_BYTES))
-    nbytes = STEP_BYTES * (2 * round(math.exp(log_nbytes) / STEP_BYTES / 2) + 1)
+    """Draw a case at random. Its size is log-uniform, and so is the number of arrays in a list. Two
+    cases in nine are contiguous, two are lists, half of them uneven, and two are casts or have a
+    shape."""
+    nbytes = _log_uniform(MIN_BYTES, MAX_BYTES, rng)
+    nbytes = STEP_BYTES * (2 * round(nbytes / STEP_BYTES / 2) + 1)
     source, target = rng.choice(((NUMPY, TORCH), (TORCH, NUMPY)))
-    kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", UNEVEN, *LAYOUTS[1:]))
+    kind = rng.choice((CONTIGUOUS, CONTIGUOUS, "list", UNEVEN, "cast", "shape", *LAYOUTS[1:]))
     if kind in ("list", UNEVEN):
-        array_bytes = nbytes // ARRAYS  # an odd multiple of 16 bytes
+        arrays = round(_log_uniform(2, MAX_ARRAYS, rng))
+        array_bytes = max(16, nbytes // arrays // 16 * 16)
         if kind != UNEVEN:  # an odd number of lines
             array_bytes = LINE * (2 * max(1, array_bytes // LINE // 2) + 1)
-        return Case(source, target, array_bytes, memory=COPY, batch=ARRAYS, threads=threads)
+        return Case(source, target, array_bytes, memory=COPY, batch=arrays, threads=threads)
+    if kind == "cast":
+        dtype, goal = rng.choice(CASTS)
+        return Case(NUMPY, TORCH, nbytes, dtype, goal=goal, threads=threads)
+    memory = rng.choice((COPY, INTO))
+    if kind == "shape":
+        shape = (nbytes // STEP_BYTES, 16, 16)
+        return Case(source, target, nbytes, memory=memory, threads=threads, shape=shape)
     # layouts are measured with one dtype
     dtype = rng.choice(DTYPES) if kind == CONTIGUOUS else "float32"
-    memory = rng.choice((COPY, INTO))
     return Case(source, target, nbytes, dtype, kind, memory, threads=threads)
+
+
+def _log_uniform(least: float, most: float, rng: random.Random) -> float:
+    return math.exp(rng.uniform(math.log(least), math.log(most)))
 
 
 def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: int) -> pd.DataFrame:
@@ -139,86 +140,32 @@ def predicted_range(route: Candidate) -> tuple[float, float]:
     return (low if route.quiet else 0.0), high
 
 
-def benchmark_for(case: Case) -> tuple[str, Params]:
-    """The benchmark that times a case, and its parameters after the route."""
-    parallel = case.threads != ONE_THREAD
-    prefix = ""
-    family, names = "conversion", ("NumpyToTorch", "TorchToNumpy")
-    params: Params = (case.dtype,)
-    if case.batch:
-        family, names, params = "batches", ("ArraysToTensor", "TensorsToArray"), ()
-        if UNEVEN in case.layouts:
-            prefix, params = "Uneven", (UNEVEN,)
-    elif case.layout != CONTIGUOUS:
-        family, params = "layout", (case.layout,)
-        if parallel:
-            names = ("LayoutToTorch", "LayoutToNumpy")
-    if parallel:
-        family, params = "parallel", (case.threads, *params)
-    name = names[case.source == TORCH]
-    return f"{family}.{prefix}{name}.timeit_convert", (*params, case.total)
-
-
 def measure(predictions: pd.DataFrame, processes: int) -> quiet.Run:
     """Measure the routes of each case in turns, one process per route, then repeat this for all
     cases. At the end, measure noisy processes again while there is time. Print progress on stderr.
     """
-    cells = [(row.case, row.route, *benchmark_for(row.case)) for row in predictions.itertuples()]
-    cells *= processes
+    cells = [(row.case, row.route) for row in predictions.itertuples()] * processes
     progress = Progress("check", len(cells))
     lines: dict[int, TimedProcess] = {}
     missing = list(range(len(cells)))
     deadline = math.inf  # the first pass measures all of them, however long it takes
-    with contextlib.redirect_stdout(sys.stderr):
+    with serve(PATIENCE_SECONDS, len(cells)) as server, contextlib.redirect_stdout(sys.stderr):
         while missing and time.monotonic() < deadline:
+            previous = None
             for place in missing:
-                if time.monotonic() < deadline:
-                    lines[place] = _process(*cells[place])
-                    progress.at(progress.done + 1)
+                case, route = cells[place]
+                if case != previous:
+                    server.make_source(question(case))
+                    previous = case
+                lines[place] = time_route(server, route, "", place)
+                progress.at(progress.done + 1)
+                if time.monotonic() > deadline:
+                    break
             run = quiet.Run([*lines.values()])
             missing = np.flatnonzero(~run.quiet).tolist()
             deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
             progress.total += len(missing)
     return run
-
-
-def _process(case: Case, route: str, name: str, params: Params) -> TimedProcess:
-    """Measure a route in a process of its own. UserError if this fails."""
-    benchmark_of(name)  # loaded once, so that each process starts from the same state, as in asv
-    try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as child:
-            return child.submit(_line, case, name, (route, *params)).result()
-    except BrokenProcessPool:
-        raise UserError("a measuring process died: see its message above") from None
-
-
-@functools.cache
-def benchmark_of(name: str) -> "TimeBenchmark":
-    """Load a benchmark of the suite by name, as asv does."""
-    from asv_runner.discovery import get_benchmark_from_name
-
-    from benchmarks.core import statement  # noqa: F401  registers the suite's types
-
-    return get_benchmark_from_name(str(ROOT / "benchmarks"), name)
-
-
-def _line(case: Case, name: str, params: Params) -> TimedProcess:
-    """Set up and measure a cell as the suite always does, and return its log line. UserError if the
-    suite skips it. The benchmark's parameters do not include this size, so they are replaced by
-    those of this cell."""
-    benchmark = benchmark_of(name)
-    benchmark._params, benchmark._current_params = [[value] for value in params], params
-    benchmark.samples_per_process = [samples_per_process(params[-1])]
-    with (
-        tempfile.NamedTemporaryFile("r", encoding="utf-8") as file,
-        contextlib.redirect_stdout(io.StringIO()),
-    ):
-        os.environ[LOG_VARIABLE] = file.name  # asv says on stdout what it skips
-        with contextlib.suppress(NotImplementedError):
-            if not benchmark.do_setup():
-                benchmark.run(*params)
-                return with_samples(decode_log(file.read()))[-1]
-    raise UserError(f"{params[0]} is skipped for {case}, and the results have it")
 
 
 def regrets(readings: Floats) -> list[float]:
@@ -354,7 +301,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         [draw_predictions(machine, number, args.cases, args.seed) for number in threads],
         ignore_index=True,
     )
-    os.environ.setdefault(PATIENCE_VARIABLE, str(PATIENCE_SECONDS))
     run = measure(predictions, args.processes)
     readings = np.where(run.quiet, np.log(run.figures), np.nan).reshape(args.processes, -1).T
     print(f"quiet {show.percent(run.quiet_share())} of the time, seed {args.seed}")

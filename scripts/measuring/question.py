@@ -26,9 +26,8 @@ from .processes import Command, environment_of, os_session
 BENCHMARK = "question"  # of the lines of a measured question
 MAX_SECONDS = 25.0  # after which no further round begins: the machine is too noisy to decide
 MAX_ROUNDS = 8  # of a question; a noisy machine needs more than MIN_PROCESSES
-PATIENCE_SECONDS = 4.0  # that all processes together wait for a quiet machine
-EXPECTED_PROCESSES = 30  # that share this time
-CHECKED_SECONDS = 5.0  # from which on a first answer of the server is worth a line of progress
+# Seconds that all processes of a question together wait for a quiet machine, and their number
+PATIENCE_SECONDS, EXPECTED_PROCESSES = 4.0, 30
 
 Checks = dict[str, dict[str, Any]]  # route -> what it returned, see question.check_route
 # Routes, the lines measured so far -> the routes that go on
@@ -73,12 +72,19 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(python: Path = Path(sys.executable)) -> Iterator[Server]:
-    """Start the server of questions; it ends with the block, and with this process in any case."""
+def serve(
+    patience: float = PATIENCE_SECONDS, processes: int = EXPECTED_PROCESSES
+) -> Iterator[Server]:
+    """Start the server of questions; it ends with the block, and with this process in any case.
+
+    patience   seconds that all processes together wait for a quiet machine
+    processes  that share this time
+    """
     variables = {
         "OPENBLAS_NUM_THREADS": "1",  # as in asv.conf.json
-        PATIENCE_VARIABLE: f"{PATIENCE_SECONDS}/{EXPECTED_PROCESSES}",
+        PATIENCE_VARIABLE: f"{patience}/{processes}",
     }
+    python = Path(sys.executable)
     command: Command = [python, "-m", "benchmarks.core.question"]
     environment = environment_of(python, **variables, PYTHONPATH=str(ROOT))
     working_directory = Path.cwd()  # of the user's expression

@@ -1,0 +1,198 @@
+"""Questions that are measured: sources, checks of routes, the stop rule, and advise.py --measure as a whole."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from analysis.measured import candidates, suitable, undecided
+from analysis.needs import Case
+from checking.question import question
+from store.arrays import read_header
+from store.schema import TimedProcess, from_json
+
+torch = pytest.importorskip("torch")
+core = pytest.importorskip("benchmarks.core.question")
+
+ROOT = Path(__file__).parent.parent
+SHAPE = (4, 6, 8)
+
+
+def made(layout, source="numpy", shape=SHAPE, **fields):
+    return core.make_source(question(Case(source, "torch", 4 * 192, layout=layout, shape=shape, **fields)))
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+LAYOUTS = {
+    "contiguous": lambda a: a.flags.c_contiguous and a.flags.writeable,
+    "strided": lambda a: a.strides == (6 * 16 * 4, 16 * 4, 8),
+    "flipped": lambda a: a.strides[-1] == -4,
+    "transposed": lambda a: a.flags.f_contiguous and not a.flags.c_contiguous,
+    "fortran": lambda a: a.flags.f_contiguous and not a.flags.c_contiguous,
+    "channels_last": lambda a: np.moveaxis(a, -3, -1).flags.c_contiguous,
+    "read-only": lambda a: not a.flags.writeable,
+    "memmap": lambda a: isinstance(a, np.memmap) and not a.flags.writeable,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_has_the_shape_and_the_order_of_its_name(layout):
+    array = made(layout)
+    assert array.shape == SHAPE and array.dtype == np.float32 and LAYOUTS[layout](array) and np.ptp(array) > 0
+
+
+def test_a_source_without_a_shape_is_laid_out_as_in_the_suite():
+    array = core.make_source(question(Case("numpy", "torch", 4 * 10_000, layout="transposed")))
+    assert array.ndim == 2 and array.flags.f_contiguous and not array.flags.c_contiguous
+
+
+def test_a_tensor_has_no_negative_strides():
+    with pytest.raises(NotImplementedError, match="a tensor cannot be flipped"):
+        made("flipped", source="torch")
+
+
+def test_an_expression_makes_the_source_and_is_described():
+    case = Case("numpy", "torch", 0, expression="np.arange(12.0).reshape(3, 4)[::2].T")
+    described = core.describe_source(core.make_source(question(case)))
+    assert (described["dtype"], described["shape"], described["contiguous"]) == ("float64", [4, 2], False)
+    assert (described["library"], described["nbytes"], described["arrays"]) == ("numpy", 64, 0)
+
+
+@pytest.mark.parametrize("write", [np.save, lambda path, array: np.savez(path, x=array)], ids=["npy", "npz"])
+def test_a_header_gives_shape_dtype_and_order(tmp_path, write):
+    array = np.asfortranarray(np.ones((3, 5), np.uint16))
+    write(tmp_path / ("a.npy" if write is np.save else "a.npz"), array)
+    name = next(tmp_path.iterdir())
+    header = read_header(f"{name}:x" if name.suffix == ".npz" else f"{name}")
+    assert header == (np.uint16, (3, 5), True)
+
+
+# --- routes ---------------------------------------------------------------------------------------
+
+ROUTES = {
+    "torch.from_numpy(a)": "alias",
+    "torch.tensor(a)": "copy",
+    "torch.from_numpy(a).flip(0)": "copy",
+    "b.copy_(torch.from_numpy(a))": "into",
+    "np.copyto(b.numpy(), a)": "into",
+    "torch.from_numpy(a)[1:]": "alias",
+}
+
+
+@pytest.mark.parametrize("route, memory", ROUTES.items())
+def test_the_memory_of_a_result_is_found(route, memory):
+    found = core.check_route(core.names_of(made("contiguous")), route)
+    assert found["memory"] == memory and found["dtype"] == "float32" and found["seconds"] > 0
+
+
+def test_a_route_that_fails_says_why():
+    found = core.check_route(core.names_of(made("flipped")), "torch.from_numpy(a)")
+    assert found["fails"].startswith("ValueError: At least one stride in the given numpy array is negative")
+    assert "AttributeError" in core.check_route(core.names_of(made("contiguous")), "torch.tensr(a)")["fails"]
+
+
+def test_casts_name_the_wanted_dtype():
+    routes = candidates(Case("numpy", "torch", 8, "int64", goal="int32"))
+    assert {"torch.from_numpy(a).to(torch.int32)", "torch.from_numpy(a.astype(np.int32))"} <= set(routes)
+    assert not any("float" in route or ".half" in route for route in routes)
+    assert all(route.safe for route in routes.values())
+
+
+def test_a_route_of_another_dtype_or_shape_is_not_suitable():
+    check = {"dtype": "float32", "shape": [2], "memory": "copy", "seconds": 1e-6}
+    checks = {"right": check, "cast": {**check, "dtype": "float64"}, "flat": {**check, "shape": [1, 2]}}
+    case = Case("numpy", "torch", 8, shape=(2,))
+    assert suitable(case, checks) == (["right"], "copy")
+
+
+# --- when to stop ---------------------------------------------------------------------------------
+
+
+def lines_of(times):
+    """Processes of routes: route -> seconds per round, on a quiet machine."""
+    common = {"run": "", "benchmark": "question", "version": "1", "at": 0.0, "wanted": 4, "number": 1}
+    common |= {"disturbed": [], "waits": [], "waiting": [], "waited": 0.0, "took": 0.1}
+    common["probes"] = {"processor": [20_000] * 5}
+    return [
+        from_json(TimedProcess, {**common, "params": [repr(route)], "round": number, "seconds": [seconds] * 4})
+        for route, rounds in times.items()
+        for number, seconds in enumerate(rounds)
+    ]
+
+
+CASE = Case("numpy", "torch", 4096, threads="1")
+
+
+@pytest.mark.parametrize(
+    "times, remaining",
+    [
+        ({"a": [1e-6], "b": [5e-6]}, ["a"]),  # decided, but one process is too few
+        ({"a": [1e-6] * 2, "b": [5e-6]}, []),
+        ({"a": [1e-6], "b": [1.1e-6]}, ["a", "b"]),
+        ({"a": [1e-6, 1.01e-6, 1e-6, 1.01e-6], "b": [1.02e-6, 1e-6, 1.01e-6, 1e-6]}, []),  # a tie
+        ({"a": [1e-6, 2e-6, 1.5e-6, 1e-6], "b": [1.6e-6, 2e-6, 1e-6, 2e-6]}, ["a", "b"]),  # processes differ
+    ],
+)
+def test_a_race_goes_on_until_routes_differ_or_tie(times, remaining):
+    assert undecided([*times], lines_of(times), CASE) == remaining
+
+
+def test_a_route_of_the_user_with_other_memory_gets_its_processes_and_no_vote():
+    times = {"a": [2e-6] * 4, "b": [5e-6], "mine": [1e-6]}
+    assert undecided([*times], lines_of(times), CASE, ["mine"]) == ["mine"]
+
+
+# --- as a whole -----------------------------------------------------------------------------------
+
+
+def advised(results, *words, **variables):
+    command = [sys.executable, ROOT / "scripts" / "advise.py", "--results", results, *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, cwd=results)
+
+
+@pytest.mark.slow
+def test_a_measured_question_is_answered_at_once_the_next_time(tmp_path):
+    words = ["--from", "numpy", "--to", "torch", "--shape", "16x32", "--own", "--json"]
+    measured = advised(tmp_path, *words, "--measure", "--route", "torch.tensor(a.tolist())")
+    assert measured.returncode == 0, measured.stderr
+    first = json.loads(measured.stdout)
+    slow = {row["route"]: row for row in first["routes"]}["torch.tensor(a.tolist())"]
+    assert slow["kind"] == "slower" and slow["memory"] == "copy" and slow["ratio"] > 2
+    assert "Yours: `torch.tensor(a.tolist())`" in " ".join(first["notes"])
+    again = advised(tmp_path, *words, PATH="")
+    assert json.loads(again.stdout)["routes"] == first["routes"]
+
+
+@pytest.mark.slow
+def test_what_the_shell_gives_is_an_error_of_one_line(tmp_path):
+    for words, says in {
+        ("--source", "np.onez(3)", "--to", "torch"): "the source cannot be made: AttributeError: module 'numpy'",
+        ("--source", "7", "--to", "torch"): "the source is a int, not an array, tensor or list",
+        ("--source", "np.ones(3)", "--to", "torch", "--route", "tensr(a)"): "--route tensr(a): NameError",
+        ("--from", "torch", "--to", "cuda", "--nbytes", "8", "--measure"): "--measure: transfers are measured by",
+    }.items():
+        done = advised(tmp_path, *words)
+        assert (done.returncode, done.stdout) == (2, "") and says in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    words = ["--source", "__import__('time').sleep(300)", "--to", "torch"]
+    command = [sys.executable, ROOT / "scripts" / "advise.py", "--results", tmp_path, *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert "importing torch" in process.stderr.readline()
+        time.sleep(5)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130 and "interrupted" in process.stderr.read()
+    gone, alive = psutil.wait_procs(children, 10)
+    assert gone and not alive and not [*tmp_path.iterdir()]
