@@ -173,24 +173,25 @@ def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
 def report_end(error: BaseException) -> int:
     """Print in one line why a verb ends without a verdict, and return the exit code."""
     code = 2
-    if isinstance(error, SystemExit):  # of --help
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
-    if isinstance(error, BrokenPipeError):
-        return READER_GONE_STATUS
-    if isinstance(error, KeyboardInterrupt):
-        print(file=sys.stderr)  # below ^C
-        message, code = "interrupted", 128 + (error.args[0] if error.args else signal.SIGINT)
-    elif isinstance(error, UserError):
-        message = str(error)
-    elif isinstance(error, OSError):
-        message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-    elif isinstance(error, ModuleNotFoundError):
-        message = (
-            f"needs {error.name}: use .venv/bin/python, which make bench makes, "
-            "or pip install -r requirements.txt"
-        )
-    else:
-        message = describe_unexpected(error)
+    match error:
+        case SystemExit():  # of --help
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+        case BrokenPipeError():
+            return READER_GONE_STATUS
+        case KeyboardInterrupt():
+            print(file=sys.stderr)  # below ^C
+            message, code = "interrupted", 128 + (error.args[0] if error.args else signal.SIGINT)
+        case UserError():
+            message = str(error)
+        case OSError():
+            message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        case ModuleNotFoundError():
+            message = (
+                f"needs {error.name}: use .venv/bin/python, which make bench makes, "
+                "or pip install -r requirements.txt"
+            )
+        case _:
+            message = describe_unexpected(error)
     with contextlib.suppress(BrokenPipeError):
         print(f"{os.path.basename(sys.argv[0])}: {one_line(message)}", file=sys.stderr)
     return code

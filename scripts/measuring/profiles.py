@@ -186,21 +186,21 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
         )
     timed = {name: each for name, each in available.items() if each["type"] == "time"}
     rounds = [
-        _joined(select(definition, timed, number, only).values())
+        list(itertools.chain(*select(definition, timed, number, only).values()))
         for number in range(max(2, definition.rounds))
     ]
+    declaring = {
+        attribute: [name for name, each in available.items() if each.get(attribute)]
+        for attribute in ("needs_device", "asleep", "repeated")
+    }
     return Cells(
-        _joined(selected[name] for name in available),
+        list(itertools.chain(*map(selected.__getitem__, available))),
         rounds,
         unavailable,
-        on_device=any(each.get("needs_device") for each in available.values()),
-        waking=[name for name, each in available.items() if each.get("asleep")],
-        counted=_joined(selected[name] for name, each in available.items() if each.get("repeated")),
+        on_device=bool(declaring["needs_device"]),
+        waking=declaring["asleep"],
+        counted=list(itertools.chain(*map(selected.__getitem__, declaring["repeated"]))),
     )
-
-
-def _joined(lists: Iterable[list[str]]) -> list[str]:
-    return list(itertools.chain.from_iterable(lists))
 
 
 def group_by_reason(pairs: Iterable[tuple[str | None, str]]) -> Reasons:

@@ -75,19 +75,19 @@ def baseline(
     parts = _sorted_parts(probes)
     needed = [max(HELD * len(part), 1) for part in parts]
     min_parts = RECURRING_SHARE * len(parts)
-
-    def recurs(begin: float) -> bool:
-        held = sum(_count_at_level(part, begin) >= few for part, few in zip(parts, needed))
-        return bool(held >= min_parts)
-
     levels = []  # where the fastest level of each part begins
     for part, few in zip(parts, needed):
         is_level = _count_at_level(part, part) >= few
         levels.append(part[is_level.argmax()] if is_level.any() else part[-1])
-    begin = next(filter(recurs, sorted(levels)), math.inf)
+
+    def recurs(begin: float) -> bool:
+        counts = [_count_at_level(part, begin) for part in parts]
+        return bool(np.sum(np.greater_equal(counts, needed)) >= min_parts)
+
     reached = sorted(part[math.ceil(few) - 1] for part, few in zip(parts, needed))
     fast = reached[math.ceil(min_parts) - 1]
-    if begin == math.inf or begin > fast * math.exp(tolerance):
+    begin = next(filter(recurs, sorted(levels)), math.nan)
+    if not begin <= fast * math.exp(tolerance):
         begin = fast
     level = float(np.median(probes[(probes >= begin) & (probes <= begin * WIDTH)]))
     return run_baseline if 0 < run_baseline * WIDTH < level else level
@@ -130,6 +130,8 @@ class Run:
         for first, size, line in zip(self._first, sizes, lines):
             for sample in line.waits:  # one more probe, from before the wait
                 place[first + sample : first + size] += 1
+        calls = np.array([line.number for line in lines], dtype=float)
+        self._durations: Floats = self.raw_seconds * calls[self.process_of]  # with all calls
         kinds = dict.fromkeys(kind for line in lines for kind in line.probes)
         self._probes = {kind: _Probes(lines, kind, self.process_of, place) for kind in kinds}
         self.baselines = self._baselines(run_baselines or {})
@@ -168,12 +170,6 @@ class Run:
             high[probes.preceding[cold] + 1] += COLD_PROBE_NS
         return (probes.times >= level * math.exp(-NEAR_BASELINE_LOG[kind])) & (probes.times <= high)
 
-    def _durations(self) -> Floats:
-        """Seconds that each sample took, of all of its calls."""
-        calls = np.array([line.number for line in self.lines], dtype=float)
-        durations: Floats = self.raw_seconds * calls[self.process_of]
-        return durations
-
     @cached_property
     def quiet_samples(self) -> Bools:
         """Whether each sample is quiet."""
@@ -186,7 +182,7 @@ class Run:
         if unprobed.any():
             usual = _quantile(self.raw_seconds, self.process_of, len(self.lines))
             is_slow = self.raw_seconds > usual[self.process_of] * (1 + MAX_SAMPLE_EXCESS)
-            is_long = self._durations() >= MIN_JUDGED_SECONDS
+            is_long = self._durations >= MIN_JUDGED_SECONDS
             quiet &= ~(unprobed[self.process_of] & is_long & is_slow)
         for first, line in zip(self._first, self.lines):
             quiet[[first + sample for sample in line.disturbed]] = False
@@ -221,11 +217,15 @@ class Run:
         proportion to these probes. On a Zen 3 virtual machine with a steady clock the correction
         changes nothing (docs/lab-notes.md).
         """
-        corrected = self.quiet & np.array([_by_processor(line) for line in self.lines], dtype=bool)
         if PROCESSOR not in self._probes:
             return np.full(len(self.lines), math.nan)
         probes = self._probes[PROCESSOR]
-        selected = corrected[self.process_of] & self.quiet_samples
+        # of others the speed of memory or of a device sets the time
+        by_processor = [
+            not (MEMORY in line.probes or line.device or line.on_device) for line in self.lines
+        ]
+        is_corrected = self.quiet & probes.is_probed & by_processor
+        selected = is_corrected[self.process_of] & self.quiet_samples
         preceding = probes.preceding[selected]
         speeds = (probes.times[preceding] + probes.times[preceding + 1]) / 2
         slowness = _quantile(speeds, self.process_of[selected], len(self.lines))
@@ -236,9 +236,8 @@ class Run:
         """Each sample after speed correction, if its process is corrected."""
         slowdown = self.slowdown[self.process_of]
         with np.errstate(invalid="ignore"):
-            return np.where(
-                np.isnan(slowdown), self.raw_seconds, _round(self.raw_seconds / slowdown)
-            )
+            seconds = _round(self.raw_seconds / slowdown)
+        return np.where(np.isnan(slowdown), self.raw_seconds, seconds)
 
     @cached_property
     def figures(self) -> Floats:
@@ -267,14 +266,10 @@ class Run:
     def lacking(self) -> dict[str, int]:
         """Cell -> the first round without a quiet process. Cells without any quiet process come
         first."""
-        noisy_rounds = {
-            cell: [number for number, is_quiet in rounds.items() if not is_quiet]
-            for cell, rounds in self.rounds().items()
-        }
-        cells = [cell for cell, numbers in noisy_rounds.items() if numbers]
-        never_quiet = set(self.never_quiet())
-        cells.sort(key=lambda cell: cell not in never_quiet)
-        return {cell: min(noisy_rounds[cell]) for cell in cells}
+        by_cell = self.rounds()
+        cells = sorted(by_cell, key=lambda cell: any(by_cell[cell].values()))
+        noisy = ((cell, number) for cell in cells for number in sorted(by_cell[cell], reverse=True))
+        return {cell: number for cell, number in noisy if not by_cell[cell][number]}
 
     def quiet_share(self) -> float:
         """Share of the probed time in which the machine was undisturbed; NaN without probes.
@@ -287,18 +282,22 @@ class Run:
         probes = self._probes[PROCESSOR]
         level = self.baselines[PROCESSOR]
         is_near = self._near_baseline(PROCESSOR, level).astype(float)
-        durations = self._durations()
-        sampling = durations[probes.sample_probed]
         preceding = probes.preceding[probes.sample_probed]
         waiting, waits, _ = _join([line.waiting for line in self.lines])
-        quiet_waits = np.abs(np.log(waiting / level)) <= NEAR_BASELINE_LOG[PROCESSOR]
         took = np.array([line.took for line in self.lines]) - POLL * waits
-        starting = np.maximum(0.0, took - np.bincount(self.process_of, durations, len(self.lines)))
-        starting = starting[probes.is_probed] + START_SECONDS
-        quiet = np.sum(sampling * (is_near[preceding] + is_near[preceding + 1]) / 2)
-        quiet += POLL * np.sum(quiet_waits)
-        quiet += np.sum(starting * is_near[probes.first[probes.is_probed]])
-        return float(quiet / (np.sum(sampling) + POLL * len(waiting) + np.sum(starting)))
+        sampling = np.bincount(self.process_of, self._durations, len(self.lines))
+        starting = START_SECONDS + np.maximum(0.0, took - sampling)
+        is_quiet = [
+            (is_near[preceding] + is_near[preceding + 1]) / 2,
+            np.abs(np.log(waiting / level)) <= NEAR_BASELINE_LOG[PROCESSOR],
+            is_near[probes.first[probes.is_probed]],
+        ]
+        seconds = [
+            self._durations[probes.sample_probed],
+            np.full(len(waiting), POLL),
+            starting[probes.is_probed],
+        ]
+        return float(np.average(np.concatenate(is_quiet), weights=np.concatenate(seconds)))
 
 
 def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> dict[str, Run]:
@@ -346,10 +345,9 @@ def used_samples(
     fastest sample alone.
     """
     lines = list(lines)
-    used: dict[str, tuple[list[float], int | None]] = {}
-    for line in lines:
-        if isinstance(line, Counts):
-            used[line.cell] = list(line.values), None
+    used: dict[str, tuple[list[float], int | None]] = {
+        line.cell: (list(line.values), None) for line in lines if isinstance(line, Counts)
+    }
     for cell, processes in select_processes(lines, records).items():
         samples: list[float] = []
         for run, place in processes.values():
@@ -382,11 +380,6 @@ class _Probes:
         return places[np.argsort(np.repeat(self._at, self._sizes)[places], kind="stable")]
 
 
-def _by_processor(line: TimedProcess) -> bool:
-    """Whether the processor's clock sets the speed of a process, rather than memory or a device."""
-    return PROCESSOR in line.probes and not (MEMORY in line.probes or line.device or line.on_device)
-
-
 def _join(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
     """Join lists into one array. Return it with the size of each list and the place where each
     begins."""
@@ -405,12 +398,12 @@ def _round(values: Floats) -> Floats:
     return np.round(values * scale) / scale
 
 
-def _quantile(values: Floats, group: Ints, groups: int, share: float = QUANTILE) -> Floats:
-    """Return a quantile of each group by linear interpolation; NaN for a group without values."""
+def _quantile(values: Floats, group: Ints, groups: int) -> Floats:
+    """Return the quantile of each group by linear interpolation; NaN for a group without values."""
     ordered = np.append(values[np.lexsort((values, group))], math.nan)  # of an empty last group
     sizes = np.bincount(group, minlength=groups)
     first = np.cumsum(sizes) - sizes
-    place = share * np.maximum(sizes - 1, 0)
+    place = QUANTILE * np.maximum(sizes - 1, 0)
     low = ordered[first + np.floor(place).astype(np.intp)]
     high = ordered[first + np.ceil(place).astype(np.intp)]
     return np.where(sizes > 0, low + place % 1 * (high - low), math.nan)

@@ -34,8 +34,8 @@ RARE, OPTIONAL, PARAMETER, INTERNAL, CSV_ONLY = "rare", "optional", "parameter",
 
 
 def about(meaning: str, unit: str = "", *, note: str = "", **limits: Any) -> Any:
-    """Describe a field: of a row that files hold in its type (``Annotated``), else in place of its
-    value. limits: of msgspec.Meta, such as ``ge``."""
+    """Describe a field: of a row that files hold in its type (``Annotated``, where a meaning alone
+    needs no call), else in place of its value. limits: of msgspec.Meta, such as ``ge``."""
     return Meta(description=meaning, extra={"unit": unit, "note": note}, **limits)
 
 
@@ -57,6 +57,8 @@ def columns_of(row: type) -> dict[str, Column]:
             kind, *_, meta = typing.get_args(kind)
         else:
             meta = getattr(row, name)
+        if isinstance(meta, str):
+            meta = about(meta)
         columns[name] = Column(name, kind, meaning=meta.description, **meta.extra)
     return columns
 
@@ -84,14 +86,10 @@ class LogLine(
 ):
     """A line that a process logs about its cell."""
 
-    run: Annotated[
-        str, about("when its run `started`: the run's record (`.jsonl`) has the baselines")
-    ]
+    run: Annotated[str, "when its run `started`: the run's record (`.jsonl`) has the baselines"]
     round: Annotated[int, about("round of the run, from 0", ge=0, lt=MAX_ROUNDS)]
-    benchmark: Annotated[str, about("asv's name of the benchmark: module.Class.method")]
-    params: Annotated[
-        tuple[str, ...], about("values of the benchmark's parameters, in asv's spelling")
-    ]
+    benchmark: Annotated[str, "asv's name of the benchmark: module.Class.method"]
+    params: Annotated[tuple[str, ...], "values of the benchmark's parameters, in asv's spelling"]
 
     @property
     def cell(self) -> str:
@@ -106,25 +104,25 @@ class LogLine(
 class NoFigure(LogLine, frozen=True, kw_only=True):
     """A line of the log that says why a cell has no figure: it was skipped, or it failed."""
 
-    skipped: Annotated[str | None, about("why the cell was skipped")] = None
-    failed: Annotated[str | None, about("how the cell failed")] = None
+    skipped: Annotated[str | None, "why the cell was skipped"] = None
+    failed: Annotated[str | None, "how the cell failed"] = None
 
 
 class Measurement(LogLine, frozen=True, kw_only=True):
     """A line of a measurements file: a timed process, or the counts of a cell."""
 
-    version: Annotated[str, about("of the benchmark: figures of different versions do not compare")]
+    version: Annotated[str, "of the benchmark: figures of different versions do not compare"]
     at: Annotated[float, about("when the process ended (Unix time)", "s")]
 
 
 class DeviceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a device's driver reports."""
 
-    link_generation: Annotated[int, about("PCIe generation of the link")] = msgspec.field(
+    link_generation: Annotated[int, "PCIe generation of the link"] = msgspec.field(
         name="link generation"
     )
     clock: Annotated[int, about("clock of the multiprocessors", "MHz")]
-    slowed_by: Annotated[tuple[str, ...], about("reasons of a slower clock")] = msgspec.field(
+    slowed_by: Annotated[tuple[str, ...], "reasons of a slower clock"] = msgspec.field(
         name="slowed by"
     )
 
@@ -135,7 +133,7 @@ class WarmUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     seconds: Annotated[float, about("duration", "s")]
     first: Annotated[float, about("first sample of the work that warms it up", "s")]
     last: Annotated[float, about("last sample of that work", "s")]
-    steady: Annotated[bool, about("whether the last samples were alike")]
+    steady: Annotated[bool, "whether the last samples were alike"]
 
 
 class TimedProcess(Measurement, frozen=True, kw_only=True):
@@ -149,7 +147,7 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
     number: Annotated[int, about("calls per sample", ge=1, lt=MAX_CALLS)]
     seconds: Annotated[Numbers, about("samples that it took, per call", "s", min_length=1)]
     disturbed: Annotated[
-        tuple[int, ...], about("places of the samples during which the process had no processor")
+        tuple[int, ...], "places of the samples during which the process had no processor"
     ]
     probes: Annotated[
         dict[str, Numbers],
@@ -161,7 +159,7 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
     ]
     waits: Annotated[
         tuple[int, ...],
-        about("samples taken before it waited for quiet, per wait: then a probe more is taken"),
+        "samples taken before it waited for quiet, per wait: then a probe more is taken",
     ]
     waiting: Annotated[Numbers, about("some probes during these waits", "ns")]
     waited: Annotated[float, about("time spent in these waits", "s")]
@@ -169,13 +167,13 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
         dict[str, Numbers], about("other part -> its samples, taken in turns with these", "s")
     ] = {}
     device: Annotated[
-        tuple[DeviceState, ...], about("state of the device before and after the samples")
+        tuple[DeviceState, ...], "state of the device before and after the samples"
     ] = ()
-    warmed: Annotated[WarmUp | None, about("how the device was warmed up")] = None
-    unseen: Annotated[str, about("why it was not verified that the call waits for the device")] = ""
-    on_device: Annotated[
-        bool, about("whether the device's clock, not the processor's, sets the time")
-    ] = False
+    warmed: Annotated[WarmUp | None, "how the device was warmed up"] = None
+    unseen: Annotated[str, "why it was not verified that the call waits for the device"] = ""
+    on_device: Annotated[bool, "whether the device's clock, not the processor's, sets the time"] = (
+        False
+    )
     took: Annotated[float, about("duration of set-up, warm-up and samples", "s")]
 
     def __post_init__(self) -> None:
@@ -254,27 +252,27 @@ def encode_lines(lines: Iterable[LogLine]) -> str:
 class Toolchain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The toolchain to measure."""
 
-    tag: Annotated[str, about("its tag in the ledger")]
-    torch: Annotated[str, about("release of torch")] = ""
-    numpy: Annotated[str, about("release of numpy")] = ""
+    tag: Annotated[str, "its tag in the ledger"]
+    torch: Annotated[str, "release of torch"] = ""
+    numpy: Annotated[str, "release of numpy"] = ""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The packages really imported; the device, or why there is none."""
 
-    torch: Annotated[str, about("version of torch")] = ""
-    numpy: Annotated[str, about("version of numpy")] = ""
-    python: Annotated[str, about("version of Python")] = ""
-    cuda: Annotated[str, about("version of CUDA for which torch was built")] = ""
-    hip: Annotated[str, about("version of HIP for which torch was built")] = ""
-    git: Annotated[str, about("torch's commit")] = ""
-    torch_threads: Annotated[int | None, about("torch's threads")] = None
-    device: Annotated[str, about("torch's name of the accelerator")] = ""
-    device_name: Annotated[str, about("model of the accelerator")] = ""
-    driver: Annotated[str, about("version of its driver")] = ""
-    environment: Annotated[dict[str, str], about("its variables that are set")] = {}
-    no_device: Annotated[str, about("why there is no accelerator")] = ""
-    near_cores: Annotated[tuple[int, ...], about("cores near the accelerator, by its driver")] = ()
+    torch: Annotated[str, "version of torch"] = ""
+    numpy: Annotated[str, "version of numpy"] = ""
+    python: Annotated[str, "version of Python"] = ""
+    cuda: Annotated[str, "version of CUDA for which torch was built"] = ""
+    hip: Annotated[str, "version of HIP for which torch was built"] = ""
+    git: Annotated[str, "torch's commit"] = ""
+    torch_threads: Annotated[int | None, "torch's threads"] = None
+    device: Annotated[str, "torch's name of the accelerator"] = ""
+    device_name: Annotated[str, "model of the accelerator"] = ""
+    driver: Annotated[str, "version of its driver"] = ""
+    environment: Annotated[dict[str, str], "its variables that are set"] = {}
+    no_device: Annotated[str, "why there is no accelerator"] = ""
+    near_cores: Annotated[tuple[int, ...], "cores near the accelerator, by its driver"] = ()
 
 
 # Conditions that distinguish two machines. A virtual machine may report any CPU as "AMD EPYC"
@@ -284,16 +282,16 @@ MACHINE = ("cpu", "cores", "caches")
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Properties of the machine that affect timing, at the start of the run."""
 
-    cpu: Annotated[str, about("model of the processor")] = ""
-    cores: Annotated[int | None, about("its cores")] = None
-    cores_allowed: Annotated[int | None, about("cores that the run may use")] = None
-    caches: Annotated[dict[str, str], about("level -> size, as the system reports it")] = {}
+    cpu: Annotated[str, "model of the processor"] = ""
+    cores: Annotated[int | None, "its cores"] = None
+    cores_allowed: Annotated[int | None, "cores that the run may use"] = None
+    caches: Annotated[dict[str, str], "level -> size, as the system reports it"] = {}
     memory_bytes: Annotated[int, about("size of the memory", "bytes")] = 0
-    system: Annotated[str, about("operating system and its release")] = ""
-    libc: Annotated[str, about("C library and its version")] = ""
-    governor: Annotated[str, about("governor of the processor's clock")] = ""
-    transparent_hugepages: Annotated[str, about("use of transparent huge pages")] = ""
-    load_average: Annotated[Finite | None, about("processes that ran, a mean of one minute")] = None
+    system: Annotated[str, "operating system and its release"] = ""
+    libc: Annotated[str, "C library and its version"] = ""
+    governor: Annotated[str, "governor of the processor's clock"] = ""
+    transparent_hugepages: Annotated[str, "use of transparent huge pages"] = ""
+    load_average: Annotated[Finite | None, "processes that ran, a mean of one minute"] = None
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -301,35 +299,33 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machine was. A missing field, as in a record of another version, has its default, which means
     "unknown"."""
 
-    toolchain: Annotated[Toolchain, about("the toolchain to measure")]
-    skipped: Annotated[Reasons, about("reason -> the cells skipped for it")]
-    failures: Annotated[Reasons, about("reason -> the cells that failed for it")] = {}
-    profile: Annotated[str, about("name of the profile")] = ""
-    only: Annotated[str, about("pattern that chose the cells; empty: all of the profile")] = ""
-    planned: Annotated[int, about("processes planned per cell")] = 0
-    command: Annotated[str, about("command that began the run")] = ""
-    machine: Annotated[str, about("name under which the results are filed")] = ""
-    settings: Annotated[Settings, about("the packages really imported, and the device")] = (
-        Settings()
-    )
-    conditions: Annotated[Conditions, about("the machine at the start of the run")] = Conditions()
-    asv: Annotated[str, about("version of asv")] = ""
-    asv_runner: Annotated[str, about("version of asv_runner")] = ""
-    launch: Annotated[str, about("asv's launch method")] = ""
-    started: Annotated[str, about("when the run began (ISO 8601): its name in measurements")] = ""
-    rounds: Annotated[int, about("processes taken per cell")] = 0
+    toolchain: Annotated[Toolchain, "the toolchain to measure"]
+    skipped: Annotated[Reasons, "reason -> the cells skipped for it"]
+    failures: Annotated[Reasons, "reason -> the cells that failed for it"] = {}
+    profile: Annotated[str, "name of the profile"] = ""
+    only: Annotated[str, "pattern that chose the cells; empty: all of the profile"] = ""
+    planned: Annotated[int, "processes planned per cell"] = 0
+    command: Annotated[str, "command that began the run"] = ""
+    machine: Annotated[str, "name under which the results are filed"] = ""
+    settings: Annotated[Settings, "the packages really imported, and the device"] = Settings()
+    conditions: Annotated[Conditions, "the machine at the start of the run"] = Conditions()
+    asv: Annotated[str, "version of asv"] = ""
+    asv_runner: Annotated[str, "version of asv_runner"] = ""
+    launch: Annotated[str, "asv's launch method"] = ""
+    started: Annotated[str, "when the run began (ISO 8601): its name in measurements"] = ""
+    rounds: Annotated[int, "processes taken per cell"] = 0
     seconds: Annotated[Finite, about("duration of the run", "s")] = 0.0
     patience: Annotated[Finite, about("longest wait for quiet allowed", "s")] = 0.0
     waited: Annotated[Finite, about("part of the duration spent waiting for quiet", "s")] = 0.0
     quiet: Annotated[
         Finite | None,
-        about("share of the probed time in which the machine was undisturbed; null without probes"),
+        "share of the probed time in which the machine was undisturbed; null without probes",
     ] = None
     baselines: Annotated[dict[str, Finite], about("kind of speed probe -> its baseline", "ns")] = {}
-    samples: Annotated[int, about("samples wanted")] = 0
-    retaken: Annotated[int, about("samples taken in addition")] = 0
+    samples: Annotated[int, "samples wanted"] = 0
+    retaken: Annotated[int, "samples taken in addition"] = 0
     noisy_cells: Annotated[
-        Cells, about("cells without a quiet process: their figures are upper bounds")
+        Cells, "cells without a quiet process: their figures are upper bounds"
     ] = ()
     failed: Annotated[str, about("why the toolchain could not be measured at all", note=RARE)] = ""
     drift: Annotated[
@@ -374,7 +370,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             note=RARE,
         ),
     ] = ""
-    file: Annotated[str, about("name of the result with this record; not in the file itself")] = ""
+    file: Annotated[str, "name of the result with this record; not in the file itself"] = ""
 
 
 UNKNOWN = RunRecord(Toolchain(""), {})  # for results of ``asv run`` by hand

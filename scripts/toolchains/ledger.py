@@ -12,7 +12,7 @@ import errno
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import date, datetime
 from functools import cache
 from hashlib import sha1
 from itertools import chain
@@ -33,7 +33,7 @@ def _releases() -> dict[str, Any]:
     try:
         releases: dict[str, Any] = json.loads(RELEASES.read_text(encoding="utf-8"))
         for version, day in chain(*(releases[package].items() for package in PACKAGES)):
-            Version(version), datetime.strptime(day, "%Y-%m-%d")
+            Version(version), date.fromisoformat(day)
         Toolchain(**releases["held"])
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise OSError(errno.EILSEQ, "is broken, restore it from git", str(RELEASES)) from None
@@ -88,25 +88,22 @@ class Toolchain:
     @property
     def commit_time(self) -> int:
         """Time of the commit, in seconds since 1970: noon of its day. It is part of the hash."""
-        return int(
-            datetime.strptime(self.date, "%Y-%m-%d")
-            .replace(hour=12, tzinfo=timezone.utc)
-            .timestamp()
-        )
+        return int(datetime.fromisoformat(f"{self.date}T12:00+00:00").timestamp())
 
     @property
     def commit(self) -> str:
         """Hash of the commit, as git would compute it. The commit holds one file and has no
         parents."""
-        torch = self.release if self.history else self.torch
-        content = {"torch": torch, "numpy": self.numpy}
+        content = {"torch": self.torch, "numpy": self.numpy}
         if self.history:
-            content["history"] = self.history
+            content |= {"torch": self.release, "history": self.history}
         blob = _git_hash("blob", json.dumps(content, sort_keys=True).encode() + b"\n")
         tree = _git_hash("tree", b"100644 toolchain.json\0" + bytes.fromhex(blob))
         author = f"ledger <ledger@localhost> {self.commit_time} +0000"
         header = f"tree {tree}\nauthor {author}\ncommitter {author}\n"
-        return _git_hash("commit", f"{header}\ntorch {torch} with numpy {self.numpy}".encode())
+        return _git_hash(
+            "commit", f"{header}\ntorch {content['torch']} with numpy {self.numpy}".encode()
+        )
 
     def __str__(self) -> str:
         return f"torch {self.torch} with numpy {self.numpy}"

@@ -104,7 +104,11 @@ def _releases_by_name(names: Iterable[str], packages: Sequence[str]) -> list[Too
 
 def available_versions(package: str) -> tuple[list[str], list[str]]:
     """Return a package's versions in the index, for any Python, and the addresses where pip looked.
-    Raise UserError if pip fails."""
+    Raise UserError if pip fails.
+
+    Both are read from pip's text. Before pip 25, such as in an environment that Python's venv made,
+    it prints no JSON, and its JSON has no addresses.
+    """
     command = ["-m", "pip", "index", "versions", package]
     verbose = [sys.executable, *command, "-vv", "--ignore-requires-python"]
     error = "it lists none"
