@@ -213,8 +213,8 @@ class Campaign:
         for tag in self.plan.tags:
             reasons = {node: reason for (each, node), reason in outcomes.items() if each == tag}
             nodes = {node for node, reason in reasons.items() if not reason}
-            failures = len(reasons) - len(nodes)
-            if len(nodes) < self.copies and (nodes or failures < self.copies):
+            # if it failed on that many nodes, and succeeded on none, no node can measure it
+            if len(nodes) < self.copies and (nodes or len(reasons) < self.copies):
                 lacking[tag] = nodes
         return lacking
 

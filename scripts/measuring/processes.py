@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import psutil
 
@@ -28,7 +29,6 @@ SIGNALS = [
 ]
 Command = Sequence[str | Path]
 Environment = Mapping[str, str]
-Stream = int | IO[str] | None  # of a program, as for Popen
 
 
 def environment_of(python: Path, **variables: str) -> dict[str, str]:
@@ -45,15 +45,12 @@ def os_session(
     command: Command,
     cwd: Path,
     env: Environment | None = None,
-    *,
-    stdin: Stream = None,
-    stdout: Stream = None,
-    stderr: Stream = None,
+    **streams: Any,
 ) -> Iterator["subprocess.Popen[str]"]:
     """Start a program in a session of the operating system. At the end of the block, kill it and
     all processes that it started.
 
-    stdin, stdout, stderr  as for Popen
+    streams  stdin, stdout and stderr, as for Popen
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -68,9 +65,7 @@ def os_session(
                     env=env,
                     start_new_session=True,
                     text=True,
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=stderr,
+                    **streams,
                 )
                 print(process.pid, file=watcher.stdin, flush=True)
             yield process
@@ -178,20 +173,21 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
+@dataclass
 class Progress:
     """Print the percentage of ``total`` steps done, and the time left, estimated from the mean so
-    far. Print at most one line per PROGRESS_SECONDS, and only for another percent."""
+    far. Print at most one line per PROGRESS_SECONDS, and only for another percent.
 
-    def __init__(
-        self, title: str, total: int = 0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.title = title
-        self.total = total
-        self.clock = clock
-        self.done = 0
-        self.percent = 0
-        self.start = math.nan
-        self.printed = math.nan  # time of the last line
+    start, printed  times of the first step and of the last line
+    """
+
+    title: str
+    total: int = 0
+    clock: Callable[[], float] = time.monotonic
+    done: int = 0
+    percent: int = 0
+    start: float = math.nan
+    printed: float = math.nan
 
     def at(self, done: int) -> None:
         """Note that ``done`` steps are done."""

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,11 +132,13 @@ def export(
     skipped = set(itertools.chain(*records[-1].skipped.values()))
     exported = _load(filed if filed.is_file() else ran[0])
     # asv's own dictionary: it drops results of other versions
-    exported.benchmark_version.update(_version_numbers(exported.benchmark_version))
+    versions = exported.benchmark_version
+    versions.update({name: version_number(name, hashed) for name, hashed in versions.items()})
     for run in [_load(path) for path in ran]:
         for name, params, figures in _figures_in(run):
             figures |= dict.fromkeys(skipped.intersection(figures), math.nan)
-            figures |= _medians(figures, samples_of)
+            for cell in samples_of.keys() & figures:
+                figures[cell] = statistics.median(samples_of[cell][0])
             staying = set(_cells_in(exported, name)).difference(samples_of, tried)
             exported.add_result(
                 {"name": name, "version": run.benchmark_version[name], "params": params},
@@ -148,15 +150,6 @@ def export(
     with tempfile.TemporaryDirectory() as directory:  # asv writes in place
         exported.save(directory)
         files.put(filed, Path(directory, filed.parent.name, filed.name).read_bytes())
-
-
-def _version_numbers(versions: Mapping[str, str]) -> dict[str, str]:
-    return {name: version_number(name, version) for name, version in versions.items()}
-
-
-def _medians(cells: Iterable[str], samples_of: UsedSamples) -> dict[str, float]:
-    """Return the figures of the cells with samples."""
-    return {cell: statistics.median(samples_of[cell][0]) for cell in cells if cell in samples_of}
 
 
 def _asv_figures(figures: Figures, samples_of: UsedSamples) -> "BenchmarkResult":
