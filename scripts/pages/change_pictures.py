@@ -27,8 +27,7 @@ from store.frames import Change
 
 from . import comparison_words as words
 from . import show
-from .figures import RATIO_TICKS, figure_of, label_ticks
-from .svg import (
+from .figures import (
     GREEN,
     GRID,
     INK,
@@ -36,11 +35,14 @@ from .svg import (
     MONO,
     MUTED,
     POINTS,
+    RATIO_TICKS,
     RED,
     STYLE,
     Figure,
     Look,
+    figure_of,
     finish,
+    label_ticks,
     slug,
 )
 from .tables import Table, render_table

@@ -15,9 +15,8 @@ from benchmarks.contracts import ONE_THREAD, Role
 
 from . import show
 from .advice import capitalize_first
-from .figures import times_figure
+from .figures import Figure, slug, times_figure
 from .page import MachineData, Section
-from .svg import Figure, slug
 from .tables import (
     IN_CACHE_BYTES,
     GridEntry,

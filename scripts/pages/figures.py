@@ -1,17 +1,32 @@
-"""Figures of a machine: lines against size, and dots where the size does not matter."""
+"""Figures as SVG, for a file and for a page, in one style (report.mplstyle). Those of a machine:
+lines against size, and dots where the size does not matter."""
 
+import io
 import itertools
 import math
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
 
 import matplotlib.pyplot as plt
 import numpy as np
-from analysis.cells import Limit, Row, at_usual_size, conversions, usual_dtype, usual_size
+from analysis.cells import (
+    Limit,
+    Row,
+    at_usual_size,
+    conversions,
+    list_rows,
+    usual_dtype,
+    usual_size,
+)
 from analysis.needs import Need
+from analysis.results import where
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -22,8 +37,100 @@ from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
 
 from . import advice, show
 from .show import render_line
-from .svg import BLUE, INK, MARKERS, MONO, MUTED, POINTS, SANS, STYLE, Figure, Look, finish, slug
 from .tables import Table
+
+STYLE = Path(__file__).with_name("report.mplstyle")
+MARKERS = "os^Dv<>PX"  # with seven colours: 63 lines before a pair repeats
+INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
+BLUE, RED, GREEN = "#0072b2", "#d55e00", "#009e73"
+SANS, MONO = "sans-serif", "monospace"  # the style defines their fonts
+POINTS = "points-"  # prefix of the ids that a page's script reads
+NAME_LETTERS = 100  # of a file name; file systems allow 255
+# CSS variables of the page, so that each colour can have a dark variant
+VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--line",
+    BLUE: "--blue",
+    RED: "--red",
+    GREEN: "--green",
+    "#cc79a7": "--pink",
+    "#e69f00": "--orange",
+    "#56b4e9": "--sky",
+}
+Look = dict[str, Any]  # arguments of matplotlib
+METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # all left out
+IN_TAG = "(?=[^<>]*>)"  # follows what is no text of a reader
+# What no reader sees, or what a group's elements share -> what stands for it
+EXCESS = {
+    "(?s:^.*?(?=<svg)|<!--.*?-->)": "",
+    r"(?<=>)\s+|\s+(?=<)|\n": "",
+    r'<g([^<>]*)>(<[^<>]*( style="[^"]*")[^<>]*/>(?:<[^<>]*\3[^<>]*/>)*)</g>': lambda group: (
+        f"<g{group[1]}{group[3]}>{group[2].replace(group[3], '')}</g>"
+    ),
+    rf' id="[\w.]+_\d+"{IN_TAG}': "",  # nothing refers to these
+    rf' transform="rotate\(-0 [^"]*"{IN_TAG}': "",
+    rf"(?<=\.\d\d)\d+{IN_TAG}": "",
+}
+# A page has its own size, white, style and fonts
+OF_FILE = {
+    f' (?:width|height)="[^"]*pt"{IN_TAG}': "",
+    "<defs><style.*?</style></defs>": "",
+    f"(fill|stroke): #ffffff{IN_TAG}": r"\1: none",
+    f"font-family: 'DejaVu Sans Mono'[^;]*;{IN_TAG}": "font-family: var(--mono);",
+    f"font-family: (?!var)[^;]*; ?{IN_TAG}": "",
+    f"(?:{'|'.join(VARIABLES)}){IN_TAG}": lambda colour: f"var({VARIABLES[colour[0]]})",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """name: of the SVG file, and prefix of every id in it. cells: shown in the figure and in its
+    data table."""
+
+    name: str
+    description: str
+    file: str
+    inline: str
+    cells: tuple[Row, ...]
+    caption: str
+
+
+def slug(*words: str) -> str:
+    """Make a name for files and ids."""
+    text = "-".join(words).lower().replace("→", "-to-")
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:NAME_LETTERS]
+
+
+def finish(
+    figure: plt.Figure, name: str, description: str, cells: Sequence[Row], caption: str
+) -> Figure:
+    """Save the figure once, and return its SVG for a file (white) and for the page (the page's
+    fonts and colours)."""
+    buffer = io.StringIO()
+    with plt.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata=METADATA)
+    plt.close(figure)
+    head = (
+        f' role="img" aria-labelledby="{name}-title {name}-desc">'
+        f'<title id="{name}-title">{escape(show.bare(caption))}</title>'
+        f'<desc id="{name}-desc">{escape(description)}</desc>'
+    )
+    svg = _replace(buffer.getvalue(), EXCESS).replace(">", head, 1)
+    svg = svg.replace(f'id="{POINTS}', f'id="{name}-{POINTS}')  # a page holds many figures
+    lines = svg.replace("><", ">\n<")
+    file = f'<?xml version="1.0" encoding="utf-8"?>\n{lines}\n'
+    return Figure(name, description, file, f"{_replace(svg, OF_FILE)}\n", tuple(cells), caption)
+
+
+def _replace(text: str, replacements: Mapping[str, Any]) -> str:
+    """Replace each pattern in turn."""
+    for pattern, replacement in replacements.items():
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+# --- lines against size --------------------------------------------------------------------------
 
 Panel = tuple[Figure, Table]  # a figure and its data
 DASHED: Look = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
@@ -55,9 +162,6 @@ RATIO_TICKS: tuple[float, ...] = (
     10,
 )
 RATIO_TICKS += (0.05, 20, 0.02, 50, 0.01, 100)
-
-
-# --- lines against size --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -95,9 +199,8 @@ def share_of(limit: Limit) -> Curves:
 
 def label(cell: Row) -> str:
     """Name of a line: its route, or else its row parameter or method."""
-    if cell.route:
-        return cell.route
-    return show.parameter_text(cell.down, cell.parameters[cell.down]) if cell.down else cell.method
+    named = cell.down and show.parameter_text(cell.down, cell.parameters[cell.down])
+    return cell.route or named or cell.method
 
 
 def against_size(
@@ -105,12 +208,12 @@ def against_size(
 ) -> Figure:
     """A line per route with range bars; the legend below has the order of the lines' ends.
     limit: seconds by size."""
-    points = _points(cells, curves.value)
-    sizes = sorted(points["nbytes"].unique().tolist())
+    in_order = sorted(cells, key=lambda cell: (cell.order, cell.nbytes))
+    points = DataFrame([_point(cell, curves) for cell in in_order])
+    sizes = sorted({cell.nbytes for cell in cells})
     dashed = {nbytes: curves.value(nbytes, limit[nbytes]) for nbytes in sizes if nbytes in limit}
-    names = [*points["line"].unique(), *([curves.limit] if dashed else [])]
     with plt.style.context(STYLE):
-        figure, ax = _plot(names)
+        figure, ax = _plot([*points["line"].unique(), *([curves.limit] if dashed else [])])
         _set_sizes(ax, sizes)
         _set_values(ax, curves, [*points["low"], *points["high"], *dashed.values()])
         if dashed:
@@ -120,19 +223,10 @@ def against_size(
         return finish(figure, name, _described(cells, limit, curves.limit), cells, caption)
 
 
-def _points(cells: Sequence[Row], value: Callable[[int, float], float]) -> DataFrame:
-    """A row per cell, in the catalogue's order, sizes ascending."""
-    rows = [
-        {
-            "line": label(cell),
-            "nbytes": cell.nbytes,
-            "value": value(cell.nbytes, cell.seconds),
-            "low": value(cell.nbytes, cell.low),
-            "high": value(cell.nbytes, cell.high),
-        }
-        for cell in sorted(cells, key=lambda cell: (cell.order, cell.nbytes))
-    ]
-    return DataFrame(rows)
+def _point(cell: Row, curves: Curves) -> dict:
+    seconds = {"value": cell.seconds, "low": cell.low, "high": cell.high}
+    values = {name: curves.value(cell.nbytes, each) for name, each in seconds.items()}
+    return values | {"line": label(cell), "nbytes": cell.nbytes}
 
 
 def _draw_lines(ax: Axes, points: DataFrame) -> None:
@@ -146,7 +240,7 @@ def _draw_lines(ax: Axes, points: DataFrame) -> None:
 
 def _described(cells: Sequence[Row], limit: Mapping[int, float], dashed: str) -> str:
     """A description of a figure, in addition to its caption."""
-    several = len({label(cell) for cell in cells})
+    several = len({*map(label, cells)})
     values = {"cells": cells, "several": several, "limit": limit, "dashed": dashed}
     return render_line("figures", "described", **values)
 
@@ -165,11 +259,11 @@ def _draw_legend(ax: Axes, plain: str) -> None:
     ends. All names but ``plain`` are code."""
     figure = figure_of(ax)
     row = LABEL_POINTS_GAP / 72 / figure.get_figheight()
-    lines = sorted(ax.get_lines(), key=lambda line: (-_end(line), str(line.get_label())))
-    above = sum(len(broken(str(line.get_label()))) for line in lines) - 0.3
-    for line in lines:
-        figure.add_artist(_legend_line(line, row * above))
-        name = str(line.get_label())
+    lines = {str(line.get_label()): line for line in ax.get_lines()}
+    names = sorted(lines, key=lambda name: (-_end(lines[name]), name))
+    above = sum(len(broken(name)) for name in names) - 0.3
+    for name in names:
+        figure.add_artist(_legend_line(lines[name], row * above))
         font: Look = {"family": SANS if name == plain else MONO, **LABEL}
         for text in broken(name):
             figure.text(0.1, row * above, text, **font)
@@ -238,8 +332,7 @@ def label_ticks(
     least = gap * math.log(high / low)
     ticks: list[float] = []
     for tick in candidates:
-        distances = [abs(math.log(tick / other)) for other in ticks]
-        if low <= tick <= high and min(distances, default=math.inf) >= least:
+        if low <= tick <= high and all(abs(math.log(tick / other)) >= least for other in ticks):
             ticks.append(tick)
     axis.set_major_locator(ticker.FixedLocator(sorted(ticks)))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: text(value)))
@@ -299,21 +392,20 @@ def times_caption(title: str, cells: Sequence[Row], anywhere: bool = False) -> s
 def times(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
     """One panel per kind of memory and direction with two or more sizes; dots where the size does
     not matter."""
-    plain = conversions(cells)
-    directions = plain["direction"].unique()
-    plain = plain.sort_values(["order", "nbytes"])
+    plain = conversions(cells).sort_values(["order", "nbytes"])
+    directions = conversions(cells)["direction"].unique()
     for memory, direction in itertools.product(MEMORIES, directions):
-        shown = plain[plain["direction"].eq(direction) & plain["memory"].eq(memory)]
+        shown = where(plain, direction=direction, memory=memory)
         title = advice.need_title(Need(direction, memory, usual_dtype(plain)))
         name = slug("time", direction, memory)
         by_route = shown.groupby("route", sort=False)["seconds"]
-        if memory != ALIAS or not all(advice.is_flat(seconds) for _, seconds in by_route):
+        if memory != ALIAS or not by_route.agg(advice.is_flat).all():
             bound = limit if memory in (COPY, INTO) else None
-            yield from times_figure(name, title, [*shown.itertuples()], bound)
+            yield from times_figure(name, title, list_rows(shown), bound)
             continue
         largest = shown.drop_duplicates("route", keep="last")
         if len(largest) > 1:
-            fastest = [*largest.sort_values("seconds", kind="stable").itertuples()]
+            fastest = list_rows(largest.sort_values("seconds", kind="stable"))
             yield dots(name, times_caption(title, fastest, anywhere=True), fastest)
 
 
@@ -340,16 +432,15 @@ def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
 def efficiency(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
     """One panel per direction: copies, also into a buffer, as a share of memcpy, at sizes where
     bytes dominate."""
-    plain = conversions(cells)
-    decided = plain["nbytes"].map(limit.decides).astype(bool)
-    copies = plain[plain["memory"].isin((COPY, INTO)) & decided]
+    sizes = [*filter(limit.decides, limit.seconds)]
+    copies = where(conversions(cells), memory=[COPY, INTO], nbytes=sizes)
     for direction, rows in copies.groupby("direction", sort=False):
-        shown = [*rows.itertuples()]
+        shown = list_rows(rows)
         if not _has_sizes(shown):
             continue
         usual = at_usual_size(rows, shown[0].down, sys.maxsize).itertuples()
         best = max(usual, key=lambda cell: limit.share(cell) or 0)
-        values = {"direction": direction, "cell": best, "share": limit.share(best)}
-        caption = render_line("figures", "efficiency", **values)
+        share = limit.share(best)
+        caption = render_line("figures", "efficiency", direction=direction, cell=best, share=share)
         name = slug("efficiency", str(direction))
         yield against_size(name, caption, shown, share_of(limit), limit.seconds)

@@ -40,8 +40,8 @@ from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from . import show
 from .advice import Box
 from .change_pictures import HeatMap
+from .figures import Figure, slug
 from .show import Lines
-from .svg import Figure, slug
 from .tables import Counts, Entry, Missing, Table, lines_of, missing_reasons
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"

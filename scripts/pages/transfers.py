@@ -44,9 +44,9 @@ from .advice import (
     promises,
     unsafe_reason,
 )
+from .figures import Figure, slug
 from .page import MachineData, Section
 from .show import Lines, code, render_line, render_paragraphs
-from .svg import Figure, slug
 from .tables import Table, by_size, curves, render_table
 
 # Names in routes that stage or pin memory themselves: reported if slower
