@@ -10,7 +10,7 @@ import made_up
 import numpy as np
 import pytest
 import resultfiles
-from analysis import ties
+from analysis import ranking as ties
 from analysis.answers import answer
 from analysis.cells import cells_of
 from analysis.costs import load_machine, machine_answers

@@ -31,9 +31,8 @@ from .estimates import (
 )
 from .findings import Gain
 from .needs import Case, Need
-from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED
+from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED, recommendable
 from .refusals import NotMeasured
-from .ties import recommendable
 
 if TYPE_CHECKING:
     from .measured import Measured

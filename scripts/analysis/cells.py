@@ -10,9 +10,9 @@ from store.frames import Parameter, TimedCell, check_frame
 from benchmarks import contracts
 from benchmarks.contracts import COMPLETION, ONE_THREAD, Role
 
+from .ranking import evidence_of
 from .results import Results, parameters_of, where
 from .suite import Declared
-from .ties import evidence_of
 
 LINK = (contracts.HOST_TO_DEVICE, contracts.DEVICE_TO_HOST)  # directions that cross a device's link
 DIRECTIONS = (contracts.NUMPY_TO_TORCH, contracts.TORCH_TO_NUMPY, *LINK)

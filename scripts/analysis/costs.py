@@ -32,9 +32,8 @@ from .cells import BY_BYTES, Limit, cells_of, itemsize, limit_of, links_of
 from .estimates import ANY_SIZE, MEASURED, estimate
 from .findings import Gain, neighbour_costs, setting_advice
 from .needs import NEED_FIELDS, Case, Need, choices, uses
-from .ranking import BEST, OTHER
+from .ranking import BEST, OTHER, is_steady
 from .results import Results, load_files, newest
-from .ties import is_steady
 
 # Dtypes with tested contracts and no times: bits are bits
 UNTIMED_DTYPES = ("int8", "int16", "complex128")

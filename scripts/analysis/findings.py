@@ -13,6 +13,7 @@ Placement: some routes take longer if a source and its buffer are neighbours in 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pandas import DataFrame, MultiIndex, Series, concat
 
@@ -20,9 +21,9 @@ from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Role, Route
 
 from .cells import Row, at_usual_size
 from .history import Release
-from .results import Results
+from .ranking import select_fastest, significantly_slower
+from .results import Results, where
 from .suite import Declared
-from .ties import select_fastest, significantly_slower
 
 # --- semantics of routes --------------------------------------------------------------------------
 
@@ -40,22 +41,17 @@ def facts(results: Results) -> DataFrame:
     measured  whether memory is shared; the result's dtype, "?" if its benchmark does not name it;
               whether a tensor that requires grad is taken
     """
-    rows = results.of_role(results.values, Role.SEMANTICS)
-    rows = rows[rows["method"].isin(ASPECTS)]
-    declared = [results.benchmarks[name] for name in rows["benchmark"]]
-    measured = [_measured(*figure) for figure in zip(declared, rows["method"], rows["value"])]
-    return rows.assign(
-        aspect=rows["method"].astype(object).map(ASPECTS),
-        dtype=rows["dtype"].astype(object).fillna(""),
-        measured=Series(measured, rows.index, dtype=object),
-    )
+    rows = results.of_role(results.values, Role.SEMANTICS).astype({"method": object})
+    rows = rows.assign(aspect=rows["method"].map(ASPECTS), dtype=rows["dtype"].astype(object))
+    rows = rows.dropna(subset="aspect").fillna({"dtype": ""})
+    measured = [_measured(row, results.benchmarks[row.benchmark]) for row in rows.itertuples()]
+    return rows.assign(measured=Series(measured, rows.index, dtype=object))
 
 
-def _measured(declared: Declared, method: str, value: float) -> bool | str:
-    if ASPECTS[method] != DTYPE:
-        return bool(value)
-    dtypes = declared.stands_for
-    return dtypes[int(value)] if value < len(dtypes) else "?"
+def _measured(row: Any, declared: Declared) -> bool | str:
+    if row.aspect != DTYPE:
+        return bool(row.value)
+    return dict(enumerate(declared.stands_for)).get(int(row.value), "?")
 
 
 class Semantics:
@@ -89,16 +85,14 @@ class Semantics:
         for contract, aspect in itertools.product(contracts, ASPECTS.values()):
             for dtype, measured in self.values(contract, aspect).items():
                 promised, is_kept = _promise(contract, aspect, dtype, measured)
-                if not is_kept:
-                    contradicted.append(
-                        {
-                            "route": contract.expression,
-                            "aspect": aspect,
-                            "dtype": dtype,
-                            "measured": measured,
-                            "promised": promised,
-                        }
-                    )
+                finding: dict[str, object] = {
+                    "route": contract.expression,
+                    "aspect": aspect,
+                    "dtype": dtype,
+                    "measured": measured,
+                    "promised": promised,
+                }
+                contradicted += [] if is_kept else [finding]
         return contradicted
 
 
@@ -122,7 +116,7 @@ def _pair_releases(rows: DataFrame, releases: Sequence[Release], key: Sequence[s
     """Join the rows of each release (its version) with those of the release before it
     (..._before) by the columns ``key``."""
     places = {release.files[0]: place for place, release in enumerate(releases)}
-    rows = rows[rows["file"].isin(places)].astype(object)
+    rows = where(rows, file=[*places]).astype(object)
     rows = rows.assign(place=rows["file"].map(places).astype(int))
     next_place = rows.assign(place=rows["place"] + 1)
     pairs = rows.merge(next_place, on=["place", *key], suffixes=("", "_before"))
@@ -141,14 +135,9 @@ def appearances(results: Results, releases: Sequence[Release]) -> DataFrame:
     rows = cells.loc[is_timed, columns].astype(object).fillna("")
     # cells of one release only are left out
     pairs = _pair_releases(rows, releases, ["cell", *ROUTE, "dtype"])
-    measured = rows.loc[rows["status"] == "measured", ["file", *ROUTE]]
-    measured_routes = MultiIndex.from_frame(measured)
-    changes = concat(
-        [
-            _appearing(pairs, "", "_before", measured_routes).assign(gained=True),
-            _appearing(pairs, "_before", "", measured_routes).assign(gained=False),
-        ]
-    )
+    measured_routes = MultiIndex.from_frame(where(rows, status="measured")[["file", *ROUTE]])
+    sides = (("", "_before"), ("_before", ""))
+    changes = concat([_appearing(pairs, *side, measured_routes) for side in sides])
     change = ["release", "gained", "direction", "reason"]
     dtypes = changes.groupby([*change, "route"], sort=False)["dtype"].agg(_distinct).reset_index()
     return dtypes.groupby([*change, "dtype"], sort=False)["route"].agg(tuple).reset_index()
@@ -159,12 +148,13 @@ def _appearing(
 ) -> DataFrame:
     """Select the cells that are measured on the side with suffix ``present`` and not on the other
     one. Their dtype is "" if the other side has no figure of the route at all."""
-    is_present = pairs[f"status{present}"] == "measured"
-    rows = pairs[is_present & (pairs[f"status{absent}"] != "measured")]
+    statuses = pairs[f"status{absent}"]
+    rows = pairs[(pairs[f"status{present}"] == "measured") & (statuses != "measured")]
     reason = rows[f"reason{absent}"]
     absent_route = MultiIndex.from_frame(rows[[f"file{absent}", *ROUTE]])
     return rows.assign(
-        reason=reason.where(reason != "", rows[f"status{absent}"]),
+        gained=not present,
+        reason=reason.where(reason != "", statuses),
         dtype=rows["dtype"].where(absent_route.isin(measured_routes), ""),
     )
 
@@ -252,65 +242,47 @@ class Gain:
 class SettingAdvice:
     """A setting for some routes.
 
+    settings          good for all of the routes: the one to take, then those that are as good
     gains_by_setting  of each route: good setting -> gain
     busy              some other settings are noisy
     """
 
-    gains_by_setting: tuple[Mapping[str, Gain], ...]
+    settings: list[str]
+    gains_by_setting: list[Mapping[str, Gain]]
     busy: bool
-
-    @property
-    def settings(self) -> list[str]:
-        """The settings that are good for all of the routes."""
-        first, *rest = self.gains_by_setting
-        return [setting for setting in first if all(setting in gains for gains in rest)]
-
-    @property
-    def setting(self) -> str:
-        """The setting to take."""
-        return self.settings[0]
-
-    @property
-    def ties(self) -> list[str]:
-        """Settings as good."""
-        return self.settings[1:]
 
     @property
     def gains(self) -> list[Gain]:
         """The gain of each route."""
-        return [gains[self.setting] for gains in self.gains_by_setting]
-
-    def joined(self, other: "SettingAdvice") -> "SettingAdvice":
-        """Return one advice for the routes of both."""
-        gains_by_setting = (*self.gains_by_setting, *other.gains_by_setting)
-        return SettingAdvice(gains_by_setting, self.busy or other.busy)
+        return [gains[self.settings[0]] for gains in self.gains_by_setting]
 
 
 def setting_advice(results: Results, cells: DataFrame) -> list[SettingAdvice]:
     """Return the settings to take, each with the routes that gain; empty if no setting gains
     enough."""
     counts = {count.cell: count for count in results.values.itertuples()}
-    by_route = cells[cells["role"] == Role.SETTINGS].groupby(["benchmark", "route"], sort=False)
+    by_route = where(cells, role=Role.SETTINGS).groupby(["benchmark", "route"], sort=False)
     advice: list[SettingAdvice] = []
     for _, rows in by_route:
         rows = at_usual_size(rows, "setting")
-        gains = _gains(rows[rows["quiet"]], counts)
-        of_route = SettingAdvice((gains,), busy=not rows["quiet"].all())
-        if advice and advice[-1].joined(of_route).settings:
-            advice[-1] = advice[-1].joined(of_route)
+        gains, busy = _gains(where(rows, quiet=True), counts), not rows["quiet"].all()
+        last = advice[-1] if advice else SettingAdvice([], [], busy)
+        shared = [setting for setting in last.settings if setting in gains]
+        if shared:
+            advice[-1] = SettingAdvice(shared, [*last.gains_by_setting, gains], last.busy or busy)
         elif gains:
-            advice.append(of_route)
+            advice.append(SettingAdvice([*gains], [gains], busy))
     return advice
 
 
 def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
     """Return the settings of one route at one size that gain enough and have no significantly
     faster one, in the family's order. counts: cell -> count, of which the class's track_kept."""
-    settings = cells["parameters"].map(lambda parameters: parameters["setting"])
     without = next(filter(_is_reference, cells.itertuples()), None)
     if without is None:
         return {}
     declared = without.declared
+    settings = cells["parameters"].map(lambda parameters: parameters["setting"])
     # in the order of the entries: benchmarks.json sorts the advised settings by name
     places = settings.map(lambda setting: declared.nth("setting", setting))
     advised = cells.assign(place=places)[settings.isin([*declared.settings])]
@@ -330,14 +302,13 @@ def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
 def neighbour_costs(cells: DataFrame) -> list[Gain]:
     """Return the routes and sizes significantly more than MIN_GAIN times as fast apart; both cells
     must be quiet."""
-    placed = cells[(cells["role"] == Role.PLACEMENT) & cells["quiet"]]
+    placed = where(cells, role=Role.PLACEMENT, quiet=True).itertuples()
     gains = [
         Gain(cell, reference)
-        for cell, reference in pair_with_reference(placed.itertuples())
+        for cell, reference in pair_with_reference(placed)
         if reference is not None and reference is not cell
     ]
-    slow = DataFrame([gain.slow for gain in gains])
-    fast = DataFrame([gain.fast for gain in gains])
+    slow, fast = DataFrame([gain.slow for gain in gains]), DataFrame([gain.fast for gain in gains])
     return [*itertools.compress(gains, significantly_slower(slow, fast, MIN_GAIN - 1))]
 
 

@@ -147,7 +147,7 @@ def _faster_on_one_thread(rows: pd.DataFrame, one_thread: pd.DataFrame) -> dict[
 def setting_box(advised: SettingAdvice) -> Box:
     """Environment variables to set before starting a program."""
     title, cost, *notes = show.render_paragraphs("settings", "setting", advised=advised)
-    return Box(title, (Recommendation("", advised.setting, cost),), notes=tuple(notes))
+    return Box(title, (Recommendation("", advised.settings[0], cost),), notes=tuple(notes))
 
 
 def neighbours_box(copies: Sequence[Gain]) -> Box | None:

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from analysis.cells import Row, at_usual_size, list_rows
-from analysis.ranking import BEST, rank
+from analysis.ranking import BEST, differ_significantly, rank
 from analysis.results import where
-from analysis.ties import differ_significantly
 from analysis.transfers import Transfers
 from pandas import DataFrame, concat
 

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 from analysis.cells import BY_BYTES, Row
 from analysis.costs import Candidate
+from analysis.ranking import MARGIN, PROMISE, RECOMMENDED_EXCESS
 from analysis.statistics import MIN_PROCESSES, Z95
-from analysis.ties import MARGIN, PROMISE, RECOMMENDED_EXCESS
 from cli import size
 from store import quiet
 from store.frames import FIGURE_DEFINITION, Parameter

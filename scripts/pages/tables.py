@@ -11,10 +11,9 @@ from itertools import groupby, zip_longest
 
 from analysis.cells import DIRECTIONS, Limit, Row, first_row, list_rows
 from analysis.findings import DTYPE, Semantics
-from analysis.ranking import BEST, SLOWER, TIE
+from analysis.ranking import BEST, SLOWER, TIE, differ_significantly, too_few_processes
 from analysis.results import Results, parameters_of, where
 from analysis.suite import Declared
-from analysis.ties import differ_significantly, too_few_processes
 from analysis.verdicts import CountRange
 from pandas import DataFrame
 from store.frames import SKIPPED, Parameter

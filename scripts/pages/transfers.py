@@ -20,9 +20,18 @@ from analysis.cells import (
     usual_size,
 )
 from analysis.needs import Need, uses
-from analysis.ranking import BEST, CONDITION, OTHER, SLOWER, TIE, UNSAFE, rank
+from analysis.ranking import (
+    BEST,
+    CONDITION,
+    OTHER,
+    SLOWER,
+    TIE,
+    UNSAFE,
+    rank,
+    recommendable,
+    too_few_processes,
+)
 from analysis.results import where
-from analysis.ties import recommendable, too_few_processes
 from analysis.transfers import Transfers
 from pandas import DataFrame, Series, concat
 
