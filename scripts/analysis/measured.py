@@ -25,9 +25,8 @@ from .cells import itemsize
 from .costs import MachineAnswers
 from .estimates import ANY_SIZE, MEASURED
 from .needs import NEED_FIELDS, NUMPY, Case, Need, uses
-from .ranking import SLOWER, rank
+from .ranking import FEW_SD, SLOWER, rank, recommendable
 from .statistics import MIN_PROCESSES, Floats
-from .ties import FEW_SD, recommendable
 
 MIN_SD = 0.01  # of log seconds, between processes of one route: no machine is steadier
 MIN_ROUNDS = 2  # of the fastest route, even if it is alone
