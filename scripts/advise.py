@@ -30,7 +30,7 @@ from analysis.costs import closest_machine, last_run, load_machine
 from analysis.needs import CUDA, ENDS, NUMPY, TORCH, Case
 from analysis.refusals import NotMeasured
 from checking.question import measure_case, measured_before
-from cli import RESULTS, Parser, UserError, parse_size, whole_number
+from cli import RESULTS, Parser, UserError, parse_shape, parse_size, whole_number
 from measuring.machine import conditions
 from pages.case_answer import answer_text, as_json
 from store import files
@@ -62,10 +62,10 @@ def size(text: str) -> int:
 
 def shape(text: str) -> tuple[int, ...]:
     """Sizes of "1080x1920x3"."""
-    lengths = text.lower().replace(",", "x").split("x")
-    if not all(length.isdecimal() and int(length) for length in lengths):
+    lengths = parse_shape(text)
+    if lengths is None:
         raise argparse.ArgumentTypeError(f"{text!r}: write sizes such as 1080x1920x3")
-    return tuple(map(int, lengths))
+    return lengths
 
 
 def dtype(text: str) -> str:

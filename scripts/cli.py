@@ -119,10 +119,20 @@ def size(nbytes: float) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Parse a size such as "3MiB", "3 MB" or "4096". None if it is no whole number of bytes."""
-    matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*", text, re.IGNORECASE)
+    """Parse a size such as "3MiB", "3 MB", "1e6" or "4096". None if it is no whole number of
+    bytes."""
+    number = r"\s*(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*"
+    matched = re.fullmatch(rf"{number}(|[kmg]i?)b?\s*", text, re.IGNORECASE)
     nbytes = Fraction(matched[1]) * UNITS[matched[2].lower()] if matched else Fraction(1, 2)
     return int(nbytes) if nbytes.denominator == 1 else None
+
+
+def parse_shape(text: str) -> tuple[int, ...] | None:
+    """Parse a shape such as "1080x1920x3" or "12". None if it is none."""
+    if not re.fullmatch(r"\s*\d{1,15}(x\d{1,15})*\s*", text, re.IGNORECASE):
+        return None
+    shape = tuple(map(int, text.lower().split("x")))
+    return shape if all(shape) else None
 
 
 def parse_share(text: str, ends: bool = False) -> float:

@@ -3,7 +3,7 @@
 import itertools
 import random
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import advise
@@ -11,6 +11,7 @@ import made_histories
 import made_up
 import pytest
 import resultfiles
+from analysis.costs import load_machine
 from analysis.needs import Case
 from analysis.ranking import BEST
 from browsing import SHOWN, address, texts_of
@@ -36,6 +37,8 @@ def pages(known_results, tmp_path_factory):
     """Addresses of four pages: a machine with an accelerator, a machine with all families, a history, all machines."""
     root = tmp_path_factory.mktemp("pages")
     rich = made_up.rich(root / "rich")
+    (record,) = (rich / "box").glob("*.jsonl")
+    record.write_text(record.read_text().replace('"torch_threads": 1', '"torch_threads": 4'))
     logs = made_histories.logs_of(14)
     logs[5:, :10] += 0.3  # tables of many rows have a filter
     logs[0, 1] = float("nan")
@@ -46,7 +49,7 @@ def pages(known_results, tmp_path_factory):
     write_into(over, machines.index_of([replace(each.pages[0][0], machine=name) for each, name in zip(built, "ab")]))
     link, of_all = (each.pages[0][1] for each in built)
     places = {"link": link, "rich": of_all, "history": history / "index.html", "over": over / "index.html"}
-    return SimpleNamespace(**{kind: path.as_uri() for kind, path in places.items()})
+    return SimpleNamespace(**{kind: path.as_uri() for kind, path in places.items()}, results=rich)
 
 
 @pytest.mark.parametrize("kind", ["link", "rich", "history", "over"])
@@ -126,8 +129,8 @@ def test_it_shows_the_rows_that_advise_has(pages, known, browser):
         texts, code = texts_of(case, known)
         browser.locator("#choose .chosen h3", has_text=texts[0]).wait_for()
         command = browser.locator("#choose .command").inner_text()
-        options = vars(advise.arguments(shlex.split(command)[2:]))
-        assert {**asdict(case), "threads": case.threads.replace("all", "")}.items() <= options.items()
+        case_of_command = advise.case_of(advise.arguments(shlex.split(command)[2:]))
+        assert case_of_command == replace(case, threads=case.threads.replace("all", ""))
         assert browser.locator(SHOWN).all_inner_texts() == texts, case
         assert browser.locator("#choose .chosen pre").inner_text() == code
     assert browser.complaints == []
@@ -197,12 +200,13 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(pages, tmp_path, browse
     assert cuda.is_disabled() and cuda.inner_text() == "cuda: not measured"
 
 
-def test_whatever_is_chosen_has_an_answer(pages, browser):
-    """150 random clicks never lead to a form without an answer: other fields adapt to the last choice, which stays."""
+def test_what_the_form_says_is_what_advise_says(pages, browser):
+    """After each of 300 random clicks the form shows what scripts/advise.py answers to the command that it shows."""
+    machine = load_machine(pages.results, "box")
     browser.goto(pages.rich)
     browser.locator("#choose details summary").click()
-    chance = random.Random(1)
-    for _ in range(150):
+    chance, compared = random.Random(1), 0
+    for _ in range(300):
         field = chance.choice(browser.locator("#choose :is(select, input[type=checkbox]):visible").all())
         if field.get_attribute("type") == "checkbox":
             field.click()
@@ -210,8 +214,53 @@ def test_whatever_is_chosen_has_an_answer(pages, browser):
             value = chance.choice(field.locator("option:enabled").evaluate_all(VALUES))
             field.select_option(value)
             assert field.input_value() == value
-        assert browser.locator("#choose .chosen ol li").count() > 0, browser.url
-    assert browser.complaints == []
+        command = shlex.split(browser.locator("#choose .command").inner_text())
+        case = advise.case_of(advise.arguments(command[2:]))
+        shown = browser.locator(SHOWN).all_inner_texts()
+        notes = browser.locator("#choose .chosen > p").all_inner_texts()
+        if not any(note[0].isdigit() for note in notes):  # the size was measured
+            compared += 1
+            assert shown == texts_of(case, machine)[0], (browser.url, command)
+        assert shown, browser.url
+    assert compared > 150 and browser.complaints == []
+
+
+def test_a_choice_comes_back_where_it_was_measured(pages, browser):
+    """What was chosen is kept while another choice has no such measurement, and the form says so."""
+    browser.goto(pages.rich)
+    browser.locator("#choose details summary").click()
+    dtype, threads = (browser.locator(f"#choose select[name={name}]") for name in ("dtype", "threads"))
+    assert threads.input_value() == "all"
+    dtype.select_option("int64")
+    assert threads.input_value() == "1"
+    assert (
+        "torch threads 4, torch's default was not measured for this. Shown: 1."
+        in browser.locator("#choose .chosen").inner_text()
+    )
+    dtype.select_option("float32")
+    assert threads.input_value() == "all" and browser.locator("#choose .chosen > p").count() == 0
+
+
+def test_a_link_to_a_section_keeps_the_case(pages, browser):
+    browser.goto(f"{pages.rich}#from=torch&to=numpy&nbytes=16MiB")
+    browser.locator("nav a[href^='#']").nth(1).click()
+    assert "from=torch" in browser.url and "&at=" in browser.url
+    assert browser.locator("#choose select[name=from]").input_value() == "torch"
+    browser.reload()
+    assert browser.locator("#choose select[name=from]").input_value() == "torch"
+
+
+def test_a_size_that_is_none_shows_no_command(pages, browser):
+    browser.goto(pages.link)
+    for text in ("3 bananas", "0", "1x"):
+        browser.locator("#choose input[name=nbytes]").fill(text)
+        assert browser.locator("#choose .command").inner_text() == ""
+    browser.locator("#choose input[name=nbytes]").fill("4 TB")
+    assert browser.locator("#choose .command").inner_text() == ""
+    browser.locator("#choose input[name=nbytes]").fill("400 GB")
+    assert "no estimate reaches that far. Shown: 256 MiB." in browser.locator("#choose .chosen").inner_text()
+    browser.locator("#choose input[name=nbytes]").fill("512x512")
+    assert "1 MiB" in browser.locator("#choose .chosen h3").inner_text()
 
 
 def test_a_link_says_which_dtype(pages, browser):

@@ -1,6 +1,7 @@
 """What templates may see and hold: sentences and loops over views, no table of data and no module."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy
 import pandas
 import pytest
-from cli import parse_size
+from cli import parse_shape, parse_size
 from pages import show
 
 TEMPLATES = sorted(show.TEMPLATES.rglob("*.jinja"))
@@ -44,15 +45,23 @@ SIZES = {
     "0.3KiB": None,
     "": None,
     "-8": None,
-    "1e6": None,
+    "1e6": 10**6,
+    "2.5e3 k": 2_500_000,
+    "1e": None,
     "8 TiB": None,
     "MiB": None,
     "1.": None,
 }
 
 
+# Text of a shape -> its elements; None: refused
+SHAPES = {"1080x1920x3": 1080 * 1920 * 3, " 2X3 ": 6, "3x": None, "x3": None, "0x3": None, "2x-3": None, "2 x 3": None}
+
+
 def test_sizes_are_read_alike_in_a_terminal():
     assert {text: parse_size(text) for text in SIZES} == SIZES
+    shapes = {text: parse_shape(text) for text in SHAPES}
+    assert {text: shape and math.prod(shape) for text, shape in shapes.items()} == SHAPES
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
@@ -60,7 +69,8 @@ def test_sizes_are_read_alike_in_the_form():
     source = (Path(show.TEMPLATES) / "form.js").read_text(encoding="utf-8")
     units = re.search(r"const UNITS = .*", source)[0]
     parser = re.search(r"function bytesOf.*?\n  }\n", source, re.DOTALL)[0]
-    sizes = f"{json.dumps([*SIZES])}.map((text) => bytesOf(text) || null)"
+    texts = {**SIZES, **SHAPES}
+    sizes = f"{json.dumps([*texts])}.map((text) => bytesOf(text) || null)"
     program = f"{units}\n{parser}\nconsole.log(JSON.stringify({sizes}))"
     done = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
-    assert dict(zip(SIZES, json.loads(done.stdout))) == SIZES
+    assert dict(zip(texts, json.loads(done.stdout))) == texts

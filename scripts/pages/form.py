@@ -8,6 +8,7 @@ import json
 
 import pandas as pd
 from analysis.costs import Candidate, MachineAnswers, add_totals
+from analysis.estimates import MAX_EXTRAPOLATION
 from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case
 from analysis.ranking import BEST
 
@@ -58,6 +59,7 @@ def form_data(machine: MachineAnswers) -> str:
     document = {
         "ways": {" ".join(ends): direction for ends, direction in DIRECTION_OF_ENDS.items()},
         "shown": MAX_ROUTES,
+        "reach": MAX_EXTRAPOLATION,
         "threads": [(count, default if count == ALL_THREADS else count) for count in threads],
         "rows": columns,
     }

@@ -1,6 +1,7 @@
 "use strict";
-/* The form of a page: shows the rows of what is chosen, as Python ranked and worded them (pages/advice.py). The address
- * holds the choice, under the names that scripts/advise.py gives its options. Without JavaScript it stays hidden. */
+/* The form of a page: shows the rows of what is chosen, as Python ranked and worded them (pages/advice.py). A choice that
+ * was not measured is kept, and the form says what it shows instead. The address holds the choice, under the names that
+ * scripts/advise.py gives its options. Without JavaScript the form stays hidden. */
 (() => {
   const root = document.getElementById("choose");
   const known = JSON.parse(document.getElementById("known").textContent);
@@ -13,6 +14,7 @@
     from: "numpy", to: "torch", nbytes: "1MiB", dtype: "float32", "to-dtype": "same", layout: "contiguous",
     memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", grad: false, batch: false, enqueue: false,
   };
+  const chosen = { ...USUAL }; // by the reader; a field shows what was measured
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
   /* Of each field the values with which it asks for a need. A field offers those that go with the fields above it. */
   const FIELDS = {
@@ -25,8 +27,8 @@
     batch: (need) => [need.batch],
     grad: (need) => [need.grad],
     enqueue: (need) => [need.enqueue],
-    threads: (need) => [need.threads || at("threads").value],
-    source: (need) => [need.host || at("source").value],
+    threads: (need) => [need.threads || chosen.threads],
+    source: (need) => [need.host || chosen.source],
   };
   const waysOf = (need) =>
     Object.keys(known.ways).filter((pair) => known.ways[pair][0] === need.direction && known.ways[pair][1] === need.array).map((pair) => pair.split(" "));
@@ -41,11 +43,15 @@
   };
   const read = (field) => (field.type === "checkbox" ? field.checked : field.value.trim());
 
-  function bytesOf(text) {
-    const found = text.match(/^\s*(\d+(?:\.\d+)?)\s*(|[kmg]i?)b?\s*$/i);
+  /* Bytes of "3MiB", "1e6" or, of numbers of ``itemsize`` bytes, "1080x1920x3"; NaN of anything else. */
+  function bytesOf(text, itemsize = 1) {
+    const found = text.match(/^\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*(|[kmg]i?)b?\s*$/i);
+    const shape = text.match(/^\s*\d+(?:x\d+)+\s*$/i);
     const nbytes = found ? Number(found[1]) * UNITS[found[2].toLowerCase()] : NaN;
-    return Number.isInteger(nbytes) && nbytes > 0 ? nbytes : NaN;
+    const all = shape ? text.toLowerCase().split("x").reduce((product, length) => product * Number(length), itemsize) : nbytes;
+    return Number.isInteger(all) && all > 0 ? all : NaN;
   }
+  const itemsizeOf = (dtype) => Math.max(1, Number(dtype.match(/\d+/)?.[0] ?? 8) / 8);
   /* ``exact``: in a unit in which it is whole, so that bytesOf reads the same. */
   function sizeOf(nbytes, exact = false) {
     let power = Math.min(3, Math.floor(Math.log2(nbytes) / 10));
@@ -53,47 +59,63 @@
     return `${Number((nbytes / 1024 ** power).toPrecision(exact ? 15 : 4))} ${["B", "KiB", "MiB", "GiB"][power]}`;
   }
 
-  /* The needs that are chosen. What a field has and does not offer becomes the first that it offers. */
+  const label = (field) => field.closest("label");
+  const titleOf = (field) => (field.type === "checkbox" ? label(field) : label(field).firstChild).textContent.trim();
+  const nameOf = (field, value) => [...field.options].find((option) => option.value === value)?.text ?? value;
+
+  /* The needs that are chosen, and what fields show instead of a choice that was not measured with those above it. */
   function needed() {
+    const replaced = [];
     let found = needs;
     for (const [name, values] of Object.entries(FIELDS)) {
-      const [field, there] = [at(name), new Set(found.flatMap(values))];
-      if (field.type === "checkbox") {
-        if (!there.has(field.checked)) field.checked = !field.checked;
-        field.closest("label").hidden = there.size < 2;
-      } else {
-        for (const option of field.options) {
-          option.disabled = !there.has(option.value);
-          option.hidden = option.disabled && !option.text.includes(UNMEASURED);
-        }
-        if (!there.has(field.value)) field.value = [...field.options].find((option) => !option.disabled).value;
+      const [field, measured] = [at(name), new Set(found.flatMap(values))];
+      const isFlag = field.type === "checkbox";
+      for (const option of field.options ?? []) {
+        option.disabled = !measured.has(option.value);
+        option.hidden = option.disabled && !option.text.includes(UNMEASURED);
       }
-      found = found.filter((need) => values(need).includes(read(field)));
+      const value = measured.has(chosen[name]) ? chosen[name] : isFlag ? !chosen[name] : [...field.options].find((option) => !option.disabled).value;
+      if (isFlag) [field.checked, label(field).hidden] = [value, measured.size < 2];
+      else field.value = value;
+      if (value !== chosen[name]) replaced.push([field, isFlag ? "" : ` ${nameOf(field, chosen[name])}`, isFlag ? value : nameOf(field, value)]);
+      found = found.filter((need) => values(need).includes(value));
     }
     const device = [at("from").value, at("to").value].includes("cuda");
-    at("source").closest("label").hidden = !device;
-    at("threads").closest("label").hidden = device;
+    label(at("source")).hidden = !device;
+    label(at("threads")).hidden = device;
     const memory = MEMORIES[at("memory").value].find((each) => found.some((need) => need.memory === each));
-    return found.filter((need) => need.memory === memory);
+    const told = replaced.filter(([field]) => field !== at(device ? "threads" : "source"));
+    return [found.filter((need) => need.memory === memory), told];
   }
 
   const sizes = (wanted) =>
     [...new Set(rows.filter((row) => wanted.includes(row.need) && GOOD.includes(row.kind)).map((row) => row.nbytes))].sort((one, other) => one - other);
 
+  const address = () => {
+    const changed = Object.entries(chosen).filter(([name, value]) => value !== USUAL[name] || ["from", "to", "nbytes"].includes(name));
+    return new URLSearchParams(changed);
+  };
+
+  function sizeNote(nbytes, near, all) {
+    const isFar = nbytes > known.reach * all.at(-1) || nbytes * known.reach < all[0];
+    const reach = isFar ? ", and no estimate reaches that far" : "";
+    return `${sizeOf(nbytes)} was not measured${reach}. Shown: ${near.map((size) => sizeOf(size)).join(" and ")}.`;
+  }
+
   function update(remember = true) {
-    const [wanted, nbytes] = [needed(), bytesOf(at("nbytes").value)];
+    const [wanted, replaced] = needed();
+    const nbytes = bytesOf(chosen.nbytes, itemsizeOf(at("dtype").value));
     const all = sizes(wanted);
     document.getElementById("sizes").replaceChildren(...all.map((size) => new Option(sizeOf(size, true).replace(" ", ""))));
     const near = all.includes(nbytes) ? [nbytes] : [all.filter((size) => size < nbytes).at(-1), all.find((size) => size > nbytes)].filter(Boolean);
-    const parts = [];
-    if (!near.length) parts.push(fact("p", `Write the size in bytes, such as 4096, 3MiB or 3MB.`));
-    else if (near[0] !== nbytes) parts.push(fact("p", `${sizeOf(nbytes)} was not measured. Shown: ${near.map(sizeOf).join(" and ")}.`));
+    const parts = replaced.map(([field, from, to]) => fact("p", `${titleOf(field)}${from} was not measured for this${to === false ? "" : `. Shown: ${to === true ? titleOf(field) : to}`}.`));
+    if (!near.length) parts.push(fact("p", "Write the size in bytes, such as 4096, 3MiB, 3MB or 1e6, or a shape such as 1080x1920x3."));
+    else if (near[0] !== nbytes) parts.push(fact("p", sizeNote(nbytes, near, all)));
     for (const size of near) parts.push(...answer(rows.filter((row) => wanted.includes(row.need) && row.nbytes === size)));
     root.querySelector(".chosen").replaceChildren(...parts);
-    const command = rows.find((row) => wanted.includes(row.need)).command;
-    root.querySelector(".command").replaceChildren(command.replace("NBYTES", sizeOf(nbytes || near[0], true).replace(" ", "")));
-    const changed = Object.keys(USUAL).map((name) => [name, read(at(name))]).filter(([name, value]) => value !== USUAL[name] || ["from", "to", "nbytes"].includes(name));
-    if (remember) history.replaceState(null, "", `#${new URLSearchParams(changed)}`);
+    const { command } = rows.find((row) => wanted.includes(row.need));
+    root.querySelector(".command").replaceChildren(near.length ? command.replace("NBYTES", sizeOf(nbytes, true).replace(" ", "")) : "");
+    if (remember) history.replaceState(null, "", `#${address()}`);
   }
 
   const line = (row) => [fact("code", row.route), `, ${row.cost}`];
@@ -124,12 +146,21 @@
   /* The choice of the address, where it holds one. */
   function linked() {
     const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-    for (const [name, usual] of Object.entries({ ...USUAL, ...("from" in given ? given : {}) })) {
-      if (typeof USUAL[name] === "boolean") at(name).checked = String(usual) === "true";
-      else if (name in USUAL) at(name).value = usual;
+    for (const [name, usual] of Object.entries("from" in given ? USUAL : {})) {
+      const value = given[name] ?? usual;
+      chosen[name] = typeof usual === "boolean" ? String(value) === "true" : value;
     }
+    at("nbytes").value = chosen.nbytes;
     update(false);
   }
+
+  /* A link to a section keeps the case in the address. */
+  document.addEventListener("click", (event) => {
+    const id = event.target.closest('a[href^="#"]')?.hash.slice(1);
+    if (!id || !location.hash.includes("from=")) return;
+    event.preventDefault();
+    location.hash = `${address()}&at=${id}`;
+  });
 
   const fill = (name, values) => at(name).append(...[...new Set(values)].map((value) => new Option(value, value)));
   const crosses = needs.some((need) => waysOf(need).flat().includes("cuda"));
@@ -142,7 +173,10 @@
   fill("to-dtype", ["same", ...needs.map((need) => need.goal).filter(Boolean)]);
   fill("layout", ["contiguous", ...needs.map((need) => need.layout)]);
   form.onsubmit = (event) => event.preventDefault();
-  form.oninput = () => update();
+  form.oninput = (event) => {
+    chosen[event.target.name] = read(event.target);
+    update();
+  };
   window.addEventListener("hashchange", linked);
   root.hidden = false;
   linked();

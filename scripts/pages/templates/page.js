@@ -50,8 +50,13 @@
     table.closest(".scroll").before(filter);
   }
 
-  /* A link into what is folded opens it. */
-  const unfold = () => document.getElementById(decodeURIComponent(location.hash.slice(1)))?.querySelector("details.folded")?.setAttribute("open", "");
+  /* A link into what is folded opens it. The address of a case names a section as ``at``. */
+  const unfold = () => {
+    const section = new URLSearchParams(location.hash.slice(1)).get("at");
+    const target = document.getElementById(section ?? decodeURIComponent(location.hash.slice(1)));
+    target?.querySelector("details.folded")?.setAttribute("open", "");
+    if (section) target?.scrollIntoView();
+  };
   addEventListener("hashchange", unfold);
   unfold();
 
