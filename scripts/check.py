@@ -13,13 +13,12 @@ check.
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import Parser, UserError
+from cli import CommandLine, Parser, UserError
 
 # Name of a check -> module and function in the package checking
 CHECKS = {
@@ -30,7 +29,7 @@ CHECKS = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     parser = Parser(__doc__)
     parser.add_argument("what", choices=CHECKS)

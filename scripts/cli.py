@@ -20,6 +20,7 @@ RESULTS = ROOT / "reports" / "results"
 # Exit code if the reader is gone: not 0, as nobody has read a verdict
 READER_GONE_STATUS = 128 + getattr(signal, "SIGPIPE", 13)
 MAX_TEXT_LENGTH = 1000  # characters in an error, and in any text of a file
+CommandLine = Sequence[str] | None  # without the program; None: of this process
 
 
 class UserError(Exception):
@@ -63,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, help=about, **{**kind, **more})
 
     def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+        self, args: CommandLine = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         for argument in sys.argv[1:] if args is None else args:
             # to argparse this is the end of options
@@ -161,7 +162,7 @@ def check_writable(option: str, path: Path) -> None:
         raise UserError(f"{option} {path}: cannot be written")
 
 
-def run(main: Callable[[Sequence[str] | None], int]) -> NoReturn:
+def run(main: Callable[[CommandLine], int]) -> NoReturn:
     """Run a verb as a program. The exit status is the result of ``main``, 2 after an error, or 128
     plus the number of a signal."""
     for stream in ("stdout", "stderr"):

@@ -17,7 +17,6 @@ import re
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import ROOT, Parser, UserError, whole_number
+from cli import ROOT, CommandLine, Parser, UserError, whole_number
 from measuring import campaign as campaigns
 from measuring import fleet
 from measuring.campaign import Campaign
@@ -64,7 +63,7 @@ DECIDING: tuple[str, ...] = (
 DECIDING += ("copies", "engine")
 
 
-def arguments(argv: Sequence[str] | None) -> Namespace:
+def arguments(argv: CommandLine) -> Namespace:
     parser = Parser(__doc__)
     selection.add_release_options(parser)
     add_options(parser, DEFAULT)
@@ -159,7 +158,7 @@ def campaign_of(args: Namespace, machine: str) -> Campaign:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     check_asv()
     program, *job = (sys.argv[1:] if argv is None else argv) or [""]
     if program == campaigns.ON_NODE:

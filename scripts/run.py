@@ -16,7 +16,7 @@ after each round. The expected duration on this machine is printed first.
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 import psutil
 import report
-from cli import RESULTS, ROOT, Parser, UserError, one_line
+from cli import RESULTS, ROOT, CommandLine, Parser, UserError, one_line
 from measuring.engine import Suite, check_asv, this_command
 from measuring.journal import Job, Journal, Plan, lock_directory
 from measuring.machine import QUIET_SHARE, check, quiet_now
@@ -48,7 +48,7 @@ def interpreter(name: str) -> Path:
     return program
 
 
-def arguments(argv: Sequence[str] | None) -> Namespace:
+def arguments(argv: CommandLine) -> Namespace:
     parser = Parser(__doc__)
     add_options(parser, DEFAULT)
     parser.option(
@@ -159,7 +159,7 @@ def answers(quiet: bool) -> Callable[[Runner, Job], None]:
     return after_round
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     args = arguments(argv)
     try:
         toolchain = environments.read_toolchain()

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 import report
-from cli import RESULTS, ROOT, Parser, UserError, one_line
+from cli import RESULTS, ROOT, CommandLine, Parser, UserError, one_line
 from measuring.campaign import ENVIRONMENT_GB
 from measuring.engine import check_asv, set_environment_limit, this_command
 from measuring.journal import Journal, Plan, coarse_to_fine, due_plan, lock_directory
@@ -46,7 +46,7 @@ DEFAULT = "tracking"  # profile
 RELEASES = ("history", "releases", "since")  # options that choose releases
 
 
-def arguments(argv: Sequence[str] | None) -> Namespace:
+def arguments(argv: CommandLine) -> Namespace:
     parser = Parser(__doc__)
     selection.add_release_options(parser)
     add_options(parser, DEFAULT)
@@ -82,7 +82,7 @@ def ordered_tags(toolchains: Sequence[ledger.Toolchain]) -> tuple[str, ...]:
     return tuple(chain(*tags))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     args = arguments(argv)
     if args.update:
         update()

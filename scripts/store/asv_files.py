@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from cli import UserError
 
 from . import files
 from .files import version_number
-from .quiet import used_samples
+from .quiet import UsedSamples, used_samples
 from .schema import Measurement, RunRecord, cell_names, from_json
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 RESULT_VERSION = 2  # of asv's format
 Unread = object  # a field that asv writes and nothing here reads
 Figures = dict[str, float | None]  # cell -> its figure; None: it failed
-UsedSamples = Mapping[str, tuple[list[float], int | None]]  # as quiet.used_samples returns them
 
 
 class AsvMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

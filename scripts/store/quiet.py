@@ -300,6 +300,10 @@ class Run:
         return float(np.average(np.concatenate(is_quiet), weights=np.concatenate(seconds)))
 
 
+Selected = dict[str, dict[int, tuple[Run, int]]]  # as ``select_processes`` returns them
+UsedSamples = dict[str, tuple[list[float], int | None]]  # as ``used_samples`` returns them
+
+
 def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> dict[str, Run]:
     """Group the lines with samples by their run. ``records`` give the baselines of whole runs."""
     by_run: dict[str, list[TimedProcess]] = {}
@@ -309,9 +313,7 @@ def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> 
     return {started: Run(members, baselines.get(started)) for started, members in by_run.items()}
 
 
-def select_processes(
-    lines: Iterable[Measurement], records: Iterable[RunRecord] = ()
-) -> dict[str, dict[int, tuple[Run, int]]]:
+def select_processes(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> Selected:
     """Cell -> round number -> the process that counts for the cell's figure, as its run and its
     place there.
 
@@ -319,7 +321,7 @@ def select_processes(
     without quiet processes, the process with the fastest sample counts. If a second run has the
     same cells, its rounds are numbered on from the first run's last.
     """
-    selected: dict[str, dict[int, tuple[Run, int]]] = {}
+    selected: Selected = {}
     noisy = []
     first_rounds = Counter[str]()  # of the next run
     for run in runs_of(lines, records).values():
@@ -336,16 +338,14 @@ def select_processes(
     return selected
 
 
-def used_samples(
-    lines: Iterable[Measurement], records: Iterable[RunRecord] = ()
-) -> dict[str, tuple[list[float], int | None]]:
+def used_samples(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> UsedSamples:
     """Cell -> the samples behind its figure, uncorrected, and the number of calls per sample.
 
     A cell of instruction counts has its counts, and None. A cell without quiet processes has its
     fastest sample alone.
     """
     lines = list(lines)
-    used: dict[str, tuple[list[float], int | None]] = {
+    used: UsedSamples = {
         line.cell: (list(line.values), None) for line in lines if isinstance(line, Counts)
     }
     for cell, processes in select_processes(lines, records).items():

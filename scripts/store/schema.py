@@ -34,8 +34,8 @@ RARE, OPTIONAL, PARAMETER, INTERNAL, CSV_ONLY = "rare", "optional", "parameter",
 
 
 def about(meaning: str, unit: str = "", *, note: str = "", **limits: Any) -> Any:
-    """Describe a field: of a row that files hold in its type (``Annotated``, where a meaning alone
-    needs no call), else in place of its value. limits: of msgspec.Meta, such as ``ge``."""
+    """Describe a field: of a row that files hold in its type (``Annotated``, where meaning and unit
+    alone need no call), else in place of its value. limits: of msgspec.Meta, such as ``ge``."""
     return Meta(description=meaning, extra={"unit": unit, "note": note}, **limits)
 
 
@@ -54,11 +54,11 @@ def columns_of(row: type) -> dict[str, Column]:
     columns = {}
     for name, kind in typing.get_type_hints(row, include_extras=True).items():
         if typing.get_origin(kind) is Annotated:
-            kind, *_, meta = typing.get_args(kind)
+            kind, *metadata = typing.get_args(kind)
+            texts = [each for each in metadata if isinstance(each, str)]
+            meta = about(*texts) if texts else metadata[-1]
         else:
             meta = getattr(row, name)
-        if isinstance(meta, str):
-            meta = about(meta)
         columns[name] = Column(name, kind, meaning=meta.description, **meta.extra)
     return columns
 
@@ -112,7 +112,7 @@ class Measurement(LogLine, frozen=True, kw_only=True):
     """A line of a measurements file: a timed process, or the counts of a cell."""
 
     version: Annotated[str, "of the benchmark: figures of different versions do not compare"]
-    at: Annotated[float, about("when the process ended (Unix time)", "s")]
+    at: Annotated[float, "when the process ended (Unix time)", "s"]
 
 
 class DeviceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -121,7 +121,7 @@ class DeviceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fa
     link_generation: Annotated[int, "PCIe generation of the link"] = msgspec.field(
         name="link generation"
     )
-    clock: Annotated[int, about("clock of the multiprocessors", "MHz")]
+    clock: Annotated[int, "clock of the multiprocessors", "MHz"]
     slowed_by: Annotated[tuple[str, ...], "reasons of a slower clock"] = msgspec.field(
         name="slowed by"
     )
@@ -130,9 +130,9 @@ class DeviceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fa
 class WarmUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """How long a device was warmed up before the samples."""
 
-    seconds: Annotated[float, about("duration", "s")]
-    first: Annotated[float, about("first sample of the work that warms it up", "s")]
-    last: Annotated[float, about("last sample of that work", "s")]
+    seconds: Annotated[float, "duration", "s"]
+    first: Annotated[float, "first sample of the work that warms it up", "s"]
+    last: Annotated[float, "last sample of that work", "s"]
     steady: Annotated[bool, "whether the last samples were alike"]
 
 
@@ -151,20 +151,17 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
     ]
     probes: Annotated[
         dict[str, Numbers],
-        about(
-            "kind of speed probe -> times: one before the first sample, one after each, one per "
-            "wait",
-            "ns",
-        ),
+        "kind of speed probe -> times: one before the first sample, one after each, one per wait",
+        "ns",
     ]
     waits: Annotated[
         tuple[int, ...],
         "samples taken before it waited for quiet, per wait: then a probe more is taken",
     ]
-    waiting: Annotated[Numbers, about("some probes during these waits", "ns")]
-    waited: Annotated[float, about("time spent in these waits", "s")]
+    waiting: Annotated[Numbers, "some probes during these waits", "ns"]
+    waited: Annotated[float, "time spent in these waits", "s"]
     parts: Annotated[
-        dict[str, Numbers], about("other part -> its samples, taken in turns with these", "s")
+        dict[str, Numbers], "other part -> its samples, taken in turns with these", "s"
     ] = {}
     device: Annotated[
         tuple[DeviceState, ...], "state of the device before and after the samples"
@@ -174,7 +171,7 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
     on_device: Annotated[bool, "whether the device's clock, not the processor's, sets the time"] = (
         False
     )
-    took: Annotated[float, about("duration of set-up, warm-up and samples", "s")]
+    took: Annotated[float, "duration of set-up, warm-up and samples", "s"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,7 +195,7 @@ class Counts(Measurement, frozen=True, kw_only=True):
     values: Annotated[
         Numbers, about("counts, one per repeat", "unit of the benchmark", min_length=1)
     ]
-    took: Annotated[float, about("duration of set-up and counting", "s")] = 0.0
+    took: Annotated[float, "duration of set-up and counting", "s"] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -286,7 +283,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cores: Annotated[int | None, "its cores"] = None
     cores_allowed: Annotated[int | None, "cores that the run may use"] = None
     caches: Annotated[dict[str, str], "level -> size, as the system reports it"] = {}
-    memory_bytes: Annotated[int, about("size of the memory", "bytes")] = 0
+    memory_bytes: Annotated[int, "size of the memory", "bytes"] = 0
     system: Annotated[str, "operating system and its release"] = ""
     libc: Annotated[str, "C library and its version"] = ""
     governor: Annotated[str, "governor of the processor's clock"] = ""
@@ -314,14 +311,14 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launch: Annotated[str, "asv's launch method"] = ""
     started: Annotated[str, "when the run began (ISO 8601): its name in measurements"] = ""
     rounds: Annotated[int, "processes taken per cell"] = 0
-    seconds: Annotated[Finite, about("duration of the run", "s")] = 0.0
-    patience: Annotated[Finite, about("longest wait for quiet allowed", "s")] = 0.0
-    waited: Annotated[Finite, about("part of the duration spent waiting for quiet", "s")] = 0.0
+    seconds: Annotated[Finite, "duration of the run", "s"] = 0.0
+    patience: Annotated[Finite, "longest wait for quiet allowed", "s"] = 0.0
+    waited: Annotated[Finite, "part of the duration spent waiting for quiet", "s"] = 0.0
     quiet: Annotated[
         Finite | None,
         "share of the probed time in which the machine was undisturbed; null without probes",
     ] = None
-    baselines: Annotated[dict[str, Finite], about("kind of speed probe -> its baseline", "ns")] = {}
+    baselines: Annotated[dict[str, Finite], "kind of speed probe -> its baseline", "ns"] = {}
     samples: Annotated[int, "samples wanted"] = 0
     retaken: Annotated[int, "samples taken in addition"] = 0
     noisy_cells: Annotated[
