@@ -34,7 +34,7 @@ MAX_Q = FDR / 2
 MIN_SUPPORT = 2.0  # of a change point, in standard errors: weaker ones are dropped first
 PENALTY = 6.0  # per change point, in squared standard errors; the test decides what is reported
 ROUTE = ["group", "direction", "route"]  # the columns that identify a route in a history
-WORKING_COLUMNS = ["y", "variance", "within", "error", "spread", "place", "at"]
+WORKING_COLUMNS = ["y", "variance", "error", "spread", "place", "at"]
 WORKING_COLUMNS += [name for name in SESSION if name not in ("package", "release")]
 
 
@@ -51,7 +51,7 @@ def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> Da
         machine=sessions["machine"].iloc[0],
         date=rows["release"].map(dates),
     )
-    rows = rows.sort_values(["place", "at"]).reset_index(drop=True)
+    rows = rows.sort_values(["place", "at"], ignore_index=True)
     noise_classes = rows.groupby("noise", sort=False)
     rows = rows.join(concat([find_changes(members, settings) for _, members in noise_classes]))
     half_width = Z95 * rows["error"]
@@ -60,8 +60,8 @@ def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> Da
         low=np.exp(rows["y"] - half_width),
         high=np.exp(rows["y"] + half_width),
         level=np.exp(rows["level"]),
+        evidence=_evidence(rows, order, settings),
     )
-    rows["evidence"] = _evidence(rows, order, settings)
     if points["node"].nunique() > 1:
         confirmations = _node_confirmations(rows, points)
         rows["nodes_with"] = _names_of_nodes(confirmations, CONFIRMED, rows.index)
@@ -143,10 +143,8 @@ class _Levels:
     def ranges(self) -> list[tuple[str, str]]:
         """Return the releases between which each change lies."""
         releases = self.points["release"].to_numpy()
-        places = [
-            break_range(self.y, self.error, self.starts, number)
-            for number in range(1, len(self.starts))
-        ]
+        numbers = range(1, len(self.starts))
+        places = (break_range(self.y, self.error, self.starts, number) for number in numbers)
         return [(releases[first], releases[last]) for first, last in places]
 
 
@@ -164,18 +162,14 @@ def find_changes(points: DataFrame, settings: Settings) -> DataFrame:
     effect = np.concatenate([levels.effects for levels in every])
     half_width = Z95 * np.concatenate([levels.errors for levels in every])
     starts = [levels.points.index[start] for levels in every for start in levels.starts[1:]]
-    changes = DataFrame(
-        {
-            "ratio": np.exp(effect),
-            "ratio_low": np.exp(effect - half_width),
-            "ratio_high": np.exp(effect + half_width),
-            "q": q,
-            "verdict": verdict_of_change(effect, points.loc[starts, "what"] == INSTRUCTIONS),
-        },
-        index=starts,
-    )
     ranges = [ends for levels in every for ends in levels.ranges()]
-    changes[["earliest", "latest"]] = np.array(ranges, dtype=object).reshape(-1, 2)
+    changes = DataFrame(ranges, starts, ["earliest", "latest"], dtype=object).assign(
+        ratio=np.exp(effect),
+        ratio_low=np.exp(effect - half_width),
+        ratio_high=np.exp(effect + half_width),
+        q=q,
+        verdict=verdict_of_change(effect, points.loc[starts, "what"] == INSTRUCTIONS),
+    )
     level = concat([Series(levels.level, levels.points.index) for levels in every])
     rows = level.to_frame("level").join(changes)
     return rows.assign(
@@ -207,7 +201,7 @@ def _evidence(rows: DataFrame, order: Mapping[str, int], settings: Settings) -> 
     the change. order: release -> its place."""
     pairs = _pair_with_other_figure(rows)
     agrees = _agreements(pairs, order)
-    rest = pairs[(pairs["what"] == TIME) & ~pairs["row"].isin(agrees.index)]
+    rest = pairs[~pairs["row"].isin(agrees.index)].query("what == @TIME")
     margin = math.log1p(settings.equivalence)
     unchanged = _rows_without_change(rest, margin)
     sizes = np.abs(np.log(rows.loc[unchanged, "ratio"].astype(float)))
@@ -226,29 +220,25 @@ def _pair_with_other_figure(rows: DataFrame) -> DataFrame:
         trend=rows["verdict"].replace(TIME_VERDICTS),
         row=rows.index,
     )
-    changes = figures[figures["trend"] != ""]
-    pairs = changes.merge(figures, on="call", suffixes=("", "_other"))
-    pairs = pairs[pairs["what"] != pairs["what_other"]]
-    has_size = [
-        not set(sizes).isdisjoint(other)
-        for sizes, other in zip(pairs["sizes"], pairs["sizes_other"])
-    ]
+    changes = figures.query("trend != ''")
+    pairs = changes.merge(figures, on="call", suffixes=("", "_other")).query("what != what_other")
+    sizes = zip(pairs["sizes"], pairs["sizes_other"])
+    has_size = [not set(those).isdisjoint(other) for those, other in sizes]
     return pairs[np.array(has_size, dtype=bool)]
 
 
 def _agreements(pairs: DataFrame, order: Mapping[str, int]) -> "Series[bool]":
     """Return whether the other figure changes the same way, for rows where it changes in range."""
-    first, last = pairs["earliest"].map(order), pairs["latest"].map(order)
-    is_change = pairs["trend_other"].ne("") & pairs["at_other"].between(first, last)
-    changes = pairs[is_change]
+    places = pairs.assign(first=pairs["earliest"].map(order), last=pairs["latest"].map(order))
+    changes = places.query("trend_other != '' and first <= at_other <= last")
     return (changes["trend"] == changes["trend_other"]).groupby(changes["row"]).any()
 
 
 def _rows_without_change(pairs: DataFrame, margin: float) -> Index:
     """Return the rows whose other figure changes by less than ``margin`` (log) at all sizes, from
     the release before to that of the change, with 95 % confidence."""
-    old = pairs[pairs["release_other"] == pairs["before"]]
-    new = pairs[pairs["release_other"] == pairs["release"]]
+    old = pairs.query("release_other == before")
+    new = pairs.query("release_other == release")
     steps = old.merge(new, on=["row", "series_other"], suffixes=("_old", "_new"))
     effect = np.abs(steps["y_other_new"] - steps["y_other_old"])
     error = np.hypot(steps["error_other_new"], steps["error_other_old"])
@@ -267,10 +257,9 @@ def _node_confirmations(rows: DataFrame, points: DataFrame) -> DataFrame:
     level_of_node = ["series", "level", "node"]
     means = average_points(points[[*level_of_node, "y", "variance"]], *level_of_node)
     means = means.sort_values("node")
-    steps = means.merge(
-        means.assign(level=means["level"] + 1), on=level_of_node, suffixes=("", "_old")
-    )
-    changes = times.loc[is_change, ["series", "level", "ratio"]].reset_index()
+    old = means.assign(level=means["level"] + 1)
+    steps = means.merge(old, on=level_of_node, suffixes=("", "_old"))
+    changes = times[is_change].reset_index()[["index", "series", "level", "ratio"]]
     steps = steps.merge(changes, on=["series", "level"])
     effect = steps["y"] - steps["y_old"]
     half_width = Z95 * np.sqrt(steps["variance"] + steps["variance_old"])
@@ -280,7 +269,7 @@ def _node_confirmations(rows: DataFrame, points: DataFrame) -> DataFrame:
 
 
 def _names_of_nodes(confirmations: DataFrame, sort: str, rows: Index) -> Series:
-    nodes = confirmations[confirmations["confirmation"] == sort].groupby("index")["node"]
+    nodes = confirmations.query("confirmation == @sort").groupby("index")["node"]
     return nodes.agg(", ".join).reindex(rows, fill_value="")
 
 
@@ -322,25 +311,19 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int
     sums = np.pad(np.cumsum(moments, axis=1), ((0, 0), (1, 0)))
     cost = np.zeros(len(values) + 1)
     cost[0] = -penalty
-    last_start = np.zeros(len(cost), dtype=int)
+    last_start = [0]
     for end in range(1, len(cost)):
-        costs = cost[:end] + _segment_costs(sums, end) + penalty
-        last_start[end] = np.argmin(costs)
-        cost[end] = costs[last_start[end]]
+        # of the segments that end here, by start: squared residuals from three sums
+        w, x, xx = sums[:, end, None] - sums[:, :end]
+        costs = cost[:end] + (xx - x**2 / w) + penalty
+        last_start.append(int(np.argmin(costs)))
+        cost[end] = costs.min()
     starts = []
     end = len(values)
     while end:
-        end = int(last_start[end])
+        end = last_start[end]
         starts.append(end)
     return starts[::-1]
-
-
-def _segment_costs(sums: Floats, end: int) -> Floats:
-    """Return the squared residuals of the segments that end at ``end``, by start. sums: of the
-    first weights, weighted values and weighted squares, (3, points + 1)."""
-    w, x, xx = sums[:, end, None] - sums[:, :end]
-    costs: Floats = xx - x**2 / w
-    return costs
 
 
 def partition_cost(values: Floats, noise: Floats, starts: Sequence[int]) -> float:
@@ -366,13 +349,13 @@ def break_range(
     holds the true place with the stated confidence, however small the change. The error of
     estimated levels is neglected.
     """
-    start = starts[number - 1]
-    end = [*starts, len(values)][number + 1]
+    start, place, end = [*starts, len(values)][number - 1 : number + 2]
+    segment = slice(start, end)
     # the cost beyond these two segments does not depend on this break
-    costs = {
-        place: partition_cost(values[start:end], noise[start:end], [0, place - start])
-        for place in range(start + 1, end)
-    }
-    max_cost = costs[starts[number]] + 2.0 * math.log(2.0 / (1.0 - CONFIDENCE))
-    places = [place for place, cost in costs.items() if cost <= max_cost]
-    return min(places), max(places)
+    costs = [
+        partition_cost(values[segment], noise[segment], [0, length])
+        for length in range(1, end - start)
+    ]
+    max_cost = costs[place - start - 1] + 2.0 * math.log(2.0 / (1.0 - CONFIDENCE))
+    places = np.flatnonzero(np.array(costs) <= max_cost) + start + 1
+    return int(places[0]), int(places[-1])

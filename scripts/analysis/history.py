@@ -93,12 +93,12 @@ class History:
     @cached_property
     def changes(self) -> DataFrame:
         """The rows of reported changes, controls left out: the largest first."""
-        return largest_first(self.rows[self.rows["verdict"].isin(CHANGED) & ~self.rows["control"]])
+        return largest_first(self.rows.query("verdict != '' and not control"))
 
     @property
     def false_alarms(self) -> DataFrame:
         """The rows of controls with reported changes: no release should have changed them."""
-        return self.rows[self.rows["verdict"].isin(CHANGED) & self.rows["control"]]
+        return self.rows.query("verdict != '' and control")
 
 
 def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, History]:
@@ -117,9 +117,9 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
         measured = set(points.points["package"])
         for package, of_package in of_python.groupby("package"):
             if package in measured and of_package["release"].nunique() > 1:
-                rest = counts[(counts["package"] == package) & (counts["python"] != python)]
-                other_pythons = dict(zip(rest["python"], rest["release"]))
-                histories[package] = _history(results, of_package, points, other_pythons, settings)
+                releases = counts.query("package == @package").set_index("python")["release"]
+                others = releases.drop(python).to_dict()
+                histories[package] = _history(results, of_package, points, others, settings)
     return {package: histories[package] for package in ledger.PACKAGES if package in histories}
 
 
@@ -131,22 +131,23 @@ def _history(
     settings: Settings,
 ) -> History:
     """Return the history of one package, from its sessions with one Python."""
-    package = sessions["package"].iloc[0]
+    first = sessions.iloc[0]
+    package = first["package"]
     (fixed,) = set(ledger.PACKAGES) - {package}
     versions = sessions[fixed].str.partition("+")[0].unique()
     is_counted = data.points["what"].eq(INSTRUCTIONS).any()
-    uncounted = sessions.loc[~sessions["same_platform"], "release"].nunique()
-    points = data.points[data.points["package"] == package]
+    uncounted = sessions.query("not same_platform")["release"].nunique()
+    points = data.points.query("package == @package")
     return History(
         package=package,
-        machine=sessions["machine"].iloc[0],
-        python=sessions["python"].iloc[0],
+        machine=first["machine"],
+        python=first["python"],
         fixed_package=f"{fixed} {' and '.join(versions)}",
         releases=_releases(sessions),
         rows=check_frame(changes_of(points, sessions, settings), Change, results.parameters),
         replicates=data.replicates,
         session_sd=data.session_sd,
-        nodes=data.nodes[data.nodes["package"] == package],
+        nodes=data.nodes.query("package == @package"),
         failures=_failures(results, package),
         other_pythons=other_pythons,
         uncounted_releases=uncounted if is_counted else 0,
@@ -156,22 +157,15 @@ def _history(
 
 def _releases(sessions: DataFrame) -> tuple[Release, ...]:
     """Return the releases of one package's sessions."""
-    releases = []
-    for version, of_release in sessions.groupby("release", sort=False):
-        first = of_release.iloc[0]
-        release = Release(
-            package=first["package"],
-            version=version,
-            date=first["date"],
-            tag=first["tag"],
-            torch=first["torch"],
-            numpy=first["numpy"],
-            started=first["run"],
-            files=tuple(of_release["file"].unique()),
-            name=f"{first['package']} {version}",
-        )
-        releases.append(release)
-    return tuple(releases)
+    names = {"release": "version", "run": "started"}
+    first = sessions.rename(columns=names).drop_duplicates("version")
+    files = sessions.groupby("release")["file"].unique()
+    first = first.assign(
+        files=[tuple(files[version]) for version in first["version"]],
+        name=first["package"] + " " + first["version"],
+    )
+    rows = first[[*Release._fields]].itertuples(index=False)
+    return tuple(map(Release._make, rows))
 
 
 def _failures(results: Results, package: str) -> dict[str, str]:
@@ -201,8 +195,7 @@ def headlines(history: History) -> DataFrame:
     A route counts once for time and once for instructions, by its largest change; changes with the
     evidence LAYOUT are left out.
     """
-    changes = history.changes
-    routes = largest_by_route(changes[changes["evidence"] != LAYOUT])
+    routes = largest_by_route(history.changes[history.changes["evidence"] != LAYOUT])
     table = DataFrame(index=[release.version for release in history.releases[:0:-1]])
     for verdict in CHANGED:
         ratios = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
@@ -229,8 +222,7 @@ def compare_releases(history: History, base: str, new: str) -> DataFrame:
 
 def _with_places(rows: DataFrame) -> DataFrame:
     """Add the place of each row's release, and of the one before, in the order of all releases."""
-    releases = sorted(rows["release"].unique(), key=Version)
-    places = {release: place for place, release in enumerate(releases)}
+    places = {release: n for n, release in enumerate(sorted(rows["release"].unique(), key=Version))}
     return rows.assign(place=rows["release"].map(places), place_before=rows["before"].map(places))
 
 
@@ -238,26 +230,23 @@ def _ratios(rows: DataFrame, pairs: DataFrame) -> DataFrame:
     """Return ``compare_releases`` for pairs of releases of a series (NaN if one is missing), with
     the number of reported ``changes`` between them. Indexed as ``pairs`` (MACHINE_SERIES, base and
     new)."""
-    old = _points_at(rows, pairs, "base")
-    new = _points_at(rows, pairs, "new")
+    old, new = _points_at(rows, pairs, "base"), _points_at(rows, pairs, "new")
     totals = _sum_changes(rows, pairs, old["place"], new["place"])
     is_changed = totals["changes"].notna()
-    is_single = totals["changes"] == 1
-    is_forward = old["place"] < new["place"]
+    is_backward = old["place"] > new["place"]
     effect = (new["value"] - old["value"]).mask(is_changed, new["level"] - old["level"])
     half_width = np.hypot(old["high"] - old["low"], new["high"] - new["low"]) / 2
     half_width = half_width.mask(is_changed, np.sqrt(totals["square"]))
-    own_low = totals["low"].where(is_forward, -totals["high"])
-    own_high = totals["high"].where(is_forward, -totals["low"])
-    low = (effect - half_width).mask(is_single, own_low)
-    high = (effect + half_width).mask(is_single, own_high)
-    is_reported = is_changed & ((low > 0) | (high < 0))
+    ends = DataFrame({"low": effect - half_width, "high": effect + half_width})
+    of_single = totals[["low", "high"]].mask(is_backward, -totals[["high", "low"]].to_numpy())
+    ends = ends.mask(totals["changes"] == 1, of_single)
+    is_reported = is_changed & ((ends["low"] > 0) | (ends["high"] < 0))
+    verdict = verdict_of_change(effect, pairs["what"] == INSTRUCTIONS)
     return totals[["changes", "q"]].assign(
         sizes=old["sizes"],
         ratio=np.exp(effect),
-        low=np.exp(low),
-        high=np.exp(high),
-        verdict=np.where(is_reported, verdict_of_change(low, pairs["what"] == INSTRUCTIONS), ""),
+        **np.exp(ends),
+        verdict=np.where(is_reported, verdict, ""),
     )
 
 
@@ -265,11 +254,10 @@ def _points_at(rows: DataFrame, pairs: DataFrame, end: str) -> DataFrame:
     """Return, per pair, the point at the release in its column ``end``: place, sizes, and the logs
     of value, low, high and level."""
     figures = ["value", "low", "high", "level"]
-    points = rows[[*MACHINE_SERIES, "release", "place", "sizes"]].join(
-        np.log(rows[figures].astype(float))
-    )
+    points = rows.set_index([*MACHINE_SERIES, "release"])[["place", "sizes", *figures]]
+    points[figures] = np.log(points[figures].astype(float))
     keys = MultiIndex.from_frame(pairs[[*MACHINE_SERIES, end]])
-    return points.set_index([*MACHINE_SERIES, "release"]).reindex(keys).set_axis(pairs.index)
+    return points.reindex(keys).set_axis(pairs.index)
 
 
 def _sum_changes(
@@ -278,10 +266,10 @@ def _sum_changes(
     """Return, per pair, the reported changes between the places of its releases: changes (number),
     q (the largest), square (of half their interval, log), low and high (log). NaN without one."""
     spans = pairs[MACHINE_SERIES].assign(first=np.minimum(start, end), last=np.maximum(start, end))
-    changes = spans.reset_index(names="pair").merge(rows[rows["verdict"] != ""], on=MACHINE_SERIES)
-    changes = changes[(changes["place"] > changes["first"]) & (changes["place"] <= changes["last"])]
-    low = np.log(changes["ratio_low"].astype(float))
-    high = np.log(changes["ratio_high"].astype(float))
+    changes = rows.query("verdict != ''")
+    changes = spans.reset_index(names="pair").merge(changes, on=MACHINE_SERIES)
+    changes = changes.query("first < place <= last")
+    low, high = (np.log(changes[name].astype(float)) for name in ("ratio_low", "ratio_high"))
     changes = changes.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1)
     sums = {"changes": "sum", "q": "max", "square": "sum", "low": "sum", "high": "sum"}
     return changes.groupby("pair").agg(sums).reindex(pairs.index)
@@ -335,11 +323,9 @@ def _distinct_changes(changes: DataFrame, rows: DataFrame) -> DataFrame:
     distinct = changes[:0]
     for _, candidates in changes.groupby(["package", "machine"], sort=False):
         pairs = candidates.merge(distinct, on=[*SERIES, "is_larger"], suffixes=("", "_first"))
-        is_repeated = (pairs["place_before"] < pairs["place_first"]) & (
-            pairs["place_before_first"] < pairs["place"]
-        )
-        repeated = pairs.loc[is_repeated, "change"]
-        distinct = concat([distinct, candidates[~candidates["change"].isin(repeated)]])
+        pairs = pairs.query("place_before < place_first and place_before_first < place")
+        is_repeated = candidates["change"].isin(pairs["change"])
+        distinct = concat([distinct, candidates[~is_repeated]])
     return distinct
 
 
@@ -368,11 +354,9 @@ def _releases_around(changes: DataFrame, rows: DataFrame) -> DataFrame:
     points = rows[[*MACHINE_SERIES, "release", "place"]].sort_values("place", kind="stable")
     pairs = changes[["change", *MACHINE_SERIES, "place", "place_before"]]
     pairs = pairs.merge(points, on=SERIES, suffixes=("_first", ""))
-    pairs = pairs[pairs["machine_first"] != pairs["machine"]]
+    pairs = pairs.query("machine_first != machine")
     keys = ["change", "machine_first", *MACHINE_SERIES]
-    releases = pairs[[*keys, "release"]]
-    old = releases[pairs["place"] <= pairs["place_before"]].drop_duplicates(keys, keep="last")
-    new = releases[pairs["place"] >= pairs["place_first"]].drop_duplicates(keys, keep="first")
-    return old.rename(columns={"release": "base"}).merge(
-        new.rename(columns={"release": "new"}), on=keys
-    )
+    old = pairs.query("place <= place_before").drop_duplicates(keys, keep="last")
+    new = pairs.query("place >= place_first").drop_duplicates(keys, keep="first")
+    base = old[[*keys, "release"]].rename(columns={"release": "base"})
+    return base.merge(new[[*keys, "release"]].rename(columns={"release": "new"}), on=keys)

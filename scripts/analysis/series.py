@@ -10,7 +10,7 @@ seven hours apart (``check.py history``, docs/lab-notes.md).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +60,8 @@ class SessionPoints:
 
     points      one row per series and session: what describes the series (see ``describe_cells``),
                 sizes (bytes, all of them), what (time or instructions), SESSION, y (log of seconds
-                or instructions), variance (of y, by processes and sessions), within (variance of
-                its processes), spread (SD by memory layout, 0 for times), processes (0: counted)
+                or instructions), variance (of y, by processes and sessions), spread (SD by memory
+                layout, 0 for times), processes (0: counted)
     replicates  see ``History.replicates``
     session_sd  noise class -> SD of log seconds between sessions
     nodes       see ``History.nodes``
@@ -80,20 +80,13 @@ def points_of(results: Results, sessions: DataFrame) -> SessionPoints:
     node_offsets = _node_offsets(times)
     times["y"] -= node_offsets
     counts, counted_cells = _count_points(results, sessions)
-    points = concat(
-        [
-            times.assign(spread=0.0),
-            counts[[*times.columns.intersection(counts.columns), "spread"]],
-        ]
-    )
+    points = concat([times, counts], join="inner")
     points = points.astype({"y": float, "variance": float, "processes": int})
-    cells = concat(
-        [timed_cells.assign(what=TIME), counted_cells.assign(what=INSTRUCTIONS)]
-    ).reset_index()
-    points = _describe_series(cells).merge(points, on="series")
+    cells = concat([timed_cells.assign(what=TIME), counted_cells.assign(what=INSTRUCTIONS)])
+    points = _describe_series(cells.reset_index()).merge(points, on="series")
 
     pairs = _session_pairs(times)
-    session_sd = _session_sd(pairs, points.loc[points["what"] == TIME, "noise"])
+    session_sd = _session_sd(pairs, points.query("what == @TIME")["noise"].unique())
     session_variance = points["noise"].map(session_sd).fillna(0.0).astype(float) ** 2
     return SessionPoints(
         points=points.assign(variance=points["variance"] + session_variance),
@@ -112,10 +105,9 @@ def sessions_of(results: Results) -> DataFrame:
     Columns: SESSION_COLUMNS (run: when it began; middle: s since the epoch; baselines of the speed
     probes: ns) and same_platform (whether PLATFORM is that of the newest release, where known).
     """
-    is_measured = results.cells["status"] == MEASURED
-    files = results.cells.loc[is_measured, FILE].drop_duplicates("file").astype(object)
+    files = results.cells[results.cells["status"] == MEASURED].drop_duplicates("file")
     rows = []
-    for file in files.to_dict("records"):
+    for file in files[FILE].astype(object).to_dict("records"):
         toolchain = ledger.toolchains_by_commit().get(file["commit"])
         if toolchain:
             records = results.sessions_of(file["file"]) or [UNKNOWN]
@@ -132,7 +124,6 @@ def _describe_session(
     file: Mapping[str, str], toolchain: ledger.Toolchain, record: RunRecord
 ) -> dict[str, object]:
     started = pd.to_datetime(record.started, errors="coerce", utc=True)
-    middle = math.nan if pd.isna(started) else started.timestamp() + record.seconds / 2
     return {
         "torch": file["torch"] or toolchain.torch,
         "numpy": file["numpy"] or toolchain.numpy,
@@ -142,7 +133,7 @@ def _describe_session(
         "tag": toolchain.tag,
         "node": node_name(file["file"]),
         "run": record.started,
-        "middle": middle,
+        "middle": math.nan if pd.isna(started) else started.timestamp() + record.seconds / 2,
         "cpu": record.conditions.cpu,
         "libc": record.conditions.libc,
         "interpreter": record.settings.python,
@@ -159,24 +150,24 @@ def describe_cells(rows: DataFrame, results: Results) -> DataFrame:
     Columns: series (an id), benchmark, group, direction, the parameters, contract, version (of the
     newest row) and CELL_FACTS. noise is the noise class, CONTROL for controls.
     """
-    columns = dict.fromkeys(
-        ["cell", "benchmark", "group", "direction", *results.parameters]
-        + ["contract", "version", "family"]
-    )
-    cells = rows.drop_duplicates("cell", keep="last")[[*columns]].reset_index(drop=True)
+    columns = ["cell", "benchmark", "group", "direction", *results.parameters]
+    columns = [*dict.fromkeys([*columns, "contract", "version", "family"])]
+    cells = rows.drop_duplicates("cell", keep="last")[columns].reset_index(drop=True)
     cells = cells.astype({name: object for name in cells.select_dtypes("category")})
-    cells["parameters"] = parameters_of(cells, results)
     controls = {name for name, declared in results.benchmarks.items() if declared.control}
-    cells["control"] = cells["benchmark"].isin(controls)
-    cells["noise"] = noise_of_cells(cells, results.benchmarks)
-    cells["through_memory"] = cells["noise"] == MEMORY
-    cells["noise"] = cells["noise"].mask(cells["control"], CONTROL)
+    noise = Series(noise_of_cells(cells, results.benchmarks), cells.index)
+    is_control = cells["benchmark"].isin(controls)
+    cells = cells.assign(
+        parameters=parameters_of(cells, results),
+        control=is_control,
+        noise=noise.mask(is_control, CONTROL),
+        through_memory=noise == MEMORY,
+    )
     # the contract of a counted route is declared where the route is timed
+    routes = cells[["direction", "route", "dtype", "contract"]].itertuples(index=False)
     cells["contract"] = [
         contract or results.contracts.get((direction, route), NONE).memory_for(dtype or "")
-        for direction, route, dtype, contract in cells[
-            ["direction", "route", "dtype", "contract"]
-        ].itertuples(index=False)
+        for direction, route, dtype, contract in routes
     ]
     cells = cells.set_index("cell")
     cells["series"] = series_of(cells)
@@ -190,7 +181,7 @@ def series_of(cells: DataFrame) -> Series:
     for benchmark, parameters in zip(cells["benchmark"], cells["parameters"]):
         values = [repr(value) for name, value in parameters.items() if name != "nbytes"]
         names.append(f"{benchmark}({', '.join(values)})")
-    return Series(np.where(cells["noise"] == ALIAS, names, cells.index), cells.index)
+    return Series(names, cells.index, object).where(cells["noise"] == ALIAS, cells.index)
 
 
 def _describe_series(cells: DataFrame) -> DataFrame:
@@ -203,7 +194,7 @@ def _describe_series(cells: DataFrame) -> DataFrame:
 def _newest_version(rows: DataFrame, results: Results) -> tuple[DataFrame, DataFrame]:
     """Return the rows of the newest version of their benchmark, and their cells."""
     rows = rows.sort_values("run", kind="stable")
-    rows = rows.astype({"cell": object, "file": object, "version": object})
+    rows = rows.astype(dict.fromkeys(["cell", "file", "version"], object))
     cells = describe_cells(rows, results)
     return rows[rows["version"] == rows["cell"].map(cells["version"])], cells
 
@@ -214,10 +205,8 @@ def _newest_version(rows: DataFrame, results: Results) -> tuple[DataFrame, DataF
 def _time_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return one row per series and session that have times, and the cells."""
     runs = sessions.drop_duplicates(["file", "run"])
-    processes = results.processes
-    is_usable = processes["file"].isin(runs["file"]) & (processes["seconds"] > 0)
-    processes = processes[is_usable & processes["quiet"].astype(bool)]
-    processes, cells = _newest_version(processes, results)
+    processes = results.processes[results.processes["file"].isin(runs["file"])]
+    processes, cells = _newest_version(processes.query("quiet and seconds > 0"), results)
     processes = processes[["cell", "seconds", "baseline", "file", "run", "round"]]
     processes = processes.merge(runs[[*SESSION, *BASELINES.values()]], on=["file", "run"])
     processes = processes.join(cells[["series", *NOISE, "through_memory"]], on="cell")
@@ -234,23 +223,21 @@ def _time_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, Data
     points = rounds.groupby(of_session, sort=False, dropna=False, as_index=False).agg(
         y=("y", "median"), processes=("y", "size"), within=("y", "var")
     )
-    points = points[points["processes"] >= MIN_POINT_PROCESSES]
-    return points.assign(variance=_process_variance(points)), cells
+    points = points.query("processes >= @MIN_POINT_PROCESSES")
+    return points.assign(variance=_process_variance(points), spread=0.0), cells
 
 
 def _count_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return one row per series and file that have instruction counts, and the cells. Only medians
     over several processes are used, of the newest release's platform."""
     repeated = [name for name, declared in results.benchmarks.items() if declared.repeated]
-    counts = results.values
-    counts = counts[counts["benchmark"].isin(repeated) & (counts["low"] > 0)]
-    last = sessions.loc[sessions["same_platform"], SESSION].drop_duplicates("file", keep="last")
+    counts = results.values[results.values["benchmark"].isin(repeated)].query("low > 0")
+    last = sessions.query("same_platform").drop_duplicates("file", keep="last")[SESSION]
     counts = last.merge(counts.drop(columns=["torch", "numpy"]), on="file")
     counts, cells = _newest_version(counts, results)
     of_release = counts.groupby(["package", "cell", "release"])  # nodes differ by layout alone
-    counts = counts.assign(
-        low=of_release["low"].transform("min"), high=of_release["high"].transform("max")
-    )
+    counts["low"] = of_release["low"].transform("min")
+    counts["high"] = of_release["high"].transform("max")
     spread = layout_sd(counts)
     counts = counts.assign(
         y=np.log(counts["value"].astype(float)), spread=spread, variance=spread**2, processes=0
@@ -262,8 +249,7 @@ def _slowdown_log(processes: DataFrame, runs: DataFrame) -> Floats:
     """Return the log by which each process ran slower than at the machine's usual baseline; copies
     through memory use the memory probe. 0 if interpreters differ (probes are their own work) or
     baselines are not plausible."""
-    interpreters = runs.loc[runs["interpreter"] != "", "interpreter"]
-    if interpreters.nunique() > 1:
+    if runs["interpreter"].replace("", None).nunique() > 1:
         return np.zeros(len(processes))
     memory, processor = BASELINES[MEMORY], BASELINES[PROCESSOR]
     slowdown = statistics.speed_correction_log(_log(processes["baseline"]), _log(runs[processor]))
@@ -358,16 +344,15 @@ def _session_pairs(times: DataFrame) -> DataFrame:
     ).dropna(subset="effect")
 
 
-def _session_sd(pairs: DataFrame, noise_classes: "Series[str]") -> dict[str, float]:
+def _session_sd(pairs: DataFrame, noise_classes: Iterable[str]) -> dict[str, float]:
     """Return noise class -> SD of log seconds between sessions, from the pairs on this machine and
     from SESSION_SD, which counts as its STUDIED_PAIRS. Cells of one pair move together, so a few
     pairs alone say little."""
-    excess = pairs["effect"] ** 2 - pairs["variance"]
+    pairs = pairs.assign(excess=pairs["effect"] ** 2 - pairs["variance"])
     session_sd = {}
-    for noise in noise_classes.unique():
+    for noise in noise_classes:
         of_class = pairs[pairs["noise"] == noise]
-        toolchain_pair = [of_class["torch"], of_class["numpy"], of_class["hours"]]
-        variances = excess[of_class.index].groupby(toolchain_pair).mean() / 2
+        variances = of_class.groupby(["torch", "numpy", "hours"])["excess"].mean() / 2
         total = STUDIED_PAIRS * SESSION_SD.get(noise, OTHER_SESSION_SD) ** 2
         total += variances.clip(lower=0).sum()
         session_sd[str(noise)] = math.sqrt(total / (STUDIED_PAIRS + len(variances)))
@@ -376,7 +361,7 @@ def _session_sd(pairs: DataFrame, noise_classes: "Series[str]") -> dict[str, flo
 
 def _replicates(pairs: DataFrame, session_sd: Mapping[str, float]) -> DataFrame:
     """Return ``History.replicates``: the test of changes on toolchains against themselves."""
-    pairs = pairs[~pairs["control"]]
+    pairs = pairs.query("not control")
     session_variance = pairs["noise"].map(session_sd).astype(float) ** 2
     support = pairs["effect"] / np.sqrt(pairs["variance"] + 2 * session_variance)
     pairs = pairs.assign(p=2 * special.ndtr(-np.abs(support).to_numpy(dtype=float)))

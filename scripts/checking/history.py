@@ -36,9 +36,9 @@ from analysis.history import History, histories_of
 from analysis.results import load
 from analysis.series import CONTROL, FDR
 from analysis.statistics import Z95, q_values, rate_bounds
-from analysis.verdicts import CHANGED, DEFAULT, INSTRUCTIONS, TIME, Settings
+from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME, Settings
 from cli import RESULTS, ROOT, Parser, UserError
-from pages import show
+from pages.show import percent
 from pandas import DataFrame, Series, concat
 from scipy import special
 
@@ -68,9 +68,8 @@ def load_histories_at(machine: str, revision: str) -> list[History]:
     """Return the histories of a machine, from its results at a git revision. UserError without
     results."""
     results = RESULTS.relative_to(ROOT)
-    paths = [str(results / machine), str(results / "benchmarks.json")]
-    commit = f"{revision}^{{commit}}"
-    command = ["git", "archive", "--format=zip", "--end-of-options", commit, *paths]
+    command = ["git", "archive", "--format=zip", "--end-of-options", f"{revision}^{{commit}}"]
+    command += [f"{results}/{machine}", f"{results}/benchmarks.json"]
     try:
         archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -88,39 +87,23 @@ def load_histories_at(machine: str, revision: str) -> list[History]:
 def describe_histories(histories: Sequence[History]) -> Iterator[Line]:
     """Report the precision of histories' points, and their false alarms."""
     for history in histories:
-        for text in _precision(history):
-            yield text, True
-        yield _describe_changes(history), True
+        rows = history.rows.query("not control")
+        noise_classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
+        half_widths = (rows["high"] / rows["low"]) ** 0.5 - 1
+        for noise, values in half_widths.groupby(noise_classes, sort=False):
+            median, high = (percent(share, 1) for share in values.quantile([0.5, 0.9]))
+            text = f"{len(values):,} points, ±{median} in the median, 90th percentile ±{high}"
+            yield f"{history.package}, {noise}: {text}", True
+        controls = history.rows.query("control and what == @TIME")["series"].nunique()
+        counts = history.changes["what"].value_counts()
+        changes = ", ".join(f"{count} of {kind}" for kind, count in counts.items())
+        alarms = f"{len(history.false_alarms)} of {controls} controls"
+        yield f"{history.package}: {changes or 'no'} changes reported; {alarms}", True
     replicates = histories[0].replicates
     if len(replicates):
-        flagged = int(replicates["flagged"].sum())
-        series = int(replicates["series"].sum())
+        flagged, series = map(int, replicates[["flagged", "series"]].sum())
         text = f"toolchains measured twice: {flagged} of {series} series reported as changed"
         yield text, rate_bounds(flagged, series)[0] <= DEFAULT.promise
-
-
-def _precision(history: History) -> Iterator[str]:
-    rows = history.rows[~history.rows["control"]]
-    noise_classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
-    half_widths = (rows["high"] / rows["low"]) ** 0.5 - 1
-    for noise, values in half_widths.groupby(noise_classes, sort=False):
-        median = show.percent(values.quantile(0.5), 1)
-        high = show.percent(values.quantile(0.9), 1)
-        yield (
-            f"{history.package}, {noise}: {len(values):,} points, "
-            f"±{median} in the median, 90th percentile ±{high}"
-        )
-
-
-def _describe_changes(history: History) -> str:
-    rows = history.rows
-    controls = rows.loc[rows["control"] & (rows["what"] == TIME), "series"].nunique()
-    counts = history.changes["what"].value_counts()
-    changes = ", ".join(f"{count} of {kind}" for kind, count in counts.items())
-    return (
-        f"{history.package}: {changes or 'no'} changes reported; "
-        f"{len(history.false_alarms)} of {controls} controls"
-    )
 
 
 # --- two measurements of one history --------------------------------------------------------------
@@ -130,25 +113,32 @@ def compare_histories(newer: Sequence[History], older: Sequence[History]) -> Ite
     """Report whether two measurements of a history agree. UserError if they have no time in
     common."""
     first, second = points_of(newer), points_of(older)
-    pairs = _pair_points(first, second)
-    times = pairs[pairs["what"] == TIME]
-    _require_times(times)
+    pairs = first.merge(second, on=POINT, suffixes=("", "_then"))
+    # as ``find_changes`` takes points: y is the log of the ratio, without a change, because the
+    # toolchain is the same
+    pairs = pairs.assign(
+        y=np.log(pairs["value"] / pairs["value_then"]),
+        error=np.hypot(pairs["error"], pairs["error_then"]),
+        spread=0.0,
+    )
+    times = pairs.query("what == @TIME")
+    if times.empty:
+        raise UserError(
+            "no figure was measured in both by the same benchmarks: name another revision"
+        )
     shift = times["y"].median()  # such as from another clock of the host on that day
     times = times.assign(y=times["y"] - shift)
-    yield (
-        f"all times together: {math.exp(shift):.3f} times those of the other history, "
-        "left out below",
-        True,
-    )
+    ratio = f"{math.exp(shift):.3f} times those of the other history"
+    yield f"all times together: {ratio}, left out below", True
     yield from _report_coverage(times)
     changes = concat([_find_again(first, second), _find_again(second, first)])
     yield from _report_repeats(changes)
-    times = times[times["noise"] != CONTROL].reset_index(drop=True)
+    times = times.query("noise != @CONTROL").reset_index(drop=True)
     times["place"] = times.groupby(SERIES).cumcount()
     yield _report_missed(times, changes)
     settings = newer[0].settings
     yield _report_false_changes(times, settings)
-    counts = pairs[pairs["what"] == INSTRUCTIONS]
+    counts = pairs.query("what == @INSTRUCTIONS")
     if len(counts):
         yield _report_counts(counts, settings)
 
@@ -156,29 +146,10 @@ def compare_histories(newer: Sequence[History], older: Sequence[History]) -> Ite
 def points_of(histories: Sequence[History]) -> DataFrame:
     """Return the points of histories, each with its standard error in log units. Times also have
     their place in the series."""
-    points = concat([history.rows for history in histories])
-    points["error"] = np.log(points["high"] / points["low"]) / 2 / Z95
-    is_time = (points["what"] == TIME) & ~points["control"]
-    points.loc[is_time, "place"] = points[is_time].groupby(SERIES).cumcount()
-    return points
-
-
-def _pair_points(first: DataFrame, second: DataFrame) -> DataFrame:
-    """Return the points of both measurements, as ``find_changes`` takes them: y (log of the ratio,
-    without a change, because the toolchain is the same), error and spread."""
-    pairs = first.merge(second, on=POINT, suffixes=("", "_then"))
-    return pairs.assign(
-        y=np.log(pairs["value"] / pairs["value_then"]),
-        error=np.hypot(pairs["error"], pairs["error_then"]),
-        spread=0.0,
-    )
-
-
-def _require_times(times: DataFrame) -> None:
-    if times.empty:
-        raise UserError(
-            "no figure was measured in both by the same benchmarks: name another revision"
-        )
+    points = concat([history.rows for history in histories], ignore_index=True)
+    times = points.query("what == @TIME and not control")
+    error = np.log(points["high"] / points["low"]) / 2 / Z95
+    return points.assign(error=error, place=times.groupby(SERIES).cumcount())
 
 
 def _report_coverage(times: DataFrame) -> Iterator[Line]:
@@ -189,8 +160,8 @@ def _report_coverage(times: DataFrame) -> Iterator[Line]:
         low, high = rate_bounds(covered, len(points))
         is_kept = noise == CONTROL or (high >= COVERED[0] and low <= COVERED[1])
         yield (
-            f"{noise}: {len(points):,} points differ by {show.percent(sizes.median(), 1)} in the "
-            f"median, {show.percent(covered / len(points), 1)} as little as both intervals allow",
+            f"{noise}: {len(points):,} points differ by {percent(sizes.median(), 1)} in the "
+            f"median, {percent(covered / len(points), 1)} as little as both intervals allow",
             is_kept,
         )
 
@@ -198,11 +169,10 @@ def _report_coverage(times: DataFrame) -> Iterator[Line]:
 def _find_again(points: DataFrame, other: DataFrame) -> DataFrame:
     """Return the reported changes of times in ``points`` at releases that ``other`` has, too.
     is_found says whether ``other`` reports a change of the same direction there."""
-    other = other.dropna(subset=["place"])
-    changes = points[points["verdict"].isin(CHANGED) & points["place"].notna()]
-    changes = changes.drop(columns="place").merge(other[[*POINT, "place"]], on=POINT)
-    other_changes = other[other["verdict"].isin(CHANGED)]
-    is_found = _has_neighbour(changes, other_changes, [*SERIES, "verdict"])
+    other = other.dropna(subset="place")
+    changes = points.dropna(subset="place").query("verdict != ''").drop(columns="place")
+    changes = changes.merge(other[[*POINT, "place"]], on=POINT)
+    is_found = _has_neighbour(changes, other.query("verdict != ''"), [*SERIES, "verdict"])
     sizes = np.abs(np.log(changes["ratio"].astype(float)))
     return changes.assign(is_found=is_found, size=np.exp(sizes))
 
@@ -211,8 +181,7 @@ def _has_neighbour(rows: DataFrame, other: DataFrame, keys: list[str]) -> "Serie
     """Return whether each row has a match in ``other``: equal in ``keys``, and at the same or a
     neighbouring place."""
     pairs = rows.reset_index().merge(other[[*keys, "place"]], on=keys)
-    is_near = (pairs["place_x"] - pairs["place_y"]).abs() <= 1
-    return rows.index.isin(pairs.loc[is_near, "index"])
+    return rows.index.isin(pairs.query("abs(place_x - place_y) <= 1")["index"])
 
 
 def _report_repeats(changes: DataFrame) -> Iterator[Line]:
@@ -220,11 +189,8 @@ def _report_repeats(changes: DataFrame) -> Iterator[Line]:
     for name, (low, high, promise) in SIZES.items():
         is_found = changes.loc[changes["size"].between(low, high, inclusive="left"), "is_found"]
         share = is_found.mean() if len(is_found) else 1.0
-        yield (
-            f"changes of time, {name}: {int(is_found.sum())} of {len(is_found)} reported again, "
-            f"{show.percent(share)}",
-            share >= promise,
-        )
+        again = f"{int(is_found.sum())} of {len(is_found)} reported again, {percent(share)}"
+        yield f"changes of time, {name}: {again}", share >= promise
 
 
 def _report_missed(times: DataFrame, changes: DataFrame) -> Line:
@@ -247,8 +213,7 @@ def _report_missed(times: DataFrame, changes: DataFrame) -> Line:
 def _report_false_changes(times: DataFrame, settings: Settings) -> Line:
     """Report the changes found in the ratios of both measurements, where nothing changed."""
     classes = times.groupby(["package", "noise"])
-    changes = [find_changes(points, settings)["verdict"] != "" for _, points in classes]
-    alarms = sum(is_change.sum() for is_change in changes)
+    alarms = sum(find_changes(points, settings)["verdict"].ne("").sum() for _, points in classes)
     series = times.groupby(SERIES).ngroups
     return f"A/A: {alarms} changes reported in the differences of {series} series", not alarms
 
@@ -259,9 +224,9 @@ def _report_counts(counts: DataFrame, settings: Settings) -> Line:
     agreeing = int((sizes <= COUNT_TOLERANCE).sum())
     q = q_values((2 * special.ndtr(-sizes / counts["error"])).to_numpy())
     changed = int(((q <= FDR) & (sizes > math.log1p(settings.min_effect))).sum())
+    medians = f"{agreeing:,} of {len(counts):,} medians within {percent(COUNT_TOLERANCE, 1)}"
     return (
-        f"instruction counts: {agreeing:,} of {len(counts):,} medians within "
-        f"{show.percent(COUNT_TOLERANCE, 1)}; {changed} would be reported as changed",
+        f"instruction counts: {medians}; {changed} would be reported as changed",
         rate_bounds(changed, len(counts))[0] <= DEFAULT.promise,
     )
 
