@@ -22,6 +22,7 @@ from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_regex, size
 from measuring.engine import copy_code, new_id
 from measuring.processes import os_session
 from pages import show
+from pages.show import percent
 
 Report = Mapping[str, Any]  # of compare.py --format json
 MACHINE = "checked"  # name of the machine in copies of the checkout
@@ -185,15 +186,10 @@ def differences(results: Sequence[Path]) -> Iterator[Finding]:
     for cells, limit in ((log_ratios, ""), (small, f" of up to {size(SMALL_BYTES)}")):
         for quantile, share, promise in PROMISED if len(cells) else ():
             value = cells.quantile(share)
-            yield (
-                (
-                    f"two runs differ by {show.percent(value, 1)} in {quantile} "
-                    f"of {len(cells)}{limit} (promised: {show.percent(promise)})"
-                ),
-                value <= promise,
-            )
+            of_cells = f"in {quantile} of {len(cells)}{limit} (promised: {percent(promise)})"
+            yield f"two runs differ by {percent(value, 1)} {of_cells}", value <= promise
     compared = compare_by_name(str(results[0]), str(results[1]), RESULTS, None, Settings())
-    flags = int(compared.cells["verdict"].isin((SLOWER, FASTER)).sum())
+    flags = compared.counts[SLOWER] + compared.counts[FASTER]
     yield f"their comparison flags {flags} cells (promised: 0)", flags == 0
 
 
@@ -247,9 +243,8 @@ def noise(argv: Sequence[str]) -> int:
                 place, "conversion.py", SLOWDOWN, CELLS_OF_ALIASES, "--profile", "quick"
             )
         for line, is_kept in (*differences(results), *judge_slowdown(report)):
-            print(f"{condition}: {line}" + ("" if is_kept else ": not kept"), flush=True)
-            if not is_kept:
-                status = 1
+            print(f"{condition}: {line}{'' if is_kept else ': not kept'}", flush=True)
+            status |= not is_kept
     print(f"the data is in {os.path.relpath(directory)}")
     return status
 
@@ -308,16 +303,16 @@ def median_interval(effects: "pd.Series[float]") -> tuple[float, float]:
 def judge_timing(report: Report) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Return the cells of a comparison (suite time / torch time), the signs of bias, and those of
     too much noise."""
-    cells = pd.DataFrame(report["cells"]).dropna(subset=["ratio"])
+    cells = pd.DataFrame(report["cells"]).dropna(subset="ratio")
     if cells.empty:
         raise UserError("no cell was timed on both sides")
-    is_biased = cells["verdict"].isin((SLOWER, FASTER))
-    is_noisy = cells["verdict"] == INCONCLUSIVE
+    biased = cells["verdict"].isin((SLOWER, FASTER)).sum()
+    noisy = (cells["verdict"] == INCONCLUSIVE).sum()
     bias, noise = [], []
-    if is_biased.any():
-        bias.append(f"{is_biased.sum()} of {len(cells)} cells deviate by more than {LIMIT_TEXT}")
-    if is_noisy.mean() > MAX_NOISY_SHARE:
-        noise.append(f"a bias of {LIMIT_TEXT} could hide in {is_noisy.sum()} of {len(cells)} cells")
+    if biased:
+        bias.append(f"{biased} of {len(cells)} cells deviate by more than {LIMIT_TEXT}")
+    if noisy > MAX_NOISY_SHARE * len(cells):
+        noise.append(f"a bias of {LIMIT_TEXT} could hide in {noisy} of {len(cells)} cells")
     effects = np.log(cells["ratio"].astype(float))
     low, high = median_interval(effects)
     if 2 * MAX_MEDIAN_DEVIATION < high - low < math.inf:
@@ -367,7 +362,7 @@ def timing(argv: Sequence[str]) -> int:
     if len(judged):
         deviations = (judged["ratio"].astype(float) - 1).abs()
         median, largest = deviations.median(), deviations.max()
-        line += f"; median deviation {show.percent(median, 1)}, maximum {show.percent(largest, 1)}"
+        line += f"; median deviation {percent(median, 1)}, maximum {percent(largest, 1)}"
     print(line)
     if bias:
         print(f"bias: {'; '.join(bias)}")
