@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from analysis import reading
+from analysis import suite
 from resultfiles import process
 from statements import benchmark
 from store import quiet
@@ -117,7 +117,7 @@ def simulated(monkeypatch):
 
 def processes(lines):
     """Return one row per process behind a figure. ``place`` is the name of its cell."""
-    return reading.timed_processes(lines, {line.cell: line.cell for line in lines}, [])
+    return suite.timed_processes(lines, {line.cell: line.cell for line in lines}, [])
 
 
 def line(seconds, processor=(), **more):

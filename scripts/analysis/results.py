@@ -26,8 +26,7 @@ from toolchains import ledger
 
 from benchmarks.contracts import Route
 
-from .reading import ResultPart, read_result
-from .suite import Benchmarks, cells_in, declared_in
+from .suite import Benchmarks, ResultPart, cells_in, declared_in, read_result
 
 
 def where(rows: DataFrame, **values: object) -> DataFrame:
