@@ -1,22 +1,24 @@
 """A family's section of a page: question, panels and tables, as its benchmarks declare
 (contracts.Family)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from analysis.cells import Row, row_of, usual_dtype, usual_size
 from analysis.findings import pair_with_reference
-from analysis.results import parameters_of
+from analysis.results import parameters_of, where
 from analysis.suite import Declared
-from pandas import DataFrame, Series
+from pandas import DataFrame
 from store.frames import Parameter
 
 from benchmarks.contracts import ONE_THREAD, Role
 
 from . import show
 from .advice import capitalize_first
-from .figures import Figure, slug, times_figure
+from .figures import Panel, slug, times_figure
 from .page import MachineData, Section
+from .show import Lines
 from .tables import (
     IN_CACHE_BYTES,
     GridEntry,
@@ -30,28 +32,25 @@ from .tables import (
 )
 
 # Other roles have sections of their own
-ROLES: tuple[str, ...] = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
+ROLES: Lines = ("", Role.CONVERSION, Role.GRAD, Role.LISTS, Role.CASTING, Role.SETTINGS)
 ROLES += (Role.PLACEMENT, Role.SCALAR, Role.BUSY, Role.BEHIND, Role.MANY, Role.CAST_ON_THE_WAY)
 COLUMN_WORDS = {"nbytes": "size", "dtype": "the source's dtype", "memory": "host memory"}
-Panel = tuple[Figure, Table]
 
 
 def sections(
-    data: MachineData,
-    on_device: bool = False,
-    sentences: Mapping[str, Sequence[str]] | None = None,
+    data: MachineData, on_device: bool = False, sentences: Mapping[str, Lines] | None = None
 ) -> Iterator[Section]:
     """One section per family, in the declared order.
 
     on_device: families that use an accelerator; False: the other families
     sentences: family -> sentences that answer its question
     """
-    families: dict[tuple[int, str], list[Declared]] = {}
+    families = defaultdict(list)
     for name in dict.fromkeys([*data.cells["benchmark"], *data.results.values["benchmark"]]):
         declared = data.results.benchmarks[name]
         if declared.role in ROLES and declared.needs_device == on_device:
             title = declared.section or capitalize_first(declared.family)
-            families.setdefault((declared.place, title), []).append(declared)
+            families[declared.place, title].append(declared)
     for (_, title), benchmarks in sorted(families.items(), key=lambda family: family[0][0]):
         panels, tables = _panels_and_tables(benchmarks, data)
         answers = (sentences or {}).get(benchmarks[0].family, ())
@@ -61,38 +60,37 @@ def sections(
 
 def _introduction(
     benchmarks: Sequence[Declared], panels: Sequence[Panel], data: MachineData
-) -> tuple[str, ...]:
+) -> Lines:
     """The family's question; which dtype its figures are for, if several were measured."""
     names = [declared.name for declared in benchmarks]
-    measured = {*data.cells["dtype"][data.cells["benchmark"].isin(names)]}
-    panel_dtypes = [cell.dtype for figure, _ in panels for cell in figure.cells]
-    is_partial = panel_dtypes and measured - {*panel_dtypes}
+    measured = {*where(data.cells, benchmark=names)["dtype"]}
+    panel_dtypes = {cell.dtype: None for figure, _ in panels for cell in figure.cells}
+    is_partial = panel_dtypes and measured.difference(panel_dtypes)
     return show.render_paragraphs(
         "tables",
         "family",
         question=benchmarks[0].question,
         about=benchmarks[0].about,
-        dtype=panel_dtypes[0] if is_partial else "",
+        dtype=next(iter(panel_dtypes)) if is_partial else "",
     )
 
 
-def _panels_and_tables(
-    benchmarks: Sequence[Declared], data: MachineData
-) -> tuple[list[Panel], list[Table]]:
+def _panels_and_tables(benchmarks: Sequence[Declared], data: MachineData) -> tuple:
     """The figures and tables of a family, times before counts."""
     panels: list[Panel] = []
     tables: list[Table] = []
+    counted = defaultdict(list)
     for declared in benchmarks:
-        timed = data.cells[data.cells["benchmark"] == declared.name]
+        if declared.type != "time":
+            counted[declared.group].append(declared)
+        timed = where(data.cells, benchmark=declared.name)
         if timed.empty:
             continue
         curves_of_size = [*_panels(timed, data.missing)] if declared.has_panels else []
         panels += curves_of_size
         if not curves_of_size:
             tables += _timed(declared, timed, data)
-    counted = [declared for declared in benchmarks if declared.type != "time"]
-    for group in dict.fromkeys(declared.group for declared in counted):
-        members = [declared for declared in counted if declared.group == group]
+    for members in counted.values():
         tables += _counted(members, data)
     return panels, tables
 
@@ -100,15 +98,12 @@ def _panels_and_tables(
 def _panels(cells: DataFrame, missing: Missing) -> Iterator[Panel]:
     """Time against size for the usual dtype: a panel for each combination of the other parameters.
     Empty if there is only one size."""
-    usual = cells[cells["dtype"] == usual_dtype(cells)]
-    axes = (cells["down"].iloc[0], "nbytes")
-    combinations = [
-        tuple(str(value) for name, value in parameters.items() if name not in axes)
-        for parameters in usual["parameters"]
-    ]
-    groups = usual.groupby(Series(combinations, usual.index, object), sort=False)
-    for values, group in groups:
-        series = [*group.itertuples()]
+    groups = defaultdict(list)
+    for cell in where(cells, dtype=usual_dtype(cells)).itertuples():
+        axes = (cell.down, "nbytes")
+        others = (str(value) for name, value in cell.parameters.items() if name not in axes)
+        groups[tuple(others)].append(cell)
+    for values, series in groups.items():
         title = ", ".join((_cell_title(series[0]), *values))
         for figure in times_figure(slug("time", series[0].family, title), title, series):
             yield figure, curves(figure.cells, missing)
@@ -128,9 +123,8 @@ def _title(declared: Declared) -> str:
 def _timed(declared: Declared, cells: DataFrame, data: MachineData) -> list[Table]:
     """Tables of seconds, each compared with the cell that the family declares in ``reference``."""
     has_threads = "threads" in declared.param_names
-    if (
-        declared.role == Role.CONVERSION and not has_threads and cells["dtype"].nunique() < 2
-    ):  # shown in "Time against size"
+    is_plain = declared.role == Role.CONVERSION and not has_threads
+    if is_plain and cells["dtype"].nunique() < 2:  # shown in "Time against size"
         return []
     pairs = _pairs(declared, cells, data.cells)
     references = {other.cell for cell, other in pairs if other is not None and other is not cell}
@@ -140,24 +134,21 @@ def _timed(declared: Declared, cells: DataFrame, data: MachineData) -> list[Tabl
         for cell, other in pairs
         if other is not cell or cell.cell not in references
     ]
-    tables = _tables(declared, _cell_title(pairs[0][0]), entries, data.missing)
+    tables = [*_tables(declared, _cell_title(pairs[0][0]), entries, data.missing)]
     if not with_range:
-        return [*tables]
-    processes = sorted({cells["processes"].min(), cells["processes"].max()})
-    notes = show.render_lines("tables", "ranges", processes=processes)
+        return tables
+    notes = show.render_lines("tables", "ranges", processes=show.ends(cells["processes"]))
     return [replace(table, notes=(*notes, *table.notes)) for table in tables]
 
 
-def _pairs(
-    declared: Declared, cells: DataFrame, all_cells: DataFrame
-) -> list[tuple[Row, Row | None]]:
+def _pairs(declared: Declared, cells: DataFrame, all_cells: DataFrame) -> list:
     """Each cell with its reference: a cell of its benchmark, or of the role that the family names,
     at the same route, direction and size."""
     role = declared.reference.get("role")
     if not role:
         return pair_with_reference(cells.itertuples())
-    others = all_cells[(all_cells["role"] == role) & (all_cells["threads"] == ONE_THREAD)]
-    others = others[others["dtype"] == usual_dtype(others)]
+    others = where(all_cells, role=role, threads=ONE_THREAD)
+    others = where(others, dtype=usual_dtype(others))
     references = {(cell.direction, cell.route, cell.nbytes): cell for cell in others.itertuples()}
     return [
         (cell, references.get((cell.direction, cell.route, cell.nbytes)))
@@ -179,20 +170,20 @@ def _timed_entry(cell: Row, reference: Row | None, with_range: bool) -> GridEntr
 
 def _counted(benchmarks: Sequence[Declared], data: MachineData) -> Iterator[Table]:
     """Tables of counts. An entry has a line for each benchmark of the class."""
-    values = data.results.values
-    entries: dict[tuple[Parameter, ...], GridEntry] = {}
+    entries: dict[tuple, GridEntry] = {}
     for declared in benchmarks:
-        rows = values[values["benchmark"] == declared.name]
+        rows = where(data.results.values, benchmark=declared.name)
         for row, parameters in zip(rows.itertuples(), parameters_of(rows, data.results)):
-            entry = entries.setdefault(tuple(parameters.values()), GridEntry(parameters, []))
+            place = tuple(parameters.values())
+            entry = entries[place] = entries.get(place, GridEntry(parameters, []))
             count, unit = _count_format(row.unit, parameters.get(declared.multiple_of))
-            entry.lines.append(count(row.value) + unit)
-            entry.lines.extend(count_range(row.low, row.high, count))
+            lines = [count(row.value) + unit, *count_range(row.low, row.high, count)]
+            entry.lines.extend(lines)
     first = benchmarks[0]
     return _tables(first, _title(first), [*entries.values()], data.missing)
 
 
-def _count_format(unit: str, divisor: object) -> tuple[Callable[[float], str], str]:
+def _count_format(unit: str, divisor: object) -> tuple:
     """How counts are written, as multiples of ``divisor`` if given, the value of a parameter; and
     the unit behind them."""
     if isinstance(divisor, int | float) and divisor:
@@ -208,13 +199,12 @@ def _tables(
     """A table for each combination of the parameters that are neither rows nor columns."""
     column, row = _axes(declared, entries)
     fixed = [name for name in declared.param_names if name not in (row, column, "nbytes")]
-    groups: dict[tuple[Parameter, ...], list[GridEntry]] = {}
+    groups = defaultdict(list)
     for entry in entries:
-        values = tuple(entry.parameters[name] for name in fixed)
-        groups.setdefault(values, []).append(entry)
+        groups[tuple(entry.parameters[name] for name in fixed)].append(entry)
     for values, group in groups.items():
-        words = [show.parameter_text(name, value) for name, value in zip(fixed, values)]
-        yield _table(declared, [title, *words], group, missing, (column, row))
+        words = [title, *map(show.parameter_text, fixed, values)]
+        yield _table(declared, words, group, missing, (column, row))
 
 
 def _axes(declared: Declared, entries: Sequence[GridEntry]) -> tuple[str, str]:
@@ -227,8 +217,8 @@ def _axes(declared: Declared, entries: Sequence[GridEntry]) -> tuple[str, str]:
         for name in (declared.across, "nbytes", *free)
         if len({entry.parameters.get(name) for entry in entries}) > 1
     ]
-    fallback = declared.across if declared.across in free else next(iter(free), "")
-    column = next(iter(varying), fallback)
+    fallback = [declared.across] if declared.across in free else free
+    column = next(iter([*varying, *fallback]), "")
     return column, declared.down or row_of(name for name in names if name != column)
 
 
