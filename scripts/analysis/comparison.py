@@ -127,12 +127,11 @@ class Comparison:
     @property
     def can_judge(self) -> bool:
         """Whether any cell could be judged at all."""
-        undecided = self.cells[self.cells["verdict"] == INCONCLUSIVE]
-        enough = undecided[["base_processes", "new_processes"]].min(axis=1) >= MIN_PROCESSES
-        # a history may decide with fewer
-        return any((self.decided, *self.counts_decided.values())) or (
-            bool(enough.any()) and not self.withheld
-        )
+        if self.decided or any(self.counts_decided.values()):
+            return True  # a history may decide with fewer
+        undecided = self.cells.query("verdict == @INCONCLUSIVE")
+        fewest = undecided[["base_processes", "new_processes"]].min(axis=1)
+        return bool(fewest.max() >= MIN_PROCESSES) and not self.withheld
 
     @property
     def exit_code(self) -> int:
@@ -351,32 +350,35 @@ def compare_by_name(
     judge = partial(compare, sides[0], sides[1], settings)
     if fresh := _load_fresh(files, interleaved_collection(*sides)):
         return judge(fresh)
-    histories = _common_histories(files, settings)
-    for history in histories:
+    names = [result_name(file) for file in files]
+    repeated = None
+    for history in _common_histories(files, settings):
         versions = {file: release.version for release in history.releases for file in release.files}
-        releases = [versions.get(result_name(file), "") for file in files]
+        releases = [versions.get(name, "") for name in names]
         if all(releases) and releases[0] != releases[1]:
             return judge(history=history, releases=releases)
-    repeated = (history for history in histories if len(history.replicates))
-    return judge(history=next(repeated, None))
+        if repeated is None and len(history.replicates):
+            repeated = history
+    return judge(history=repeated)
 
 
 def _load_fresh(files: Sequence[Path], collection: str) -> list[Results]:
     """Return the fresh processes of both sides, if the same collection has them; else none."""
-    stages = [stage for file in files if (stage := fresh_results(results_directory(file)))]
-    if not collection or len(stages) < len(files):
-        return []
-    fresh = [load_files(stage, [selection.find_result_file(str(stage), stage)]) for stage in stages]
-    return fresh if interleaved_collection(*fresh) == collection else []
+    stages = [fresh_results(results_directory(file)) for file in files]
+    fresh = [
+        load_files(stage, [selection.find_result_file(str(stage), stage)])
+        for stage in stages
+        if stage and collection and all(stages)
+    ]
+    return fresh if fresh and interleaved_collection(*fresh) == collection else []
 
 
 def _common_histories(files: Sequence[Path], settings: Settings) -> list[History]:
     """Return the histories of the machine of both files; none if they are of two machines."""
-    directories = {file.absolute().parent for file in files}
-    if len(directories) > 1:
-        return []
+    base, new = (file.absolute().parent for file in files)
     # a broken file of another release is no obstacle; report.py names it
     with contextlib.suppress(UserError):
-        results = load(results_directory(files[0]), directories.pop().name)
-        return [*histories_of(results, settings).values()]
+        if base == new:
+            results = load(results_directory(files[0]), base.name)
+            return [*histories_of(results, settings).values()]
     return []

@@ -368,14 +368,14 @@ def splits(processes: int) -> list[tuple[list[int], list[int]]]:
 
 def self_check(times: Times, noise: Names, is_open: Bools, settings: Settings) -> SelfCheck:
     """A/A over the splits of the baseline's processes, of open cells with at least four."""
-    base = times.logs[0]
-    is_enough = is_open & (np.isfinite(base).sum(axis=1) >= MIN_PROCESSES)
+    has_process = np.isfinite(times.logs[0])
+    is_enough = is_open & (has_process.sum(axis=1) >= MIN_PROCESSES)
     cells = int(is_enough.sum())
-    halves = splits(1 + int(np.flatnonzero(np.isfinite(base).any(axis=0))[-1])) if cells else []
-    base, noise, paired = base[is_enough], noise[is_enough], times.paired[is_enough]
+    halves = splits(1 + int(np.flatnonzero(has_process.any(axis=0))[-1])) if cells else []
+    logs, noise, paired = times.logs[0, is_enough], noise[is_enough], times.paired[is_enough]
     flags = []
     for one, other in halves:
-        estimate = statistics.estimate(base[:, one], base[:, other], noise, paired)
+        estimate = statistics.estimate(logs[:, one], logs[:, other], noise, paired)
         figures = _judge_effects(estimate, np.isfinite(estimate.error), settings)
         flags.append(int(figures["verdict"].isin((SLOWER, FASTER)).sum()))
     mean = sum(flags) / len(flags) if flags else 0.0

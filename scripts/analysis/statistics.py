@@ -15,7 +15,7 @@ Sources
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -281,43 +281,25 @@ def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Float
     # a round with weight 1/n in both means has weight 0 in their difference
     cancelled = np.where(together, (base.present & other.present).sum(axis=-1), 0)
     cancelled = cancelled / (base.n * other.n)
-    variances = [side.variance / side.n for side in sides]
-    variances += [side.shared * np.maximum(1 / side.n - cancelled, 0.0) for side in sides]
-    variances.append(sessions)
-    squared = np.sum(np.broadcast_arrays(*variances), axis=0)
+    parts = [side.variance / side.n for side in sides]
+    parts += [side.shared * np.maximum(1 / side.n - cancelled, 0.0) for side in sides]
+    dfs = (base.df, other.df, base.shared_df, other.shared_df, np.inf)
+    arrays = np.broadcast_arrays(
+        *parts, sessions, *dfs, *[side.df > side.n - 1 for side in sides], 0, 0, 0
+    )
+    variance, df, is_moderated = np.split(np.array(arrays, dtype=float), 3)
+    squared = np.sum(variance, axis=0)
     # Welch and Satterthwaite's degrees of freedom reach the sum of both. These are too many for
     # moderated variances, whose errors are not chi-squared: 1.2 % of pairs that differ by the
     # margin were decided, not 0.5 %. So a value between both is used, weighted by their shares of
     # the error
-    shares = [
-        np.where(side.df > side.n - 1, squared, variance)
-        for side, variance in zip(sides, variances)
-    ]
-    shares += variances[2:]
-    uncertainty = _uncertainty(
-        variances, shares, (base.df, other.df, base.shared_df, other.shared_df, np.inf)
-    )
+    share = np.where(is_moderated, squared, variance)
+    uncertainty = np.sum(np.where(variance > 0, variance * share / df, 0.0), axis=0)
     df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
     sd = np.sqrt(squared)
     is_known = (base.df > 0) & (other.df > 0)
-    return Estimate(
-        effect=other.mean - base.mean,
-        error=np.where(is_known, sd, np.nan),
-        df=np.where(is_known, df, np.nan),
-        sd=sd,
-    )
-
-
-def _uncertainty(
-    variances: Sequence[Floats], shares: Sequence[Floats], dfs: Sequence[Floats | float]
-) -> Floats:
-    """Return the sum of variance x share / df; terms without a variance are 0."""
-    terms = [
-        np.where(variance > 0, variance * share / df, 0.0)
-        for variance, share, df in zip(variances, shares, dfs)
-    ]
-    total: Floats = np.sum(np.broadcast_arrays(*terms), axis=0)
-    return total
+    error, df = np.where(is_known, (sd, df), np.nan)
+    return Estimate(other.mean - base.mean, error, df, sd)
 
 
 @ignore_nan
