@@ -60,9 +60,8 @@ MEMORY_WORDS = {
 class Tile(Change):
     """A row of ``picture_rows``."""
 
-    newest: float
     base: str
-    over: float
+    level_ratio: float
     shade: str
     tag: str
 
@@ -79,18 +78,16 @@ class HeatMap:
 
 
 def picture_rows(history: History) -> pd.DataFrame:
-    """The rows of routes in one dtype. newest: level at the last release, ``base``; over: level /
-    newest; shade: see ``shade_class``; tag: of the release."""
-    rows = history.rows[history.rows["route"].notna() & ~history.rows["control"]]
+    """The rows of routes in one dtype. value_ratio, low_ratio, high_ratio and level_ratio: over the
+    level at the last release, ``base``; shade: see ``shade_class``; tag: of the release."""
+    rows = history.rows.query("route.notna() and not control")
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == USUAL_DTYPE)]
     last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")
-    over = rows["level"] / last["level"]
+    ratios = rows[["value", "low", "high", "level"]].div(last["level"], axis=0)
     tags = {release.version: release.tag for release in history.releases}
-    return rows.assign(
-        over=over,
-        newest=last["level"],
+    return rows.join(ratios.add_suffix("_ratio")).assign(
         base=last["release"],
-        shade=over.map(shade_class),
+        shade=ratios["level"].map(shade_class),
         tag=rows["release"].map(tags),
     )
 
@@ -166,10 +163,10 @@ def history_figures(history: History) -> Iterator[tuple[Figure, Table]]:
     ``equivalence``. If nothing was timed, instructions are used instead."""
     rows = picture_rows(history)
     figure = TIME if (rows["what"] == TIME).any() else INSTRUCTIONS
-    effect = np.abs(np.log(rows["ratio"].astype(float)))
-    large = effect >= math.log1p(history.settings.equivalence)
-    large &= rows["what"].eq(figure) & rows["verdict"].ne("")
-    changed = rows.loc[large, ["group", "route"]].drop_duplicates()
+    changes = rows[rows["what"] == figure].query("verdict != ''")
+    effect = np.abs(np.log(changes["ratio"].astype(float)))
+    large = changes[effect >= math.log1p(history.settings.equivalence)]
+    changed = large[["group", "route"]].drop_duplicates()
     for key, group in rows.merge(changed).groupby(PICTURE_KEYS, sort=False):
         points = group[group["what"] == figure]
         ids = {name: f"{POINTS}{place}" for place, name in enumerate(points["series"].unique())}
@@ -179,18 +176,11 @@ def history_figures(history: History) -> Iterator[tuple[Figure, Table]]:
 def _points(history: History, points: pd.DataFrame) -> Table:
     """The figure's data: a row per series, a column per release."""
     versions = [release.version for release in history.releases]
-    timed = points["what"].eq(TIME).all()
-    series = []
-    for _, rows in points.groupby("series", sort=False):
-        texts = {row.release: _amount(row, row.value) for row in rows.itertuples()}
-        first = rows.iloc[0]
-        series.append((first["route"], first["sizes"], [*map(texts.get, versions)]))
-    return render_table("history", "points", versions=versions, timed=timed, series=series)
-
-
-def _amount(point: Change, amount: float) -> str:
-    """Seconds, or a number of instructions."""
-    return show.seconds(amount) if point.what == TIME else show.whole_number(amount)
+    series = [
+        {row.release: row for row in rows.itertuples()}
+        for _, rows in points.groupby("series", sort=False)
+    ]
+    return render_table("history", "points", versions=versions, series=series)
 
 
 def _panels(
@@ -199,11 +189,20 @@ def _panels(
     """Draw a figure's panels on one scale. ids: series -> SVG id, which names its row of the
     figure's table."""
     routes = [route for _, route in rows.groupby(["group", "route"], sort=False)]
-    limits = {kind: _limits(points) for kind, points in rows.groupby("what")}
     days = mdates.datestr2num([release.date for release in history.releases])
     first, last = history.releases[0], history.releases[-1]
+    ends = rows.groupby("what").agg({"low_ratio": "min", "high_ratio": "max"})
+    plots = TIMES_HEIGHT + (COUNTS_GAP + COUNTS_HEIGHT if len(ends) > 1 else 0.0)
+    panel_height = HEAD + plots + FOOT
+    height = math.ceil(len(routes) / COLUMNS) * panel_height
     with plt.style.context([STYLE, FONTS]):
-        figure = _draw_routes(routes, limits, days, ids)
+        figure = plt.figure(figsize=(WIDTH, height))
+        for index, route in enumerate(routes):
+            row, column = divmod(index, COLUMNS)
+            corner = (column * PANEL_WIDTH + LEFT, height - row * panel_height - HEAD)
+            for ax, points in _plots(figure, corner, route):
+                _draw(ax, points, ids)
+                _set_axes(ax, days, *ends.loc[points["what"].iloc[0]])
         return finish(
             figure,
             slug("history", history.package, *key),
@@ -211,25 +210,6 @@ def _panels(
             (),
             f"{history.package}: {group_title(*key)}, relative to {last.name}",
         )
-
-
-def _draw_routes(
-    routes: Sequence[pd.DataFrame],
-    limits: Mapping[str, tuple[float, float]],
-    days: Sequence[float],
-    ids: Mapping[str, str],
-) -> plt.Figure:
-    plots = TIMES_HEIGHT + (COUNTS_GAP + COUNTS_HEIGHT if len(limits) > 1 else 0.0)
-    panel_height = HEAD + plots + FOOT
-    height = math.ceil(len(routes) / COLUMNS) * panel_height
-    figure = plt.figure(figsize=(WIDTH, height))
-    for index, route in enumerate(routes):
-        row, column = divmod(index, COLUMNS)
-        corner = (column * PANEL_WIDTH + LEFT, height - row * panel_height - HEAD)
-        for ax, points in _plots(figure, corner, route):
-            _draw(ax, points, ids)
-            _set_axes(ax, days, limits[points["what"].iloc[0]])
-    return figure
 
 
 def _plots(
@@ -240,63 +220,51 @@ def _plots(
     left, bottom = corner
     width, height = figure.get_size_inches()
     kinds = [kind for kind in (TIME, INSTRUCTIONS) if (route["what"] == kind).any()]
-    for index, kind in enumerate(kinds):
-        inches = COUNTS_HEIGHT if index else TIMES_HEIGHT
-        bottom -= inches + (COUNTS_GAP if index else 0.0)
+    for kind in kinds:
+        is_upper = kind == kinds[0]
+        inches = TIMES_HEIGHT if is_upper else COUNTS_HEIGHT
+        bottom -= inches if is_upper else COUNTS_HEIGHT + COUNTS_GAP
         ax = figure.add_axes((left / width, bottom / height, PLOT_WIDTH / width, inches / height))
         ax.set_ylabel("time" if kind == TIME else "instr.", fontsize=FONT_POINTS)
         ax.tick_params(labelbottom=kind == kinds[-1])
         yield ax, route[route["what"] == kind]
-        if not index:
+        if is_upper:
             title = show.render_line("history", "panel", change=next(route.itertuples()))
             font: Look = {"fontsize": FONT_POINTS, "family": MONO, "color": INK}
             ax.set_title(show.short(title, TITLE_LETTERS), loc="left", pad=16, **font)
 
 
-def _limits(points: pd.DataFrame) -> tuple[float, float]:
-    """Ends of the axis of ratios."""
-    low = (points["low"] / points["newest"]).min()
-    high = (points["high"] / points["newest"]).max()
-    return min(low / 1.03, 1 / 1.1), max(high * 1.03, 1.1)
-
-
 def _draw(ax: Axes, points: pd.DataFrame, ids: Mapping[str, str]) -> None:
-    """Draw a line per series of a route, with its label above the plot. ids: of the SVG."""
+    """Draw a line per series of a route, with its label above the plot: points with their
+    intervals, levels, and a rule at each reported change. ids: of the SVG."""
     colours = plt.rcParams["axes.prop_cycle"]()
     place = 0.0
     for (series, rows), colour, marker in zip(
         points.groupby("series", sort=False), colours, cycle(MARKERS)
     ):
-        _draw_series(ax, rows, colour, {"marker": marker, "gid": ids.get(series)})
+        days = mdates.datestr2num(rows["date"])
+        ax.vlines(days, rows["low_ratio"], rows["high_ratio"], linewidth=1.0, alpha=0.35, **colour)
+        marks = {"marker": marker, "gid": ids.get(series), "markersize": 3, **colour}
+        ax.plot(days, rows["value_ratio"], linestyle="", markeredgewidth=0, **marks)
+        ax.step(days, rows["level_ratio"], where="post", linewidth=1.3, **colour)
+        for day in days[rows["verdict"] != ""]:
+            ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
         (last,) = rows.tail(1).itertuples()
-        label = f"{show.size_range(last.sizes)} {_amount(last, last.level)}".strip()
+        label = show.render_line("history", "line", point=last)
         font: Look = {"fontsize": FONT_POINTS, "va": "bottom", **colour}
         ax.text(place, 1.04, label, transform=ax.transAxes, **font)
         place += LETTER_WIDTH * len(label) + LABEL_GAP
 
 
-def _draw_series(ax: Axes, rows: pd.DataFrame, colour: Look, marks: Look) -> None:
-    """Draw points with their intervals, levels, and a rule at each reported change."""
-    days = mdates.datestr2num(rows["date"])
-    ratios = rows[["value", "low", "high", "level"]].div(rows["newest"], axis=0)
-    ax.vlines(days, ratios["low"], ratios["high"], linewidth=1.0, alpha=0.35, **colour)
-    marks = marks | {"linestyle": "", "markeredgewidth": 0, "markersize": 3}
-    ax.plot(days, ratios["value"], **marks, **colour)
-    ax.step(days, ratios["level"], where="post", linewidth=1.3, **colour)
-    for day in days[rows["verdict"].ne("").to_numpy()]:
-        ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
-
-
-def _set_axes(ax: Axes, days: Sequence[float], limits: tuple[float, float]) -> None:
-    """Set the axes of release days and of ratios."""
+def _set_axes(ax: Axes, days: Sequence[float], low: float, high: float) -> None:
+    """Set the axes of release days, and of ratios from ``low`` to ``high``."""
     margin = 0.03 * max(1.0, max(days) - min(days))
     ax.set_xlim(min(days) - margin, max(days) + margin)
     ax.xaxis.set_major_locator(mdates.YearLocator())
     ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
     ax.set_yscale("log")
-    ax.set_ylim(*limits)
-    figure = figure_of(ax)
-    inches = ax.get_position().height * figure.get_figheight()
+    ax.set_ylim(min(low / 1.03, 1 / 1.1), max(high * 1.03, 1.1))
+    inches = ax.get_position().height * figure_of(ax).get_figheight()
     label_ticks(ax.yaxis, RATIO_TICKS, 0.24 / inches, "{:g}×".format)
 
 
