@@ -273,7 +273,7 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path):
 def test_committed_results_are_such_that_they_may_be_published(committed):
     """The only findings are cells and versions that no longer exist."""
     results = committed / "reports" / "results"
-    described = files.read_json(results / files.BENCHMARKS)
+    described = files.read_entries(results / files.BENCHMARKS)
     for machine in filter(os.path.isdir, results.glob("*")):
         steps = submission._check_directory(machine), submission._check_files(machine, described)
         found = [*itertools.chain(*steps, submission._check_figures(machine, results, described))]
