@@ -81,7 +81,7 @@ class Semantics:
     def broken(self, contracts: Iterable[Route]) -> list[dict[str, object]]:
         """Return the promises that measurements contradict: route, aspect and measured as in
         ``facts``, dtype of the source ("" for TAKES_GRAD), and promised (by the contract)."""
-        contradicted: list[dict[str, object]] = []
+        contradicted = []
         for contract, aspect in itertools.product(contracts, ASPECTS.values()):
             for dtype, measured in self.values(contract, aspect).items():
                 promised, is_kept = _promise(contract, aspect, dtype, measured)

@@ -235,7 +235,7 @@ def significantly_slower(cells: DataFrame, references: DataFrame, margin: float 
         variance * (run_difference**2).sum(axis=1) / 2,
     )
     p = statistics.p_different(estimated, math.log1p(margin))
-    significant: Bools = (estimated.effect > 0) & (p <= PROMISE)
+    significant = (estimated.effect > 0) & (p <= PROMISE)
     return significant
 
 

@@ -132,7 +132,7 @@ def cells_in(benchmarks: Benchmarks) -> tuple[DataFrame, dict[str, dict[str, Par
 
     UserError if a parameter is called like a column, or its values cannot be read.
     """
-    cell_parameters: dict[str, dict[str, Parameter]] = {}
+    cell_parameters = {}
     rows = []
     for name, declared in benchmarks.items():
         family, group, method = [*name.split("."), "", ""][:3]
@@ -358,8 +358,8 @@ def _by_hand(
 ) -> tuple[list[TimedProcess | Counts], Reasons]:
     """Return figures in asv's file that no run measured (asv was run by hand), each as a line of
     measurements with one sample or count; and the status and reason of cells that failed there."""
-    lines: list[TimedProcess | Counts] = []
-    failed: Reasons = {}
+    lines = []
+    failed = {}
     for name, row in rows.items():
         count = math.prod(map(len, row.params))  # checked first: a short file can name billions
         if count > MAX_CELLS or len(row.result) not in (0, count):

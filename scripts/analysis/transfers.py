@@ -9,6 +9,7 @@ the answer names it, too, with its condition.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -190,10 +191,10 @@ def transfer_answers(table: DataFrame, transfers: Transfers) -> list[tuple[Need,
 def recommendations(table: DataFrame, transfers: Transfers) -> list[dict[Need, DataFrame]]:
     """Return the choices for each need at the usual size; copy and into for the same host memory
     are one group."""
-    groups: dict[object, list[DataFrame]] = {}
+    groups = defaultdict(list)
     for need, rows in transfer_answers(table, transfers):
         if not need.array or need.host == PAGEABLE:
-            groups.setdefault((need.direction, need.array, need.host), []).append(rows)
+            groups[need.direction, need.array, need.host].append(rows)
     usual = [at_usual_size(concat(frames)) for frames in groups.values()]
     return [dict([*rows.groupby("need", sort=False)]) for rows in usual]
 

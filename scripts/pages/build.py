@@ -20,8 +20,9 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from analysis import history
+from analysis.cells import list_rows
 from analysis.history import History, histories_of
-from analysis.results import Results, load, load_files, select_results
+from analysis.results import Results, load, load_files, select_results, where
 from analysis.submission import Finding
 from cli import ROOT, UserError, one_line
 from pandas import DataFrame, concat
@@ -117,8 +118,7 @@ def latest_results(
 ) -> tuple[Results, Results | None, list[str]]:
     """The results of the latest file, those of the file before it, and the toolchains of all files
     but the latest. Releases have a page of their own if there are histories, and are left out."""
-    names = results.cells[["file", "toolchain"]].drop_duplicates()
-    toolchains = dict(names.itertuples(index=False, name=None))
+    toolchains = dict(zip(results.cells["file"], results.cells["toolchain"]))
     recorded = latest_files(record for record in results.runs if record.file in toolchains)
     latest, *earlier = recorded or [*toolchains][::-1]
     releases = ledger.toolchains_by_tag() if with_histories else ()
@@ -173,15 +173,14 @@ def index_of(machines: Sequence[Page], more_links: Sequence[tuple[str, str]] = (
 def side_by_side(best: DataFrame, machines: Sequence[Page]) -> Table:
     """Needs as rows, machines as columns: call and times, at the sizes shared by all machines that
     answer the need."""
-    best = best[best["threads"].isin(["", ONE_THREAD])]
+    best = where(best, threads=["", ONE_THREAD])
     rows = []
     for question, answers in best.groupby("question", sort=False):
         measured = answers.groupby("nbytes")["machine"].nunique()
         shared = measured.index[measured == measured.max()]
-        sizes = shared.intersection(COMPARED_BYTES)
-        answers = answers[answers["nbytes"].isin(sizes if len(sizes) else shared[-1:])]
-        answers = answers.sort_values("nbytes", kind="stable")
-        entries = [[*answers[answers["machine"] == page.machine].itertuples()] for page in machines]
+        sizes = [size for size in shared if size in COMPARED_BYTES] or [*shared[-1:]]
+        answers = where(answers, nbytes=sizes).sort_values("nbytes", kind="stable")
+        entries = [list_rows(where(answers, machine=page.machine)) for page in machines]
         rows.append((question, entries))
     return render_table("index", "routes", False, rows=rows, machines=machines)
 

@@ -77,8 +77,8 @@ def _introduction(
 
 def _panels_and_tables(benchmarks: Sequence[Declared], data: MachineData) -> tuple:
     """The figures and tables of a family, times before counts."""
-    panels: list[Panel] = []
-    tables: list[Table] = []
+    panels = []
+    tables = []
     counted = defaultdict(list)
     for declared in benchmarks:
         if declared.type != "time":
@@ -232,7 +232,7 @@ def _table(
     """If sizes are not the columns, each column shows the usual size, or else another size that its
     head names."""
     column, row = axes
-    sizes: dict[Parameter | None, int] = {}
+    sizes = {}
     usual = 0
     if "nbytes" in declared.param_names and "nbytes" not in axes:
         usual = usual_size(entries, column, IN_CACHE_BYTES)  # type: ignore[arg-type]

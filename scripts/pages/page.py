@@ -40,7 +40,7 @@ from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from . import show
 from .advice import Box
 from .change_pictures import HeatMap
-from .figures import Figure, slug
+from .figures import Panel, slug
 from .show import Lines
 from .tables import Counts, Entry, Missing, Table, lines_of, missing_reasons
 
@@ -145,7 +145,7 @@ class Section:
     key: str
     title: str
     intro: Lines = ()
-    figures: tuple[tuple[Figure, Table], ...] = ()
+    figures: tuple[Panel, ...] = ()
     tables: tuple[Table, ...] = ()
     after: Lines = ()
     wide: bool = False  # its figures are as wide as the page
@@ -209,11 +209,8 @@ class Page:
     @property
     def citation(self) -> str:
         """How to cite the page's figures: the suite with its version, and the data by its hash."""
-        cited = dict(
-            re.findall(
-                r"^(title|version): *(.+)$", CITATION.read_text(encoding="utf-8"), re.MULTILINE
-            )
-        )
+        text = CITATION.read_text(encoding="utf-8")
+        cited = dict(re.findall(r"^(title|version): *(.+)$", text, re.MULTILINE))
         suite = f"{cited['title']}, version {cited['version']}"
         return f"{suite}: {self.title}. {self.data}, SHA-256 {self.csv_sha256}."
 
@@ -224,8 +221,8 @@ class Page:
 
 def page_files(page: Page) -> dict[str, str]:
     """The files of a page, by name."""
-    drawn = [figure for section in page.sections for figure, _ in section.figures]
-    files = {f"{figure.name}.svg": figure.file for figure in drawn}
+    panels = chain(*(section.figures for section in page.sections))
+    files = {f"{figure.name}.svg": figure.file for figure, _ in panels}
     readme = _environment(_markdown).get_template("page.md.jinja").render(page=page)
     return files | {
         page.data: page.csv,

@@ -128,7 +128,7 @@ def interval(low: float, high: float) -> str:
     (first, unit), (last, other) = _scaled(low), _scaled(high)
     if unit != other:
         return f"{first} {unit} to {last} {other}"
-    return f"{first} {unit}" if first == last else f"{first} to {last} {unit}"
+    return f"{_range(first, last)} {unit}"
 
 
 def bandwidth(bytes_per_second: float) -> str:
@@ -142,7 +142,10 @@ def percent(share: float, digits: int = 0) -> str:
 
 def percents(shares: Collection[float]) -> str:
     """The range of shares; one value if both ends look the same."""
-    low, high = percent(min(shares)), percent(max(shares))
+    return _range(percent(min(shares)), percent(max(shares)))
+
+
+def _range(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
@@ -209,13 +212,11 @@ def list_code(expressions: Sequence[str], most: int | None = None) -> str:
 
 def list_routes(routes: Iterable[str]) -> str:
     """Routes in words, each once; only the first ones if there are more than MAX_LISTED_ROUTES."""
-    each = list(dict.fromkeys(routes))
+    each = [*dict.fromkeys(routes)]
     if len(each) <= MAX_LISTED_ROUTES:
         return list_code(each)
-    return (
-        "".join(f"{code(route)}, " for route in each[: MAX_LISTED_ROUTES - 1])
-        + f"and {len(each) - MAX_LISTED_ROUTES + 1} more"
-    )
+    named = each[: MAX_LISTED_ROUTES - 1]
+    return f"{', '.join(map(code, named))}, and {len(each) - len(named)} more"
 
 
 def _shown(sentence: str, text: Callable[[str], str], code: Callable[[str], str]) -> str:
@@ -280,7 +281,7 @@ def short(text: str, letters: int) -> str:
 
 
 # What templates may use: a value is formatted by a filter, two values by a function
-FILTERS: dict[str, Callable[..., str]] = {
+FILTERS = {
     "bandwidth": bandwidth,
     "code": code,
     "code_list": list_code,
@@ -303,12 +304,12 @@ FILTERS: dict[str, Callable[..., str]] = {
     "time": time,
     "whole_number": whole_number,
 }
-FUNCTIONS: dict[str, Callable[..., str]] = {
+FUNCTIONS = {
     "interval": interval,
     "parameter_text": parameter_text,
     "size_ranges": size_ranges,
 }
-CONSTANTS: dict[str, object] = {
+CONSTANTS = {
     "BY_BYTES": BY_BYTES,
     "FIGURE_DEFINITION": FIGURE_DEFINITION,
     "MARGIN": MARGIN,

@@ -4,6 +4,7 @@ only format them.
 Sentences are in templates/prose/tables.md.jinja.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,7 @@ from . import advice, show
 from .show import Lines, code
 
 NO_VERDICT = "no verdict"  # of two cells, if one has no quiet process
-UPPER_BOUND_NOTE: str = (
+UPPER_BOUND_NOTE = (
     f"{show.UPPER_BOUND_MARK.strip()} Upper bound: the fastest sample, as no process was quiet."
 )
 IN_CACHE_BYTES = 2**20  # bytes: the size in tables of a single size, if it was measured
@@ -154,7 +155,7 @@ def lay_out(
     in_column = {mark.parameters.get(column): mark.parameters for mark in marks}
     columns = sorted(in_column, key=partial(declared.nth, column))
     rows = []
-    gaps: dict[str, list[str]] = {}
+    gaps = defaultdict(list)
     for name in sorted(dict.fromkeys(name for name, _ in placed), key=partial(declared.nth, row)):
         entries: list[Entry] = [_row_head(name, row)]
         for value in columns:
@@ -164,7 +165,7 @@ def lay_out(
             parameters = {**in_column[value], row: name}
             reason = missing.get((declared.name, *parameters.values()), "")
             entries.append(reason.partition(":")[0])
-            gaps.setdefault(reason, []).append(str(name))
+            gaps[reason].append(str(name))
         rows.append(tuple(entries))
     notes = [f"{reason} ({show.list_routes(names)})." for reason, names in gaps.items() if reason]
     return Table(title, (row, *map(head, columns)), tuple(rows), tuple(notes))
@@ -266,9 +267,9 @@ def count_range(
 
 def by_dtype(words: Mapping[str, str]) -> str:
     """One word if all dtypes agree, else each word with its dtypes; "" if nothing was measured."""
-    dtypes: dict[str, list[str]] = {}
+    dtypes = defaultdict(list)
     for dtype, word in words.items():
-        dtypes.setdefault(word, []).append(dtype)
+        dtypes[word].append(dtype)
     if len(dtypes) < 2:
         return "".join(dtypes)
     return "; ".join(f"{word}: {', '.join(each)}" for word, each in dtypes.items())
@@ -304,7 +305,7 @@ def _contract_table(direction: str, routes: Sequence[Route], semantics: Semantic
 def catalogue_routes(results: Results) -> list[Route]:
     """All contracts, in the catalogue's order as far as benchmarks define it."""
     families = results.benchmarks.values()
-    routes: dict[tuple[str, str], Route] = {}
+    routes = {}
     for family in sorted(families, key=lambda each: (each.place, -len(each.contracts))):
         for name in sorted(family.contracts, key=partial(family.nth, "route")):
             direction = family.contracts[name].direction

@@ -5,6 +5,7 @@ The sentences are in templates/prose/transfers.md.jinja.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ from .advice import (
     promises,
     unsafe_reason,
 )
-from .figures import Figure, slug
+from .figures import slug
 from .page import MachineData, Section
 from .show import Lines, code, render_line, render_paragraphs
 from .tables import Table, by_size, curves, render_table
@@ -277,11 +278,11 @@ def _recommended_lines(cells: DataFrame, parameter: str) -> Iterator[str]:
 def decision(data: MachineData) -> list[Table]:
     """One table per direction: memory state × size band, with the figures at the band's largest
     size."""
-    bands: dict[str, list[dict]] = {}
+    bands = defaultdict(list)
     for need, ranked in transfers.transfer_answers(data.choices, data.transfers):
         for _, rows in ranked.groupby("part"):
             band = _band(need, rows, data.transfers) | {"routes": ranked["route"].nunique()}
-            bands.setdefault(need.direction, []).append(band)
+            bands[need.direction].append(band)
     return [
         render_table("transfers", "decision", False, direction=direction, bands=of_direction)
         for direction, of_direction in bands.items()
@@ -396,7 +397,7 @@ def _decision_values(moved: Transfers) -> dict:
     }
 
 
-def _figures(data: MachineData) -> Iterator[tuple[Figure, Table]]:
+def _figures(data: MachineData) -> Iterator[figures.Panel]:
     """Per direction: GB/s for all host memory together, then time against size for each memory and
     clock."""
     moved = data.transfers
