@@ -135,7 +135,7 @@ def test_a_panels_table_has_the_instructions_of_its_calls(tmp_path):
     counts = {(VIEW, 8): [5700, 5705, 5707], (COPY, 4 * KIB): [21000, 21500, 21800]}
     loaded = side(tmp_path, counts, conversion(times, CONTRACTS))
     cells = [*conversions(cells_of(loaded)).itertuples()]
-    made = tables.curves(cells, tables.missing_reasons(loaded), None, counts_by_call(loaded))
+    made = tables.curves(cells, tables.missing_reasons(loaded), tables.NO_LIMIT, counts_by_call(loaded))
     assert made.columns[-2:] == ("instructions, 8 B", "instructions, 4 KiB")
     assert {show.bare(row[0]): row[-2:] for row in made.rows} == {
         VIEW: ("5,705", ""),

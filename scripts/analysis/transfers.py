@@ -267,15 +267,14 @@ def worst(rates: Mapping[str, Rates]) -> TooFast | None:
     """Return the finding of the first limit that any cell exceeds; None if there is none."""
     for limit, exceeding in rates.items():
         if exceeding:
-            cell, rate = max(exceeding, key=lambda pair: pair[1])
-            return TooFast(len(exceeding), cell, rate, limit)
+            return TooFast(len(exceeding), *max(exceeding, key=lambda pair: pair[1]), limit)
     return None
 
 
 def _rates_above(cells: Iterable[Row], most: float) -> Rates:
     """Return the cells of more than ``most`` bytes per second, with their rates."""
-    rates = [(cell, cell.nbytes / cell.seconds) for cell in cells]
-    return [(cell, rate) for cell, rate in rates if rate > most]
+    rates = ((cell, cell.nbytes / cell.seconds) for cell in cells)
+    return [pair for pair in rates if pair[1] > most]
 
 
 def too_fast(transfers: Transfers) -> TooFast | None:

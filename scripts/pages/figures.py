@@ -374,11 +374,9 @@ def times_caption(title: str, cells: Sequence[Row], anywhere: bool = False) -> s
     all sizes."""
     cells = [cell for cell in cells if cell.quiet] or cells
     nbytes = usual_size(cells, cells[0].down, sys.maxsize)
-    ordered = sorted(
-        (cell for cell in cells if cell.nbytes == nbytes), key=lambda cell: cell.seconds
-    )
-    fastest, slowest = ordered[0], ordered[-1]
-    ends = [fastest, slowest] if slowest.seconds > fastest.seconds else [fastest]
+    at_size = (cell for cell in cells if cell.nbytes == nbytes)
+    fastest, *slower = sorted(at_size, key=lambda cell: cell.seconds)
+    ends = [fastest, *(cell for cell in slower[-1:] if cell.seconds > fastest.seconds)]
     return render_line(
         "figures",
         "times",
