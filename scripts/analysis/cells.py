@@ -134,7 +134,7 @@ def with_threads(cells: DataFrame, threads: str) -> DataFrame:
 def conversions(cells: DataFrame) -> DataFrame:
     """Select plain conversions of the usual dtype, the cells used for decisions and curves."""
     plain = where(cells, role=Role.CONVERSION)
-    return where(plain, dtype=usual_dtype(plain))
+    return where(plain, dtype=[usual_dtype(plain)])
 
 
 def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUAL_BYTES) -> int:

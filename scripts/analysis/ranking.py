@@ -47,7 +47,7 @@ from benchmarks import contracts
 from benchmarks.core.probes import MEMORY
 
 from . import statistics
-from .results import Results
+from .results import Results, where
 from .series import SESSION_SD
 from .statistics import MIN_PROCESSES, Bools, Floats, Levels, Names
 from .suite import noise_of_cells
@@ -92,7 +92,7 @@ def rank(cells: DataFrame, needs: Sequence[str] = ("role",)) -> DataFrame:
     is_best = cells.index.isin(best_cells.index)
     references = cells[SIZE_OF_NEED].merge(best_cells, on=SIZE_OF_NEED)
     cells["kind"] = _kinds(cells, is_best, references)
-    on_condition = select_fastest(cells[cells["kind"] == CONDITION], SIZE_OF_NEED)
+    on_condition = select_fastest(where(cells, kind=CONDITION), SIZE_OF_NEED)
     cells["leads"] = is_best | cells.index.isin(on_condition.index)
     cells["ratio"] = cells["seconds"] / references["seconds"]
     cells["slow"] = significantly_slower(cells, references, SLOW_RATIO - 1)

@@ -149,7 +149,7 @@ def transfers_of(results: Results, cells: DataFrame) -> Transfers:
     parts = DataFrame([*timed["beside"]], index=timed["cell"])
     return Transfers(
         cells=credible,
-        main=plain[plain["dtype"] == dtype],
+        main=where(plain, dtype=[dtype]),
         withheld=on_device[~on_device["credible"]],
         limits=links_of(credible),
         hardware=_counts(results, Role.HARDWARE, "quantity"),
@@ -175,8 +175,8 @@ def transfer_answers(table: DataFrame, transfers: Transfers) -> list[tuple[Need,
 
     Host to device comes first, then device to host; in each, pageable memory first.
     """
-    usual = where(table, direction=LINK, layout=contracts.CONTIGUOUS)
-    usual = usual[usual["dtype"] == usual_dtype(transfers.main)]
+    dtypes = [usual_dtype(transfers.main)]
+    usual = where(table, direction=LINK, layout=contracts.CONTIGUOUS, dtype=dtypes)
     by_need = usual.groupby("need", sort=False)
     answers = [(need, rows) for need, rows in by_need if need.plain and not need.enqueue]
 

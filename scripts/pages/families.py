@@ -99,7 +99,7 @@ def _panels(cells: DataFrame, missing: Missing) -> Iterator[Panel]:
     """Time against size for the usual dtype: a panel for each combination of the other parameters.
     Empty if there is only one size."""
     groups = defaultdict(list)
-    for cell in where(cells, dtype=usual_dtype(cells)).itertuples():
+    for cell in where(cells, dtype=[usual_dtype(cells)]).itertuples():
         axes = (cell.down, "nbytes")
         others = (str(value) for name, value in cell.parameters.items() if name not in axes)
         groups[tuple(others)].append(cell)
@@ -148,7 +148,7 @@ def _pairs(declared: Declared, cells: DataFrame, all_cells: DataFrame) -> list:
     if not role:
         return pair_with_reference(cells.itertuples())
     others = where(all_cells, role=role, threads=ONE_THREAD)
-    others = where(others, dtype=usual_dtype(others))
+    others = where(others, dtype=[usual_dtype(others)])
     references = {(cell.direction, cell.route, cell.nbytes): cell for cell in others.itertuples()}
     return [
         (cell, references.get((cell.direction, cell.route, cell.nbytes)))
@@ -207,7 +207,7 @@ def _tables(
         yield _table(declared, words, group, missing, (column, row))
 
 
-def _axes(declared: Declared, entries: Sequence[GridEntry]) -> tuple[str, str]:
+def _axes(declared: Declared, entries: Sequence[GridEntry]) -> tuple:
     """The parameters that are columns and rows. Columns are the one that the family wants, else the
     sizes, else another one, if it has several values."""
     names = declared.param_names

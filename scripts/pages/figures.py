@@ -39,6 +39,7 @@ from . import advice, show
 from .show import render_line
 from .tables import Table
 
+Rows = Sequence[Row]
 STYLE = Path(__file__).with_name("report.mplstyle")
 MARKERS = "os^Dv<>PX"  # with seven colours: 63 lines before a pair repeats
 INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
@@ -92,7 +93,7 @@ class Figure:
     description: str
     file: str
     inline: str
-    cells: tuple[Row, ...]
+    cells: Rows
     caption: str
 
 
@@ -102,9 +103,7 @@ def slug(*words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:NAME_LETTERS]
 
 
-def finish(
-    figure: plt.Figure, name: str, description: str, cells: Sequence[Row], caption: str
-) -> Figure:
+def finish(figure: plt.Figure, name: str, description: str, cells: Rows, caption: str) -> Figure:
     """Save the figure once, and return its SVG for a file (white) and for the page (the page's
     fonts and colours)."""
     buffer = io.StringIO()
@@ -120,7 +119,7 @@ def finish(
     svg = svg.replace(f'id="{POINTS}', f'id="{name}-{POINTS}')  # a page holds many figures
     lines = svg.replace("><", ">\n<")
     file = f'<?xml version="1.0" encoding="utf-8"?>\n{lines}\n'
-    return Figure(name, description, file, f"{_replace(svg, OF_FILE)}\n", tuple(cells), caption)
+    return Figure(name, description, file, f"{_replace(svg, OF_FILE)}\n", cells, caption)
 
 
 def _replace(text: str, replacements: Mapping[str, Any]) -> str:
@@ -204,7 +203,7 @@ def label(cell: Row) -> str:
 
 
 def against_size(
-    name: str, caption: str, cells: Sequence[Row], curves: Curves, limit: Mapping[int, float]
+    name: str, caption: str, cells: Rows, curves: Curves, limit: Mapping[int, float]
 ) -> Figure:
     """A line per route with range bars; the legend below has the order of the lines' ends.
     limit: seconds by size."""
@@ -238,14 +237,14 @@ def _draw_lines(ax: Axes, points: DataFrame) -> None:
         ax.plot(line["nbytes"], line["value"], label=name, gid=f"{POINTS}{index}", **look)
 
 
-def _described(cells: Sequence[Row], limit: Mapping[int, float], dashed: str) -> str:
+def _described(cells: Rows, limit: Mapping[int, float], dashed: str) -> str:
     """A description of a figure, in addition to its caption."""
     several = len({*map(label, cells)})
     values = {"cells": cells, "several": several, "limit": limit, "dashed": dashed}
     return render_line("figures", "described", **values)
 
 
-def _plot(labels: Sequence[str], height: float = PLOT) -> tuple[plt.Figure, Axes]:
+def _plot(labels: Sequence[str], height: float = PLOT) -> tuple:
     """A plot with room for these labels below it."""
     below = BOTTOM + sum(len(broken(each)) for each in labels) * LABEL_POINTS_GAP / 72
     total = height + TOP + below
@@ -343,13 +342,13 @@ def label_ticks(
 # --- the figures of a machine --------------------------------------------------------------------
 
 
-def _has_sizes(cells: Sequence[Row]) -> bool:
+def _has_sizes(cells: Rows) -> bool:
     """Whether there are two or more sizes."""
     return len({cell.nbytes for cell in cells}) > 1
 
 
 def times_figure(
-    name: str, title: str, cells: Sequence[Row], limit: Limit | None = None
+    name: str, title: str, cells: Rows, limit: Limit | None = None
 ) -> Iterator[Figure]:
     """Seconds against size, both logarithmic, if there are two or more sizes."""
     if _has_sizes(cells):
@@ -357,9 +356,7 @@ def times_figure(
         yield against_size(name, caption, cells, TIME, limit.seconds if limit else {})
 
 
-def bandwidths(
-    name: str, title: str, cells: Sequence[Row], limit: float | None
-) -> Iterator[Figure]:
+def bandwidths(name: str, title: str, cells: Rows, limit: float | None) -> Iterator[Figure]:
     """Decimal GB/s against size, if there are two or more sizes; ``limit`` in bytes per second."""
     if _has_sizes(cells):
         best = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
@@ -369,7 +366,7 @@ def bandwidths(
         yield against_size(name, caption, cells, SPEED, seconds)
 
 
-def times_caption(title: str, cells: Sequence[Row], anywhere: bool = False) -> str:
+def times_caption(title: str, cells: Rows, anywhere: bool = False) -> str:
     """A caption: the shortest and the longest time at the usual size. anywhere: the times hold at
     all sizes."""
     cells = [cell for cell in cells if cell.quiet] or cells
@@ -393,7 +390,7 @@ def times(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
     plain = conversions(cells).sort_values(["order", "nbytes"])
     directions = conversions(cells)["direction"].unique()
     for memory, direction in itertools.product(MEMORIES, directions):
-        shown = where(plain, direction=direction, memory=memory)
+        shown = where(plain, direction=[direction], memory=memory)
         title = advice.need_title(Need(direction, memory, usual_dtype(plain)))
         name = slug("time", direction, memory)
         by_route = shown.groupby("route", sort=False)["seconds"]
@@ -407,7 +404,7 @@ def times(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
             yield dots(name, times_caption(title, fastest, anywhere=True), fastest)
 
 
-def dots(name: str, caption: str, cells: Sequence[Row]) -> Figure:
+def dots(name: str, caption: str, cells: Rows) -> Figure:
     """A row per route, the fastest first: its name, and below it its time and range over
     processes."""
     with plt.style.context(STYLE):

@@ -6,7 +6,7 @@ strings and numbers. The templates word it.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -129,7 +129,7 @@ def _warnings(data: MachineData) -> Lines:
     )
 
 
-def _boxes(data: MachineData, transfer_boxes: Sequence[Box]) -> tuple[Box, ...]:
+def _boxes(data: MachineData, transfer_boxes: Sequence[Box]) -> tuple:
     """What gains more than any choice of a route comes first, of a device the question that its
     card is bought for."""
     one_thread = {}
@@ -149,7 +149,7 @@ def _boxes(data: MachineData, transfer_boxes: Sequence[Box]) -> tuple[Box, ...]:
     return tuple(filter(None, boxes))
 
 
-def _commands(results: Results, sections: Sequence[Section]) -> Mapping[str, Lines]:
+def _commands(results: Results, sections: Sequence[Section]) -> dict:
     """Figure -> the commands of the runs that measured its cells, the latest first."""
     run_of = results.processes.groupby("cell", observed=True)["run"].max()
     commands = {record.started: shell_command(record) for record in results.runs if record.command}

@@ -112,7 +112,7 @@ def _early_copy(moved: Transfers, route: str, host: str) -> dict | None:
     }
 
 
-def _sharing_routes(data: MachineData, answers: DataFrame) -> list[tuple[Row, str]]:
+def _sharing_routes(data: MachineData, answers: DataFrame) -> list:
     """The routes to take that share memory, each with the memory as measured, "" where it was
     not."""
     rows = where(answers, kind=BEST, memory=ALIAS, goal=[""], grad=False, batch=False)
@@ -120,7 +120,7 @@ def _sharing_routes(data: MachineData, answers: DataFrame) -> list[tuple[Row, st
     return [(cell, by_dtype(data.semantics.memory(cell.contract))) for cell in largest.itertuples()]
 
 
-def _list_routes(answers: DataFrame) -> list[tuple[Row, list]]:
+def _list_routes(answers: DataFrame) -> list:
     """Of lists of arrays, the route that converts each element, at its largest size, with the
     routes to take there, and whether these differ from it."""
     lists = where(answers, batch=True)
@@ -139,7 +139,7 @@ def _grad_routes(data: MachineData) -> dict:
     arrays = data.transfers.select(COMPLETION, DEVICE_TO_HOST, PAGEABLE)
     fresh = where(arrays, safe=True, array=True, memory=[ALIAS, COPY])
     takes_grad = fresh["contract"].map(attrgetter("takes_grad")).astype(bool)
-    best: dict[str, dict | None] = {}
+    best: dict = {}
     for cells in (fresh, fresh[takes_grad]):
         if len(cells):
             cell = transfers.best_cell(rank(at_usual_size(cells)))
@@ -151,7 +151,7 @@ def _grad_routes(data: MachineData) -> dict:
     }
 
 
-def _detach_orders(data: MachineData) -> list[tuple]:
+def _detach_orders(data: MachineData) -> list:
     """Where the tensor is, the faster order of two calls, the other one, and the verdict. On a tie,
     the catalogue's order."""
     on_device = data.transfers.select(COMPLETION, DEVICE_TO_HOST)
