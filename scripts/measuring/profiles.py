@@ -62,27 +62,20 @@ class Rule:
             return []
         params = []
         for parameter, spellings in zip(benchmark["param_names"], benchmark["params"]):
-            pattern = self._pattern(parameter)
-            selected = [spelling for spelling in spellings if re.fullmatch(pattern, spelling)]
+            values = self.values.get(parameter, ".*")
+            if not isinstance(values, str):
+                values = "|".join(re.escape(repr(value)) for value in values)
+            selected = [spelling for spelling in spellings if re.fullmatch(values, spelling)]
             if self.copies is not None and parameter == "route":
-                routes = self._routes(benchmark)
+                # asv's spelling of the routes that copy, or of those that share memory
+                routes = {
+                    repr(route)
+                    for route, contract in benchmark.get("contracts", {}).items()
+                    if (contract["memory"] != ALIAS) == self.copies
+                }
                 selected = [spelling for spelling in selected if spelling in routes]
             params.append(selected)
         return cell_names(benchmark["name"], params)
-
-    def _pattern(self, parameter: str) -> str:
-        """Return a regular expression that matches asv's spelling of the parameter's values."""
-        values = self.values.get(parameter, ".*")
-        if isinstance(values, str):
-            return values
-        return "|".join(re.escape(repr(value)) for value in values)
-
-    def _routes(self, benchmark: Benchmark) -> set[str]:
-        """Return asv's spelling of the routes that copy, or of those that share memory."""
-        contracts = benchmark.get("contracts", {}).items()
-        return {
-            repr(route) for route, each in contracts if (each["memory"] != ALIAS) == self.copies
-        }
 
 
 @dataclass(frozen=True)

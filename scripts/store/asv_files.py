@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from asv.runner import BenchmarkResult
 
 RESULT_VERSION = 2  # of asv's format
-Unread = object  # a field that asv writes and nothing here reads
+# Columns of asv's rows that nothing here reads
+UNREAD = {"started_at", "duration", "samples", "profile", "stats_number", "stats_repeat"}
+UNREAD |= {"stats_ci_99_a", "stats_ci_99_b", "stats_q_25", "stats_q_75"}
 Figures = dict[str, float | None]  # cell -> its figure; None: it failed
 
 
@@ -50,16 +52,6 @@ class AsvFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: tuple[tuple[str, ...], ...]
     version: str
     result: tuple[bool | int | float | None, ...] = ()
-    started_at: Unread = None
-    duration: Unread = None
-    stats_ci_99_a: Unread = None
-    stats_ci_99_b: Unread = None
-    stats_q_25: Unread = None
-    stats_q_75: Unread = None
-    stats_number: Unread = None
-    stats_repeat: Unread = None
-    samples: Unread = None
-    profile: Unread = None
 
 
 class AsvResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,25 +63,30 @@ class AsvResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python: str
     params: AsvMachine
     result_columns: tuple[str, ...]
-    results: dict[str, tuple[Unread, ...]]
+    results: dict[str, tuple[object, ...]]
     env_name: str = ""
-    date: Unread = None
-    requirements: dict[str, Unread] = {}
-    env_vars: dict[str, Unread] = {}
-    durations: dict[str, Unread] = {}
+    # nothing here reads these
+    date: object = None
+    requirements: dict[str, object] = {}
+    env_vars: dict[str, object] = {}
+    durations: dict[str, object] = {}
 
     def figures(self) -> dict[str, AsvFigures]:
         """Benchmark -> its row. TypeError, which names benchmark and field, if a row is none."""
         rows = {}
         for name, row in self.results.items():
+            figures = dict(zip(self.result_columns, row))
+            for column in UNREAD:
+                figures.pop(column, None)
             try:
-                rows[name] = from_json(AsvFigures, dict(zip(self.result_columns, row)))
+                rows[name] = from_json(AsvFigures, figures)
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from None
         return rows
 
 
 FIELDS = {field for row in (AsvMachine, AsvFigures, AsvResult) for field in row.__struct_fields__}
+FIELDS |= UNREAD
 
 
 def read_asv(path: Path) -> AsvResult:
