@@ -239,7 +239,7 @@ def check_routes(source, request, question):
 # --- measurement ----------------------------------------------------------------------------------
 
 
-def time_route(source, request, question):
+def measure_route(source, request, question):
     """Take the samples of a route in this process, by the suite's own timing."""
     began = time.perf_counter()
     described = describe_source(source)
@@ -312,7 +312,7 @@ def serve(lines, answers):
         elif "check" in request:
             answer = in_fork(partial(check_routes, source, request, question), CHECK_SECONDS)
         else:
-            answer = in_fork(partial(time_route, source, request, question), PROCESS_SECONDS)
+            answer = in_fork(partial(measure_route, source, request, question), PROCESS_SECONDS)
         print(json.dumps(answer), file=answers, flush=True)
 
 
