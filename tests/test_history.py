@@ -318,11 +318,11 @@ def test_between_two_releases(tmp_path):
     (change,) = made.changes.query("release == @VERSIONS[5]").to_dict("records")
     of_change = [change[name] for name in ("ratio", "ratio_low", "ratio_high")]
     one, back, both, none = ratio(4, 6), ratio(6, 4), ratio(4, 9), ratio(0, 3)
-    assert [one[name] for name in ("ratio", "low", "high")] == pytest.approx(of_change) and one["verdict"] == SLOWER
-    assert [1 / back[name] for name in ("ratio", "high", "low")] == pytest.approx(of_change)
+    assert [one[name] for name in ("ratio", "low95", "high95")] == pytest.approx(of_change) and one["verdict"] == SLOWER
+    assert [1 / back[name] for name in ("ratio", "high95", "low95")] == pytest.approx(of_change)
     assert ratio(2, 7)["ratio"] == pytest.approx(one["ratio"])
     assert both["ratio"] == pytest.approx(0.8, rel=0.02) and both["verdict"] == FASTER
-    assert none["verdict"] == "" and none["low"] < 1 < none["high"]
+    assert none["verdict"] == "" and none["low95"] < 1 < none["high95"]
 
 
 @pytest.mark.parametrize("lacking", [None, SKIPPED])

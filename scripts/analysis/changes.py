@@ -18,7 +18,7 @@ from store.schema import about
 
 from .series import FDR, SESSION, average_points
 from .statistics import CONFIDENCE, Z90_OVER_Z95, Z95, Floats, q_values
-from .verdicts import INSTRUCTIONS, TIME, TIME_VERDICTS, Settings, verdict_of_change
+from .verdicts import TIME, TIME_VERDICTS, Settings, verdict_of_change
 
 # Evidence: the other figure (count or time) changes the same way, the opposite way, or not at all
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
@@ -168,7 +168,7 @@ def find_changes(points: DataFrame, settings: Settings) -> DataFrame:
         ratio_low=np.exp(effect - half_width),
         ratio_high=np.exp(effect + half_width),
         q=q,
-        verdict=verdict_of_change(effect, points.loc[starts, "what"] == INSTRUCTIONS),
+        verdict=verdict_of_change(effect, points.loc[starts, "what"]),
     )
     level = concat([Series(levels.level, levels.points.index) for levels in every])
     rows = level.to_frame("level").join(changes)

@@ -209,7 +209,7 @@ def headlines(history: History) -> DataFrame:
 
 def compare_releases(history: History, base: str, new: str) -> DataFrame:
     """Return the cost of each route at release ``new`` over ``base``. One row per series of both
-    releases: series, what, sizes, ratio, low and high (95 %), q, verdict ("" without a reported
+    releases: series, what, sizes, ratio, low95 and high95, q, verdict ("" without a reported
     change).
 
     With reported changes between the two, the ratio is that of their levels, as on the page of the
@@ -237,11 +237,11 @@ def _ratios(rows: DataFrame, pairs: DataFrame) -> DataFrame:
     effect = (new["value"] - old["value"]).mask(is_changed, new["level"] - old["level"])
     half_width = np.hypot(old["high"] - old["low"], new["high"] - new["low"]) / 2
     half_width = half_width.mask(is_changed, np.sqrt(totals["square"]))
-    ends = DataFrame({"low": effect - half_width, "high": effect + half_width})
-    of_single = totals[["low", "high"]].mask(is_backward, -totals[["high", "low"]].to_numpy())
+    ends = DataFrame({"low95": effect - half_width, "high95": effect + half_width})
+    of_single = totals[[*ends]].mask(is_backward, -totals[["high95", "low95"]].to_numpy())
     ends = ends.mask(totals["changes"] == 1, of_single)
-    is_reported = is_changed & ((ends["low"] > 0) | (ends["high"] < 0))
-    verdict = verdict_of_change(effect, pairs["what"] == INSTRUCTIONS)
+    is_reported = is_changed & ((ends["low95"] > 0) | (ends["high95"] < 0))
+    verdict = verdict_of_change(effect, pairs["what"])
     return totals[["changes", "q"]].assign(
         sizes=old["sizes"],
         ratio=np.exp(effect),
@@ -264,14 +264,14 @@ def _sum_changes(
     rows: DataFrame, pairs: DataFrame, start: "Series[int]", end: "Series[int]"
 ) -> DataFrame:
     """Return, per pair, the reported changes between the places of its releases: changes (number),
-    q (the largest), square (of half their interval, log), low and high (log). NaN without one."""
+    q (the largest), square (of half their interval, log), low95 and high95 (log); NaN if none."""
     spans = pairs[MACHINE_SERIES].assign(first=np.minimum(start, end), last=np.maximum(start, end))
     changes = rows.query("verdict != ''")
     changes = spans.reset_index(names="pair").merge(changes, on=MACHINE_SERIES)
     changes = changes.query("first < place <= last")
     low, high = (np.log(changes[name].astype(float)) for name in ("ratio_low", "ratio_high"))
-    changes = changes.assign(low=low, high=high, square=(high - low) ** 2 / 4, changes=1)
-    sums = {"changes": "sum", "q": "max", "square": "sum", "low": "sum", "high": "sum"}
+    changes = changes.assign(low95=low, high95=high, square=(high - low) ** 2 / 4, changes=1)
+    sums = dict.fromkeys(["changes", "square", "low95", "high95"], "sum") | {"q": "max"}
     return changes.groupby("pair").agg(sums).reindex(pairs.index)
 
 
@@ -299,8 +299,7 @@ def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> DataFra
     rows = _with_places(concat([history.rows for history in every], ignore_index=True))
     changes = _distinct_changes(concat([history.changes for history in every]), rows)
     elsewhere = _ratios_elsewhere(changes, rows)
-    ranks = {machine: n for n, machine in enumerate(dict.fromkeys(rows["machine"]))}
-    elsewhere["rank"] = elsewhere["machine"].map(ranks)
+    elsewhere["rank"] = Index(rows["machine"].unique()).get_indexer(elsewhere["machine"])
 
     first = largest_first(changes[changes["change"].isin(elsewhere["change"])])
     first = first.assign(since=first["before"], until=first["release"], said=CONFIRMED, rank=-1)
@@ -309,7 +308,7 @@ def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> DataFra
     table["change"] = Index(first["change"]).get_indexer(table["change"])
     table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
     effect = np.log(table["ratio"].astype(float))
-    table["verdict"] = verdict_of_change(effect, table["what"] == INSTRUCTIONS)
+    table["verdict"] = verdict_of_change(effect, table["what"])
     check_frame(table[frame_columns(MachineChange)], MachineChange)
     return table[[*every[0].rows.columns, "said", "since", "until", "change"]]
 
@@ -335,13 +334,12 @@ def _ratios_elsewhere(changes: DataFrame, rows: DataFrame) -> DataFrame:
     pairs = _releases_around(changes, rows)
     first = _ratios(rows, pairs.assign(machine=pairs["machine_first"]))
     ratios = _ratios(rows, pairs)
-    confirmation = judge_confirmation(
-        np.log(first["ratio"]), *(np.log(ratios[name]) for name in ("ratio", "low", "high"))
-    )
+    logs = (np.log(ratios[name]) for name in ("ratio", "low95", "high95"))
+    confirmation = judge_confirmation(np.log(first["ratio"]), *logs)
     return pairs[["change", "machine"]].assign(
         ratio=ratios["ratio"],
-        ratio_low=ratios["low"],
-        ratio_high=ratios["high"],
+        ratio_low=ratios["low95"],
+        ratio_high=ratios["high95"],
         since=pairs["base"],
         until=pairs["new"],
         said=np.where(first["changes"] == 1, confirmation, UNDETERMINED),

@@ -220,12 +220,10 @@ def _judge_effects(estimate: Estimate, is_enough: Bools, settings: Settings) -> 
 def withhold_busy(figures: DataFrame, base: Series, new: Series) -> DataFrame:
     """Make cells without a quiet process on one side inconclusive: the machine may cause the
     difference. base, new: whether a cell had one, by cell."""
-    is_busy = {
-        side: quiet.reindex(figures.index).eq(False) for side, quiet in zip(SIDES, (base, new))
-    }
-    is_busy["both"] = is_busy["base"] & is_busy["new"]
+    is_busy = DataFrame({"base": base, "new": new}).reindex(figures.index).eq(False)
+    is_busy["both"] = is_busy.all(axis=1)
     for side, rows in is_busy.items():
-        reason = Reason(verdicts.NEVER_QUIET, side)
+        reason = Reason(verdicts.NEVER_QUIET, str(side))
         figures.loc[rows, ["verdict", "reason", "close"]] = [INCONCLUSIVE, reason, False]
     return figures
 
@@ -301,25 +299,21 @@ def judge_as_history(cells: DataFrame, ratios: DataFrame, settings: Settings) ->
     (its ends, in bytes) instead of nbytes."""
     keys = MultiIndex.from_arrays([series_of(cells), cells["what"]])
     ratios = ratios.set_index(["series", "what"]).reindex(keys).set_axis(cells.index)
-    half_width = (ratios["high"] / ratios["low"]) ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
-    figures = ratios[["ratio", "q"]].assign(
-        low95=ratios["low"],
-        high95=ratios["high"],
-        low90=ratios["ratio"] / half_width,
-        high90=ratios["ratio"] * half_width,
-    )
+    half_width = (ratios["high95"] / ratios["low95"]) ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
+    low90, high90 = ratios["ratio"] / half_width, ratios["ratio"] * half_width
     limit = 1 + settings.equivalence
-    is_small = (figures["high90"] < limit) & (figures["low90"] > 1 / limit)
+    is_small = (high90 < limit) & (low90 > 1 / limit)
     verdict = ratios["verdict"].replace(verdicts.TIME_VERDICTS)
-    unreported = np.where(is_small, NO_CHANGE, INCONCLUSIVE)
-    figures["verdict"] = verdict.where(verdict != "", unreported)
+    verdict = verdict.where(verdict != "", np.where(is_small, NO_CHANGE, INCONCLUSIVE))
+    figures = ratios[["ratio", "q", "low95", "high95"]]
+    figures = figures.assign(low90=low90, high90=high90, verdict=verdict)
     is_judged = cells["verdict"].isin((*DECIDED, INCONCLUSIVE)) & ratios["ratio"].notna()
     cells[figures.columns] = cells[figures.columns].mask(is_judged, figures)
-    has_sizes = is_judged & (ratios["sizes"].str.len() > 1)
-    for cell, sizes in ratios.loc[has_sizes, "sizes"].items():
-        parameters = cells.at[cell, "parameters"] | {"sizes": (sizes[0], sizes[-1])}
-        del parameters["nbytes"]
-        cells.at[cell, "parameters"] = parameters
+    for cell, sizes in ratios.loc[is_judged, "sizes"].items():
+        if len(sizes) > 1:
+            parameters = cells.at[cell, "parameters"] | {"sizes": (sizes[0], sizes[-1])}
+            del parameters["nbytes"]
+            cells.at[cell, "parameters"] = parameters
     return cells
 
 

@@ -245,10 +245,10 @@ def join_sides(
     return cells.join(DataFrame(judged, cells.index, ["verdict", "reason"]))
 
 
-def verdict_of_change(effect: "Series[float] | Floats", counted: "Series[bool]") -> np.ndarray:
+def verdict_of_change(effect: "Series[float] | Floats", what: "Series[str]") -> np.ndarray:
     """Return the verdict of a larger or smaller time or count; effect: log of a ratio."""
     of_count = np.where(effect > 0, MORE, FEWER)
-    return np.where(counted, of_count, np.where(effect > 0, SLOWER, FASTER))
+    return np.where(what == INSTRUCTIONS, of_count, np.where(effect > 0, SLOWER, FASTER))
 
 
 def largest_first(rows: DataFrame) -> DataFrame:

@@ -190,35 +190,23 @@ def terminal(comparison: Comparison, everything: bool, stream: TextIO = sys.stdo
 
 
 def text(comparison: Comparison, everything: bool, coloured: bool = False) -> str:
-    """The comparison as lines, not wrapped to any width."""
-    cells = [*_listing(comparison, everything)]
-    width = min(max((len(cell[1]) for cell in cells), default=0), MAX_EVIDENCE_LETTERS)
-    summary = summarise(comparison)
-    lines = [[(BOLD, summary["title"])], []]
-    for style, words, cell, cell_style in cells:
-        gap = " " * (width - len(words))
-        lines.append([(style, words), ("", f"{gap}  "), (cell_style, cell)])
-    lines += [[]] * bool(cells)
-    lines.append([(BOLD, summary["headline"])])
-    lines += [[("", line)] for line in summary["counts"]]
-    lines += [[(YELLOW, line)] for line in (summary["withheld"],) if line]
-    lines += [[(DIM, line)] for line in summary["trust"]]
-
-    def styled(style: str, words: str) -> str:
-        return f"\x1b[{style}m{words}\x1b[0m" if style and coloured else words
-
-    return "".join("".join(itertools.starmap(styled, line)).rstrip() + "\n" for line in lines)
-
-
-def _listing(comparison: Comparison, everything: bool) -> Iterator[tuple[str, str, str, str]]:
-    """Each cell's evidence and name, with the style of both; of many, only the first."""
+    """The comparison as lines, not wrapped to any width. Of many cells, only the first are shown,
+    unless ``everything`` is."""
+    groups = []
+    longest = 0
     for verdict, cells in _groups(comparison, everything):
-        style = COLOURS.get(verdict, "")
-        shown = len(cells) if everything else MAX_CELLS
-        for words, cell in cells[:shown]:
-            yield style, words, show.bare(cell), ""
-        if len(cells) > shown:
-            yield style, f"and {len(cells) - shown} more", "--all shows them", DIM
+        shown = cells[: None if everything else MAX_CELLS]
+        longest = max(longest, *(len(words) for words, _ in shown), 0)
+        lines = [(words, show.bare(cell)) for words, cell in shown]
+        groups.append((COLOURS.get(verdict, ""), lines, len(cells) - len(shown)))
+    return show.render(
+        "comparison_terminal",
+        summary=summarise(comparison),
+        groups=groups,
+        width=min(longest, MAX_EVIDENCE_LETTERS),
+        coloured=coloured,
+        styles={"bold": BOLD, "dim": DIM, "yellow": YELLOW},
+    )
 
 
 # --- a pull request ------------------------------------------------------------------------------
