@@ -307,7 +307,7 @@ def optimal_partition(values: Floats, noise: Floats, penalty: float) -> list[int
         raise ValueError("optimal_partition takes finite values and noise above zero")
     weight = noise**-2.0
     centred = values - np.average(values, weights=weight)  # against cancellation below
-    moments = [weight * centred**power for power in (0, 1, 2)]
+    moments = weight * np.vander(centred, 3, increasing=True).T
     sums = np.pad(np.cumsum(moments, axis=1), ((0, 0), (1, 0)))
     cost = np.zeros(len(values) + 1)
     cost[0] = -penalty

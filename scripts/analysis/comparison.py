@@ -238,17 +238,13 @@ def compare(
     counted = _add_figures(counted, judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
     if history and releases:
         check = check_by_history(history)
-        ratios = compare_releases(history, *releases)
-        timed = judge_as_history(timed, ratios, settings)
-        timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
-        counted = judge_as_history(counted, ratios, settings)
+        timed, counted = _judge_in_history(timed, counted, history, releases, settings)
     if check.lower > settings.promise:
-        withheld = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
-        timed.loc[timed["verdict"].isin(DECIDED), ["verdict", "reason"]] = withheld
+        timed = _withhold(timed)
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
     counted = add_times(counted, timed, benchmarks).drop(columns="what").reset_index()
     timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
-    counted_once = {*base.values["cell"], *new.values["cell"]}.difference(cells.index[~is_time])
+    counted_cells = {*base.values["cell"], *new.values["cell"]}
     return Comparison(
         settings=settings,
         cells=check_frame(timed, ComparedTime, {*base.parameters, *new.parameters}),
@@ -258,11 +254,32 @@ def compare(
         interleaved=session is None,
         skipped=int((is_skipped & is_time).sum()),
         counted=check_frame(counted, ComparedCount, {*base.parameters, *new.parameters}),
-        counted_once=len(counted_once),
+        counted_once=len(counted_cells.difference(cells.index[~is_time])),
         notes=_notes(base, new, times.slowdown, settings),
         session_variance=session or {},
         in_history=bool(releases),
     )
+
+
+def _judge_in_history(
+    timed: DataFrame,
+    counted: DataFrame,
+    history: History,
+    releases: Sequence[str],
+    settings: Settings,
+) -> tuple[DataFrame, DataFrame]:
+    """Return the cells with the figures and verdicts of their history."""
+    ratios = compare_releases(history, *releases)
+    timed = judge_as_history(timed, ratios, settings)
+    timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
+    return timed, judge_as_history(counted, ratios, settings)
+
+
+def _withhold(timed: DataFrame) -> DataFrame:
+    """Withhold the verdicts of a comparison that decides too often."""
+    withheld = [INCONCLUSIVE, Reason(verdicts.WITHHELD)]
+    timed.loc[timed["verdict"].isin(DECIDED), ["verdict", "reason"]] = withheld
+    return timed
 
 
 def _join_sides(base: Results, new: Results, settings: Settings) -> DataFrame:
@@ -350,16 +367,20 @@ def compare_by_name(
     judge = partial(compare, sides[0], sides[1], settings)
     if fresh := _load_fresh(files, interleaved_collection(*sides)):
         return judge(fresh)
-    names = [result_name(file) for file in files]
     repeated = None
     for history in _common_histories(files, settings):
-        versions = {file: release.version for release in history.releases for file in release.files}
-        releases = [versions.get(name, "") for name in names]
+        releases = _releases_in(history, files)
         if all(releases) and releases[0] != releases[1]:
             return judge(history=history, releases=releases)
         if repeated is None and len(history.replicates):
             repeated = history
     return judge(history=repeated)
+
+
+def _releases_in(history: History, files: Sequence[Path]) -> list[str]:
+    """Return the releases of a history that files are results of, "" for none."""
+    versions = {file: release.version for release in history.releases for file in release.files}
+    return [versions.get(result_name(file), "") for file in files]
 
 
 def _load_fresh(files: Sequence[Path], collection: str) -> list[Results]:

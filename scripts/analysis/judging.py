@@ -84,9 +84,9 @@ def interleaved_collection(base: Results, new: Results) -> str:
     """Return the collection in which process k of both sides ran side by side, by the run records,
     or ""."""
     first, second = base.last.interleaved, new.last.interleaved
-    collection = first.get("id", "")
-    is_common = collection == second.get("id", "") and first.get("stage") == second.get("stage")
-    return str(collection) if is_common and first.get("side") != second.get("side") else ""
+    is_common = all(first.get(name) == second.get(name) for name in ("id", "stage"))
+    has_two_sides = first.get("side") != second.get("side")
+    return str(first.get("id", "")) if is_common and has_two_sides else ""
 
 
 def corrected_times(base: Results, new: Results, cells: Index, have_same_probes: bool) -> Times:
@@ -152,20 +152,21 @@ def judge_times(
     """Return verdict, reason and figures of every cell; inconclusive without evidence. ``usable``
     cells are used to estimate the noise; of these, ``judged`` cells get a verdict and figures. For
     session and controls see ``statistics.estimate``."""
-    base, new = np.where(usable[:, None], times.logs, np.nan)
-    estimate = statistics.estimate(base, new, noise, times.paired, session, controls)
+    logs = np.where(usable[:, None], times.logs, np.nan)
+    estimate = statistics.estimate(logs[0], logs[1], noise, times.paired, session, controls)
     estimate = Estimate(*np.where(judged, [*vars(estimate).values()], np.nan))
     counts = np.isfinite(times.logs).sum(axis=2)
     fewest = counts.min(axis=0)
     is_enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimate.error)
     table = _judge_effects(estimate, is_enough, settings)
-    least = np.where(fewest < MIN_PROCESSES, MIN_PROCESSES, fewest + 1)
-    more = np.fmax(processes_needed(estimate, times.paired, settings), least) - fewest
-    table["reason"] = [Reason() if enough else Reason(verdicts.TOO_FEW) for enough in is_enough]
-    table["more"] = np.where(judged & (table["verdict"] == INCONCLUSIVE), more, np.nan)
-    for side, logs, processes in zip(SIDES, times.logs, counts):
-        table[f"{side}_seconds"] = np.exp(statistics.means(logs))
-        table[f"{side}_processes"] = processes
+    table["reason"] = Series(Reason(verdicts.TOO_FEW), table.index).mask(is_enough, Reason())
+    needed = processes_needed(estimate, times.paired, settings)
+    needed = np.fmax(needed, np.maximum(fewest + 1, MIN_PROCESSES))
+    is_undecided = judged & (table["verdict"] == INCONCLUSIVE)
+    table["more"] = np.where(is_undecided, needed - fewest, np.nan)
+    for place, side in enumerate(SIDES):
+        table[f"{side}_seconds"] = np.exp(statistics.means(times.logs[place]))
+        table[f"{side}_processes"] = counts[place]
     return table.assign(paired=times.paired & judged, fresh=False, close=table["p"] < CLOSE_P)
 
 
@@ -270,8 +271,9 @@ def judge_counts(cells: DataFrame, settings: Settings) -> DataFrame:
     df = 4.0 * cells.groupby(LAYOUT_GROUP, dropna=False)["what"].transform("size")
     estimate = Estimate(effect, spread * math.sqrt(2), df.to_numpy(), spread)
     figures = _judge_effects(estimate, np.isfinite(effect), settings).set_axis(cells.index)
-    base_count, new_count = (side["value"] for side in counts)
-    return figures.assign(reason=Reason(), base_count=base_count, new_count=new_count)
+    return figures.assign(
+        reason=Reason(), base_count=counts[0]["value"], new_count=counts[1]["value"]
+    )
 
 
 def add_times(counted: DataFrame, timed: DataFrame, benchmarks: Benchmarks) -> DataFrame:

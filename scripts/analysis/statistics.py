@@ -284,18 +284,18 @@ def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Float
     parts = [side.variance / side.n for side in sides]
     parts += [side.shared * np.maximum(1 / side.n - cancelled, 0.0) for side in sides]
     dfs = (base.df, other.df, base.shared_df, other.shared_df, np.inf)
-    arrays = np.broadcast_arrays(
+    terms = np.broadcast_arrays(
         *parts, sessions, *dfs, *[side.df > side.n - 1 for side in sides], 0, 0, 0
     )
-    variance, df, is_moderated = np.split(np.array(arrays, dtype=float), 3)
+    variance, df, is_moderated = np.split(np.array(terms, dtype=float), 3)
     squared = np.sum(variance, axis=0)
     # Welch and Satterthwaite's degrees of freedom reach the sum of both. These are too many for
     # moderated variances, whose errors are not chi-squared: 1.2 % of pairs that differ by the
     # margin were decided, not 0.5 %. So a value between both is used, weighted by their shares of
     # the error
     share = np.where(is_moderated, squared, variance)
-    uncertainty = np.sum(np.where(variance > 0, variance * share / df, 0.0), axis=0)
-    df = np.where(uncertainty > 0, squared**2 / uncertainty, np.inf)
+    df = np.sum(np.where(variance > 0, variance * share / df, 0.0), axis=0)
+    df = np.where(df > 0, squared**2 / df, np.inf)
     sd = np.sqrt(squared)
     is_known = (base.df > 0) & (other.df > 0)
     error, df = np.where(is_known, (sd, df), np.nan)

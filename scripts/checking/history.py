@@ -87,13 +87,7 @@ def load_histories_at(machine: str, revision: str) -> list[History]:
 def describe_histories(histories: Sequence[History]) -> Iterator[Line]:
     """Report the precision of histories' points, and their false alarms."""
     for history in histories:
-        rows = history.rows.query("not control")
-        noise_classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
-        half_widths = (rows["high"] / rows["low"]) ** 0.5 - 1
-        for noise, values in half_widths.groupby(noise_classes, sort=False):
-            median, high = (percent(share, 1) for share in values.quantile([0.5, 0.9]))
-            text = f"{len(values):,} points, ±{median} in the median, 90th percentile ±{high}"
-            yield f"{history.package}, {noise}: {text}", True
+        yield from _precision(history)
         controls = history.rows.query("control and what == @TIME")["series"].nunique()
         counts = history.changes["what"].value_counts()
         changes = ", ".join(f"{count} of {kind}" for kind, count in counts.items())
@@ -104,6 +98,16 @@ def describe_histories(histories: Sequence[History]) -> Iterator[Line]:
         flagged, series = map(int, replicates[["flagged", "series"]].sum())
         text = f"toolchains measured twice: {flagged} of {series} series reported as changed"
         yield text, rate_bounds(flagged, series)[0] <= DEFAULT.promise
+
+
+def _precision(history: History) -> Iterator[Line]:
+    rows = history.rows.query("not control")
+    noise_classes = rows["noise"].where(rows["what"] == TIME, INSTRUCTIONS)
+    half_widths = (rows["high"] / rows["low"]) ** 0.5 - 1
+    for noise, values in half_widths.groupby(noise_classes, sort=False):
+        median, high = (percent(share, 1) for share in values.quantile([0.5, 0.9]))
+        text = f"{len(values):,} points, ±{median} in the median, 90th percentile ±{high}"
+        yield f"{history.package}, {noise}: {text}", True
 
 
 # --- two measurements of one history --------------------------------------------------------------

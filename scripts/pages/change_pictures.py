@@ -188,28 +188,35 @@ def _panels(
 ) -> Figure:
     """Draw a figure's panels on one scale. ids: series -> SVG id, which names its row of the
     figure's table."""
-    routes = [route for _, route in rows.groupby(["group", "route"], sort=False)]
-    days = mdates.datestr2num([release.date for release in history.releases])
     first, last = history.releases[0], history.releases[-1]
+    with plt.style.context([STYLE, FONTS]):
+        figure, routes = _draw_routes(history, rows, ids)
+        return finish(
+            figure,
+            slug("history", history.package, *key),
+            f"{routes} route{'s' * (routes > 1)}, {first.name} to {last.version}.",
+            (),
+            f"{history.package}: {group_title(*key)}, relative to {last.name}",
+        )
+
+
+def _draw_routes(
+    history: History, rows: pd.DataFrame, ids: Mapping[str, str]
+) -> tuple[plt.Figure, int]:
+    """Draw the panels, and return their number, too."""
+    routes = rows.groupby(["group", "route"], sort=False)
+    days = mdates.datestr2num([release.date for release in history.releases])
     ends = rows.groupby("what").agg({"low_ratio": "min", "high_ratio": "max"})
     plots = TIMES_HEIGHT + (COUNTS_GAP + COUNTS_HEIGHT if len(ends) > 1 else 0.0)
     panel_height = HEAD + plots + FOOT
     height = math.ceil(len(routes) / COLUMNS) * panel_height
-    with plt.style.context([STYLE, FONTS]):
-        figure = plt.figure(figsize=(WIDTH, height))
-        for index, route in enumerate(routes):
-            row, column = divmod(index, COLUMNS)
-            corner = (column * PANEL_WIDTH + LEFT, height - row * panel_height - HEAD)
-            for ax, points in _plots(figure, corner, route):
-                _draw(ax, points, ids)
-                _set_axes(ax, days, *ends.loc[points["what"].iloc[0]])
-        return finish(
-            figure,
-            slug("history", history.package, *key),
-            f"{len(routes)} route{'s' * (len(routes) > 1)}, {first.name} to {last.version}.",
-            (),
-            f"{history.package}: {group_title(*key)}, relative to {last.name}",
-        )
+    figure = plt.figure(figsize=(WIDTH, height))
+    for (row, column), (_, route) in zip(np.ndindex(len(routes), COLUMNS), routes):
+        corner = (column * PANEL_WIDTH + LEFT, height - row * panel_height - HEAD)
+        for ax, points in _plots(figure, corner, route):
+            _draw(ax, points, ids)
+            _set_axes(ax, days, *ends.loc[points["what"].iloc[0]])
+    return figure, len(routes)
 
 
 def _plots(
@@ -317,8 +324,8 @@ def forest(comparison: Comparison) -> Figure | None:
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.set_yticks([])
         ax.grid(axis="y", visible=False)
-        base, new = comparison.base["toolchain"], comparison.new["toolchain"]
-        ax.set_xlabel(f"time of {new} / time of {base}")
+        sides = [side["toolchain"] for side in (comparison.new, comparison.base)]
+        ax.set_xlabel("time of {} / time of {}".format(*sides))
         views = {"summary": words.summarise(comparison), "margin": equivalence}
         views |= {"shown": len(rows), "cells": len(comparison.cells)}
         description = show.render_line("figures", "forest_described", **views)

@@ -107,7 +107,6 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         benchmarks=len(data.outdated),
         processes=[rows["processes"].median() for rows in timed],
     )
-    link_text = f"What to use on {machine}: every conversion with one toolchain"
     return Page(
         title=f"What releases of torch and numpy changed on {machine}",
         machine=machine,
@@ -117,7 +116,12 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         heats=tuple(chain.from_iterable(map(heat_maps, histories))),
         legend=data.paragraphs("legend"),
         sections=[*sections, *_figure_sections(data), _method(data)],
-        links=((link_text, f"../../{quote(machine)}/"),),
+        links=(
+            (
+                f"What to use on {machine}: every conversion with one toolchain",
+                f"../../{quote(machine)}/",
+            ),
+        ),
         command=max(commands, key=commands.count, default="python scripts/track.py"),
         csv=history_csv(data, columns),
         columns=columns,
