@@ -6,7 +6,7 @@ layout.
     reports/results/MACHINE/STEM.jsonl.gz  measurements: a line of JSON per process, with its
                                            samples and speed probes, and one per cell with
                                            instruction counts
-    reports/results/MACHINE/STEM.jsonl     run records, a line each (records.py)
+    reports/results/MACHINE/STEM.jsonl     run records, a line each
     reports/results/MACHINE/STEM.json      asv's results of the same figures, exported for asv show,
                                            compare, publish
 
