@@ -11,8 +11,7 @@ from conftest import ROOT, run
 from store.files import BENCHMARKS, read_json, read_measurements, result_files, version_number
 
 from benchmarks.core import versions
-from benchmarks.core.hashing import family_hash, family_hashes
-from benchmarks.core.modules import families
+from benchmarks.core.hashing import family_hashes
 
 RESULTS = ROOT / "reports" / "results"
 
@@ -123,12 +122,11 @@ OTHER = {
 @pytest.mark.parametrize("change", ALIKE | OTHER)
 def test_hash_sees_what_computes_and_no_names(change, package):
     (package / "added.py").write_text(CODE, encoding="utf-8")
-    before = family_hash(families(package)["added.Family"], package)
     (package / "added2.py").write_text(CODE, encoding="utf-8")
     edit(package, "added2", *(ALIKE | OTHER)[change])
     assert (package / "added2.py").read_text() != CODE
-    after = family_hash(families(package)["added2.Family"], package)
-    assert (after == before) == (change in ALIKE)
+    hashes = family_hashes(package)
+    assert (hashes["added2.Family"] == hashes["added.Family"]) == (change in ALIKE)
 
 
 RENAMED = {
@@ -137,9 +135,9 @@ RENAMED = {
     "a helper": [("*", [(r"\bsamples_per_process\b", "sample_count")])],
     "a constant": [("*", [(r"\bSAMPLE_SECONDS\b", "SHORTEST_SAMPLE")])],
     "a private method": [("timing", [(r"\b_kinds\b", "_probe_kinds")])],
-    "a method": [("timing", [(r"\bsample\(", "measure("), (r"\btake\b", "take_all")])],
+    "a method": [("timing", [(r"\bsample\(", "measure(")]), ("*", [(r"\btake\b", "take_all")])],
     "a parameter": [("timing", [(r"\(nbytes=0\)", "(size=0)"), ("if nbytes >= LARGE else", "if size >= LARGE else")])],
-    "a field": [("timing", [(r"\bcalls\b", "statements")])],
+    "a field": [("timing", [(r"\bcalls\b", "repetitions")])],
     "a class": [("*", [(r"\bWatch\b", "Guard")])],
 }
 
@@ -157,16 +155,12 @@ def begins(*names, but=()):
     return lambda family: family.startswith(names) and not family.startswith(but)
 
 
-UNTIMED = ("footprint.", "instructions.", "link.Hardware", "placement.Fresh", "semantics.", "staging.PinnedBlock")
+UNTIMED = ("footprint.", "link.Hardware", "placement.Fresh", "semantics.", "staging.PinnedBlock")
 
 
 def sampled(family):
-    """Whether a family depends on a sample's length: timed ones, and ReadTooEarly, whose setup chooses samples."""
+    """Whether a family's hash covers the timing: those that are timed, or use the class of one."""
     return not family.startswith(UNTIMED)
-
-
-def timed(family):
-    return sampled(family) and family != "transfer.ReadTooEarly"
 
 
 DEVICE = ("link.Floor", "firsts.Context", "limits.Floor", "staging.PinnedBlock")  # families without a source array
@@ -184,7 +178,7 @@ CHANGES = {
     "how often it is run": ("conversion", "timeout = 300", "timeout = 400", None),
     "a setting": ("environment", r"    NONE: Setting\(", '    "A=1": Setting(str),\n    NONE: Setting(', None),
     "the length of a sample": ("timing", "SAMPLE_SECONDS = 0.0003", "SAMPLE_SECONDS = 0.0004", sampled),
-    "what a probe is": ("probes", r"def probe\(\):", "def probe():\n    sum(range(9))", timed),
+    "what a probe is": ("probes", r"def probe\(\):", "def probe():\n    sum(range(9))", sampled),
     "a layout": ("sources", r"\[::2\]", "[1::2]", begins("layout.", "parallel.Layout")),
     "what fills arrays": ("sources", r"TILE = 2\*\*16", "TILE = 2**15", begins("", but=DEVICE)),
     "torch's threads": ("sources", r"set_num_threads\(1\)", "set_num_threads(2)", begins("", but=DEVICE[:-1])),
@@ -293,8 +287,7 @@ def interpreter(version):
 HASHES = """
 import sys
 from pathlib import Path
-from benchmarks.core.hashing import family_hash, family_hashes
-from benchmarks.core.modules import families
+from benchmarks.core.hashing import family_hashes
 print(*sorted(family_hashes(Path(sys.argv[1])).items()))
 """
 

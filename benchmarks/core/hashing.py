@@ -1,434 +1,206 @@
 """A hash of the code that decides a family's figures, equal under other names.
 
-The hash covers the family's class and, recursively, all code of this package that it uses.
-Definitions, local names, parameters, and attributes that the covered classes define become indices.
-Names of torch, numpy, Python and asv stay, as do constants. Comments, docstrings, annotations and
-layout are left out, and so are declarations for reports, parameter values and catalogues. So a new
-size, a better title or a better name gives an equal hash, on every Python.
+The hash covers the family's class and, recursively, all definitions of this package that its code
+names. Names that this package gives become numbers: definitions, local names, parameters and
+attributes. Names of torch, numpy, Python and asv stay, as do constants. Comments, docstrings,
+annotations and layout are left out, and so are declarations for reports, parameter values and
+catalogues. So a new size, a better title or a better name gives an equal hash, on every Python.
 
-An attribute keeps its name where a text equals it, because ``getattr`` may look it up by that text.
+Where in doubt, the hash changes. It covers the timing for every class that names a timed one. A
+local name that its module also gives to something else counts as that. Covered classes share the
+numbers of their attributes: who renames one renames all. An attribute that equals a text keeps its
+name, because ``getattr`` may look it up by that text.
 """
 
 import ast
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
-from functools import cache
+from collections import defaultdict
+from copy import deepcopy
 from hashlib import sha256
-from pathlib import Path
 
 from ..contracts import DECLARED
-from .modules import (
-    BENCHMARK_PREFIXES,
-    FUNCTIONS,
-    Definition,
-    Target,
-    benchmarks_in,
-    bound_names,
-    class_at,
-    families,
-    find_expression,
-    find_name,
-    imported_names,
-    members,
-    module_at,
-    single_statements,
-)
 
-# Catalogues do not decide figures: a cell is named by a route's expression or a setting's text.
-# Module -> name of the catalogue in it, "" if the whole module is one
-CATALOGUES = dict.fromkeys(("routes", "transfer_routes", "outcomes", "contracts"), "")
-CATALOGUES["environment"] = "SETTINGS"
-# Attributes of a class that only inform reports, select cells, or set how long and how often asv
-# runs them
+# Catalogues do not decide figures: a cell is named by a route's expression or a setting's text
+CATALOGUES = ("routes.", "transfer_routes.", "outcomes.", "contracts.", "environment.SETTINGS")
+# Attributes of a class or a benchmark that only inform reports, select cells, or set how long and
+# how often asv runs them
 DESCRIPTIVE = {*DECLARED, "params", "param_names", "contracts", "rounds", "timeout", "unit"}
-DESCRIPTIVE -= {"direction"}
+DESCRIPTIVE = re.compile(rf"(@timeit_\w+\.)?@=?({'|'.join(DESCRIPTIVE - {'direction'})})")
 # Attributes that asv reads, besides those that statement.py names in a text
-ASV_ATTRIBUTES = {"setup", "teardown", "setup_cache", "number", "repeat", "processes", "timer"}
-# Fields of syntax nodes that decide nothing, or that only some Pythons have
-SKIPPED_FIELDS = {"ctx", "kind", "type_comment", "type_params", "annotation", "returns", "is_lazy"}
-HASH_DIGITS = 16
+ASV_ATTRIBUTES = "'setup' 'teardown' 'setup_cache' 'number' 'repeat' 'processes' 'timer'"
+# What decides nothing in a dump, with what only some Pythons write: they differ in empty fields, in
+# the context of a name, and in empty texts after a value in an f-string
+SKIPPED = re.compile(
+    r"(conversion=-?\d+\)), Constant\(value=''\)"
+    r"|(\w+=\[\]|ctx=\w+\(\)|kind='u'|is_lazy=0|name='\w+'(?=, (bases|keywords|body)))(, )?"
+)
+# Beginning of the text of a class with benchmarks
+FAMILY = r"'#0' '#1' Module\(body=\[ClassDef.*FunctionDef\(name='@=(timeit|track)_"
+KEPT = ("timeit_", "track_", "__")  # beginnings of attributes that asv or Python reads
+TIMING = "timing.Timing"  # decides all times
 
 
-def deciding_statements(node: ast.ClassDef) -> list[ast.stmt]:
-    """Return the statements of a class that decide figures."""
-    statements = []
-    for statement in single_statements(node.body):
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        names = {getattr(part, "attr", "") or getattr(part, "id", "") for part in targets}
-        if not names or not names <= DESCRIPTIVE:
-            statements.append(statement)
-    return statements
+def bound_names(node):
+    """Yield the names that a node binds, with those of scopes inside."""
+    for part in ast.walk(node):
+        match part:
+            case (
+                ast.Name(name, ast.Store())
+                | ast.arg(name)
+                | ast.FunctionDef(name)
+                | ast.ClassDef(name)
+                | ast.ExceptHandler(name=str(name))
+            ):
+                yield name
 
 
-@cache
-def names_in_body(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
-    """Return the names that a function binds: parameters and local names."""
-    body = node.body if isinstance(node.body, list) else [node.body]
-    parts = [part for part in ast.walk(node) if isinstance(part, (ast.Global, ast.Nonlocal))]
-    outer = {name for part in parts for name in part.names}
-    return frozenset(bound_names(body).union(parameters(node.args)) - outer)
+def defined_names(module):
+    """Yield the names that a module defines, and how; "" for what else it does, such as a call."""
+    for statement in module.body:
+        match statement:
+            case ast.Import() | ast.ImportFrom():
+                pass
+            case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)) if len(targets) == len(values):
+                for target, value in zip(targets, values):
+                    yield getattr(target, "id", ""), ast.Assign([target], value)
+            case ast.Assign(targets):
+                for name in [*bound_names(ast.Tuple(targets))] or [""]:
+                    yield name, statement
+            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.AnnAssign(ast.Name(name)):
+                yield name, statement
+            case _:
+                yield "", statement
 
 
-def parameters(arguments: ast.arguments) -> list[str]:
-    """Return the names of a function's parameters, in order."""
-    plain = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    starred = [part for part in (arguments.vararg, arguments.kwarg) if part]
-    return [part.arg for part in [*plain, *starred]]
+class Package(ast.NodeTransformer):
+    """Definitions of a package, by names such as timing.Timing, and their canonical texts.
 
+    In a text, "#" precedes the name of a definition, "@" an attribute and what Python defines, "@="
+    an attribute where a class defines it, and "$" the numbers of a local name.
 
-@dataclass
-class Scope:
-    """Names of a function, a comprehension or a class body.
-
-    self_name  name of the first parameter of a method; its class is the owner
-    indices    local name -> its index
+    definitions  name -> its statements; "timing." -> those that define nothing, such as a call
+    imports      such as timing.np -> numpy
+    module       module of the definition whose text is being written
+    scopes       names of each function or comprehension around
     """
 
-    names: Collection[str]
-    self_name: str = ""
-    owner: Definition | None = None
-    is_class: bool = False
-    indices: dict[str, int] = field(default_factory=dict)
+    def __init__(self, root):
+        self.definitions = {}
+        self.imports = {}
+        self.scopes = []
+        for path in sorted(root.rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for name, statement in defined_names(tree):
+                self.definitions.setdefault(f"{path.stem}.{name}", []).append(statement)
+            for node in ast.walk(tree):
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    for alias in node.names:
+                        target = f"{getattr(node, 'module', None)}.{alias.name}"
+                        name = f"{path.stem}.{alias.asname or alias.name}"
+                        self.imports[name] = target.removeprefix("None.")
+        statement_type = (root / "core/statement.py").read_text(encoding="utf-8")
+        self.protocol = ASV_ATTRIBUTES + statement_type.replace('"', "'")
+        self.texts = defaultdict(str, {name: self.text(name) for name in self.definitions})
 
+    def text(self, name):
+        """Return the text of a definition; of those in a catalogue only constants have one."""
+        self.module = name.split(".")[0]
+        statements = deepcopy(self.definitions[name])
+        is_constant = isinstance(getattr(statements[0], "value", None), ast.Constant)
+        if name.startswith(CATALOGUES) and not is_constant:
+            return ""
+        dump = ast.dump(self.visit(ast.Module(statements, [])))
+        return f"'#{name}' '#{self.module}.' " + SKIPPED.sub(r"\1", dump).replace(", )", ")")
 
-@dataclass
-class Attributes:
-    """Attributes that the covered classes define. Classes that inherit from each other share them.
+    def meaning(self, dotted):
+        """Return what a dotted name stands for."""
+        name = ".".join(dotted.split(".")[-2:])
+        if name in self.imports:
+            return self.meaning(self.imports[name])
+        return f"#{name}" if name in self.definitions else dotted
 
-    Of an unknown object, ``word`` names the attribute in all classes that it may have: those that
-    covered code names, not only as a base. Other code makes the family itself and Timing.
+    def word(self, name, is_defined=True):
+        """Return what replaces a name, where it is defined or used."""
+        dotted = f"{self.module}.{name}"
+        meaning = self.meaning(dotted)
+        if meaning != dotted:
+            return meaning
+        numbers = [
+            f"${depth}.{names.index(name)}"
+            for depth, names in enumerate(self.scopes)
+            if name in names
+        ]
+        return numbers[-1] if numbers else ("@=" if is_defined else "@") + name
 
-    defined   class -> the attributes that it defines, in order
-    parents   class -> a class that stands for it, by inheritance
-    texts     texts in the code
-    referred  definitions that the code names, not only as a base
-    indices   (class that stands for all, attribute) -> index
-    """
-
-    defined: dict[Definition, list[str]] = field(default_factory=dict)
-    parents: dict[Definition, Definition] = field(default_factory=dict)
-    texts: set[str] = field(default_factory=set)
-    referred: set[Definition] = field(default_factory=set)
-    indices: dict[tuple[Definition, str], int] = field(default_factory=dict)
-
-    def root(self, definition: Definition) -> Definition:
-        """Return the class that stands for all that inherit from each other."""
-        while definition in self.parents:
-            definition = self.parents[definition]
-        return definition
-
-    def join(self, first: Definition, second: Definition) -> None:
-        """Note that one class inherits from the other."""
-        if self.root(first) != self.root(second):
-            self.parents[self.root(second)] = self.root(first)
-
-    def number(self, protocol: Iterable[str]) -> None:
-        """Give indices to the attributes whose name nobody looks up by a text."""
-        literal = self.texts.union(protocol)
-        for definition, names in self.defined.items():
-            for name in names:
-                if name not in literal and not name.startswith((*BENCHMARK_PREFIXES, "__")):
-                    self.indices.setdefault((self.root(definition), name), len(self.indices))
-
-    def word(self, name: str, owner: Definition | None) -> str:
-        """Return the canonical word of an attribute. owner: the class, where it is known."""
-        roots = {self.root(definition) for definition in ([owner] if owner else self.referred)}
-        keys = [(root, name) for root in roots if (root, name) in self.indices]
-        return "." + ("|".join(sorted(str(self.indices[key]) for key in keys)) or name)
-
-
-class Walk:
-    """A walk over the code that decides a family's figures. words: its canonical form."""
-
-    def __init__(self, attributes: Attributes) -> None:
-        self.attributes = attributes
-        self.words: list[str] = []
-        self.indices: dict[Definition, int] = {}  # in order of first appearance
-        self.waiting: list[Definition] = []
-        self.modules: list[Path] = []  # of the definitions
-        self.scopes: list[Scope] = []
-        self.local_count = 0
-        self.module = Path()
-
-    def cover(self, start: Iterable[Definition]) -> list[str]:
-        """Walk over definitions and all that they use, then over calls at import; return words."""
-        for definition in start:
-            self.index(definition)
-        effects = (Definition(module, "") for module in self.modules)
-        while definition := self.waiting.pop(0) if self.waiting else next(effects, None):
-            self.module = definition.module
-            statements = module_at(self.module).definitions.get(definition.name, [])
-            for statement in statements:
-                self.words.append(f"#{self.indices.get(definition, '')}=")
-                self.local_count = 0
-                if isinstance(statement, ast.ClassDef):
-                    self.class_body(statement, definition)
-                elif isinstance(statement, FUNCTIONS):
-                    self.function(statement)
-                else:
-                    self.visit(statement)
-        return self.words
-
-    def index(self, definition: Definition) -> int:
-        """Return the index of a definition. The first time, it begins to wait."""
-        if definition not in self.indices:
-            self.indices[definition] = len(self.indices)
-            if not is_catalogue(definition):
-                self.waiting.append(definition)
-                if definition.module not in self.modules:
-                    self.modules.append(definition.module)
-        return self.indices[definition]
-
-    def refer(self, target: Target) -> None:
-        """Add the word of a target; of a constant in a catalogue it is the value."""
-        if isinstance(target, Definition):
-            (statement, *_) = module_at(target.module).definitions[target.name]
-            value = getattr(statement, "value", None)
-            if is_catalogue(target) and isinstance(value, ast.Constant):
-                self.words.append(ascii(value.value))
-                return
-            self.attributes.referred.add(target)
-            self.words.append(f"#{self.index(target)}")
-        else:
-            self.words.append(target.stem if isinstance(target, Path) else target)
-
-    # --- nodes ---
-
-    def visit(self, node: ast.AST) -> None:
-        """Add the words of a node."""
-        getattr(self, f"visit_{type(node).__name__}", self.plain)(node)
-
-    def plain(self, node: ast.AST) -> None:
-        """Add a node's type and its fields. Newer Pythons have more fields, which are empty."""
-        self.words.append(f"({type(node).__name__}")
-        for name, value in ast.iter_fields(node):
-            if name not in SKIPPED_FIELDS and value:
-                self.words.append(name)
-                self.value(value)
-        self.words.append(")")
-
-    def value(self, value: object) -> None:
-        """Add the words of a field."""
-        if isinstance(value, list):
-            self.words.append("[")
-            for item in value:
-                self.value(item)
-            self.words.append("]")
-        elif isinstance(value, ast.AST):
-            self.visit(value)
-        else:
-            self.words.append(ascii(value))
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        self.attributes.texts.add(str(node.value))
-        self.words.append(ascii(node.value))
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Join texts: Pythons differ in how they cut the text between values."""
-        text = ""
-        for part in [*node.values, None]:
-            if isinstance(part, ast.Constant):
-                text += part.value
-                continue
-            self.words.append(f"f{text!a}")
-            text = ""
-            if part:
-                self.visit(part)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        self.name(node.id)
-
-    def visit_arg(self, node: ast.arg) -> None:
-        self.name(node.arg)
-
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        if node.name:
-            self.name(node.name)
-        self.plain(ast.ExceptHandler(node.type, None, node.body))
-
-    def name(self, name: str) -> None:
-        """Add the word of a name, which is local, of the class body, or of the module."""
-        scope = self.scope_of(name)
-        if scope is None:
-            self.refer(find_name(self.module, name))
-        elif scope.is_class:
-            self.words.append(self.attributes.word(name, scope.owner))
-        else:
-            if name not in scope.indices:
-                scope.indices[name] = self.local_count
-                self.local_count += 1
-            self.words.append(f"${scope.indices[name]}")
-
-    def scope_of(self, name: str) -> Scope | None:
-        """Return the innermost scope with a name. Functions do not see names of a class body."""
-        for scope in reversed(self.scopes):
-            if name in scope.names and (scope is self.scopes[-1] or not scope.is_class):
-                return scope
-        return None
-
-    def target(self, node: ast.expr) -> Target | None:
-        """Return what a dotted name of the module stands for; None for other expressions."""
-        first = node
-        while isinstance(first, ast.Attribute):
-            first = first.value
-        if not isinstance(first, ast.Name) or self.scope_of(first.id):
-            return None
-        return find_expression(self.module, node)
-
-    def owner(self, node: ast.expr) -> Definition | None:
-        """Return the class of ``self``, of ``Class()``, or a class itself; None if unknown."""
-        if isinstance(node, ast.Name):
-            scope = self.scope_of(node.id)
-            if scope and scope.self_name == node.id:
-                return scope.owner
-        target = self.target(node.func if isinstance(node, ast.Call) else node)
-        return target if isinstance(target, Definition) and class_at(target) else None
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        target = self.target(node)
-        if target is not None:
-            self.refer(target)
-            return
-        owner = self.owner(node.value)
-        if owner and isinstance(node.ctx, ast.Store):
-            self.attributes.defined.setdefault(owner, []).append(node.attr)
-        self.visit(node.value)
-        self.words.append(self.attributes.word(node.attr, owner))
-
-    def visit_Call(self, node: ast.Call) -> None:
-        """A keyword becomes the place of its parameter, where the function is known."""
-        names = self.parameter_names(self.target(node.func))
-        self.value([node.func, *node.args])
-        for keyword in node.keywords:
-            is_known = keyword.arg in names
-            self.words.append(f"{names.index(keyword.arg) if is_known else keyword.arg}=")
-            self.visit(keyword.value)
-
-    def parameter_names(self, target: Target | None) -> list[str]:
-        """Return the parameters of a function, or of a class's __init__; [] of anything else."""
-        if not isinstance(target, Definition):
-            return []
-        statement = module_at(target.module).definitions[target.name][0]
-        if isinstance(statement, ast.ClassDef):
-            statement = members(target).get("__init__", statement)
-        return parameters(statement.args) if isinstance(statement, FUNCTIONS) else []
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self.name(node.name)
-        self.function(node)
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        self.function(node)
-
-    def function(
-        self,
-        node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda,
-        owner: Definition | None = None,
-    ) -> None:
-        """Add a function. owner: its class, if it is a method."""
-        decorators = getattr(node, "decorator_list", [])
-        defaults = [*node.args.defaults, *node.args.kw_defaults]
-        self.words.append(type(node).__name__)
-        self.value([*decorators, *defaults])  # they belong to the scope around it
-        is_static = "staticmethod" in {getattr(part, "id", "") for part in decorators}
-        names = parameters(node.args)
-        self_name = names[0] if owner and names and not is_static else ""
-        self.scopes.append(Scope(names_in_body(node), self_name, owner))
-        self.plain(node.args)
-        self.value(node.body)
+    def visit_scope(self, node):
+        self.scopes.append([*bound_names(node)])
+        self.generic_visit(node)
         self.scopes.pop()
+        return node
 
-    def comprehension(
-        self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-    ) -> None:
-        """Add a comprehension. Its first iterable belongs to the scope around it."""
-        self.visit(node.generators[0].iter)
-        self.scopes.append(Scope(bound_names(part.target for part in node.generators)))
-        self.plain(node)
-        self.scopes.pop()
+    visit_Lambda = visit_ListComp = visit_SetComp = visit_DictComp = visit_scope
+    visit_GeneratorExp = visit_scope
 
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = comprehension
+    def visit_FunctionDef(self, node):
+        node.name, node.returns = self.word(node.name), None
+        return self.visit_scope(node)
 
-    def class_body(self, node: ast.ClassDef, definition: Definition) -> None:
-        """Add a class: its bases, and the statements that decide figures."""
-        self.words.append("(ClassDef")
-        for base in node.bases:
-            target = self.target(base)
-            if isinstance(target, Definition):
-                self.attributes.join(definition, target)
-                self.words.append(f"#{self.index(target)}")
-            else:
-                self.visit(base)
-        self.value([*node.decorator_list, *node.keywords])
-        attributes = self.attributes.defined.setdefault(definition, [])
-        names = bound_names(node.body)
-        self.scopes.append(Scope(names, owner=definition, is_class=True))
-        for statement in deciding_statements(node):
-            attributes += sorted(bound_names([statement]))
-            if isinstance(statement, FUNCTIONS):
-                self.words.append(self.attributes.word(statement.name, definition))
-                self.function(statement, definition)
-            else:
-                self.visit(statement)
-        self.scopes.pop()
-        self.words.append(")")
+    def visit_Assign(self, node):
+        self.generic_visit(node)
+        is_descriptive = all(map(DESCRIPTIVE.fullmatch, map(ast.unparse, node.targets)))
+        return None if is_descriptive else node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """A class inside a function."""
-        self.name(node.name)
-        self.class_body(node, Definition(self.module, node.name))
+    def visit_arg(self, node):
+        return ast.arg(self.word(node.arg))
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """As if there were no annotation."""
-        if node.value:
-            self.visit(ast.Assign([node.target], node.value))
-        else:
-            self.visit(node.target)
+    def visit_Name(self, node):
+        return ast.Name(self.word(node.id, isinstance(node.ctx, ast.Store)))
 
-    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
-        for name, target in imported_names(node, self.module).items():
-            self.refer(target)
-            self.name(name)
+    def visit_Attribute(self, node):
+        is_defined = isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+        base = self.visit(node.value)
+        if getattr(base, "id", "#")[0].isalpha():  # a module
+            return ast.Name(self.meaning(f"{base.id}.{node.attr}"))
+        return ast.Attribute(base, ("@=" if is_defined else "@") + node.attr)
 
-    visit_ImportFrom = visit_Import
+    def visit_Call(self, node):
+        """A keyword becomes a place among the names of the function, where that is known."""
+        self.generic_visit(node)
+        for definition in self.definitions.get(getattr(node.func, "id", "")[1:], []):
+            names = [*bound_names(definition)]
+            for keyword in node.keywords:
+                if keyword.arg in names:
+                    keyword.arg = str(names.index(keyword.arg))
+        return node
 
-    def ignore(self, node: ast.AST) -> None:
-        """Add nothing: the node does nothing, or only says where a name belongs."""
+    def visit_AnnAssign(self, node):
+        return self.visit(ast.Assign([node.target], node.value or ast.Constant(...)))
 
-    visit_Pass = visit_Global = visit_Nonlocal = ignore
+    def visit_Expr(self, node):
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):
-            self.visit(node.value)
+    def closure(self, start):
+        """Return the texts of a definition and of all that it uses, with numbers for names."""
+        covered = [start]
+        for name in covered:  # it grows
+            used = dict.fromkeys(re.findall(r"'#([\w.]+)'", self.texts[name]))
+            covered += [name for name in used if name not in covered]
+        text = "".join(map(self.texts.get, covered))
+        words = {f"#{name}": f"#{index}" for index, name in enumerate(covered)}
+        for index, name in enumerate(dict.fromkeys(re.findall(r"@=(\w+)", text))):
+            if not name.startswith(KEPT) and f"'{name}'" not in text + self.protocol:
+                words[f"@{name}"] = words[f"@={name}"] = f"@{index}"
+        return re.sub(r"[#@][\w.=]+", lambda match: words.get(match[0], match[0]), text)
 
 
-def is_catalogue(definition: Definition) -> bool:
-    """Whether a definition is one of a catalogue, which decides no figures."""
-    return CATALOGUES.get(definition.module.stem) in ("", definition.name)
-
-
-@cache
-def protocol(package: Path) -> frozenset[str]:
-    """Return the attributes that asv and the benchmark types read by name."""
-    text = (package / "core" / "statement.py").read_text(encoding="utf-8")
-    return frozenset({*DESCRIPTIVE, *DECLARED, *ASV_ATTRIBUTES, *re.findall(r'"(\w+)"', text)})
-
-
-def family_hash(definition: Definition, package: Path) -> str:
-    """Return the hash of a family of a package."""
-    start = [definition]
-    if any(name.startswith("timeit_") for name in benchmarks_in(definition)):
-        start.append(Definition(package / "core" / "timing.py", "Timing"))  # decides all times
-    attributes = Attributes()
-    Walk(attributes).cover(start)  # to know the attributes
-    attributes.number(protocol(package))
-    words = Walk(attributes).cover(start)
-    return sha256(" ".join(words).encode()).hexdigest()[:HASH_DIGITS]
-
-
-def family_hashes(package: Path) -> dict[str, str]:
-    """Return the hash of each family of a package."""
-    return {name: family_hash(family, package) for name, family in families(package).items()}
+def family_hashes(root):
+    """Return the hash of each family, a benchmark class as asv finds it, by module.Class."""
+    package = Package(root)
+    hashes = {}
+    for name in sorted(package.definitions):
+        text = package.closure(name)
+        if re.search(r"FunctionDef\(name='@=timeit_", text):
+            text += package.closure(TIMING)
+        if "._" not in name and re.match(FAMILY, text):
+            hashes[name] = sha256(text.encode()).hexdigest()[:16]
+    return hashes

@@ -35,7 +35,7 @@ VERSIONS = {"torch": torch.__version__, "numpy": np.__version__}
 if not hasattr(
     torch.Tensor, "nbytes"
 ):  # torch 1.13 and 2.0 have none: https://github.com/pytorch/pytorch/pull/98322
-    torch.Tensor.nbytes = property(lambda tensor: tensor.nelement() * tensor.element_size())
+    torch.Tensor.nbytes = property(lambda values: values.nelement() * values.element_size())
 
 
 def release(version):

@@ -18,133 +18,96 @@ standard library, and discovery reads the lock alone.
 """
 
 import argparse
+import fnmatch
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parent.parent
 LOCK = "versions.lock"  # in the package
 UNLOCKED = "0"  # version of a family that the lock does not have
 HEADER = "# family version hash reason: see benchmarks/core/versions.py\n"
 COMMAND = "python -m benchmarks.core.versions"
-CHANGED, UNKNOWN, GONE = "changed", "not in the lock", "no such family"
+WAYS = f"""\
+  {COMMAND} --raise FAMILY            older results are no longer compared
+  {COMMAND} --record FAMILY REASON    figures cannot have changed, because of REASON
+FAMILY may be a pattern: '*' is all of these."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A family in the lock. reason: why the last recorded hash leaves the version; or ""."""
 
-    version: str
-    hash: str
+    version: str = UNLOCKED
+    hash: str = ""
     reason: str = ""
 
 
-def read(path: Path) -> dict[str, Entry]:
+def read(path):
     """Read a lock: family -> its entry. ValueError, with the line, if a line is not readable."""
     entries = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        if not line or line.startswith("#"):
+        family, *words = line.split(maxsplit=3) or "#"
+        if family.startswith("#"):
             continue
-        family, *words = line.split(maxsplit=3)
         if len(words) < 2 or not words[0].isdecimal():
             raise ValueError(f"{path}: {line!r} is not: family version hash reason")
         entries[family] = Entry(*words)
     return entries
 
 
-def write(path: Path, entries: Mapping[str, Entry]) -> None:
+def write(path, entries):
     """Write a lock, a line per family in alphabetic order."""
-    lines = (
-        f"{family} {entry.version} {entry.hash} {entry.reason}".rstrip()
-        for family, entry in sorted(entries.items())
-    )
+    lines = (" ".join([family, *entry]).rstrip() for family, entry in sorted(entries.items()))
     path.write_text(HEADER + "".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 @cache
-def locked() -> dict[str, Entry]:
+def locked():
     """Return this package's lock."""
     return read(PACKAGE / LOCK)
 
 
-def version_of(benchmark: str) -> str:
+def version_of(benchmark):
     """Return the version of a benchmark, such as cold.NumpyToTorch.timeit_convert."""
-    entry = locked().get(benchmark.rpartition(".")[0])
-    return entry.version if entry else UNLOCKED
+    return locked().get(benchmark.rpartition(".")[0], Entry()).version
 
 
-def package_hash(package: Path = PACKAGE) -> str:
+def package_hash(package=PACKAGE):
     """Return a hash of all files of a package. A run that goes on sees by it that benchmarks/ was
     edited.
     """
-    files = sorted([*package.rglob("*.py"), package / LOCK])
-    content = sha256()
-    for path in files:
-        content.update(f"{path.relative_to(package)}\0".encode())
-        content.update(path.read_bytes() if path.exists() else b"")
-    return content.hexdigest()[:16]
+    files = sorted([*package.rglob("*.py"), *package.glob(LOCK)])
+    contents = (f"{path.relative_to(package)}\0".encode() + path.read_bytes() for path in files)
+    return sha256(b"".join(contents)).hexdigest()[:16]
 
 
-def differences(entries: Mapping[str, Entry], hashes: Mapping[str, str]) -> dict[str, str]:
-    """Return the families whose entry is not up to date, each with its kind of difference."""
-    kinds = {}
+def differences(entries, hashes):
+    """Return the families whose entry is not up to date, each with what is wrong."""
+    faults = {}
     for family in sorted({*entries, *hashes}):
         if family not in entries:
-            kinds[family] = UNKNOWN
+            faults[family] = "is not in the lock (either command adds it, with version 1)"
         elif family not in hashes:
-            kinds[family] = GONE
+            faults[family] = (
+                "is in the lock, and there is no such family (either command removes it)"
+            )
         elif entries[family].hash != hashes[family]:
-            kinds[family] = CHANGED
-    return kinds
+            faults[family] = "code that decides its figures has changed, and its entry has not"
+    return faults
 
 
-def updated(entry: Entry | None, fresh: str, reason: str | None) -> Entry:
-    """Return the entry for a fresh hash: with the reason, or else with the next version."""
-    if entry is None:
-        return Entry("1", fresh)
-    if reason is not None:
-        return replace(entry, hash=fresh, reason=reason)
-    return Entry(str(int(entry.version) + 1), fresh)
-
-
-def update(path: Path, hashes: Mapping[str, str], pattern: str, reason: str | None) -> list[str]:
-    """Bring the families that match the pattern up to date in the lock; return their names."""
-    entries = read(path)
-    updated_families = [
-        family for family in differences(entries, hashes) if fnmatchcase(family, pattern)
-    ]
-    for family in updated_families:
+def update(entries, hashes, families, reason):
+    """Bring families up to date. Without a reason, or if they are new, the version is raised."""
+    for family in families:
+        version = entries.pop(family, Entry()).version
         if family in hashes:
-            entries[family] = updated(entries.get(family), hashes[family], reason)
-        else:
-            del entries[family]
-    write(path, entries)
-    return updated_families
+            is_raised = version == UNLOCKED or not reason
+            entries[family] = Entry(str(int(version) + is_raised), hashes[family], reason)
 
 
-def report(kinds: Mapping[str, str]) -> str:
-    """Word the differences: a line per family, then the two ways on."""
-    lines = [f"benchmarks/{LOCK}: {family}: {ABOUT[kind]}" for family, kind in kinds.items()]
-    ways = (
-        f"  {COMMAND} --raise FAMILY            older results are no longer compared",
-        f"  {COMMAND} --record FAMILY REASON    figures cannot have changed, because of REASON",
-        "FAMILY may be a pattern: '*' is all of these.",
-    )
-    return "\n".join([*lines, *ways])
-
-
-ABOUT = {
-    CHANGED: "code that decides its figures has changed, and its entry has not",
-    UNKNOWN: "is not in the lock (either command adds it, with version 1)",
-    GONE: "is in the lock, and there is no such family (either command removes it)",
-}
-
-
-def main(arguments: list[str] | None = None, package: Path = PACKAGE) -> int:
+def main(arguments=None, package=PACKAGE):
     """Check the lock, or update it. Return 1 if it is not up to date."""
     from .hashing import family_hashes
 
@@ -155,19 +118,22 @@ def main(arguments: list[str] | None = None, package: Path = PACKAGE) -> int:
         "--record", nargs=2, metavar=("FAMILY", "REASON"), help="record its hash, with a reason"
     )
     options = parser.parse_args(arguments)
-    path, hashes = package / LOCK, family_hashes(package)
-    pattern, reason = options.record or (options.pattern, None)
-    if reason is not None and not reason.strip():
+    pattern, reason = options.record or (options.pattern, "")
+    if options.record and not reason.strip():
         parser.error("--record needs a reason: why can figures not have changed?")
+    entries, hashes = read(package / LOCK), family_hashes(package)
+    faults = differences(entries, hashes)
     if pattern:
-        one_line = None if reason is None else " ".join(reason.split())
-        updated_families = update(path, hashes, pattern, one_line)
-        print(f"benchmarks/{LOCK}: {', '.join(updated_families) or 'nothing to change'}")
-        return 0
-    kinds = differences(read(path), hashes)
-    if kinds:
-        print(report(kinds), file=sys.stderr)
-    return int(bool(kinds))
+        families = fnmatch.filter(faults, pattern)
+        update(entries, hashes, families, " ".join(reason.split()))
+        write(package / LOCK, entries)
+        print(f"benchmarks/{LOCK}: {', '.join(families) or 'nothing to change'}")
+    elif faults:
+        for family, fault in faults.items():
+            print(f"benchmarks/{LOCK}: {family}: {fault}", file=sys.stderr)
+        print(WAYS, file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
