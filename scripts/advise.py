@@ -14,6 +14,7 @@ Exit status: 0 an answer, 2 no answer is possible.
 """
 
 import argparse
+import importlib.util
 import math
 import shlex
 import sys
@@ -178,15 +179,21 @@ def case_of(options: argparse.Namespace) -> Case:
 
 def find_answer(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
     """Measure the case if that is wanted; else answer from what was measured before."""
-    if options.measure or case.expression:
+    if options.measure or case.expression or _has_torch_alone(options, case):
         return measure_case(case, options.routes or (), options.results, options.machine), ()
     measured = measured_before(case, options.results, options.machine)
     return (measured, ()) if measured else answer_from_results(case, options)
 
 
+def _has_torch_alone(options: argparse.Namespace, case: Case) -> bool:
+    """Whether there are no results at all, and torch to measure with."""
+    is_empty = options.results.is_dir() and not files.result_files(options.results)
+    return is_empty and not case.device and importlib.util.find_spec("torch") is not None
+
+
 def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
-    """Answer from this machine's measured questions and results, else from those of the most
-    similar machine. Return the answer, and the properties in which that machine differs.
+    """Answer from the results of this machine or, if they lack the case, of the most similar
+    machine that has it. Return the answer, and the properties in which that machine differs.
 
     UserError, which offers to measure the case, if there is no answer.
     """
@@ -201,13 +208,18 @@ def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer
         for name in machines
         if options.machine in (None, name)
     }
-    nearest, differs = closest_machine(records, conditions(), case.device)
-    try:
-        return answer(case, load_machine(options.results, nearest)), differs
-    except NotMeasured as error:
-        if case.device or options.machine:
-            raise
-        raise UserError(f"{error}; {OFFER}") from None
+    here = conditions()
+    refused = []
+    while records:
+        nearest, differs = closest_machine(records, here, case.device)
+        try:
+            return answer(case, load_machine(options.results, nearest)), differs
+        except NotMeasured as error:
+            refused.append(error)
+            del records[nearest]
+    if case.device or options.machine:
+        raise refused[0]
+    raise UserError(f"{refused[0]}; {OFFER}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

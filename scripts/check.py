@@ -4,6 +4,7 @@
     python scripts/check.py timing     compare timing with torch.utils.benchmark: about 15 minutes
     python scripts/check.py noise      measure under deliberate noise: about half an hour
     python scripts/check.py advice     test the advice on random cases: five to ten minutes
+    python scripts/check.py questions  test advise.py --measure on everyday questions: half an hour
     python scripts/check.py history    check the intervals of a history, from results: seconds
 
 Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to
@@ -25,6 +26,7 @@ CHECKS = {
     "timing": "planted:timing",
     "noise": "planted:noise",
     "advice": "advice:main",
+    "questions": "everyday:main",
     "history": "history:main",
 }
 
@@ -34,7 +36,7 @@ def main(argv: CommandLine = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("what", choices=CHECKS)
     parser.parse_args([name])
-    if name == "advice" and not hasattr(os, "fork"):
+    if name in ("advice", "questions") and not hasattr(os, "fork"):
         raise UserError("this check forks processes, which this system cannot")
     return int(pkgutil.resolve_name(f"checking.{CHECKS[name]}")(rest))
 

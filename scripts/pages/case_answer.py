@@ -44,7 +44,7 @@ def answer_text(answer: Answer, differences: Sequence[str] = (), command: str = 
         further=len(routes[MAX_ROUTES:]),
         notes=answer_notes(answer),
         code=snippet(case, routes[0], machine),
-        command=command if open_reason(answer) else "",
+        command="" if case.device else command,
         offered=open_reason(answer),
     )
     return show.to_plain(text).strip()
