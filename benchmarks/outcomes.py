@@ -15,6 +15,7 @@ TO_BFLOAT16 = "to bfloat16"
 LAYOUT = "layout"
 COLD = "cold"
 BATCHES = "batches"
+BUFFERED_BATCHES = "batches into a buffer"  # timed by scripts/advise.py --measure alone
 STACKS = "stacks"
 TREES = "trees"
 FILES = "files"

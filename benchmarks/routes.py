@@ -55,6 +55,7 @@ from .outcomes import (  # noqa: F401  families take some as routes.X
     ASTYPE,
     BATCHES,
     BFLOAT16,
+    BUFFERED_BATCHES,
     CASTING,
     CASTS_COPIES_FIRST,
     CASTS_FROM_NUMPY,
@@ -153,6 +154,7 @@ _numpy_float16 = partial(
     _cast_by_torch, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,)
 )
 _batch = partial(Route, direction=NUMPY_TO_TORCH, families=(BATCHES,))
+_into_batch = partial(_batch, memory=INTO, families=(BUFFERED_BATCHES,))
 _stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
 
 ROUTES = (
@@ -359,6 +361,8 @@ ROUTES = (
     _batch("torch.tensor(np.array(arrays))"),
     _batch("torch.from_numpy(np.array(arrays))"),
     _batch("torch.utils.data.default_collate(arrays)", needs="torch>=1.11"),
+    _into_batch("np.stack(arrays, out=b.numpy())"),
+    _into_batch("torch.stack([torch.from_numpy(x) for x in arrays], out=b)"),
     _stack("torch.stack(tensors).numpy()"),
     _stack("np.stack([t.numpy() for t in tensors])"),
     _stack("np.stack(tensors)"),

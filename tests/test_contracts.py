@@ -38,7 +38,8 @@ def this_toolchain(request):
 
 NBYTES = 1024
 ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
-MANY = (routes.BATCHES, routes.STACKS, routes.TREES)  # routes whose source is not one array or tensor
+# routes whose source is not one array or tensor
+MANY = (routes.BATCHES, routes.BUFFERED_BATCHES, routes.STACKS, routes.TREES)
 ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not set(route.families) & set(MANY)]
 
 
@@ -330,6 +331,15 @@ def test_list(route):
     same(plain(result), np.array([plain(one) for one in each]))
     assert route.memory == routes.COPY
     assert not any(np.shares_memory(plain(one), plain(result)) for one in each)
+
+
+@pytest.mark.parametrize("route", routes.select(routes.BUFFERED_BATCHES), ids=lambda r: r.expression)
+def test_list_into_a_buffer(route):
+    arrays = [sources.array("float32", 64, seed) for seed in range(4)]
+    buffer = torch.zeros(4, 16)
+    value(route.expression, arrays=arrays, b=buffer)
+    same(plain(buffer), np.array(arrays))
+    assert route.memory == routes.INTO
 
 
 @pytest.mark.parametrize("route", routes.select(routes.TREES), ids=lambda r: r.expression)

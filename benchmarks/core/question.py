@@ -160,8 +160,7 @@ def names_of(source, goal=""):
     """
     names = expression_names()
     if isinstance(source, list):
-        is_array = isinstance(source[0], np.ndarray)
-        return {**names, "arrays" if is_array else "tensors": source}
+        return {**names, **names_of_list(source)}
     is_array = isinstance(source, np.ndarray)
     names["a" if is_array else "t"] = source
     dtype = goal or (source.dtype.name if is_array else str(source.dtype).partition(".")[2])
@@ -171,6 +170,18 @@ def names_of(source, goal=""):
     elif not is_array and dtype != "bfloat16":
         names["b"] = np.ones(tuple(source.shape), dtype)
     return sources.placed(names)
+
+
+def names_of_list(source):
+    """Return the list under its name and, where its arrays are alike, a buffer for the batch."""
+    if not isinstance(source[0], np.ndarray):
+        return {"tensors": source}
+    names = {"arrays": source}
+    first, shapes = source[0], {array.shape for array in source}
+    if len(shapes) == 1 and hasattr(torch, first.dtype.name):
+        shape = (len(source), *first.shape)
+        names["b"] = torch.ones(shape, dtype=getattr(torch, first.dtype.name))
+    return names
 
 
 # --- what a route returns -------------------------------------------------------------------------
@@ -239,7 +250,7 @@ def check_routes(source, request, question):
 # --- measurement ----------------------------------------------------------------------------------
 
 
-def measure_route(source, request, question):
+def sample_route(source, request, question):
     """Take the samples of a route in this process, by the suite's own timing."""
     began = time.perf_counter()
     described = describe_source(source)
@@ -312,7 +323,7 @@ def serve(lines, answers):
         elif "check" in request:
             answer = in_fork(partial(check_routes, source, request, question), CHECK_SECONDS)
         else:
-            answer = in_fork(partial(measure_route, source, request, question), PROCESS_SECONDS)
+            answer = in_fork(partial(sample_route, source, request, question), PROCESS_SECONDS)
         print(json.dumps(answer), file=answers, flush=True)
 
 

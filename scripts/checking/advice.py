@@ -40,7 +40,7 @@ from analysis.needs import NUMPY, TORCH, Case
 from analysis.statistics import Floats, means
 from cli import RESULTS, Parser, UserError
 from measuring.processes import Progress
-from measuring.question import serve, time_route
+from measuring.question import sample_route, serve
 from pages import show
 from pages.case_answer import case_title
 from store import files, quiet
@@ -157,7 +157,7 @@ def measure(predictions: pd.DataFrame, processes: int) -> quiet.Run:
                 if case != previous:
                     server.make_source(question(case))
                     previous = case
-                lines[place] = time_route(server, route, "", place)
+                lines[place] = sample_route(server, route, "", place)
                 progress.at(progress.done + 1)
                 if time.monotonic() > deadline:
                     break

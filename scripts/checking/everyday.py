@@ -31,7 +31,7 @@ from analysis.needs import Case
 from analysis.statistics import Floats
 from cli import RESULTS, ROOT, Parser, UserError
 from measuring.processes import Progress
-from measuring.question import serve, time_route
+from measuring.question import sample_route, serve
 from pages import show
 from store import quiet
 from store.schema import from_json
@@ -121,7 +121,7 @@ def reference(case: Case) -> tuple[list[str], Floats]:
         server.make_source(question(case))
         routes, _ = suitable(case, server.check([*candidates(case)]))
         lines = [
-            time_route(server, route, "", number)
+            sample_route(server, route, "", number)
             for number in range(REFERENCE_ROUNDS)
             for route in routes
         ]

@@ -101,7 +101,7 @@ def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedPro
     lines: list[TimedProcess] = []
     start = time.monotonic()
     for number in range(MAX_ROUNDS):
-        lines += [time_route(server, route, run, number) for route in routes]
+        lines += [sample_route(server, route, run, number) for route in routes]
         routes = select(routes, lines)
         elapsed = time.monotonic() - start
         if not routes or elapsed > MAX_SECONDS:
@@ -110,7 +110,7 @@ def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedPro
     return lines
 
 
-def time_route(server: Server, route: str, run: str, number: int) -> TimedProcess:
+def sample_route(server: Server, route: str, run: str, number: int) -> TimedProcess:
     """Take the samples of a route in a process of its own. UserError if it fails."""
     record = server.ask({"route": route})
     if "fails" in record:
