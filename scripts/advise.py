@@ -150,8 +150,8 @@ def case_of(options: argparse.Namespace) -> Case:
     expression = "" if host else options.source
     if expression and CUDA in (options.library, options.target):
         raise UserError(f"--source {expression}: with cuda it is {PAGEABLE} or {PINNED}")
-    given = [options.nbytes, options.shape, options.like, expression]
-    if sum(map(bool, given)) != 1:
+    descriptions = [options.nbytes, options.shape, options.like, expression]
+    if sum(map(bool, descriptions)) != 1:
         raise UserError("say what the source is, once: --nbytes, --shape, --like or --source")
     library = options.library or (NUMPY if options.like or expression else "")
     if not library or not options.target:
@@ -208,10 +208,10 @@ def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer
         for name in machines
         if options.machine in (None, name)
     }
-    here = conditions()
+    present = conditions()
     refused = []
     while records:
-        nearest, differs = closest_machine(records, here, case.device)
+        nearest, differs = closest_machine(records, present, case.device)
         try:
             return answer(case, load_machine(options.results, nearest)), differs
         except NotMeasured as error:

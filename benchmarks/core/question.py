@@ -209,9 +209,9 @@ def memory_of(result, names):
     """Return alias, copy or into, as found: whose memory the result has."""
     if "b" in names and overlaps(result, names["b"]):
         return contracts.INTO
-    given = names.get("arrays") or names.get("tensors")
-    given = given if given else [names["a"] if "a" in names else names["t"]]
-    shared = any(overlaps(result, values) for values in given[:64])
+    values = names.get("arrays") or names.get("tensors")
+    values = values or [names["a"] if "a" in names else names["t"]]
+    shared = any(overlaps(result, each) for each in values[:64])
     return contracts.ALIAS if shared else contracts.COPY
 
 
@@ -228,9 +228,9 @@ def check_route(names, route):
         if not isinstance(result, (np.ndarray, torch.Tensor)):
             return {"fails": f"gives a {type(result).__name__}, not an array or a tensor"}
         dtype = str(result.dtype).rpartition(".")[2]
-        found = {"dtype": dtype, "shape": list(result.shape), "seconds": seconds}
+        returned = {"dtype": dtype, "shape": list(result.shape), "seconds": seconds}
         is_array = isinstance(result, np.ndarray)
-        return {**found, "memory": memory_of(result, names), "is_array": is_array}
+        return {**returned, "memory": memory_of(result, names), "is_array": is_array}
     except Exception as error:
         return {"fails": explain(error)}
 

@@ -174,11 +174,13 @@ def _no_answer(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> UserE
         return UserError(refusals.grad_refused(case))
     good = rows[rows["kind"].isin(GOOD)]
     sizes = sorted({*good["nbytes"]})
-    near = [nbytes for nbytes in sizes if _reaches(case.total, nbytes)]
+    close_sizes = [nbytes for nbytes in sizes if _reaches(case.total, nbytes)]
     jumps: list[int] = []
-    if near:
+    if close_sizes:
         need = replace(good["need"].iloc[0], dtype=case.dtype)
-        jumps = [jump for jump in machine.jump_sizes(need) if _is_between(jump, case.total, near)]
+        jumps = [
+            jump for jump in machine.jump_sizes(need) if _is_between(jump, case.total, close_sizes)
+        ]
     return NotMeasured(refusals.no_route(case, sizes, next(iter(jumps), 0)))
 
 
@@ -187,9 +189,9 @@ def _is_between(jump: int, nbytes: int, measured: Sequence[int]) -> bool:
     return all((nbytes < jump) != (size < jump) for size in measured)
 
 
-def _reaches(wanted: int, measured: int) -> bool:
-    """Whether an answer for a wanted size or number may rest on a measured one."""
-    return 1 / MAX_EXTRAPOLATION <= wanted / measured <= MAX_EXTRAPOLATION
+def _reaches(nbytes: int, measured: int) -> bool:
+    """Whether an answer for a size or a number may rest on a measured one."""
+    return 1 / MAX_EXTRAPOLATION <= nbytes / measured <= MAX_EXTRAPOLATION
 
 
 # --- routes of one source -------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Measured:
 
     question  the case as it was put
     case    with the dtype, size and layout that its source has
-    own     routes of the user, besides those of the catalogue
+    user_routes  routes of the user, besides those of the catalogue
     checks  route -> what it returned
     lines   processes that took samples
     run     record of the measurement
@@ -49,14 +49,14 @@ class Measured:
 
     question: Case
     case: Case
-    own: tuple[str, ...]
+    user_routes: tuple[str, ...]
     checks: dict[str, dict[str, Any]]
     lines: list[TimedProcess]
     run: RunRecord
 
     def outside(self, memory: str) -> list[str]:
         """Return the user's routes that give another memory."""
-        return [route for route in self.own if self.checks[route]["memory"] != memory]
+        return [route for route in self.user_routes if self.checks[route]["memory"] != memory]
 
 
 # --- candidates -----------------------------------------------------------------------------------
@@ -71,9 +71,9 @@ def candidates(case: Case) -> dict[str, Route]:
     for route in ROUTES:
         is_fitting = route.direction == case.direction and uses(route.expression, name)
         if is_fitting and route.safe and not route.per_element:
-            named = _with_goal(route, case.goal or case.dtype)
-            if named and (bool(named.casts_to) == bool(case.goal) or case.batch):
-                selected[named.expression] = named
+            candidate = _with_goal(route, case.goal or case.dtype)
+            if candidate and (bool(candidate.casts_to) == bool(case.goal) or case.batch):
+                selected[candidate.expression] = candidate
     return selected
 
 
@@ -91,15 +91,17 @@ def _with_goal(route: Route, goal: str) -> Route | None:
 
 
 def suitable(
-    case: Case, checks: Mapping[str, Mapping[str, Any]], own: Collection[str] = ()
+    case: Case, checks: Mapping[str, Mapping[str, Any]], user_routes: Collection[str] = ()
 ) -> tuple[list[str], str]:
     """Return the routes that give what the case asks for, the fastest at first sight first, and the
     memory that they give. UserError if there are none.
 
-    own  routes of the user: any that give an array or a tensor
+    user_routes  any that give an array or a tensor
     """
     gives = {
-        route: check for route, check in checks.items() if "fails" not in check and route not in own
+        route: check
+        for route, check in checks.items()
+        if "fails" not in check and route not in user_routes
     }
     dtype = case.goal or case.dtype
     shape = [case.batch, *case.shape] if case.batch else [*case.shape]
@@ -113,7 +115,7 @@ def suitable(
     routes = [route for route, check in gives.items() if check["memory"] == memory]
     if not routes:
         raise UserError(_no_route(memory, checks))
-    routes += [route for route in own if "fails" not in checks[route]]
+    routes += [route for route in user_routes if "fails" not in checks[route]]
     return sorted(routes, key=lambda route: float(checks[route]["seconds"])), memory
 
 
@@ -230,7 +232,7 @@ def measured_answer(measured: Measured, name: str) -> Answer:
     another memory come last."""
     case = measured.case
     checks = pd.DataFrame.from_dict(measured.checks, "index")
-    _, memory = suitable(case, measured.checks, measured.own)
+    _, memory = suitable(case, measured.checks, measured.user_routes)
     ranked = rank(_evidence(measured.lines, case, measured.outside(memory)))
     need = Need(
         case.direction,

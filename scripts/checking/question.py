@@ -27,23 +27,23 @@ from benchmarks.contracts import ALL_THREADS, CONTIGUOUS
 
 
 def measure_case(
-    case: Case, own: Sequence[str], results: Path, machine: str | None = None
+    case: Case, user_routes: Sequence[str], results: Path, machine: str | None = None
 ) -> Answer:
-    """Measure the safe routes for a case in turns, and ``own``, those of the user, and file the
+    """Measure the safe routes for a case and those of the user in turns, and file the
     measurements. Print progress on stderr.
 
     UserError if the case is impossible, or nothing can be measured here.
     """
     if case.device:
         raise UserError("--measure: transfers are measured by scripts/run.py --profile transfers")
-    for reason in filter(None, (refusals.contradiction(case), refusals.impossible_source(case))):
+    if reason := refusals.contradiction(case) or refusals.impossible_source(case):
         raise UserError(reason)
     began, start = datetime.now(timezone.utc), time.monotonic()
     print("measuring: importing torch and making the source", file=sys.stderr, flush=True)
     with serve() as server:
         source = server.make_source(question(case))
-        found = _found_case(case, source)
-        checks, lines = _measure(server, found, own)
+        described = _case_of_source(case, source)
+        checks, lines = _measure(server, described, user_routes)
     settings = Settings(**source["versions"], torch_threads=source["threads"])
     run = RunRecord(
         Toolchain("measured", settings.torch, settings.numpy),
@@ -53,7 +53,7 @@ def measure_case(
         started=began.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start, 1),
     )
-    measured = Measured(case, found, (*own,), checks, lines, run)
+    measured = Measured(case, described, (*user_routes,), checks, lines, run)
     name = machine or name_of_machine(results, run.conditions)
     check_machine(results / name)
     questions.add_question(results, name, measured)
@@ -87,22 +87,22 @@ def question(case: Case) -> dict[str, object]:
     return {**asdict(case), "shape": case.shape or flat, "threads": threads}
 
 
-def _found_case(case: Case, source: Mapping[str, Any]) -> Case:
-    """The case with what its source was found to be. UserError if that contradicts the case."""
+def _case_of_source(case: Case, source: Mapping[str, Any]) -> Case:
+    """The case with what its source is. UserError if that contradicts the case."""
     arrays = source["arrays"]
-    found = replace(
+    described = replace(
         case,
         shape=tuple(source["shape"]),
         nbytes=source["nbytes"] // max(1, arrays),
         threads=case.threads or ALL_THREADS,
     )
     if not case.expression:
-        return found
+        return described
     library = source["library"]
     target = case.target if case.target != library else {NUMPY: TORCH}.get(library, NUMPY)
     layout = CONTIGUOUS if source["contiguous"] else "strided"
     return replace(
-        found,
+        described,
         source=library,
         target=target,
         dtype=source["dtype"],
@@ -112,14 +112,16 @@ def _found_case(case: Case, source: Mapping[str, Any]) -> Case:
     )
 
 
-def _measure(server: Server, case: Case, own: Sequence[str]) -> tuple[Checks, list[TimedProcess]]:
+def _measure(
+    server: Server, case: Case, user_routes: Sequence[str]
+) -> tuple[Checks, list[TimedProcess]]:
     """Check all routes, and measure the suitable ones in turns. Return checks and lines."""
-    checks = server.check([*candidates(case), *own])
-    for route in own:
+    checks = server.check([*candidates(case), *user_routes])
+    for route in user_routes:
         if "fails" in checks[route]:
             raise UserError(f"--route {route}: {checks[route]['fails']}")
-    routes, memory = suitable(case, checks, own)
-    outside = [route for route in own if checks[route]["memory"] != memory]
+    routes, memory = suitable(case, checks, user_routes)
+    outside = [route for route in user_routes if checks[route]["memory"] != memory]
     print(f"measuring: {len(routes)} routes in turns", file=sys.stderr, flush=True)
     lines = race(server, routes, partial(undecided, case=case, outside=outside))
     return checks, lines

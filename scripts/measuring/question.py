@@ -63,12 +63,12 @@ class Server:
     def check(self, routes: Sequence[str]) -> Checks:
         """Return what each route returns for the source, or why it fails. A route that kills its
         process is checked alone."""
-        found = self.ask({"check": routes})
-        if "fails" in found and len(routes) > 1:
-            found = {route: self.check([route])[route] for route in routes}
-        elif "fails" in found:
-            found = {routes[0]: found}
-        return found
+        checks = self.ask({"check": routes})
+        if "fails" in checks and len(routes) > 1:
+            checks = {route: self.check([route])[route] for route in routes}
+        elif "fails" in checks:
+            checks = {routes[0]: checks}
+        return checks
 
 
 @contextlib.contextmanager

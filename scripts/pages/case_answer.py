@@ -134,7 +134,7 @@ def measured_notes(answer: Answer) -> tuple[str, ...]:
         processes=len(measured.lines),
         seconds=measured.run.seconds,
         quiet=answer.machine.quiet,
-        own=[*rows[rows["route"].isin(measured.own)].itertuples()],
+        own=[*rows[rows["route"].isin(measured.user_routes)].itertuples()],
         refused=refused,
     )
 

@@ -11,27 +11,27 @@ from .files import PARSE_ERRORS, put, read_content
 
 T = TypeVar("T")
 QUESTIONS = "questions.jsonl.gz"
-KEPT = 1000  # the newest questions of a machine
+MAX_QUESTIONS = 1000  # the newest questions of a machine
 
 
 def add_question(results: Path, machine: str, question: object) -> None:
     """Add a question to those of a machine. UserError if their file is broken."""
     path = results / machine / QUESTIONS
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [*_texts(path)[-KEPT + 1 :], msgspec.json.encode(question)]
+    lines = [*_texts(path)[-MAX_QUESTIONS + 1 :], msgspec.json.encode(question)]
     put(path, gzip.compress(b"\n".join(lines) + b"\n", mtime=0))
 
 
 def read_questions(results: Path, machine: str, question: type[T]) -> list[T]:
     """Return the questions of a machine, the newest first. Those of another version of the suite
     are left out. UserError if their file is broken."""
-    found = []
+    questions = []
     for text in _texts(results / machine / QUESTIONS)[::-1]:
         try:
-            found.append(msgspec.json.decode(text, type=question))
+            questions.append(msgspec.json.decode(text, type=question))
         except PARSE_ERRORS:
             continue
-    return found
+    return questions
 
 
 def _texts(path: Path) -> list[bytes]:
