@@ -179,10 +179,13 @@ def case_of(options: argparse.Namespace) -> Case:
 
 def find_answer(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
     """Measure the case if that is wanted; else answer from what was measured before."""
-    if options.measure or case.expression or _has_torch_alone(options, case):
+    if options.measure or case.expression:
         return measure_case(case, options.routes or (), options.results, options.machine), ()
-    measured = measured_before(case, options.results, options.machine)
-    return (measured, ()) if measured else answer_from_results(case, options)
+    if measured := measured_before(case, options.results, options.machine):
+        return measured, ()
+    if _has_torch_alone(options, case):
+        return measure_case(case, (), options.results, options.machine), ()
+    return answer_from_results(case, options)
 
 
 def _has_torch_alone(options: argparse.Namespace, case: Case) -> bool:

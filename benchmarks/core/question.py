@@ -14,6 +14,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import select
 import signal
 import sys
@@ -37,14 +38,14 @@ CHECK_SECONDS, PROCESS_SECONDS = 300.0, 120.0  # after which a forked process is
 MAX_REASON_LENGTH = 200  # letters of the reason of a failure
 
 
-def expression_names():
-    """Return the names that a user's expression may use: np, torch, and pd where pandas is."""
+def expression_names(expression=""):
+    """Return the names that a user's expression may use: np and torch; pd if it names that."""
     names = {"np": np, "numpy": np, "torch": torch}
-    try:
+    if re.search(r"\b(pd|pandas)\b", expression):  # importing it takes as long as a measurement
         import pandas
-    except ImportError:
-        return names
-    return {**names, "pd": pandas, "pandas": pandas}
+
+        names |= {"pd": pandas, "pandas": pandas}
+    return names
 
 
 # --- source ---------------------------------------------------------------------------------------
@@ -56,7 +57,9 @@ def make_source(question):
     NotImplementedError if there is no such source.
     """
     if question["expression"]:
-        source = eval(question["expression"], expression_names())  # the user's own, in their shell
+        source = eval(
+            question["expression"], expression_names(question["expression"])
+        )  # the user's own, in their shell
         if not isinstance(source, (np.ndarray, torch.Tensor, list)):
             raise TypeError(
                 f"the source is a {type(source).__name__}, not an array, tensor or list"
@@ -153,12 +156,13 @@ def describe_source(source):
     }
 
 
-def names_of(source, goal=""):
+def names_of(source, goal="", expression=""):
     """Return the names for routes of the catalogue: the source, a buffer for the result, packages.
 
-    goal  dtype of the buffer; "": that of the source
+    goal        dtype of the buffer; "": that of the source
+    expression  of the routes
     """
-    names = expression_names()
+    names = expression_names(expression)
     if isinstance(source, list):
         return {**names, **names_of_list(source)}
     is_array = isinstance(source, np.ndarray)
@@ -243,7 +247,7 @@ def explain(error):
 
 def check_routes(source, request, question):
     """Return route -> what it returns, see ``check_route``."""
-    names = names_of(source, question["goal"])
+    names = names_of(source, question["goal"], " ".join(request["check"]))
     return {route: check_route(names, route) for route in request["check"]}
 
 
@@ -259,7 +263,7 @@ def sample_route(source, request, question):
     torch.set_num_threads(number)
     if described["arrays"]:
         sources.settle_heap()
-    names = names_of(source, question["goal"])
+    names = names_of(source, question["goal"], request["route"])
     spreads = number > 1 and described["elements"] >= contracts.PARALLEL
     nbytes = described["nbytes"]
     _, _, record = timing.Timing(
