@@ -30,18 +30,18 @@ SIZES = [4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20]
 
 
 class _Placed(conversion._Conversion):
-    """route × lying × nbytes of float32."""
+    """route × placement × nbytes of float32."""
 
-    reference = {"lying": FAR_APART, "called": FAR_APART}
+    reference = {"placement": FAR_APART, "called": FAR_APART}
 
-    def samples_for(self, route, lying, nbytes):
+    def samples_for(self, route, placement, nbytes):
         return super().samples_for(route, "float32", nbytes)
 
-    def setup(self, route, lying, nbytes):
+    def setup(self, route, placement, nbytes):
         super().setup(route, "float32", nbytes)
 
-    def timeit_convert(self, route, lying, nbytes):
-        return route, sources.placed(self.names, DISTANCES[lying])
+    def timeit_convert(self, route, placement, nbytes):
+        return route, sources.placed(self.names, DISTANCES[placement])
 
 
 def _params(direction):
@@ -60,20 +60,20 @@ class TorchToNumpy(_Placed):
 
 
 class _Fresh:
-    """route × copied × nbytes of float32: how many of 100 fresh copies, all kept, are neighbours of
+    """route × copy_order × nbytes of float32: how many of 100 fresh copies, all kept, are neighbours of
     their source.
     """
 
     title = "a hundred fresh copies that are kept"
     orders = {"each when it is made": False, "when all are made": True}
 
-    def track_neighbours(self, route, copied, nbytes):
+    def track_neighbours(self, route, copy_order, nbytes):
         catalogued, arrays, pairs = routes.find(route, self.direction), [], []
         for _ in range(COUNT):
             arrays.append(sources.source(catalogued, "float32", nbytes))
-            if not self.orders[copied]:
+            if not self.orders[copy_order]:
                 pairs.append((arrays[-1], eval(route, sources.namespace(catalogued, arrays[-1]))))
-        if self.orders[copied]:
+        if self.orders[copy_order]:
             pairs = [
                 (source, eval(route, sources.namespace(catalogued, source))) for source in arrays
             ]

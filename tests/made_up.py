@@ -98,11 +98,11 @@ def neighbours():
     """A copy that takes 8 times as long between neighbouring arrays at 64 KiB, twice at 4 KiB, no longer at 1 MiB."""
     times = {4 * KIB: 2.0, 64 * KIB: 8.0, MIB: 1.0}
 
-    def seconds(_, lying, n):
-        return (LATENCY + n / FAST) * (times[n] if lying == "neighbours" else 1)
+    def seconds(_, placement, n):
+        return (LATENCY + n / FAST) * (times[n] if placement == "neighbours" else 1)
 
-    lying = ["apart", "neighbours"]
-    return every("placement.NumpyToTorch.timeit_convert", seconds, [COPYTO], lying=lying, nbytes=list(times))
+    placement = ["apart", "neighbours"]
+    return every("placement.NumpyToTorch.timeit_convert", seconds, [COPYTO], placement=placement, nbytes=list(times))
 
 
 def results_in(root):

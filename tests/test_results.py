@@ -14,7 +14,7 @@ from analysis.results import load
 from cli import UserError
 from conftest import PATH
 from msgspec import structs
-from resultfiles import ABSENT, SKIPPED, contract, conversion, edited, memcpy, mend, of_suite
+from resultfiles import ABSENT, SKIPPED, contract, conversion, edited, every, memcpy, mend, of_suite
 from store.files import (
     MEASUREMENTS,
     machines,
@@ -55,6 +55,14 @@ def test_tables_hold_what_was_measured(results, table, snapshot):
     """The tables have a row per process, per timed cell (contract, instructions), per value and per missing figure."""
     held = getattr(load(results), table).filter(items=SAID)
     assert [" | ".join(map(str, row)) for row in (held.columns, *held.itertuples(index=False))] == snapshot
+
+
+def test_parameters_of_older_descriptions_have_their_new_names(tmp_path):
+    older = every("placement.NumpyToTorch.timeit_convert", lambda *_: 1e-6, [], lying=["apart"], nbytes=[4096])
+    declared = {"reference": {"lying": "apart", "called": "apart"}}
+    loaded = load(resultfiles.write(tmp_path, [replace(older, declared=declared)]))
+    assert loaded.timed["placement"].tolist() == ["apart"] and "lying" not in loaded.timed
+    assert loaded.benchmarks[older.name].reference == {"placement": "apart", "called": "apart"}
 
 
 def test_without_a_run_record_the_commit_names_the_toolchain(tmp_path, benches):

@@ -180,13 +180,13 @@ def test_only_what_memmove_copies_is_moved():
     assert scalar.shape == () and scalar == 3.5
 
 
-@pytest.mark.parametrize("lying, distance", placement.DISTANCES.items())
+@pytest.mark.parametrize("name, distance", placement.DISTANCES.items())
 @pytest.mark.parametrize("family", ["NumpyToTorch", "TorchToNumpy"])
-def test_the_family_of_placement_times_what_it_says(family, lying, distance):
+def test_the_family_of_placement_times_what_it_says(family, name, distance):
     made = getattr(placement, family)()
     for route in made.params[0]:
-        made.setup(route, lying, 2**16)
-        statement, names = made.timeit_convert(route, lying, 2**16)
+        made.setup(route, name, 2**16)
+        statement, names = made.timeit_convert(route, name, 2**16)
         source = names["a"] if "a" in names else names["t"]
         apart = (place(names["b"]) - place(source)) % sources.PAGE
         assert statement == route and apart == distance

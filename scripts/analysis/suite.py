@@ -37,6 +37,8 @@ from benchmarks.contracts import COPY, INTO, NONE, Family, Role, Route
 from benchmarks.core.probes import MEMORY, PROCESSOR
 from benchmarks.core.timing import LARGE
 
+# Parameters in descriptions of before version 0.6 -> their names since
+RENAMED = {"lying": "placement", "copied": "copy_order"}
 MAX_CELLS = 100_000  # of a benchmark; ours have at most 2592
 # Columns that every table has and no parameter may be called after. A parameter `direction` is the
 # direction
@@ -123,7 +125,12 @@ def _declared(name: str, description: object) -> Declared:
             f"benchmarks.json says of {name} what this cannot read ({error}): remove it or restore "
             "it from git"
         ) from None
-    return replace(declared, version=version_number(name, declared.version))
+    return replace(
+        declared,
+        version=version_number(name, declared.version),
+        param_names=tuple(RENAMED.get(each, each) for each in declared.param_names),
+        reference={RENAMED.get(each, each): value for each, value in declared.reference.items()},
+    )
 
 
 def cells_in(benchmarks: Benchmarks) -> tuple[DataFrame, dict[str, dict[str, Parameter]]]:

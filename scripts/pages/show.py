@@ -36,7 +36,7 @@ make_environment = functools.partial(  # of all templates
 Lines = tuple[str, ...]
 
 # Parameters whose values need no name beside them
-PLAIN_VALUES = ("copied", "direction", "dtype", "layout", "lying", "memory", "statement")
+PLAIN_VALUES = ("copy_order", "direction", "dtype", "layout", "memory", "placement", "statement")
 CODE_VALUES = ("route", "setting")
 # Of a result
 MEMORY_WORDS = {ALIAS: "sharing memory", COPY: "as a copy", INTO: "into an existing buffer"}
