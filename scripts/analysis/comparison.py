@@ -244,7 +244,6 @@ def compare(
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
     counted = add_times(counted, timed, benchmarks).drop(columns="what").reset_index()
     timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
-    counted_cells = {*base.values["cell"], *new.values["cell"]}
     return Comparison(
         settings=settings,
         cells=check_frame(timed, ComparedTime, {*base.parameters, *new.parameters}),
@@ -254,7 +253,9 @@ def compare(
         interleaved=session is None,
         skipped=int((is_skipped & is_time).sum()),
         counted=check_frame(counted, ComparedCount, {*base.parameters, *new.parameters}),
-        counted_once=len(counted_cells.difference(cells.index[~is_time])),
+        counted_once=len(
+            {*base.values["cell"], *new.values["cell"]}.difference(cells.index[~is_time])
+        ),
         notes=_notes(base, new, times.slowdown, settings),
         session_variance=session or {},
         in_history=bool(releases),

@@ -158,7 +158,6 @@ def _evidence(
     """Return one row per measured route with the columns that ``rank`` and ties.py need. A route
     without a quiet process has its fastest one; on several threads that is no evidence, see
     ties.py."""
-    noisy_variance = math.inf if _is_spread(case) else FEW_SD**2
     run = quiet.Run(lines)
     processes = pd.DataFrame(
         {
@@ -184,7 +183,7 @@ def _evidence(
             "mean": logs.mean(axis=1),
             "n": logs.count(axis=1).astype(float),
             "quiet": quiet_routes,
-            "variance": np.where(quiet_routes, variance, noisy_variance),
+            "variance": np.where(quiet_routes, variance, _noisy_variance(case)),
             "df": np.where(quiet_routes, df, math.inf),
             "present": [*present],
             "shares": [np.ones(1)] * len(logs),
@@ -205,9 +204,11 @@ def _evidence(
     )
 
 
-def _is_spread(case: Case) -> bool:
-    """Whether torch spreads a case over several threads."""
-    return case.threads != ONE_THREAD and case.total >= PARALLEL * itemsize(case.dtype)
+def _noisy_variance(case: Case) -> float:
+    """The variance of a route without a quiet process; infinite where torch spreads the case over
+    several threads."""
+    is_spread = case.threads != ONE_THREAD and case.total >= PARALLEL * itemsize(case.dtype)
+    return math.inf if is_spread else FEW_SD**2
 
 
 def _pooled_variance(logs: Floats) -> tuple[float, float]:

@@ -54,10 +54,10 @@ def measure_case(
         seconds=round(time.monotonic() - start, 1),
     )
     measured = Measured(case, described, (*user_routes,), checks, lines, run)
-    name = machine or name_of_machine(results, run.conditions)
-    check_machine(results / name)
-    questions.add_question(results, name, measured)
-    return measured_answer(measured, name)
+    machine = machine or name_of_machine(results, run.conditions)
+    check_machine(results / machine)
+    questions.add_question(results, machine, measured)
+    return measured_answer(measured, machine)
 
 
 def measured_before(case: Case, results: Path, machine: str | None) -> Answer | None:

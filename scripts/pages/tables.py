@@ -89,8 +89,8 @@ def render_table(name: str, block: str, numeric: bool = True, **values: object) 
     notes = [line for line in lines if line.startswith(show.LINE_MARK)]
     rows = tuple(tuple(entries(line)) for line in lines if line not in notes)
     notes = [note[1:].strip() for note in notes]
-    headings = tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR)))
-    return Table(title, headings, rows, tuple(notes), numeric)
+    columns = tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR)))
+    return Table(title, columns, rows, tuple(notes), numeric)
 
 
 @dataclass(frozen=True)
