@@ -60,8 +60,8 @@ class TorchToNumpy(_Placed):
 
 
 class _Fresh:
-    """route × copy_order × nbytes of float32: how many of 100 fresh copies, all kept, are neighbours of
-    their source.
+    """route × copy_order × nbytes of float32: how many of 100 fresh copies, all kept, are
+    neighbours of their source.
     """
 
     title = "a hundred fresh copies that are kept"

@@ -2,7 +2,7 @@
 
 Its routes move the same bytes in turns, within seconds. So they share one variance between
 processes: that of their own processes, pooled over all of them. Ranks, ties and recommendations
-follow the rules of all other answers (ranking.py, ties.py).
+follow the rules of all other answers (ranking.py).
 """
 
 import ast
@@ -155,9 +155,9 @@ def undecided(
 def _evidence(
     lines: Sequence[TimedProcess], case: Case, outside: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Return one row per measured route with the columns that ``rank`` and ties.py need. A route
+    """Return one row per measured route with the columns that ranking.py needs. A route
     without a quiet process has its fastest one; on several threads that is no evidence, see
-    ties.py."""
+    ranking.py."""
     run = quiet.Run(lines)
     processes = pd.DataFrame(
         {

@@ -123,5 +123,5 @@ def _measure(
     routes, memory = suitable(case, checks, user_routes)
     outside = [route for route in user_routes if checks[route]["memory"] != memory]
     print(f"measuring: {len(routes)} routes in turns", file=sys.stderr, flush=True)
-    lines = race(server, routes, partial(undecided, case=case, outside=outside))
+    lines = race(server, routes, case.total, partial(undecided, case=case, outside=outside))
     return checks, lines

@@ -20,11 +20,14 @@ from cli import ROOT, UserError
 from store.schema import TimedProcess, from_json
 
 from benchmarks.core.probes import PATIENCE_VARIABLE
+from benchmarks.core.timing import LARGE
 
 from .processes import Command, environment_of, os_session
 
 BENCHMARK = "question"  # of the lines of a measured question
-MAX_SECONDS = 25.0  # after which no further round begins: the machine is too noisy to decide
+# Seconds after which no further round begins, for sources of up to LARGE bytes and for larger ones:
+# the machine is too noisy to decide more
+MAX_SECONDS, MAX_SECONDS_LARGE = 6.0, 18.0
 MAX_ROUNDS = 8  # of a question; a noisy machine needs more than MIN_PROCESSES
 # Seconds that all processes of a question together wait for a quiet machine, and their number
 PATIENCE_SECONDS, EXPECTED_PROCESSES = 4.0, 30
@@ -92,11 +95,14 @@ def serve(
         yield Server(process)
 
 
-def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedProcess]:
-    """Measure the routes in turns until none goes on. Print progress on stderr.
+def race(server: Server, routes: Sequence[str], nbytes: int, select: Select) -> list[TimedProcess]:
+    """Measure the routes in turns until none goes on, or time is over. Print progress on stderr.
+
+    nbytes  of the source
 
     UserError if a route fails that could be checked.
     """
+    budget = MAX_SECONDS if nbytes <= LARGE else MAX_SECONDS_LARGE
     run = datetime.now(timezone.utc).isoformat(timespec="seconds")
     lines: list[TimedProcess] = []
     start = time.monotonic()
@@ -104,7 +110,7 @@ def race(server: Server, routes: Sequence[str], select: Select) -> list[TimedPro
         lines += [sample_route(server, route, run, number) for route in routes]
         routes = select(routes, lines)
         elapsed = time.monotonic() - start
-        if not routes or elapsed > MAX_SECONDS:
+        if not routes or elapsed > budget:
             break
         print(_progress(number, lines, len(routes), elapsed), file=sys.stderr, flush=True)
     return lines

@@ -88,9 +88,8 @@ def render_table(name: str, block: str, numeric: bool = True, **values: object) 
     title, columns, *lines = show.render_lines(name, block, **values)
     notes = [line for line in lines if line.startswith(show.LINE_MARK)]
     rows = tuple(tuple(entries(line)) for line in lines if line not in notes)
-    notes = [note[1:].strip() for note in notes]
-    columns = tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR)))
-    return Table(title, columns, rows, tuple(notes), numeric)
+    headings = tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR)))
+    return Table(title, headings, rows, tuple(note[1:].strip() for note in notes), numeric)
 
 
 @dataclass(frozen=True)
