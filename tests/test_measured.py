@@ -185,6 +185,21 @@ def test_what_the_shell_gives_is_an_error_of_one_line(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_package_of_the_same_name_beside_the_user_is_not_ours(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").write_text("raise SystemExit('not ours')")
+    (tmp_path / "theirs.py").write_text("import numpy\narray = numpy.ones(3)")
+    done = advised(tmp_path, "--source", "__import__('theirs').array", "--to", "torch", "--own")
+    assert done.returncode == 0 and "`torch." in done.stdout, done.stderr
+
+
+def test_a_process_that_ends_early_is_a_failure():
+    assert core.in_fork(lambda: os._exit(3), 10) == {"fails": "ended the process"}
+    assert core.in_fork(lambda: os.kill(os.getpid(), signal.SIGTERM), 10) == {"fails": "died with SIGTERM"}
+    assert core.in_fork(lambda: time.sleep(60), 0.1) == {"fails": "took more than 0 s"}
+
+
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     words = ["--source", "__import__('time').sleep(300)", "--to", "torch"]
     command = [sys.executable, ROOT / "scripts" / "advise.py", "--results", tmp_path, *words]

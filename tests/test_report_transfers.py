@@ -8,6 +8,7 @@ the text of the page. The others hold the lines that differ where something else
 import functools
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import accelerator
 import pytest
@@ -205,7 +206,8 @@ def in_turns(tmp_path, *processes):
 )
 def test_the_share_that_hides(tmp_path, other, moved, both, words):
     row = in_turns(tmp_path, *[(other, moved, both)] * 2)
-    assert show.render_line("transfers", "share", share=row["share"], sound=row["sound"]) == words
+    table = show.render("transfers", "hidden", cells=[SimpleNamespace(**row)])
+    assert table.split(show.ENTRY_SEPARATOR)[-2].strip() == words
 
 
 def test_a_share_is_made_of_one_process_alone(tmp_path):

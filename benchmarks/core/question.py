@@ -1,7 +1,7 @@
 """Serve the measurements of questions: the source that a user described, and the routes for it.
 
-scripts/measuring/question.py starts this module as a program, with the checkout on its path. Each
-line of its input is a request, answered by a line of JSON: a question first, then what is to be
+scripts/measuring/question.py runs ``main`` in a process of its own. Each line of its input is a
+request, answered by a line of JSON: a question first, then what is to be
 done with its source. The source is made once, with one torch thread. Each measurement runs in a
 process of its own, forked from this one, as asv's fork server does it. Needs torch and numpy.
 
@@ -198,9 +198,10 @@ def extent(values):
     steps = values.strides if is_array else [step * item for step in values.stride()]
     spans = [(length - 1) * step for length, step in zip(values.shape, steps)]
     address = sources.address(values)
-    return address + sum(min(0, span) for span in spans), address + item + sum(
-        max(0, span) for span in spans
-    )
+    if 0 in values.shape:
+        return address, address
+    begin = address + sum(min(0, span) for span in spans)
+    return begin, address + item + sum(max(0, span) for span in spans)
 
 
 def overlaps(one, other):
@@ -309,7 +310,7 @@ def in_fork(work, seconds):
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return {"fails": f"died with {signal.Signals(os.WTERMSIG(status)).name}"}
-    return json.loads(b"".join(chunks))
+    return json.loads(b"".join(chunks)) if chunks else {"fails": "ended the process"}
 
 
 def serve(lines, answers):
@@ -331,7 +332,8 @@ def serve(lines, answers):
         print(json.dumps(answer), file=answers, flush=True)
 
 
-if __name__ == "__main__":
+def main():
+    """Serve standard input."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an import prints is no answer
     with contextlib.suppress(KeyboardInterrupt):

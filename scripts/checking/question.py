@@ -1,6 +1,7 @@
 """Measure the routes of one case on this machine, and keep what was measured beside its results."""
 
 import contextlib
+import importlib.util
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -34,10 +35,16 @@ def measure_case(
 
     UserError if the case is impossible, or nothing can be measured here.
     """
+    if importlib.util.find_spec("torch") is None:
+        raise UserError(
+            "--measure: this Python has no torch: pip install torch, or .venv/bin/python"
+        )
     if case.device:
         raise UserError("--measure: transfers are measured by scripts/run.py --profile transfers")
     if reason := refusals.contradiction(case) or refusals.impossible_source(case):
         raise UserError(reason)
+    machine = machine or name_of_machine(results, conditions())
+    check_machine(results / machine)
     began, start = datetime.now(timezone.utc), time.monotonic()
     print("measuring: importing torch and making the source", file=sys.stderr, flush=True)
     with serve() as server:
@@ -54,8 +61,6 @@ def measure_case(
         seconds=round(time.monotonic() - start, 1),
     )
     measured = Measured(case, described, (*user_routes,), checks, lines, run)
-    machine = machine or name_of_machine(results, run.conditions)
-    check_machine(results / machine)
     questions.add_question(results, machine, measured)
     return measured_answer(measured, machine)
 

@@ -32,6 +32,12 @@ MAX_ROUNDS = 8  # of a question; a noisy machine needs more than MIN_PROCESSES
 # Seconds that all processes of a question together wait for a quiet machine, and their number
 PATIENCE_SECONDS, EXPECTED_PROCESSES = 4.0, 30
 
+# The directory of the user's expression may have a package benchmarks of its own
+SERVE = """import sys
+sys.path.insert(0, sys.argv.pop())
+from benchmarks.core import question
+question.main()
+"""
 Checks = dict[str, dict[str, Any]]  # route -> what it returned, see question.check_route
 # Routes, the lines measured so far -> the routes that go on
 Select = Callable[[Sequence[str], Sequence[TimedProcess]], Sequence[str]]
@@ -88,8 +94,8 @@ def serve(
         PATIENCE_VARIABLE: f"{patience}/{processes}",
     }
     python = Path(sys.executable)
-    command: Command = [python, "-m", "benchmarks.core.question"]
-    environment = environment_of(python, **variables, PYTHONPATH=str(ROOT))
+    command: Command = [python, "-c", SERVE, ROOT]
+    environment = environment_of(python, **variables)
     working_directory = Path.cwd()  # of the user's expression
     with os_session(command, working_directory, environment, stdin=PIPE, stdout=PIPE) as process:
         yield Server(process)
