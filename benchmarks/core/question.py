@@ -133,7 +133,7 @@ def lay_out(dtype, shape, layout, seed):
 
 
 def describe_source(source):
-    """Return what a source is: its library, dtype, shape, bytes, number of arrays, and memory."""
+    """Return what a source is: library, dtype, shape, bytes, number of arrays, and contiguity."""
     arrays = source if isinstance(source, list) else [source]
     first = arrays[0] if arrays else None
     if not isinstance(first, (np.ndarray, torch.Tensor)):
@@ -144,12 +144,10 @@ def describe_source(source):
         "library": "numpy" if is_array else "torch",
         "dtype": first.dtype.name if is_array else str(first.dtype).partition(".")[2],
         "shape": list(first.shape),
-        "strides": [int(step) for step in (first.strides if is_array else first.stride())],
         "nbytes": int(sum(array.nbytes for array in arrays)),
         "elements": int(sum(math.prod(array.shape) for array in arrays)),
         "arrays": len(source) if isinstance(source, list) else 0,
         "contiguous": bool(dense),
-        "writable": bool(first.flags.writeable) if is_array else True,
         "grad": not is_array and first.requires_grad,
         "versions": sources.VERSIONS,
         "threads": sources.DEFAULT_THREADS,
@@ -234,8 +232,7 @@ def check_route(names, route):
             return {"fails": f"gives a {type(result).__name__}, not an array or a tensor"}
         dtype = str(result.dtype).rpartition(".")[2]
         returned = {"dtype": dtype, "shape": list(result.shape), "seconds": seconds}
-        is_array = isinstance(result, np.ndarray)
-        return {**returned, "memory": memory_of(result, names), "is_array": is_array}
+        return {**returned, "memory": memory_of(result, names)}
     except Exception as error:
         return {"fails": explain(error)}
 

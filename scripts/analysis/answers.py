@@ -23,11 +23,11 @@ from .costs import Candidate, MachineAnswers, add_totals
 from .estimates import (
     ANY_SIZE,
     EXTRAPOLATED,
-    MAX_EXTRAPOLATION,
     MEASURED,
     STEADY_SESSION,
     UNSTEADY_SESSION,
     estimate,
+    reaches,
 )
 from .findings import Gain
 from .needs import Case, Need
@@ -83,7 +83,7 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
     rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
     default_memory = ALIAS if (rows["memory"] == ALIAS).any() else COPY
     rows = rows[rows["memory"] == (case.memory or default_memory)]
-    if case.batch and not _reaches(case.batch, machine.max_arrays):
+    if case.batch and not reaches(case.batch, machine.max_arrays):
         raise NotMeasured(refusals.other_count(case, machine.max_arrays))
     rows_by_source = dict([*rows.groupby(["dtype", "grad", "layout"])])
     sources = dict.fromkeys(itertools.product(dtypes, grads, case.layouts))
@@ -174,7 +174,7 @@ def _no_answer(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> UserE
         return UserError(refusals.grad_refused(case))
     good = rows[rows["kind"].isin(GOOD)]
     sizes = sorted({*good["nbytes"]})
-    close_sizes = [nbytes for nbytes in sizes if _reaches(case.total, nbytes)]
+    close_sizes = [nbytes for nbytes in sizes if reaches(case.total, nbytes)]
     jumps: list[int] = []
     if close_sizes:
         need = replace(good["need"].iloc[0], dtype=case.dtype)
@@ -187,11 +187,6 @@ def _no_answer(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> UserE
 def _is_between(jump: int, nbytes: int, measured: Sequence[int]) -> bool:
     """Whether times jump between a size and each of those that were measured."""
     return all((nbytes < jump) != (size < jump) for size in measured)
-
-
-def _reaches(nbytes: int, measured: int) -> bool:
-    """Whether an answer for a size or a number may rest on a measured one."""
-    return 1 / MAX_EXTRAPOLATION <= nbytes / measured <= MAX_EXTRAPOLATION
 
 
 # --- routes of one source -------------------------------------------------------------------------

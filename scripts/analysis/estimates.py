@@ -69,12 +69,17 @@ def estimate(
         figure = _interpolate(figures, sizes, nbytes, call)
     elif constant:
         figure = figures[0]
-    elif 1 / MAX_EXTRAPOLATION <= nbytes / sizes[0] <= MAX_EXTRAPOLATION:
+    elif reaches(nbytes, sizes[0]):
         figure = _extrapolate(figures[0], nbytes / sizes[0], call, usable)
         figure = _with_limit(figure, limit, nbytes, sizes[0])
     else:
         return None
     return row | {"nbytes": nbytes} | _estimated_fields(nearest, figure, session)
+
+
+def reaches(number: int, measured: int) -> bool:
+    """Whether an answer for a size, or for a number of arrays, may rest on a measured one."""
+    return 1 / MAX_EXTRAPOLATION <= number / measured <= MAX_EXTRAPOLATION
 
 
 def _nearest_rows(curve: pd.DataFrame, nbytes: int) -> pd.DataFrame:

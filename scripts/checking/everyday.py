@@ -36,13 +36,14 @@ from pages import show
 from store import quiet
 from store.schema import from_json
 
+from benchmarks.core.timing import LARGE
 from checking.advice import regrets
 from checking.question import question
 
 REFERENCE_ROUNDS = 5
 MAX_MEAN_REGRET, MAX_REGRET = 0.01, 0.1
-LARGE_BYTES = 16 * 2**20
-MAX_SECONDS, MAX_SECONDS_LARGE = 10.0, 25.0  # of the median question, up to LARGE_BYTES and above
+
+MAX_SECONDS, MAX_SECONDS_LARGE = 10.0, 25.0  # of the median question, up to LARGE bytes and above
 IMAGES = "--shape 3x224x224 --batch"
 QUESTIONS = (
     "--from numpy --to torch --nbytes 48KB --own",
@@ -155,7 +156,7 @@ def judge(text: str, results: Path) -> Outcome:
 
 def summary(outcomes: pd.DataFrame) -> list[str]:
     """Lines to print: both kinds of answers, and the worst ones."""
-    large = outcomes["nbytes"] > LARGE_BYTES
+    large = outcomes["nbytes"] > LARGE
     count = len(outcomes)
     lines = [f"{count} questions"]
     for name, route, regret in (
@@ -182,7 +183,7 @@ def exit_status(outcomes: pd.DataFrame) -> int:
     regret = outcomes["regret"].dropna()
     if 2 * len(regret) < len(outcomes):
         return 2
-    large = outcomes["nbytes"] > LARGE_BYTES
+    large = outcomes["nbytes"] > LARGE
     slow = outcomes["seconds"][~large].median() > MAX_SECONDS
     slow |= outcomes["seconds"][large].median() > MAX_SECONDS_LARGE
     wrong = regret.mean() > MAX_MEAN_REGRET or regret.max() > MAX_REGRET

@@ -68,11 +68,16 @@ def measure_case(
 def measured_before(case: Case, results: Path, machine: str | None) -> Answer | None:
     """The answer to a case that was measured before on this machine, or on ``machine``; None if it
     was not."""
-    name = machine or name_of_machine(results, conditions())
-    for measured in questions.read_questions(results, name, Measured):
-        if measured.question == case:
-            return measured_answer(measured, name)
+    for name in [machine] if machine else questions.machines_with_questions(results):
+        for measured in questions.read_questions(results, name, Measured):
+            if measured.question == case and (machine or _is_here(measured.run)):
+                return measured_answer(measured, name)
     return None
+
+
+def _is_here(run: RunRecord) -> bool:
+    """Whether a run was on a machine like this one."""
+    return not closest_machine({"": run}, conditions(), device=False)[1]
 
 
 def name_of_machine(results: Path, present: Conditions) -> str:
@@ -104,7 +109,8 @@ def _case_of_source(case: Case, source: Mapping[str, Any]) -> Case:
     if not case.expression:
         return described
     library = source["library"]
-    target = case.target if case.target != library else {NUMPY: TORCH}.get(library, NUMPY)
+    opposite = TORCH if library == NUMPY else NUMPY
+    target = opposite if case.target == library else case.target
     layout = CONTIGUOUS if source["contiguous"] else "strided"
     return replace(
         described,

@@ -22,6 +22,11 @@ def add_question(results: Path, machine: str, question: object) -> None:
     put(path, gzip.compress(b"\n".join(lines) + b"\n", mtime=0))
 
 
+def machines_with_questions(results: Path) -> list[str]:
+    """Return the names of the machines with measured questions, sorted."""
+    return sorted(path.parent.name for path in results.glob(f"*/{QUESTIONS}"))
+
+
 def read_questions(results: Path, machine: str, question: type[T]) -> list[T]:
     """Return the questions of a machine, the newest first. Those of another version of the suite
     are left out. UserError if their file is broken."""
