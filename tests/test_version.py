@@ -11,7 +11,6 @@ from conftest import ROOT, run
 from store.files import BENCHMARKS, read_json, read_measurements, result_files, version_number
 
 from benchmarks.core import versions
-from benchmarks.core.hashing import family_hashes
 
 RESULTS = ROOT / "reports" / "results"
 
@@ -25,7 +24,7 @@ def package(tmp_path):
 @pytest.fixture(scope="module")
 def hashes():
     """Family -> its hash, of this checkout."""
-    return family_hashes(ROOT / "benchmarks")
+    return versions.family_hashes(ROOT / "benchmarks")
 
 
 def edit(package, name, *replacements):
@@ -39,7 +38,7 @@ def edit(package, name, *replacements):
 
 def changed_families(package, hashes):
     """Return the families whose hash differs from this checkout's."""
-    now = family_hashes(package)
+    now = versions.family_hashes(package)
     assert now.keys() == hashes.keys()
     return {family for family in hashes if now[family] != hashes[family]}
 
@@ -125,7 +124,7 @@ def test_hash_sees_what_computes_and_no_names(change, package):
     (package / "added2.py").write_text(CODE, encoding="utf-8")
     edit(package, "added2", *(ALIKE | OTHER)[change])
     assert (package / "added2.py").read_text() != CODE
-    hashes = family_hashes(package)
+    hashes = versions.family_hashes(package)
     assert (hashes["added2.Family"] == hashes["added.Family"]) == (change in ALIKE)
 
 
@@ -287,7 +286,7 @@ def interpreter(version):
 HASHES = """
 import sys
 from pathlib import Path
-from benchmarks.core.hashing import family_hashes
+from benchmarks.core.versions import family_hashes
 print(*sorted(family_hashes(Path(sys.argv[1])).items()))
 """
 
