@@ -9,7 +9,7 @@ import resultfiles
 from analysis.results import load
 from pages import show
 from pages.page import read_machine
-from pages.questions import questions_table
+from pages.sections import questions_table
 from resultfiles import KIB, MIB, SKIPPED, around, contract, every, memcpy, of_suite, steady
 
 BIG = 64 * MIB

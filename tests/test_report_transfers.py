@@ -20,7 +20,7 @@ from analysis.costs import machine_answers
 from analysis.needs import Case, choices
 from analysis.results import load
 from conftest import build
-from pages import families, figures, machine, page, show
+from pages import figures, machine, page, sections, show
 from pages import transfers as page_of_transfers
 from resultfiles import SKIPPED, of_suite
 
@@ -45,7 +45,7 @@ def told(loaded):
 def nothing_drawn(request, monkeypatch):
     if "whole" not in request.node.name:
         monkeypatch.setattr(figures, "bandwidths", lambda *_: [])
-        for module in (figures, families):
+        for module in (figures, sections):
             monkeypatch.setattr(module, "times_figure", lambda *_: [])
 
 

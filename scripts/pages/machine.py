@@ -23,7 +23,7 @@ from store.schema import UNKNOWN, RunRecord
 from pages import comparison_words as words
 from pages import transfers
 
-from . import change_pictures, families, figures, show, tables
+from . import change_pictures, figures, show, tables
 from .advice import (
     Box,
     answer_box,
@@ -34,7 +34,7 @@ from .advice import (
 )
 from .form import form_data
 from .page import MachineData, Page, Section, read_machine, results_columns, results_csv
-from .questions import questions_table
+from .sections import family_sections, questions_table
 from .show import Lines, render_paragraphs
 from .tables import Table
 
@@ -200,9 +200,9 @@ def page_sections(data: MachineData) -> list[Section]:
     details = [
         _decision_section(data),
         _efficiency_section(data),
-        *families.sections(data),
+        *family_sections(data),
         clocks,
-        *families.sections(data, on_device=True, sentences=device_sentences),
+        *family_sections(data, on_device=True, sentences=device_sentences),
         overlap,
         firsts,
         link,
