@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,13 +11,14 @@ import advise
 import numpy as np
 import pandas as pd
 import pytest
+from analysis import costs
 from analysis.answers import answer
 from analysis.costs import closest_machine, load_machine
 from analysis.estimates import STEADY_SESSION, UNSTEADY_SESSION, estimate
 from analysis.findings import Gain
 from analysis.needs import Case
 from analysis.ranking import GOOD
-from cli import UserError
+from cli import ROOT, UserError
 from made_up import FAST, LATENCY, copied, glibc, host
 from pages import case_answer as page
 from pages import form, show
@@ -392,3 +395,30 @@ def test_the_machine_it_speaks_of():
     assert closest_machine({**known, "mine": mine}, here, False) == ("mine", ())
     assert closest_machine(known, here, False) == ("near", ("cores",))
     assert closest_machine(known, here, True)[0] == "far", "a machine without a device says nothing of one"
+
+
+# --- the time that an answer takes ------------------------------------------------------------------------------------
+
+
+def test_results_are_read_once_until_they_change(tmp_path, monkeypatch):
+    def result(seconds):
+        benches = [conversion({("torch.from_numpy(a)", MIB): around(seconds)}, [FROM_NUMPY])]
+        return load_machine(write(tmp_path / "results", benches), "box")
+
+    def rows(known):
+        return known.rows.drop(columns="contract")
+
+    first = result(1e-6)
+    with monkeypatch.context() as patch:
+        patch.setattr(costs, "load_files", lambda *_: pytest.fail("read again"))
+        again = load_machine(tmp_path / "results", "box")
+    pd.testing.assert_frame_equal(rows(first), rows(again))
+    assert (first.name, first.run, first.effects) == (again.name, again.run, again.effects)
+    assert rows(result(2e-6))["seconds"].item() == pytest.approx(2e-6, rel=0.01)
+
+
+def test_an_answer_imports_nothing_slow():
+    code = "import advise, sys; print({'asv', 'scipy.special', 'yaml', 'urllib.request'} & {*sys.modules})"
+    program = f"import sys; sys.path[:0] = ['scripts', '.']; {code}"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import scipy
 from pandas import DataFrame, Index, Series, concat
-from scipy import special
 from store.schema import about
 
 from .series import FDR, SESSION, average_points
@@ -185,7 +185,7 @@ def _drop_unsure(every: Sequence[_Levels], places: int) -> Floats:
         for levels in every:
             levels.prune(min_support)
         support = np.concatenate([levels.support for levels in every])
-        p = np.concatenate([2 * special.ndtr(-support), np.ones(places - len(support))])
+        p = np.concatenate([2 * scipy.special.ndtr(-support), np.ones(places - len(support))])
         q = q_values(p)[: len(support)]
         is_sure = q <= MAX_Q
         if is_sure.all():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 from store import files
+from store.cache import remember
 from store.frames import Choice
 from store.schema import MACHINE, UNKNOWN, Conditions, RunRecord
 
@@ -169,14 +170,25 @@ class MachineAnswers:
 def last_run(results: Path, machine: str) -> tuple[RunRecord, list[Path]]:
     """Return the last run of a machine and its result file; all result files if there is no
     record."""
-    runs = {path: files.read_records(path) for path in files.result_files(results, machine)}
-    paths = newest(runs)[:1]
-    return (runs[paths[0]][-1], paths) if paths else (UNKNOWN, [*runs])
+    paths = files.result_files(results, machine)
+    records = files.result_files(results, machine, files.RECORDS)
+    return remember("last run", [*paths, *records], lambda: _last_run(paths))
+
+
+def _last_run(paths: list[Path]) -> tuple[RunRecord, list[Path]]:
+    runs = {path: files.read_records(path) for path in paths}
+    last = newest(runs)[:1]
+    return (runs[last[0]][-1], last) if last else (UNKNOWN, [*runs])
 
 
 def load_machine(results: Path, machine: str) -> MachineAnswers:
     """Load the last run of a machine with results; UserError if a file is broken."""
     _, paths = last_run(results, machine)
+    inputs = [*(results / machine).iterdir(), *results.glob("*.json*")]
+    return remember(machine, inputs, lambda: _load_run(results, machine, paths))
+
+
+def _load_run(results: Path, machine: str, paths: list[Path]) -> MachineAnswers:
     loaded = load_files(results, paths)
     cells = cells_of(loaded)
     cells = cells[cells["credible"]]

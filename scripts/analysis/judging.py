@@ -13,8 +13,8 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from pandas import DataFrame, Index, MultiIndex, Series, concat
-from scipy import special
 
 from benchmarks.contracts import Role
 
@@ -180,10 +180,12 @@ def processes_needed(estimate: Estimate, paired: Bools, settings: Settings) -> F
     """
     size = np.abs(estimate.effect)
     variance = np.where(paired, 1.0, 2.0) * estimate.sd**2
-    quantile = special.stdtrit(estimate.df, 1 - settings.promise / 2) + special.ndtri(POWER)
+    quantile = scipy.special.stdtrit(estimate.df, 1 - settings.promise / 2) + scipy.special.ndtri(
+        POWER
+    )
     to_differ = _processes_for(size - math.log1p(settings.min_effect), variance, quantile)
     # an effect near zero has two margins to stay clear of
-    quantile = special.stdtrit(estimate.df, 0.95) + special.ndtri((1 + POWER) / 2)
+    quantile = scipy.special.stdtrit(estimate.df, 0.95) + scipy.special.ndtri((1 + POWER) / 2)
     to_equal = _processes_for(math.log1p(settings.equivalence) - size, variance, quantile)
     needed = np.maximum(np.ceil(np.fmin(to_differ, to_equal)), MIN_PROCESSES)
     return np.where(np.isfinite(estimate.error), needed, np.nan)

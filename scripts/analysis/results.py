@@ -4,7 +4,6 @@ it."""
 import gc
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -230,6 +229,8 @@ def _read_all(
     )
     if len(paths) < MIN_SHARED_FILES:
         return list(map(read, paths))
+    from concurrent.futures import ProcessPoolExecutor  # 35 ms, seldom needed
+
     # lines are many small lists without cycles: the cycle collector took a tenth of the time
     with ProcessPoolExecutor(2, initializer=gc.disable) as readers:
         return list(readers.map(read, paths, chunksize=4))

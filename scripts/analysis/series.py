@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import scipy
 from packaging.version import Version
 from pandas import DataFrame, Series, concat
-from scipy import special
 from store.files import node_name
 from store.frames import MEASURED
 from store.schema import UNKNOWN, RunRecord
@@ -364,7 +364,7 @@ def _replicates(pairs: DataFrame, session_sd: Mapping[str, float]) -> DataFrame:
     pairs = pairs.query("not control")
     session_variance = pairs["noise"].map(session_sd).astype(float) ** 2
     support = pairs["effect"] / np.sqrt(pairs["variance"] + 2 * session_variance)
-    pairs = pairs.assign(p=2 * special.ndtr(-np.abs(support).to_numpy(dtype=float)))
+    pairs = pairs.assign(p=2 * scipy.special.ndtr(-np.abs(support).to_numpy(dtype=float)))
     pair = ["torch", "numpy", "run"]
     p = pairs.groupby([*pair, "noise"])["p"]
     q = p.transform(lambda values: statistics.q_values(values.to_numpy()))

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -75,8 +75,8 @@ def trigamma_inverse(value: float) -> float:
     appendix)."""
     x = 0.5 + 1.0 / value
     for _ in range(50):
-        trigamma = float(special.polygamma(1, x))
-        step = trigamma * (1.0 - trigamma / value) / float(special.polygamma(2, x))
+        trigamma = float(scipy.special.polygamma(1, x))
+        step = trigamma * (1.0 - trigamma / value) / float(scipy.special.polygamma(2, x))
         x += step
         if -step / x < 1e-8:
             break
@@ -94,12 +94,12 @@ def fit_prior(variance: Floats, df: Floats) -> Prior:
     if len(s2) < 3 or np.median(s2) <= 0:  # too few to estimate how variances vary
         return NO_PRIOR
     s2 = np.maximum(s2, 1e-5 * np.median(s2))
-    e = np.log(s2) - special.digamma(d / 2) + np.log(d / 2)
-    excess = float(np.var(e, ddof=1) - np.mean(special.polygamma(1, d / 2)))
+    e = np.log(s2) - scipy.special.digamma(d / 2) + np.log(d / 2)
+    excess = float(np.var(e, ddof=1) - np.mean(scipy.special.polygamma(1, d / 2)))
     if excess <= 0:  # no more spread than chance gives equal variances
         return Prior(np.inf, float(np.sum(d * s2) / np.sum(d)))
     df0 = 2.0 * trigamma_inverse(excess)
-    return Prior(df0, float(np.exp(np.mean(e) + special.digamma(df0 / 2) - np.log(df0 / 2))))
+    return Prior(df0, float(np.exp(np.mean(e) + scipy.special.digamma(df0 / 2) - np.log(df0 / 2))))
 
 
 @ignore_nan
@@ -358,8 +358,8 @@ def p_different(estimated: Estimate, margin: float) -> Floats:
     """Return the p value of "the effect is no larger than ``margin`` (log units), either way"
     (TREAT); two-sided t at margin 0."""
     size = np.abs(estimated.effect)
-    above = special.stdtr(estimated.df, (margin - size) / estimated.error)
-    below = special.stdtr(estimated.df, -(margin + size) / estimated.error)
+    above = scipy.special.stdtr(estimated.df, (margin - size) / estimated.error)
+    below = scipy.special.stdtr(estimated.df, -(margin + size) / estimated.error)
     p: Floats = np.minimum(1.0, above + below)
     return p
 
@@ -369,13 +369,13 @@ def p_equivalent(estimated: Estimate, margin: float) -> Floats:
     """Return the p value of "the effect is at least ``margin`` (log units), either way": two
     one-sided tests."""
     size = np.abs(estimated.effect)
-    p: Floats = special.stdtr(estimated.df, (size - margin) / estimated.error)
+    p: Floats = scipy.special.stdtr(estimated.df, (size - margin) / estimated.error)
     return p
 
 
 def interval(estimated: Estimate, confidence: float) -> tuple[Floats, Floats]:
     """Return the low and high end of the effect's confidence interval, in log units."""
-    half = special.stdtrit(estimated.df, 0.5 + confidence / 2) * estimated.error
+    half = scipy.special.stdtrit(estimated.df, 0.5 + confidence / 2) * estimated.error
     return estimated.effect - half, estimated.effect + half
 
 
@@ -383,7 +383,7 @@ def prediction_half_width(level: Levels, confidence: float) -> Floats:
     """Return half the prediction interval of one more process around the mean of each of
     ``Levels``, in log units (Hahn 1970, Journal of the American Statistical Association 65)."""
     error = np.sqrt((level.variance + level.shared) * (1 + 1 / level.n))
-    half: Floats = special.stdtrit(level.df, 0.5 + confidence / 2) * error
+    half: Floats = scipy.special.stdtrit(level.df, 0.5 + confidence / 2) * error
     return half
 
 
@@ -401,6 +401,12 @@ def q_values(p: Floats) -> Floats:
 def rate_bounds(flagged: int, cells: int) -> tuple[float, float]:
     """Return one-sided Clopper and Pearson bounds (lower, upper) of the rate ``flagged`` /
     ``cells``."""
-    lower = special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE) if flagged else 0.0
-    upper = special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE) if flagged < cells else 1.0
+    lower = (
+        scipy.special.betaincinv(flagged, cells - flagged + 1, 1 - CONFIDENCE) if flagged else 0.0
+    )
+    upper = (
+        scipy.special.betaincinv(flagged + 1, cells - flagged, CONFIDENCE)
+        if flagged < cells
+        else 1.0
+    )
     return float(lower), float(upper)

@@ -31,6 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import scipy
 from analysis.changes import find_changes
 from analysis.history import History, histories_of
 from analysis.results import load
@@ -40,7 +41,6 @@ from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME, Settings
 from cli import RESULTS, ROOT, Parser, UserError
 from pages.show import percent
 from pandas import DataFrame, Series, concat
-from scipy import special
 
 from benchmarks.core.probes import MEMORY
 
@@ -226,7 +226,7 @@ def _report_counts(counts: DataFrame, settings: Settings) -> Line:
     """Report how many instruction counts agree."""
     sizes = counts["y"].abs()
     agreeing = int((sizes <= COUNT_TOLERANCE).sum())
-    q = q_values((2 * special.ndtr(-sizes / counts["error"])).to_numpy())
+    q = q_values((2 * scipy.special.ndtr(-sizes / counts["error"])).to_numpy())
     changed = int(((q <= FDR) & (sizes > math.log1p(settings.min_effect))).sum())
     medians = f"{agreeing:,} of {len(counts):,} medians within {percent(COUNT_TOLERANCE, 1)}"
     return (

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 from cli import ROOT, UserError
@@ -30,7 +31,9 @@ from toolchains import environments
 from benchmarks.core.probes import probe
 
 from .processes import environment_of, last_line, os_session, read_text, run_in_session
-from .profiles import Cells, Names
+
+if TYPE_CHECKING:  # reading the profiles takes 60 ms, which advise.py spends better
+    from .profiles import Cells, Names
 
 AWAKE = "awake"
 # The beginning of programs that import the suite's own code. Their argument is the checkout. Output
@@ -191,7 +194,7 @@ class Awake(contextlib.ExitStack):
         return failure
 
     def measure(
-        self, record: RunRecord, cells: Cells, names: Names, run_asv: Callable[..., None]
+        self, record: RunRecord, cells: "Cells", names: "Names", run_asv: Callable[..., None]
     ) -> RunRecord:
         """Run asv on the record's cores for the cells ``names`` of ``cells``. Keep the device awake
         if cells use it. Benchmarks of its waking run first, without that. The returned record says
