@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from . import conversion, routes
-from .core import sampling_log, sources
+from .core import sources, timing
 
 section = "Instructions per call"
 about = (
@@ -99,7 +99,7 @@ def count_all(path):
             except NotImplementedError as reason:
                 count = str(reason)
             except Exception as error:  # of one route: the others are still counted
-                count = {"failed": f"{type(error).__name__}: {sampling_log.first_line(error)}"}
+                count = {"failed": f"{type(error).__name__}: {timing.first_line(error)}"}
             counts[family.key(expression, dtype, nbytes)] = count
     (directory / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
 

@@ -310,10 +310,10 @@ def all_quiet(monkeypatch):
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     """The lines of the sampling log."""
-    from benchmarks.core import sampling_log
+    from benchmarks.core import timing
 
     path = tmp_path / "sampling.jsonl"
-    monkeypatch.setenv(sampling_log.LOG_VARIABLE, str(path))
+    monkeypatch.setenv(timing.LOG_VARIABLE, str(path))
     return lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -322,12 +322,12 @@ def logged(log):
     """A function: run a benchmark; return the result that asv gets and the run's one line of the sampling log."""
     from statements import ran
 
-    from benchmarks.core import sampling_log
+    from benchmarks.core import timing
 
     def run(*suite, **attributes):
         _, result = ran(*suite, **attributes)
         (line,) = log()
-        os.remove(os.environ[sampling_log.LOG_VARIABLE])
+        os.remove(os.environ[timing.LOG_VARIABLE])
         return result, line
 
     return run

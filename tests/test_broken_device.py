@@ -13,7 +13,7 @@ from resultfiles import decoded
 from statements import benchmark
 from store.schema import RunRecord, Toolchain, from_json
 
-from benchmarks.core import devices, sampling_log
+from benchmarks.core import devices, timing
 
 OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
@@ -137,7 +137,7 @@ def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):
 
     assert [benchmark(needs_device=True, setup=setup).do_setup() for _ in range(3)] == [True] * 3
     lines = log()
-    why = f"{sampling_log.GONE}cuda:0 cannot be used: {FAULT}"
+    why = f"{timing.GONE}cuda:0 cannot be used: {FAULT}"
     assert [line["skipped"] for line in lines] == [f"cuda:0 cannot be used: {FAULT}", why, why]
     assert complete_record(RunRecord(Toolchain(""), {}), decoded(lines), {}).device_lost == why
     assert len(tried) == 1
@@ -146,10 +146,10 @@ def test_a_device_that_is_lost_is_tried_by_one_process_of_a_run(log):
 def test_memory_that_is_full_is_no_device_lost(log):
     with pytest.raises(NotImplementedError), devices.Device("cuda:0").first_use():
         raise RuntimeError(FULL)
-    assert sampling_log.lost() == ""
+    assert timing.lost() == ""
 
 
 def test_a_long_error_is_cut_after_its_first_sentence():
     advice = "Of the allocated memory 78 GiB is allocated by PyTorch. See documentation for Memory Management"
-    assert sampling_log.first_sentence(RuntimeError(f"{FULL} of which 3 MiB is free. {advice}")) == "CUDA out of memory"
-    assert sampling_log.first_sentence(RuntimeError("Short. Whole.")) == "Short. Whole."
+    assert timing.first_sentence(RuntimeError(f"{FULL} of which 3 MiB is free. {advice}")) == "CUDA out of memory"
+    assert timing.first_sentence(RuntimeError("Short. Whole.")) == "Short. Whole."

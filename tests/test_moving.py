@@ -13,7 +13,7 @@ from statements import benchmark
 from torch.utils import backend_registration
 
 from benchmarks import routes
-from benchmarks.core import devices, moving, queued_work, sampling_log
+from benchmarks.core import devices, moving, queued_work, timing
 
 NAME = "mover"
 COPIES = []  # (direction, non_blocking) of each copy that the device made
@@ -67,7 +67,7 @@ def quick(monkeypatch):
     """Queue few bytes before a checked copy. They show as well as 64 MiB that a device in Python queues nothing."""
     monkeypatch.setattr(queued_work, "BLOCK", 4096)
     monkeypatch.setattr(devices, "SEEN", 1e-4)
-    monkeypatch.setattr(sampling_log, "NOTES", {})
+    monkeypatch.setattr(timing, "NOTES", {})
 
 
 def unpinned():
@@ -148,7 +148,7 @@ def moved(device, expression, nbytes=4096):
 @pytest.mark.parametrize("expression", ["d.copy_(t)", "d.copy_(t, non_blocking=True)"])
 def test_what_waits_for_queued_work_is_verified(device, queueing, expression):
     moved(device, expression).verify()
-    assert queueing.query() and sampling_log.NOTES == {}
+    assert queueing.query() and timing.NOTES == {}
 
 
 def test_a_wait_that_returns_too_early_is_seen(device, queueing, monkeypatch):
@@ -170,14 +170,14 @@ def test_a_device_that_cannot_say_whether_it_is_busy_is_noted(device, asked, mon
     """The note is made whether torch can ask an accelerator for its streams or, before torch 2.6, cannot."""
     monkeypatch.setattr(devices.Device, "_accelerator", torch.accelerator if asked else None)
     moved(device, "d.copy_(t)").verify()
-    assert "was not seen to be busy" in sampling_log.NOTES["unseen"]
+    assert "was not seen to be busy" in timing.NOTES["unseen"]
 
 
 def test_a_device_that_queues_and_is_never_seen_busy_has_no_figure(device, queueing, monkeypatch):
     monkeypatch.setattr(Stream, "query", lambda stream: True)
     with pytest.raises(NotImplementedError, match=r"^could not tell whether synchronize\(\) waits"):
         moved(device, "d.copy_(t)").verify()
-    assert queueing.work and sampling_log.NOTES == {}
+    assert queueing.work and timing.NOTES == {}
 
 
 @pytest.mark.parametrize("dtype", [*moving.DTYPES, "bfloat16"])
@@ -205,12 +205,12 @@ def test_a_device_is_warm_when_its_clock_no_longer_rises(device, monkeypatch):
     waits = lambda device=None: time.sleep(slow if time.perf_counter() - start < 0.1 else slow / 10)  # noqa: E731
     monkeypatch.setattr(torch.mover, "synchronize", waits)
     device.warm_up()
-    found = sampling_log.NOTES["warmed"]
+    found = timing.NOTES["warmed"]
     assert found["steady"] and found["seconds"] >= devices.WARM_SECONDS and found["last"] < found["first"] / 2
     monkeypatch.setattr(devices, "WARM_AT_MOST", 0.1)
     monkeypatch.setattr(devices, "WARM_WITHIN", 0.0)
     device.warm_up()
-    assert not sampling_log.NOTES["warmed"]["steady"]
+    assert not timing.NOTES["warmed"]["steady"]
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -13,7 +13,7 @@ from statements import benchmark
 from store import quiet
 from store.schema import TimedProcess, from_json
 
-from benchmarks.core import probes, sampling_log, statement, timing
+from benchmarks.core import probes, statement, timing
 
 pytestmark = pytest.mark.slow  # simulates minutes of a machine's time
 
@@ -99,7 +99,7 @@ def simulated(monkeypatch):
             monkeypatch.setattr(module, "time", machine)
         monkeypatch.setattr(probes, "probe", lambda: machine.work(PROBE))
         monkeypatch.setattr(probes, "_RECENT", {kind: probes.Recent() for kind in probes.NEAR_BASELINE_LOG})
-        monkeypatch.setattr(sampling_log, "log", lambda **line: logged.append(line))
+        monkeypatch.setattr(timing, "log", lambda **line: logged.append(line))
         for number in range(ROUNDS):
             machine.now += REST
             for cell in range(count // ROUNDS):

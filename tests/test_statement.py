@@ -15,7 +15,7 @@ from statements import Counted, benchmark, ran
 from store import quiet
 from store.schema import decode_log
 
-from benchmarks.core import probes, sampling_log, timing
+from benchmarks.core import probes, timing
 from benchmarks.core.statement import CountBenchmark, StatementBenchmark
 
 pytestmark = pytest.mark.usefixtures("probe")
@@ -211,7 +211,7 @@ def test_processes_of_a_fork_server_share_what_they_saw():
 
 
 def test_nothing_is_logged_unasked(monkeypatch, tmp_path):
-    monkeypatch.delenv(sampling_log.LOG_VARIABLE, raising=False)
+    monkeypatch.delenv(timing.LOG_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     ran()
     assert not list(tmp_path.iterdir())

@@ -169,7 +169,7 @@ ROUTE = r'    _to_torch\("torch.from_numpy\(a\)", ALIAS'
 
 # Change -> module, pattern, new text, condition for the families that get a new hash (None: no family)
 CHANGES = {
-    "what writes the log": ("sampling_log", r"def log\(", "def noted(", None),
+    "what writes the log": ("timing", r"def log\(", "def noted(", None),
     "how skips are told": ("statement", "asv: skipped", "left out", None),
     "a size": ("sources", r"SIZES = \[\s*8,", "SIZES = [8, 64,", None),
     "a route": ("routes", ROUTE, '    _to_torch("torch.from_numpy(+a)", COPY),\n' + ROUTE.replace("\\", ""), None),

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from . import nvml, queued_work
-from .sampling_log import first_sentence, is_out_of_memory, lose, note
+from .timing import first_sentence, is_out_of_memory, lose, note
 
 VARIABLE = "CONVERSION_DEVICE"  # the device to use, such as cuda:1; default: the first one found
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory

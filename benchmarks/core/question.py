@@ -28,7 +28,7 @@ import torch
 
 from .. import contracts
 from . import sources, timing
-from .sampling_log import first_sentence
+from .timing import first_sentence
 
 # Layouts of a source of a given shape; others are those of sources.laid_out
 FLIPPED, READ_ONLY, MEMMAP = "flipped", "read-only", "memmap"

@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from .sampling_log import note
+from .timing import note
 
 BLOCK = (
     64 * 2**20

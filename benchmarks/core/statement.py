@@ -26,7 +26,7 @@ from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.track import TrackBenchmark
 
 from .. import contracts
-from . import devices, nvml, sampling_log, timing, versions
+from . import devices, nvml, timing, versions
 
 LONGEST_REASON = 300  # letters of the reason of a failure
 ROUNDS = 4  # processes per cell: a verdict needs at least four
@@ -70,9 +70,9 @@ class _Declared:
     def do_setup(self):
         """Run the setups; return True if one skips the cell by NotImplementedError."""
         try:
-            if self.needs_device and (reason := sampling_log.lost()):
-                raise NotImplementedError(f"{sampling_log.GONE}{reason}")
-            with sampling_log.out_of_memory_skips():
+            if self.needs_device and (reason := timing.lost()):
+                raise NotImplementedError(f"{timing.GONE}{reason}")
+            with timing.out_of_memory_skips():
                 for setup in self._setups:
                     setup(*self._build_params())
         except Exception as error:
@@ -84,7 +84,7 @@ class _Declared:
     def run(self, *params):
         """Return the result of ``take``; if it raises, log why."""
         try:
-            with sampling_log.out_of_memory_skips():
+            with timing.out_of_memory_skips():
                 return self.take(*params)
         except Exception as error:
             if self.log_why(error):  # asv takes NotImplementedError as a skip only in setup
@@ -93,21 +93,19 @@ class _Declared:
 
     def log_why(self, error):
         """Log why a cell has no figure; return whether it is a skip, not a failure."""
-        skipped = isinstance(error, NotImplementedError) and not sampling_log.is_torchs(error)
+        skipped = isinstance(error, NotImplementedError) and not timing.is_torchs(error)
         if skipped:
             print(f"asv: skipped: {error}")
             self.log(skipped=str(error))
         else:  # asv prints the reason of a failure, but does not store it
             self.log(
-                failed=f"{type(error).__name__}: {sampling_log.first_sentence(error)}"[
-                    :LONGEST_REASON
-                ]
+                failed=f"{type(error).__name__}: {timing.first_sentence(error)}"[:LONGEST_REASON]
             )
         return skipped
 
     def log(self, **record):
         """Log a record of this cell, with its parameters as asv writes them."""
-        sampling_log.log(
+        timing.log(
             benchmark=self.name, params=[repr(value) for value in self._current_params], **record
         )
 
@@ -185,7 +183,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
 
     def do_setup(self):
         self._began = time.perf_counter()
-        sampling_log.NOTES.clear()
+        timing.NOTES.clear()
         skipped = super().do_setup()
         self._load_vars()  # a setup may set attributes for its cell
         return skipped
@@ -215,7 +213,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
         device_states.append(self._device_state())
         if all(device_states):
             record["device"] = device_states
-        record.update(sampling_log.NOTES)
+        record.update(timing.NOTES)
         if self.needs_device:
             record["on_device"] = True  # has its own clock, see scripts/store/quiet.py
         self.log_figures(self._began, **record)

@@ -23,7 +23,7 @@ from store.schema import LogLine, NoFigure, Settings, decode_log
 from toolchains import environments, ledger
 
 from benchmarks.core.probes import PATIENCE_VARIABLE
-from benchmarks.core.sampling_log import GONE, LOG_VARIABLE
+from benchmarks.core.timing import GONE, LOG_VARIABLE
 from benchmarks.core.versions import package_hash
 
 from .machine import read_libraries, settings

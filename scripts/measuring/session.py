@@ -27,7 +27,7 @@ from store.schema import (
 )
 from toolchains import ledger
 
-from benchmarks.core.sampling_log import GONE
+from benchmarks.core.timing import GONE
 
 from .engine import CHECKOUT, FILES, LAUNCH, SILENT, Suite, read_log
 from .journal import REPEAT, Job, Journal, Plan
