@@ -21,9 +21,9 @@ PINNED = "pinned"  # page-locked when it was allocated
 REGISTERED = "registered"  # ordinary memory, page-locked in place
 
 ONE_THREAD, ALL_THREADS = "1", "all"  # torch's threads: "all" is its default number
-PARALLEL = (
-    2**15
-)  # elements from which torch spreads a copy over its threads (GRAIN_SIZE in ATen/TensorIterator.h)
+# Elements from which torch spreads a copy over its threads: one more than GRAIN_SIZE, up to which
+# one thread makes all of it (parallel_for in ATen/Parallel-inl.h)
+PARALLEL = 2**15 + 1
 
 CONTIGUOUS = "contiguous"  # default layout of a source
 UNEVEN = "uneven"  # layout of a list of arrays whose size is not a multiple of LINE

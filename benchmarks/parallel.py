@@ -19,7 +19,8 @@ has_panels = False
 noise = "parallel"
 _ONE_THREAD = {"role": "conversion", "called": "one thread"}
 
-FROM = 4 * contracts.PARALLEL  # bytes from which torch spreads a copy of float32 over its threads
+FROM = 4 * (contracts.PARALLEL - 1)  # bytes of the largest float32 copy on one thread, for control
+ABOVE = 132 * 2**10  # bytes, of a copy that torch spreads, just
 # per process: torch's threads have to fall asleep between two, so each takes some milliseconds
 SAMPLES = 12
 ALL, EIGHT = contracts.ALL_THREADS, "8"
@@ -48,7 +49,7 @@ class _Parallel:
 
 
 def _params(family, direction, *rest, threads=(ALL,), dtype="float32", layout=""):
-    """Return the routes of a family that move bytes, its other parameters or ``others``, and its
+    """Return the routes of a family that move bytes, its other parameters or ``rest``, and its
     sizes from FROM on.
     """
     rest = rest or family.params[1:-1]
@@ -61,18 +62,20 @@ def _params(family, direction, *rest, threads=(ALL,), dtype="float32", layout=""
     return moving, list(threads), *rest, [size for size in family.params[-1] if size >= FROM]
 
 
+def _conversion_params(family):
+    """Return the parameters of plain conversions, with the size ABOVE."""
+    *rest, sizes = _params(family, family.direction, ["float32"], threads=(ALL, EIGHT))
+    return *rest, sorted([*sizes, ABOVE])
+
+
 class NumpyToTorch(_Parallel, conversion.NumpyToTorch):
     reference = _ONE_THREAD
-    params = _params(
-        conversion.NumpyToTorch, routes.NUMPY_TO_TORCH, ["float32"], threads=(ALL, EIGHT)
-    )
+    params = _conversion_params(conversion.NumpyToTorch)
 
 
 class TorchToNumpy(_Parallel, conversion.TorchToNumpy):
     reference = _ONE_THREAD
-    params = _params(
-        conversion.TorchToNumpy, routes.TORCH_TO_NUMPY, ["float32"], threads=(ALL, EIGHT)
-    )
+    params = _conversion_params(conversion.TorchToNumpy)
 
 
 class LayoutToTorch(_Parallel, layout.NumpyToTorch):

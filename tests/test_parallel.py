@@ -3,6 +3,8 @@
 import itertools
 import math
 import os
+import subprocess
+import sys
 import threading
 
 import made_up
@@ -55,6 +57,31 @@ def test_only_what_moves_bytes_and_enough_of_them():
         assert min(sizes) >= parallel.FROM and expressions
         for expression in expressions:
             assert routes.find(expression, family.direction).memory_for("float32", "strided") != routes.ALIAS
+
+
+SPREADING = """
+import os, torch
+torch.set_num_threads(2)
+t = torch.empty({elements}, dtype=torch.{dtype})
+b = torch.empty_like(t)
+threads = len(os.listdir("/proc/self/task"))
+{expression}
+print(len(os.listdir("/proc/self/task")) - threads)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads in /proc/self/task, which Linux has")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize("expression", ["t.clone()", "b.copy_(t)", "t.half()"])
+def test_torch_starts_threads_for_a_copy_above_32768_elements(expression, dtype):
+    for elements in (contracts.PARALLEL - 1, contracts.PARALLEL):
+        code = SPREADING.format(elements=elements, dtype=dtype, expression=expression)
+        run = [sys.executable, "-c", code]
+        started = subprocess.run(
+            run, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"}
+        )
+        assert int(started.stdout) == (elements == contracts.PARALLEL)
+    assert elements == 32_769
 
 
 def test_every_core_is_probed_where_it_is(monkeypatch):
@@ -141,13 +168,14 @@ def test_the_answer_is_for_the_threads_that_somebody_has(known):
     [
         ("float32", 96 * KIB, False, (64 * KIB, 256 * KIB)),
         ("float16", 96 * KIB, True, (256 * KIB,)),
-        ("float16", 64 * KIB, True, (256 * KIB,)),
+        ("float16", 64 * KIB, False, (64 * KIB,)),
         ("int64", 192 * KIB, False, (64 * KIB, 256 * KIB)),
-        ("int64", 256 * KIB, True, (256 * KIB,)),
+        ("int64", 256 * KIB, False, (256 * KIB,)),
+        ("int64", 256 * KIB + 8, True, (256 * KIB, MIB)),
     ],
 )
 def test_torch_spreads_a_number_of_elements_whatever_their_bytes(known, dtype, nbytes, spread, sizes):
-    """Another dtype has the times that float32 has with as many threads. Torch uses several from 32,768 elements on."""
+    """Another dtype has the times that float32 has with as many threads. Torch uses several above 32,768 elements."""
     found = {row.route: row for row in answer(Case("numpy", "torch", nbytes, dtype, memory="copy"), known).ranked}
     clone, truth = found[CLONE["expression"]], seconds(CLONE["expression"], nbytes, spread)
     assert clone.sizes == sizes and clone.seconds == pytest.approx(truth, rel=1e-3)
@@ -160,7 +188,7 @@ def test_a_number_of_threads_that_nobody_measured(known):
 
 
 def test_nothing_is_carried_across_where_torch_begins_to_spread(known):
-    """torch uses several threads from 128 KiB of float32 on. Estimates below rest on figures of one thread, even at
+    """torch uses several threads above 128 KiB of float32. Estimates below rest on figures of one thread, even at
     measured sizes above. Estimates above rest on figures of all threads."""
     for kib, how, near in ((100, INTERPOLATED, (64 * KIB, 256 * KIB)), (160, EXTRAPOLATED, (256 * KIB,))):
         found = answer(Case("numpy", "torch", kib * KIB, memory="copy"), known)

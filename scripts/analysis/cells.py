@@ -70,7 +70,7 @@ def _describe(declared: Declared, parameters: Mapping[str, Parameter]) -> dict[s
     if not isinstance(nbytes, int):
         raise TypeError(f"nbytes of {declared.name} is {nbytes!r}")
     contract = declared.contracts.get(texts["route"], contracts.NONE).on(texts["host"])
-    is_large = nbytes // itemsize(dtype) >= contracts.PARALLEL
+    is_large = nbytes // itemsize(dtype) >= contracts.PARALLEL - bool(declared.arrays)
     return texts | {
         "threads": texts["threads"] or ONE_THREAD,
         "declared": declared,
@@ -122,13 +122,14 @@ def usual_dtype(cells: DataFrame) -> str:
 
 
 def with_threads(cells: DataFrame, threads: str) -> DataFrame:
-    """Select the host cells that hold in a program with this number of torch threads: the cells
-    measured with it and, of those on one thread, the ones that torch does not spread. Empty if
+    """Select the host cells that hold in a program with this number of torch threads: of those
+    measured with it the ones that torch spreads, of those on one thread the others. Empty if
     nothing was measured with this number."""
     measured = where(cells, device=False, threads=threads)
     if threads == ONE_THREAD or measured.empty:
         return measured
-    return concat([where(cells, device=False, threads=ONE_THREAD, spread=False), measured])
+    alone = where(cells, device=False, threads=ONE_THREAD, spread=False)
+    return concat([alone, where(measured, spread=True)])
 
 
 def conversions(cells: DataFrame) -> DataFrame:
