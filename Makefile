@@ -3,7 +3,7 @@
 # make test             lint and all tests
 # make test-fast        the tests that start no asv, make no environment, build no whole pages and take no seconds
 # make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
-# make test-newest      the same with the newest there are; both take some minutes, and a PYTHON=...
+# make test-newest      the same with the newest there are, on Python 3.14 or newer; both take some minutes, and a PYTHON=...
 # make report           build the pages of all machines, and of their histories, from reports/results
 # make site             pages, feed, data and asv's own site in .asv/site, for any web server
 # make benchmarks.json  describe benchmarks/ anew in reports/results, after a change there
@@ -19,16 +19,22 @@ ARGS ?=
 
 # Where venv finds no pip to put in, as on Debian without python3-venv, it fails and leaves a Python behind
 .DELETE_ON_ERROR:
-.PHONY: bench bench-here test test-fast test-oldest test-newest lint report site benchmarks.json check clean newest-releases
+.PHONY: bench bench-here can-install test test-fast test-oldest test-newest lint report site benchmarks.json check clean newest-releases
 
 bench: $(VENV)/installed
 	$(BIN)/python scripts/run.py --profile $(PROFILE) $(ARGS)
 
 # Installs asv and asv_runner, whose versions the timing rests on, into your environment and leaves the rest of it
 # alone; the page is built by an environment of its own.
-bench-here: .venv-report/installed
+bench-here: can-install .venv-report/installed
 	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner psutil msgspec packaging
 	$(PYTHON) scripts/run.py --profile $(PROFILE) --report-with .venv-report/bin/python $(ARGS)
+
+# Before anything is made: a system's own Python may refuse pip (PEP 668), a virtual environment never does
+can-install:
+	@$(PYTHON) -c 'import os, sys, sysconfig; managed = os.path.exists(sysconfig.get_path("stdlib") + "/EXTERNALLY-MANAGED"); \
+	    allowed = sys.prefix != sys.base_prefix or os.environ.get("PIP_BREAK_SYSTEM_PACKAGES"); sys.exit(managed and not allowed and \
+	    "pip may not install into this system Python: $(PYTHON) -m venv --system-site-packages ~/here && make bench-here PYTHON=~/here/bin/python")'
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -38,7 +44,7 @@ test-fast: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 test-oldest: PYTHON = python3.10
-test-newest: PYTHON = python3.13
+test-newest: PYTHON = $(notdir $(firstword $(shell command -v python3.15 python3.14) python3.14))
 test-oldest test-newest: test-%: .venv-%/installed
 	.venv-$*/bin/python -m pytest -s tests/test_contracts.py tests/quick_run.py $(ARGS)
 

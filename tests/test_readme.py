@@ -8,7 +8,7 @@ import sys
 import advise
 import pytest
 from analysis import results
-from conftest import ROOT
+from conftest import ROOT, run
 from measuring.profiles import PROFILES
 from pages import show
 
@@ -189,6 +189,21 @@ def test_make_begins_anew_where_an_environment_could_not_be_made(tmp_path):
     for _ in range(2):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 2 and f"{python} -m venv .venv" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("managed", "allowed", "code"), [(True, "", 2), (True, "1", 0), (False, "", 0)])
+def test_make_asks_first_whether_pip_may_install(tmp_path, managed, allowed, code):
+    """The system Python of a Debian is externally managed. Nothing is made before that is known."""
+    if managed:
+        (tmp_path / "EXTERNALLY-MANAGED").touch()
+    as_system = f"import sys, sysconfig; sys.prefix = sys.base_prefix; sysconfig.get_path = lambda _: {str(tmp_path)!r}"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{as_system}; exec(sys.argv[1])" "$2"\n')
+    python.chmod(0o755)
+    command = ["make", "-f", ROOT / "Makefile", f"PYTHON={python}", "can-install"]
+    done = run(*command, home=tmp_path, cwd=tmp_path, PIP_BREAK_SYSTEM_PACKAGES=allowed)
+    assert done.returncode == code
+    assert ("-m venv --system-site-packages" in done.stderr) == bool(code) and not (tmp_path / ".venv-report").exists()
 
 
 def test_what_releases_changed(committed):

@@ -288,6 +288,7 @@ ERROR: ResolutionImpossible: for help visit x
         (f"ERROR: Ignored the following versions: 1.2\n{UNSATISFIED}ERROR: {NONE}\n", NONE),
         (f"ERROR: {FULL} '/home/me/x'\n", FULL),
         (ALL_THAT_PIP_SAYS, CONFLICT),
+        ("ERROR: Exception:\nTraceback (most recent call last):\nValueError: month is 13\n", "ValueError: month is 13"),
         ("Killed\n", "Killed"),
         ("", "it said nothing"),
     ],

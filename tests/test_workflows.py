@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -115,7 +116,10 @@ def test_a_workflow_is_careful(path):
                 assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("name", ["compare", "watch"])
+needs_jq = pytest.mark.skipif(not shutil.which("jq"), reason="jq is missing: apt-get install jq")
+
+
+@pytest.mark.parametrize("name", ["compare", pytest.param("watch", marks=needs_jq)])
 def test_a_comment_is_as_long_as_github_takes(name, runner):
     """A comment comes from a job that ran code of others, so it may have any length. It must be cut for GitHub."""
     write_verdicts(runner)
@@ -146,6 +150,19 @@ def test_hashed_packages_are_those_of_the_requirements():
     }
     assert hashed.keys() >= requirements.keys() - {"torch", "rich", "psutil"}
     assert all(hashed[name] in requirements[name].specifier for name in requirements.keys() & hashed.keys())
+
+
+def test_each_python_has_one_torch_and_one_numpy():
+    """The pins follow the interpreter. CI and the newest target have the Pythons of the README."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    requirements = [Requirement(line) for line in lines if line[:1] not in "#"]
+    for minor in range(10, 16):
+        python = {"python_version": f"3.{minor}"}
+        chosen = [one.name for one in requirements if one.marker is None or one.marker.evaluate(python)]
+        assert sorted({*chosen}) == sorted(chosen) and {"torch", "numpy"} <= {*chosen}
+    tested = workflow("test")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    first, last = re.search(r"with Python (3\.\d+) to (3\.\d+),", (ROOT / "README.md").read_text()).groups()
+    assert (tested[0], tested[-1]) == (first, last)
 
 
 def test_compare_gates_with_what_there_is():
@@ -220,6 +237,7 @@ OUTCOMES = {
 }
 
 
+@needs_jq
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_watch_tells(outcome, runner, snapshot):
     step, variables = OUTCOMES[outcome]

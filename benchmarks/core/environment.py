@@ -180,7 +180,8 @@ SETTINGS = {
         lambda: _not_allocating(_TCMALLOC), package="libtcmalloc-minimal4"
     ),
     f"LD_PRELOAD={_MIMALLOC}": Setting(
-        lambda: _not_allocating(_MIMALLOC), package="libmimalloc2.0"
+        lambda: _not_allocating(_MIMALLOC),
+        package="libmimalloc2.0 (libmimalloc3 of newer systems is another library)",
     ),
     f"GLIBC_TUNABLES={_NO_REP_MOVSB}": Setting(
         lambda: _other_threshold(_NO_REP_MOVSB),

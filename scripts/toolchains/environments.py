@@ -266,7 +266,8 @@ def last_error(output: str) -> str:
     machine: those do not belong in results."""
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it said nothing"]
     errors = [line for line in lines if line.lower().startswith("error: ")]
-    errors = [line for line in errors if "ResolutionImpossible" not in line]  # the end of another
+    # the end of another error, and the beginning of a traceback, whose last line is the error
+    errors = [line for line in errors if not re.search("ResolutionImpossible|Exception:$", line)]
     text = re.sub("^error: *", "", (errors or lines)[-1], flags=re.IGNORECASE)
     return re.sub(r"[\w/.+-]*://\S+|host='[^']*'|'/[^']*'", "", text).strip()[:300]
 
