@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from analysis import comparison
 from analysis.comparison import compare_by_name
-from analysis.verdicts import FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
+from analysis.verdicts import CHANGED, FASTER, FEWER, INCONCLUSIVE, MORE, SLOWER, Settings
 from cli import RESULTS, UserError
 from conftest import ROOT, environment
 from measuring import engine, journal, runner
@@ -24,6 +24,7 @@ from measuring.engine import Suite
 from measuring.journal import Plan, lock_directory
 from measuring.profiles import exact_patterns
 from pages import change_pictures, comparison_words
+from pages.release_news import release_news
 from sides import NOISE, RECORD, RESULT, ROUTES, SIZES, cells, compared, together, verdicts, write
 from store import files
 from tiny import RELEASES
@@ -167,7 +168,7 @@ def test_one_ratio_for_one_pair_of_releases(committed, tracked, history):
     pages = committed / "reports" / "history" / tracked
     table = pd.read_csv(pages / "results.csv", low_memory=False)
     own = table[(table["package"] == "torch") & (table["release"] == "2.10.0") & (table["what"] == "time")]
-    changed = own[own["verdict"].notna() & ~own["control"]]
+    changed = own[own["verdict"].notna() & ~own["control"] & own["evidence"].ne("layout")]
     judged = compared.cells[compared.cells["verdict"].isin((SLOWER, FASTER))]
     assert len(changed) == len(judged) > 40
     for verdict in (SLOWER, FASTER):
@@ -179,6 +180,20 @@ def test_one_ratio_for_one_pair_of_releases(committed, tracked, history):
     said = f"{1 / row['ratio']:.2f}× faster ({low:.2f}–{high:.2f})"
     for place in (pages / "README.md", committed / "reports" / "feed.xml"):
         assert said in place.read_text(encoding="utf-8"), place
+
+
+@pytest.mark.slow
+def test_a_page_and_a_comparison_count_alike(committed, tracked, history):
+    """Of every release: the same routes slower, faster, of more and of fewer instructions, and the same exit status."""
+    every = comparison.histories_of(comparison.load(committed / "reports" / "results", tracked))
+    news = [each for one in every.values() for each in release_news(one)]
+    assert len(news) > 20
+    for each in news:
+        compared = history(each.previous.tag, each.release.tag)
+        said = comparison_words.summarise(compared)["headline"]
+        assert said.startswith(each.headline) or not each.timed, each.title
+        counted = {verdict: compared.changed[verdict] for verdict in CHANGED}
+        assert (counted, compared.exit_code) == ({v: each.counts[v] for v in CHANGED}, each.exit_code), each.title
 
 
 @pytest.mark.slow

@@ -234,6 +234,7 @@ def test_the_figure_and_the_section_of_a_page(found):
     with matplotlib.rc_context({"lines.linewidth": 3}):
         assert change_pictures.forest(found).file == one
     assert 'role="img"' in one and "1.3" in one and "torch.from_numpy(a)" in one
+    assert "conversion.NumpyToTorch" in one and "conversion.0" not in one and one.count("1 faster of 24 cells") == 2
     section = machine.comparison_section(found)
     assert re.search(r"\b1 \w+ and 1 \w+ of 24 ", section.intro[0])
     ((figure, table),) = section.figures

@@ -20,6 +20,7 @@ from store.schema import MACHINE
 from toolchains import selection
 
 from . import verdicts
+from .changes import ROUTE
 from .history import History, compare_releases, histories_of
 from .judging import (
     SelfCheck,
@@ -51,6 +52,7 @@ from .verdicts import (
     ComparedTime,
     Reason,
     Settings,
+    largest_first,
 )
 
 MACHINE_FIELDS = ("machine", *MACHINE)  # its name and its hardware
@@ -109,6 +111,23 @@ class Comparison:
         """Instruction counts of each verdict on counts."""
         return _count(self.counted, verdicts.COUNT_VERDICTS.values())
 
+    def changed_rows(self, table: DataFrame) -> DataFrame:
+        """The changed rows of ``cells`` or ``counted`` that count, the largest first. In a history
+        a route counts once, by its largest change, as on its page."""
+        rows = largest_first(table[table["verdict"].isin(verdicts.CHANGED)])
+        return rows.drop_duplicates(ROUTE) if self.in_history else rows
+
+    @property
+    def changed(self) -> Mapping[str, float]:
+        """Verdict -> number of its rows that count, and under verdict_ratio their median."""
+        ratios = {
+            verdict: rows["ratio"].astype(float)
+            for table in (self.cells, self.counted)
+            for verdict, rows in self.changed_rows(table).groupby("verdict")
+        }
+        counts = {verdict: len(ratios.get(verdict, ())) for verdict in verdicts.CHANGED}
+        return counts | {f"{name}_ratio": each.median() for name, each in ratios.items()}
+
     @property
     def decided(self) -> int:
         """Cells that are slower, faster or have not changed."""
@@ -142,7 +161,7 @@ class Comparison:
         """
         if not self.can_judge:
             return 2
-        if self.counts[verdicts.SLOWER] or self.counts_decided[verdicts.MORE]:
+        if verdicts.has_slower(self.changed):
             return 1
         # counts alone are decided without times
         return 0 if not self.comparable or self.share_decided >= self.settings.min_decided else 2

@@ -214,7 +214,7 @@ def compare_releases(history: History, base: str, new: str) -> DataFrame:
 
     With reported changes between the two, the ratio is that of their levels, as on the page of the
     history; a single change keeps its own interval and q. Without, it is the ratio of the two
-    points.
+    points. As on the page, controls and changes with the evidence LAYOUT give no verdict.
     """
     pairs = history.rows[MACHINE_SERIES].drop_duplicates().assign(base=base, new=new)
     return pairs.join(_ratios(_with_places(history.rows), pairs)).dropna(subset="ratio")
@@ -240,7 +240,7 @@ def _ratios(rows: DataFrame, pairs: DataFrame) -> DataFrame:
     ends = DataFrame({"low95": effect - half_width, "high95": effect + half_width})
     of_single = totals[[*ends]].mask(is_backward, -totals[["high95", "low95"]].to_numpy())
     ends = ends.mask(totals["changes"] == 1, of_single)
-    is_reported = is_changed & ((ends["low95"] > 0) | (ends["high95"] < 0))
+    is_reported = (totals["counted"] > 0) & ((ends["low95"] > 0) | (ends["high95"] < 0))
     verdict = verdict_of_change(effect, pairs["what"])
     return totals[["changes", "q"]].assign(
         sizes=old["sizes"],
@@ -264,14 +264,22 @@ def _sum_changes(
     rows: DataFrame, pairs: DataFrame, start: "Series[int]", end: "Series[int]"
 ) -> DataFrame:
     """Return, per pair, the reported changes between the places of its releases: changes (number),
-    q (the largest), square (of half their interval, log), low95 and high95 (log); NaN if none."""
+    counted (of these, those on the page), q (the largest), square (of half their interval, log),
+    low95 and high95 (log); NaN if none."""
     spans = pairs[MACHINE_SERIES].assign(first=np.minimum(start, end), last=np.maximum(start, end))
     changes = rows.query("verdict != ''")
     changes = spans.reset_index(names="pair").merge(changes, on=MACHINE_SERIES)
     changes = changes.query("first < place <= last")
     low, high = (np.log(changes[name].astype(float)) for name in ("ratio_low", "ratio_high"))
-    changes = changes.assign(low95=low, high95=high, square=(high - low) ** 2 / 4, changes=1)
-    sums = dict.fromkeys(["changes", "square", "low95", "high95"], "sum") | {"q": "max"}
+    changes = changes.assign(
+        low95=low,
+        high95=high,
+        square=(high - low) ** 2 / 4,
+        changes=1,
+        counted=changes["evidence"].ne(LAYOUT) & ~changes["control"].astype(bool),
+    )
+    names = ["changes", "counted", "square", "low95", "high95"]
+    sums = dict.fromkeys(names, "sum") | {"q": "max"}
     return changes.groupby("pair").agg(sums).reindex(pairs.index)
 
 

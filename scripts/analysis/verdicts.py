@@ -251,6 +251,11 @@ def verdict_of_change(effect: "Series[float] | Floats", what: "Series[str]") -> 
     return np.where(what == INSTRUCTIONS, of_count, np.where(effect > 0, SLOWER, FASTER))
 
 
+def has_slower(counts: Mapping[str, float]) -> bool:
+    """Whether anything is slower or takes more instructions. counts: by verdict."""
+    return bool(counts[SLOWER] or counts[MORE])
+
+
 def largest_first(rows: DataFrame) -> DataFrame:
     """Sort changes by the size of their ratio; rows without one keep their order."""
     return rows.sort_values("ratio", key=lambda ratio: -np.log(ratio).abs(), kind="stable")

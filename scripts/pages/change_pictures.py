@@ -278,7 +278,7 @@ def _set_axes(ax: Axes, days: Sequence[float], low: float, high: float) -> None:
 # --- a comparison -------------------------------------------------------------------------------
 
 MAX_ROWS = 40  # of a readable plot
-ROW_HEIGHT, FOREST_WIDTH, FOREST_FOOT = 0.19, 2.8, 0.45  # inches
+ROW_HEIGHT, FOREST_WIDTH, FOREST_HEAD, FOREST_FOOT = 0.19, 2.8, 0.2, 0.45  # inches
 LETTER = 0.061  # inches per letter of a label
 LABEL_LETTERS = 120  # at most
 PRIORITY = {SLOWER: 0, FASTER: 0, INCONCLUSIVE: 1, NO_CHANGE: 2}  # the lowest are drawn first
@@ -294,9 +294,8 @@ def forest_cells(comparison: Comparison) -> pd.DataFrame:
     """The cells of the plot, from slowest to fastest: changes first, then inconclusive ones, then
     others, as far as there is room."""
     cells = comparison.cells[np.isfinite(comparison.cells["low95"].astype(float))]
-    # Known defect: the priority stands in for the benchmark's group, and so in the labels
-    ranked = cells.assign(group=cells["verdict"].map(PRIORITY)).dropna(subset="group")
-    ranked = largest_first(ranked).sort_values("group", kind="stable")
+    ranked = cells.assign(priority=cells["verdict"].map(PRIORITY)).dropna(subset="priority")
+    ranked = largest_first(ranked).sort_values("priority", kind="stable")
     return ranked.head(MAX_ROWS).sort_values("ratio", ascending=False, kind="stable")
 
 
@@ -330,6 +329,11 @@ def forest(comparison: Comparison) -> Figure | None:
         views |= {"shown": len(rows), "cells": len(comparison.cells)}
         description = show.render_line("figures", "forest_described", **views)
         caption = show.render_line("figures", "forest", **views)
+        width, height = figure.get_size_inches()
+        title = show.short(
+            show.bare(show.render_line("figures", "forest_title", **views)), int(width / LETTER)
+        )
+        figure.text(0.1 / width, 1 - 0.05 / height, title, va="top", fontsize=8, color=INK)
         return finish(figure, "comparison", description, (), caption)
 
 
@@ -338,7 +342,7 @@ def _forest_plot(labels: Sequence[str], verdicts: Sequence[str]) -> tuple[plt.Fi
     left = LETTER * max(map(len, labels)) + 0.32
     right = LETTER * max(map(len, verdicts)) + 0.25
     width, height = left + FOREST_WIDTH + right, ROW_HEIGHT * (len(labels) + 1)
-    total = height + 0.55
+    total = height + 0.55 + FOREST_HEAD
     figure = plt.figure(figsize=(width, total))
     box = (left / width, FOREST_FOOT / total, FOREST_WIDTH / width, height / total)
     return figure, figure.add_axes(box)

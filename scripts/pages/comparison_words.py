@@ -100,6 +100,7 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
         "settings": comparison.settings,
         "check": comparison.check,
         "cells": len(cells),
+        "of_history": _history_headline(comparison),
         "counted_cells": len(counted),
         "units": [*counted["unit"].dropna().unique()],
         "count_verdicts": {
@@ -118,6 +119,14 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
     for block in ("counts", "trust"):
         values[block] = show.render_paragraphs("comparison", block, **values)
     return values
+
+
+def _history_headline(comparison: Comparison) -> str:
+    """The headline of the page of the history, "" if no time changed or there is no history."""
+    changed = comparison.changed
+    if not comparison.in_history or not (changed[SLOWER] or changed[FASTER]):
+        return ""
+    return show.render_line("history", "headline", row=changed)
 
 
 def _excluded(cells: pd.DataFrame) -> Iterator[tuple[str, int, str]]:
@@ -158,7 +167,8 @@ def _cells(rows: pd.DataFrame, comparison: Comparison) -> Cells:
 
 
 def _groups(comparison: Comparison, everything: bool) -> Iterator[tuple[str, Cells]]:
-    """Verdicts of times, then of counts, changes first, with their cells."""
+    """Verdicts of times, then of counts, changes first, with their cells: of the changes those that
+    count, unless ``everything``."""
     times, counts = comparison.cells, comparison.counted
     tables = (
         (times, verdicts.VERDICTS if everything else TIME_VERDICTS),
@@ -166,7 +176,8 @@ def _groups(comparison: Comparison, everything: bool) -> Iterator[tuple[str, Cel
     )
     for table, chosen in tables:
         for verdict in chosen:
-            rows = largest_first(table[table["verdict"] == verdict])
+            counted = table if everything or verdict == FAILED else comparison.changed_rows(table)
+            rows = largest_first(counted[counted["verdict"] == verdict])
             yield verdict, _cells(rows, comparison)
 
 
@@ -259,6 +270,7 @@ def as_json(comparison: Comparison, command: str) -> str:
         "withheld": summary["obstacle"] if comparison.withheld else "",
         "session_variance": comparison.session_variance,
         "counts": comparison.counts,
+        "changed": comparison.changed,
         "decided": {
             "cells": comparison.decided,
             "of": comparison.comparable,

@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.changes import LAYOUT, ROUTE
 from analysis.history import History, Release, headlines, histories_of, largest_by_route
 from analysis.results import load
-from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, MORE, SLOWER, TIME
+from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, SLOWER, TIME, has_slower
 from cli import one_line
 from store.files import put
 from store.frames import Change
@@ -77,7 +77,7 @@ class ReleaseNews:
     @property
     def exit_code(self) -> int:
         """0: no route is slower; 1: a route is slower or takes more instructions."""
-        return 1 if self.counts[SLOWER] or self.counts[MORE] else 0
+        return int(has_slower(self.counts))
 
 
 def release_news(history: History) -> list[ReleaseNews]:
