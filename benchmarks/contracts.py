@@ -60,9 +60,6 @@ class Does:
     INFINITE = "warns, gives infinities"
     UNCONVERTED = "gives it back as it is, silently"
     WRONG = "wrong values, silently"
-    ABORTS = "aborts the process"
-    SEGFAULT = "kills the process (SIGSEGV)"
-    BUS_ERROR = "kills the process (SIGBUS)"
     FEWER = "gives fewer numbers, silently"
     EXTENDS = "adds zeros to the file, silently"
     FOLLOWS = "works, and the result requires grad"
@@ -79,23 +76,17 @@ class Does:
             FEWER: "silent",
             ACCUMULATES: "silent",
         },
-        **{
-            WRONG: "wrong",
-            EXTENDS: "wrong",
-            ABORTS: "aborts",
-            SEGFAULT: "aborts",
-            BUS_ERROR: "aborts",
-        },
+        **{WRONG: "wrong", EXTENDS: "wrong"},
     }
 
 
 RAISES = "raises"
-UNSAFE = ("wrong", "aborts")  # fails without an exception
+ENDS = "can end the process on some inputs"  # in a hazard; no test gives it such an input
+UNSAFE = ("wrong",)  # fails without an exception
 FINE = ("works", "detaches")  # takes the source as it is
 KIND_ORDER = {
     "silent": 0,
     "wrong": 0,
-    "aborts": 0,
     "warns": 1,
     RAISES: 2,
     "works": 3,
@@ -123,7 +114,8 @@ class Route:
                   source's dtype
     view          the result is a view of the source's bits as numbers of casts_to, so it shares
                   memory
-    inputs        awkward source -> outcome: works, warns, an exception's name, ...
+    inputs        awkward source -> outcome: works, warns, an exception's name, ... Those that can
+                  end the process are not listed: its hazard says ENDS and what to use
     refuses       dtype -> the exception it raises
     copies        sources.LAYOUTS and awkward sources that it copies although its memory is alias
     families      the benchmarks that time it
@@ -195,9 +187,7 @@ class Route:
 
     @property
     def safe(self) -> bool:
-        """Whether the route may be recommended: no hazard, no silently wrong result, no killed
-        process.
-        """
+        """Whether the route may be recommended: no hazard, no silently wrong result."""
         return not self.hazard and not any(kind(does) in UNSAFE for does in self.inputs.values())
 
     @property

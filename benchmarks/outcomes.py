@@ -75,16 +75,16 @@ NUMPY_CASTS = replaced(
         "ValueError": ["object"],
     },
 )
-DLPACK = {
+DLPACK_COPIES_FIRST = {
     **by_source({"BufferError": FROM_NUMPY}),
     **by_source(
         {Does.WORKS: ["broadcast", "complex", "empty", "read-only", "strided", "unaligned"]}
     ),
-    "masked": Does.UNMASKED,
-    "negative strides": Does.ABORTS,
+    **by_source({Does.WORKS: ["negative strides", "record field"], Does.UNMASKED: ["masked"]}),
 }
+DLPACK = {**DLPACK_COPIES_FIRST, "record field": "BufferError"}
+DLPACK.pop("negative strides")  # its hazard says ENDS
 NUMPY_CASTS_TO_16 = {**NUMPY_CASTS, "datetime64": Does.INFINITE}
-DLPACK_COPIES_FIRST = replaced(DLPACK, {Does.WORKS: ["negative strides", "record field"]})
 COPYTO = replaced(
     ALL_WORK,
     {

@@ -38,6 +38,7 @@ from .contracts import (  # noqa: F401  families take some as routes.X
     CONVERSION,
     COPY,
     DEVICE_TO_HOST,
+    ENDS,
     FILE_TO_TENSOR,
     HOST_TO_DEVICE,
     INTO,
@@ -188,9 +189,7 @@ ROUTES = (
         inputs=DLPACK,
         families=MAIN,
         needs="torch>=1.10",
-        hazard=(
-            "shares a read-only array without a warning, and aborts the process on negative strides"
-        ),
+        hazard=f"shares a read-only array without a warning; {ENDS}: use torch.from_numpy(a)",
     ),
     _to_torch(
         "torch.from_dlpack(a, copy=True)",

@@ -6,6 +6,7 @@ from .contracts import (
     ALIAS,
     COPY,
     DEVICE_TO_HOST,
+    ENDS,
     FILE_TO_TENSOR,
     HOST_TO_DEVICE,
     INTO,
@@ -43,8 +44,7 @@ ANY_HOST = (*HOSTS, REGISTERED)
 # Autograd records a transfer between tensors like any other operation: a loop that refills the same
 # buffer needs detach() first
 MOVED, FILLED = {"requires grad": Does.FOLLOWS}, {"requires grad": Does.ACCUMULATES}
-# file→tensor. A process that maps a file dies if the file is truncated meanwhile; one that has read
-# it does not. If the file does not store the count of its numbers, a truncated file seems complete.
+# file→tensor. If the file does not store the count of its numbers, a truncated file seems complete.
 READ = by_source(
     {
         "FileNotFoundError": ["missing"],
@@ -52,9 +52,10 @@ READ = by_source(
         Does.WORKS: ["cut short in use", "written to"],
     }
 )
-MAPPED = {**READ, "cut short in use": Does.BUS_ERROR}
+MAPPED = {source: does for source, does in READ.items() if source != "cut short in use"}
 MAPPED_RAW = {**MAPPED, "cut short": Does.FEWER}
-KILLED = {"written to": Does.SEGFAULT}
+UNWRITTEN = {"missing": "FileNotFoundError", "cut short": "ValueError"}
+UNWRITTEN_RAW = {**UNWRITTEN, "cut short": Does.FEWER}
 FROM_FILE = replaced(MAPPED, {RAISES: ["missing", "cut short"]})
 _SOURCE_IN_FLIGHT = (
     "from pinned memory, changing the source before a synchronize changes what arrives"
@@ -74,24 +75,22 @@ _NEXT_BUT_ONE = (
     "copy what is to stay"
 )
 _CASTS_THERE = "converts on the device, so the wider bytes cross the link"
-_READ_ONLY_MAP = (
-    "writing to the tensor kills the process: the warning, once a process, says undefined"
-)
+_MAP_ENDS = f"{ENDS}, where a file shrinks while it is mapped: use torch.from_numpy(np.load(path))"
+_READ_ONLY_MAP = f"{ENDS}: use mode 'c' if the tensor is written to; warns, once a process"
 _WRITES_THROUGH = "a write to the tensor is a write to the file"
 _MAKES_A_FILE = (
     f"{_WRITES_THROUGH}, and one that is missing or too short is made as long as asked for, "
     "with zeros"
 )
 _CLOSED_BELOW = (
-    "using the tensor after memory.close(), or after memory is no longer named, kills the process"
+    f"{ENDS}: use np.frombuffer(memory.buf), which keeps memory open as long as the tensor lives"
 )
 _from_file = partial(Route, direction=FILE_TO_TENSOR, families=(FILES,))
-_mapped_raw = partial(_from_file, inputs=MAPPED_RAW)
-_read_only = partial(_from_file, memory=ALIAS, hazard=_READ_ONLY_MAP)
+_mapped = partial(_from_file, inputs=MAPPED, hazard=_MAP_ENDS)
+_mapped_raw = partial(_mapped, inputs=MAPPED_RAW)
+_read_only = partial(_mapped, memory=ALIAS, hazard=_READ_ONLY_MAP)
 _shared = partial(Route, direction=PROCESS_TO_PROCESS, families=(SHARED,))
-_over_block = partial(
-    _shared, memory=ALIAS, inputs={"closed in use": Does.SEGFAULT}, hazard=_CLOSED_BELOW
-)
+_over_block = partial(_shared, memory=ALIAS, hazard=_CLOSED_BELOW)
 _handed_over = partial(Route, direction=PROCESS_TO_PROCESS, families=(HANDED_OVER,))
 _to_device = partial(Route, direction=HOST_TO_DEVICE, host_memory=ANY_HOST, families=(TRANSFER,))
 _early_to_device = partial(_to_device, non_blocking=True)
@@ -119,7 +118,7 @@ TRANSFER_ROUTES = (
     # Files
     _read_only(
         "torch.from_numpy(np.memmap(path, dtype=np.float32, mode='r'))",
-        inputs={**MAPPED_RAW, **KILLED},
+        inputs=UNWRITTEN_RAW,
     ),
     _mapped_raw("torch.from_numpy(np.memmap(path, dtype=np.float32, mode='c'))"),
     _mapped_raw(
@@ -127,25 +126,25 @@ TRANSFER_ROUTES = (
         ALIAS,
         caution=_WRITES_THROUGH,
     ),
-    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs={**MAPPED, **KILLED}),
-    _from_file("torch.from_numpy(np.load(path, mmap_mode='c'))", inputs=MAPPED),
-    _from_file(
+    _read_only("torch.from_numpy(np.load(path, mmap_mode='r'))", inputs=UNWRITTEN),
+    _mapped("torch.from_numpy(np.load(path, mmap_mode='c'))"),
+    _mapped(
         "torch.from_numpy(np.load(path, mmap_mode='r+'))",
         ALIAS,
         inputs={**MAPPED, "cut short": Does.EXTENDS},
         hazard=(
-            f"{_WRITES_THROUGH}, "
+            f"{_MAP_ENDS}; {_WRITES_THROUGH}, "
             "and one that is too short is made as long as its header says, with zeros"
         ),
     ),
-    _from_file("torch.from_file(path, size=size, dtype=torch.float32)", inputs=FROM_FILE),
-    _from_file(
+    _mapped("torch.from_file(path, size=size, dtype=torch.float32)", inputs=FROM_FILE),
+    _mapped(
         "torch.from_file(path, shared=True, size=size, dtype=torch.float32)",
         ALIAS,
         inputs=replaced(MAPPED, {Does.EXTENDS: ["missing", "cut short"]}),
-        hazard=_MAKES_A_FILE,
+        hazard=f"{_MAP_ENDS}; {_MAKES_A_FILE}",
     ),
-    _from_file(
+    _mapped(
         "torch.load(path, mmap=True, weights_only=True)",
         inputs={**MAPPED, "cut short": "OSError"},
         needs="torch>=2.1",

@@ -5,7 +5,7 @@ from resultfiles import ABSENT, AS_TENSOR, CLONE, FROM_NUMPY, KIB, MIB, TENSOR, 
 
 SIZES = (8, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 COPYTO = contract("np.copyto(b.numpy(), a)", "into", memmove=True)
-DLPACK = contract("torch.from_dlpack(a)", "alias", hazard="aborts on negative strides")
+DLPACK = contract("torch.from_dlpack(a)", "alias", hazard="can end the process")
 LATENCY, FAST, SLOW = 1e-6, 4e10, 5e9  # of a copy: seconds; bytes per second to existing and to fresh memory
 
 

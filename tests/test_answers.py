@@ -61,7 +61,6 @@ CASES = {
     "a hazard, faster perhaps": [at(FIRST, NOISY) | at(SECOND, [0.8 * s for s in NOISY[::-1]]), {SECOND: RISKY}],
     "a hazard, faster": [BOTH, {SECOND: RISKY}],
     "wrong, silently": [BOTH, {SECOND: {"inputs": {"structured": contracts.Does.WRONG}}}],
-    "aborts": [BOTH, {SECOND: {"inputs": {"x": contracts.Does.ABORTS}}}],
     "nothing but a hazard": [at(FIRST, 1.0), {FIRST: RISKY | {"needs": "torch>=9.9"}}],
     "what happens in silence is said, what raises is not": [at(FIRST, 1.0), {FIRST: HIDDEN}],
     "another dtype is no candidate but a warning": [
