@@ -6,7 +6,7 @@ import time
 from importlib.util import find_spec
 
 from . import routes
-from .core import devices, moving, nvml, queued_work
+from .core import devices, moving, queued_work
 
 needs_device = True
 
@@ -102,11 +102,20 @@ class Floor:
 
     def setup(self):
         self.device = devices.find().use()
-        self.device.warm_up()
-        self.device.check_synchronize()
+        queued_work.warm_up(self.device)
+        queued_work.check_synchronize(self.device)
 
     def timeit_synchronize(self):
         return "synchronize()", {"synchronize": self.device.wait}
+
+
+def link_state(pynvml, handle):
+    """Return the current generation and width of the device's link."""
+    state_of = {
+        "generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration,
+        "width": pynvml.nvmlDeviceGetCurrPcieLinkWidth,
+    }
+    return {f"link {name}": ask(handle) for name, ask in state_of.items()}
 
 
 class Hardware(_Ways):
@@ -124,7 +133,7 @@ class Hardware(_Ways):
             self.moves[0].run()
         for _ in range(16):  # still copying while the link is read
             self.moves[0].call()
-        readings = nvml.ask(device, nvml.link)
+        readings = devices.ask_driver(device, link_state)
         device.synchronize()
         if readings is None:
             raise NotImplementedError("the driver does not say")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from . import link, routes, sharing
-from .core import devices, moving, sources, timing
+from .core import devices, moving, queued_work, sources, timing
 
 needs_device = True
 section = "A training step, a DataLoader"
@@ -152,7 +152,7 @@ class TrainingStep:
 
     def setup(self, form, nbytes):
         device = devices.find().use()
-        device.warm_up()
+        queued_work.warm_up(device)
         arrays = [sources.array("float32", nbytes, seed) for seed in range(self.batches)]
         batches = [torch.from_numpy(a).view(-1, self.features) for a in arrays]
         step = _Step(device, self.features)
@@ -231,8 +231,8 @@ class DataLoader:
     def setup(self, workers, memory):
         pin_memory = memory == routes.PINNED
         device = devices.find().use()
-        device.warm_up()
-        device.check_synchronize()
+        queued_work.warm_up(device)
+        queued_work.check_synchronize(device)
         nbytes = 4 * self.count * self.features
         moving.require_memory(4 * nbytes)
         if workers and os.path.isdir(sharing.SHARED):  # holds two batches per worker

@@ -13,7 +13,7 @@ from resultfiles import SUITE
 from store.schema import from_json
 
 from benchmarks import contracts, routes
-from benchmarks.core import nvml, sources
+from benchmarks.core import devices, sources
 
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
 DIRECTIONS = {getattr(routes, name) for name in dir(routes) if re.fullmatch(r"[A-Z]+_TO_[A-Z]+", name)}
@@ -133,16 +133,16 @@ def test_parameters_do_not_depend_on_the_version(suite, tmp_path, torch_version,
 
 
 def test_benchmarks_import_nothing_else(monkeypatch):
-    """Benchmarks import torch, numpy, asv_runner and, in nvml.py alone, pynvml, which is optional. A question may ask
-    about a DataFrame."""
+    """Benchmarks import torch, numpy, asv_runner and, in devices.py alone, pynvml, which is optional. A question may
+    ask about a DataFrame."""
     graph = grimp.build_graph("benchmarks", include_external_packages=True, cache_dir=None)
     others = {name for name in graph.modules if not name.startswith("benchmarks")} - sys.stdlib_module_names
     assert others == {"torch", "numpy", "asv_runner", "pynvml", "pandas"}
     assert graph.find_modules_that_directly_import("pandas") == {"benchmarks.core.question"}
-    assert graph.find_modules_that_directly_import("pynvml") == {"benchmarks.core.nvml"}
+    assert graph.find_modules_that_directly_import("pynvml") == {"benchmarks.core.devices"}
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr(nvml.torch.version, "hip", None)
-    assert nvml.ask(SimpleNamespace(is_cuda=True), lambda *_: pytest.fail("it was asked")) is None
+    monkeypatch.setattr(devices.torch.version, "hip", None)
+    assert devices.ask_driver(SimpleNamespace(is_cuda=True), lambda *_: pytest.fail("it was asked")) is None
 
 
 @pytest.mark.slow

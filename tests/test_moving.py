@@ -66,7 +66,7 @@ def device():
 def quick(monkeypatch):
     """Queue few bytes before a checked copy. They show as well as 64 MiB that a device in Python queues nothing."""
     monkeypatch.setattr(queued_work, "BLOCK", 4096)
-    monkeypatch.setattr(devices, "SEEN", 1e-4)
+    monkeypatch.setattr(queued_work, "SEEN", 1e-4)
     monkeypatch.setattr(timing, "NOTES", {})
 
 
@@ -198,18 +198,18 @@ def test_the_last_leaf_is_compared_first(device, monkeypatch):
 
 
 def test_a_device_is_warm_when_its_clock_no_longer_rises(device, monkeypatch):
-    monkeypatch.setattr(devices, "WARM_STEP", 0.02)
-    monkeypatch.setattr(devices, "WARM_WITHIN", 0.5)
+    monkeypatch.setattr(queued_work, "WARM_STEP", 0.02)
+    monkeypatch.setattr(queued_work, "WARM_WITHIN", 0.5)
     start = time.perf_counter()
     slow = 0.01  # seconds of a wait, at first
     waits = lambda device=None: time.sleep(slow if time.perf_counter() - start < 0.1 else slow / 10)  # noqa: E731
     monkeypatch.setattr(torch.mover, "synchronize", waits)
-    device.warm_up()
+    queued_work.warm_up(device)
     found = timing.NOTES["warmed"]
-    assert found["steady"] and found["seconds"] >= devices.WARM_SECONDS and found["last"] < found["first"] / 2
-    monkeypatch.setattr(devices, "WARM_AT_MOST", 0.1)
-    monkeypatch.setattr(devices, "WARM_WITHIN", 0.0)
-    device.warm_up()
+    assert found["steady"] and found["seconds"] >= queued_work.WARM_SECONDS and found["last"] < found["first"] / 2
+    monkeypatch.setattr(queued_work, "WARM_AT_MOST", 0.1)
+    monkeypatch.setattr(queued_work, "WARM_WITHIN", 0.0)
+    queued_work.warm_up(device)
     assert not timing.NOTES["warmed"]["steady"]
 
 

@@ -35,7 +35,7 @@ RELEASES = {
     "numpy": {"1.26.4": "2024-02-05", "2.0.0": "2024-06-16"},
 }
 # Modules of benchmarks/ that every benchmark needs
-ENGINE = ("__init__", "nvml", "probes", "statement", "timing", "versions")
+ENGINE = ("__init__", "probes", "statement", "timing", "versions")
 MODULES = ("__init__", "contracts", *(f"core/{name}" for name in ENGINE))
 DEVICES = "def answer():\n    return {'device': None, 'device_name': None, 'no_device': 'none'}\n"
 WITHOUT_WHEEL = "2.2.0"

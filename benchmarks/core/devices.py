@@ -6,23 +6,20 @@ lacks. If both lack a call, the cell is skipped; no capability is assumed.
 """
 
 import contextlib
-import math
 import os
 import re
-import statistics
 import sys
-import time
 import warnings
 from functools import cached_property
 from pathlib import Path
 
 import torch
 
-from . import nvml, queued_work
-from .timing import first_sentence, is_out_of_memory, lose, note
+from .timing import first_sentence, is_out_of_memory, lose
 
 VARIABLE = "CONVERSION_DEVICE"  # the device to use, such as cuda:1; default: the first one found
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, and hipErrorOutOfMemory
+NO_STREAMS = (AttributeError, TypeError, RuntimeError)  # errors of a backend that has none
 NONE_FOUND = (
     "needs an accelerator: torch finds no CUDA, ROCm, XPU or MPS device, "
     f"and {VARIABLE} names no other"
@@ -39,14 +36,8 @@ RECORDED = (
     *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
-# seconds of work queued before a check: a call that returns too early is microseconds early
-SEEN = 0.002
-# A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a sleeping link wakes in
-# milliseconds
-WARM_SECONDS, WARM_AT_MOST = 0.3, 2.0
-WARM_STEP = 0.1  # seconds between two samples
-WARM_WITHIN = 0.03  # their largest relative difference
-CROSSING = 2**20  # bytes that cross the link with each piece of warm-up work
+# Bits of NVML's reasons for a reduced clock, without idleness and user-set clocks
+THROTTLED = {0x04: "power", 0x08: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
 
 class Device:
@@ -80,9 +71,8 @@ class Device:
         try:
             yield
         except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
-            if self.works or "forked subprocess" in str(
-                error
-            ):  # a context created before asv forked is our bug
+            # a context created before asv forked is our bug
+            if self.works or "forked subprocess" in str(error):
                 raise
             label = f"{VARIABLE}={self}" if os.environ.get(VARIABLE) else str(self)
             reason = f"{label} cannot be used: {first_sentence(error)}"
@@ -123,15 +113,13 @@ class Device:
     def synchronize(self):
         """Wait until all work queued on the device is done; skip the cell where torch cannot."""
         wait = self._call("synchronize", "synchronize")
-        if (
-            wait is None
-        ):  # without a wait the arrival of bytes is unknown, and figures are meaningless
+        # without a wait the arrival of bytes is unknown, and figures are meaningless
+        if wait is None:
             raise NotImplementedError(
                 f"torch {torch.__version__} has no call that waits for {self.device.type}"
             )
-        if (
-            self.device.index is None or self.device.type == "mps"
-        ):  # torch.mps has one device and takes no argument
+        # torch.mps has one device and takes no argument
+        if self.device.index is None or self.device.type == "mps":
             wait()
         else:
             wait(self.device)
@@ -142,7 +130,7 @@ class Device:
         """
         try:
             return self.current_stream().query()
-        except (AttributeError, TypeError, RuntimeError):  # no streams, or streams without query()
+        except NO_STREAMS:  # or streams without query()
             return None
 
     def require_idle(self, call):
@@ -160,61 +148,8 @@ class Device:
         """
         try:
             return self.current_stream().synchronize
-        except (
-            AttributeError,
-            TypeError,
-            RuntimeError,
-        ):  # no streams, or streams without synchronize()
+        except NO_STREAMS:  # or streams without synchronize()
             return self.synchronize
-
-    def check_synchronize(self):
-        """Raise RuntimeError unless waits last as long as the queued work; return the Work, for
-        more checks.
-        """
-        work = queued_work.Work(self, SEEN)
-        for call, wait in {
-            "synchronize()": self.synchronize,
-            "the stream's synchronize()": self.wait,
-        }.items():
-            work.queue_before(call)
-            wait()
-            self.require_idle(call)
-        return work
-
-    def warm_up(self):
-        """Load device and link until their clocks have risen: at least WARM_SECONDS, and until two
-        samples agree.
-        """
-        sizes = (queued_work.BLOCK, queued_work.BLOCK, CROSSING)
-        source, target, crossed = (
-            torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes
-        )
-        host, start, samples, steady = (
-            torch.empty(CROSSING, dtype=torch.uint8),
-            time.perf_counter(),
-            [],
-            False,
-        )
-        while True:
-            begun, pieces = time.perf_counter(), []
-            while (piece_start := time.perf_counter()) < begun + WARM_STEP:
-                target.copy_(source, non_blocking=True)
-                crossed.copy_(host)
-                self.synchronize()
-                pieces.append(time.perf_counter() - piece_start)
-            samples.append(statistics.median(pieces))
-            steady = len(samples) > 1 and abs(math.log(samples[-1] / samples[-2])) <= WARM_WITHIN
-            elapsed = time.perf_counter() - start
-            if (steady and elapsed >= WARM_SECONDS) or elapsed >= WARM_AT_MOST:
-                break
-        note(
-            warmed={
-                "seconds": round(elapsed, 3),
-                "first": samples[0],
-                "last": samples[-1],
-                "steady": steady,
-            }
-        )
 
     @property
     def is_there(self):
@@ -354,9 +289,8 @@ class Device:
         if int(code):
             # fails under confidential computing, and with a low limit of locked memory (ulimit -l)
             reason = "out of memory" if int(code) == OUT_OF_MEMORY else code
-            with contextlib.suppress(
-                RuntimeError
-            ):  # CUDA keeps its last error: the next launch would report it
+            # CUDA keeps its last error: the next launch would report it
+            with contextlib.suppress(RuntimeError):
                 torch.zeros(1, device=self.device)
             raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {reason}")
         return lambda: runtime.cudaHostUnregister(address)
@@ -420,16 +354,13 @@ def answer():
     environment = {name: os.environ[name] for name in RECORDED if name in os.environ}
     try:
         device = find().use()
-        description = {
+        return {
             "device": str(device),
             "device_name": device.model,
             "no_device": "",
             "driver": device.driver,
-        }
-        return {
-            **description,
             "environment": environment,
-            "near_cores": nvml.ask(device, nvml.near_cores) or [],
+            "near_cores": ask_driver(device, near_cores) or [],
         }
     except NotImplementedError as skip:
         no_device = first_sentence(skip)
@@ -446,3 +377,70 @@ def hold(word):
     print(word, flush=True)
     sys.stdin.read()
     del held
+
+
+# --- NVIDIA's driver, through nvidia-ml-py where that is installed --------------------------------
+
+
+def handle_of(pynvml, device):
+    """Return NVML's handle of a torch device: torch may see only some devices, in another order.
+
+    For a MIG instance this is the handle of the whole device, which has the link and the clocks.
+    """
+    pynvml.nvmlInit()
+    properties = torch.cuda.get_device_properties(device.device)
+    if hasattr(properties, "uuid"):
+        uuid = str(properties.uuid)
+        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")  # torch gives no prefix, or CUDA's
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
+        except pynvml.NVMLError:
+            instance = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
+        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
+    # torch < 2.5 gives no uuid: use the device's index, if no device is hidden
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        raise OSError(
+            "this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places"
+        )
+    handle = pynvml.nvmlDeviceGetHandleByIndex(device.device.index or 0)
+    name = pynvml.nvmlDeviceGetName(handle)
+    if isinstance(name, bytes):  # in older releases of nvidia-ml-py
+        name = name.decode()
+    if name != properties.name:  # CUDA orders devices by speed, NVML by bus
+        raise OSError(f"in its place is {name}")
+    return handle
+
+
+def near_cores(pynvml, handle):
+    """Return the cores near the device, according to the driver, that this process may use."""
+    words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() + 63) // 64)
+    neighbours = {
+        64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1
+    }
+    return sorted(neighbours & os.sched_getaffinity(0))
+
+
+def ask_driver(device, question):
+    """Return ``question(pynvml, handle)`` for a device; None where NVML cannot answer."""
+    if not device.is_cuda or torch.version.hip:
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        return question(pynvml, handle_of(pynvml, device))
+    except (pynvml.NVMLError, AttributeError, OSError):
+        return None
+
+
+def driver_state(pynvml, handle):
+    """Return the device's state: link generation, clock in MHz, and throttle reasons, as THROTTLED
+    names them.
+    """
+    reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return {
+        "link generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
+        "clock": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "slowed by": [name for bit, name in THROTTLED.items() if reasons & bit],
+    }

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .. import routes
-from . import sources
+from . import queued_work, sources
 
 DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
 # From a loss value to more than any cache holds; a source has at least one element
@@ -254,7 +254,7 @@ class Move:
 
     def ready(self):
         """Finish a setup: raise the device's clocks, and check that the sent values arrive."""
-        self.device.warm_up()
+        queued_work.warm_up(self.device)
         self.verify()
 
     def written(self):
@@ -275,7 +275,7 @@ class Move:
         on the device its stream is checked first. The last leaf is compared first.
         """
         expression = self.route.expression
-        work = self.device.check_synchronize()
+        work = queued_work.check_synchronize(self.device)
         sent = [Held(leaf) for leaf in leaves_of(self.source)]
         for buffer in self.written():
             spoil(buffer)

@@ -1,6 +1,7 @@
-"""Copies within a device, queued to keep it busy."""
+"""Work queued on a device: to keep it busy, to see whether a call waits for it, to warm it up."""
 
 import math
+import statistics
 import time
 
 import torch
@@ -16,6 +17,15 @@ MOST = 1024  # most queued copies, where a wait returns at once: 14 ms of work o
 HOPELESS = (
     20  # if queueing takes this many times as long as the work, the device works during the call
 )
+
+# seconds of work queued before a check: a call that returns too early is microseconds early
+SEEN = 0.002
+# A device's clock rises under load, from 345 to 1,980 MHz within 0.2 s; a sleeping link wakes in
+# milliseconds
+WARM_SECONDS, WARM_AT_MOST = 0.3, 2.0
+WARM_STEP = 0.1  # seconds between two samples
+WARM_WITHIN = 0.03  # their largest relative difference
+CROSSING = 2**20  # bytes that cross the link with each piece of warm-up work
 
 
 class Work:
@@ -82,3 +92,54 @@ class Work:
                 f"no work can be queued on {self.device}: it is done when the call returns"
             )
         return self
+
+
+def check_synchronize(device):
+    """Raise RuntimeError unless waits last as long as the queued work; return the Work, for
+    more checks.
+    """
+    work = Work(device, SEEN)
+    for call, wait in {
+        "synchronize()": device.synchronize,
+        "the stream's synchronize()": device.wait,
+    }.items():
+        work.queue_before(call)
+        wait()
+        device.require_idle(call)
+    return work
+
+
+def warm_up(device):
+    """Load device and link until their clocks have risen: at least WARM_SECONDS, and until two
+    samples agree.
+    """
+    sizes = (BLOCK, BLOCK, CROSSING)
+    source, target, crossed = (
+        torch.empty(size, dtype=torch.uint8, device=device.device) for size in sizes
+    )
+    host, start, samples, steady = (
+        torch.empty(CROSSING, dtype=torch.uint8),
+        time.perf_counter(),
+        [],
+        False,
+    )
+    while True:
+        begun, pieces = time.perf_counter(), []
+        while (piece_start := time.perf_counter()) < begun + WARM_STEP:
+            target.copy_(source, non_blocking=True)
+            crossed.copy_(host)
+            device.synchronize()
+            pieces.append(time.perf_counter() - piece_start)
+        samples.append(statistics.median(pieces))
+        steady = len(samples) > 1 and abs(math.log(samples[-1] / samples[-2])) <= WARM_WITHIN
+        elapsed = time.perf_counter() - start
+        if (steady and elapsed >= WARM_SECONDS) or elapsed >= WARM_AT_MOST:
+            break
+    note(
+        warmed={
+            "seconds": round(elapsed, 3),
+            "first": samples[0],
+            "last": samples[-1],
+            "steady": steady,
+        }
+    )
