@@ -59,6 +59,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     about = "exit with status 2 if less than this share of the results has a verdict; 0: never"
     parser.option("--min-decided SHARE", about, default="50%", type=partial(parse_share, ends=True))
     parser.option("--across-machines", "compare results of different machines")
+    parser.option("--across-builds", "compare results of different builds of Python or C libraries")
     parser.option("--all", "show every result, not only changes")
     parser.option(
         "--format", "format of the output", choices=("text", "markdown", "json"), default="text"
@@ -99,7 +100,9 @@ def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -
     machine = options.machine or environments.machine_name()
     plan = Plan(machine, options.profile, options.only, runner.ROUNDS, command=options.command)
     with lock_directory(ROOT / ".asv" / "runs" / machine):
-        first, second = runner.measure_sides(targets, plan, find_close)
+        first, second = runner.measure_sides(
+            targets, plan, find_close, across_builds=options.across_builds
+        )
     return str(first), str(second)
 
 

@@ -394,6 +394,10 @@ def test_the_machine_it_speaks_of():
     known = {"far": far, "near": near}
     assert closest_machine({**known, "mine": mine}, here, False) == ("mine", ())
     assert closest_machine(known, here, False) == ("near", ("cores",))
+    older = {"older": like(cpu="A CPU", libc="glibc 2")}
+    assert closest_machine(older, Conditions(cpu="A CPU", libc="glibc 9"), False) == ("older", ("libc",))
+    mine = RunRecord(Toolchain(""), {}, conditions=here, settings=Settings(build="of another kind"))
+    assert closest_machine({"near": near, "mine": mine}, here, False) == ("mine", ("build",)), "hardware counts more"
     assert closest_machine(known, here, True)[0] == "far", "a machine without a device says nothing of one"
 
 

@@ -45,6 +45,9 @@ SMALL = half(cells(1), [(cell, 2) for cell in EVERY if cell[1] in SIZES[:4]])
 LEVEL = {"times": cells(1, sd=0.002), "clock": resultfiles.steady}
 HIGHER = {"times": cells(2, dict.fromkeys(EVERY, 1.04), sd=0.002), "clock": lambda _: 1.04}
 PYTHON = {name: {"settings": {**resultfiles.record([])["settings"], "python": name}} for name in ("3.12.1", None)}
+BUILT = resultfiles.record([])["settings"]
+PLAIN = BASE | {"record": {"settings": BUILT | {"build": "optimised, LTO"}}}
+UNOPTIMISED = {"settings": BUILT | {"build": "not optimised"}}
 CPU = {"cpu": "A CPU", "cores_allowed": 2}
 TWO_STATES = {cell: [s * (1.3 if k % 2 else 1) for k, s in enumerate(own)] for cell, own in cells(0, sd=1e-4).items()}
 HALF = [cell for cell in EVERY if cell[0] == ROUTES[1] and cell[1] >= 2**9]
@@ -83,6 +86,9 @@ COMPARED = {
     "other samples": (BASE, {"times": cells(1), "lines": {"wanted": 2}}),
     "another version, and so other samples": (BASE, {"times": cells(1), "lines": {"wanted": 2, "version": "v2"}}),
     "another machine": (BASE, {"times": cells(1), "machine": "other"}),
+    "another build of Python": (PLAIN, {"times": cells(1), "record": UNOPTIMISED}),
+    "another build, if asked for": (PLAIN, {"times": cells(1), "record": UNOPTIMISED}, {"across_builds": True}),
+    "another build than an unknown one": (BASE, {"times": cells(1), "record": UNOPTIMISED}),
     "another machine, if asked for": (BASE, {"times": cells(1), "machine": "other"}, {"across_machines": True}),
     # processes alternate between two states, which looks like a change
     "a contradicted promise withholds verdicts": ({"times": TWO_STATES}, {"times": cells(1, {ONE: 3})}),

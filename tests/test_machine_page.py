@@ -215,3 +215,12 @@ def test_a_label_is_broken_where_the_figure_ends():
 )
 def test_numbers_are_shown_with_a_unit_and_few_digits(way, values):
     assert {value: way(value) for value in values} == values
+
+
+@pytest.mark.parametrize(("python", "warned"), [("not optimised", True), ("optimised, LTO", False), ("", False)])
+def test_the_head_tells_how_python_was_built(tmp_path, python, warned):
+    results, settings = tmp_path / "results", resultfiles.record([])["settings"] | {"build": python}
+    sides.write(results, sides.cells(0), {"settings": settings})
+    page = (build(results, tmp_path) / "README.md").read_text(encoding="utf-8")
+    assert ("Python was built without optimisation: a call takes 4 to 27 % more" in page) == warned
+    assert bool(python) == (f"Python 3.11.7 ({python})" in page)

@@ -199,9 +199,24 @@ def test_results_of_another_machine_are_refused(tmp_path, monkeypatch):
     check_machine(tmp_path)  # none yet
     (tmp_path / "00000002-toolchain-py3.11.jsonl").write_text("broken", encoding="utf-8")
     others = {"Another CPU": {"cpu": "Another CPU"}, "1024 cores": {"cores": 1024}, ", L2 5K": {"caches": {"L2": "5K"}}}
-    for named, change in [("", {}), ("", {"caches": {}}), *others.items()]:
+    others |= {"glibc 9": {"libc": "glibc 9"}}
+    for named, change in [("", {}), ("", {"caches": {}}), ("", {"libc": ""}), *others.items()]:
         record = resultfiles.record([], conditions={**mine, **change})
         (tmp_path / "00000001-toolchain-py3.11.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
         line = rf"^the results of \S+ were measured on another machine \(.*{named}.*\): give .* by --machine$"
         with pytest.raises(cli.UserError, match=line) if named else nullcontext():
             check_machine(tmp_path)
+
+
+OTHER_BUILDS = [("optimised", "3.11.2"), ("not optimised", "3.11.2"), ("optimised", "3.12.1"), ("", "3.11.2")]
+
+
+@pytest.mark.parametrize(("build", "python"), OTHER_BUILDS)
+def test_another_build_of_a_python_is_another_machine_s(tmp_path, build, python):
+    """A build that is not known, as in older records, and another release of Python are no reason."""
+    settings = resultfiles.record([])["settings"] | {"build": build, "python": python}
+    record = resultfiles.record([], settings=settings, conditions={})
+    (tmp_path / "00000001-toolchain-py3.11.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+    line = r"with Python 3.11.7 come from another build of it \(optimised; this one: not optimised\)"
+    with pytest.raises(cli.UserError, match=line) if (build, python) == OTHER_BUILDS[0] else nullcontext():
+        check_machine(tmp_path, schema.Settings(python="3.11.7", build="not optimised"))

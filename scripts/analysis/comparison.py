@@ -16,7 +16,7 @@ from cli import UserError
 from pandas import DataFrame, Index
 from store.files import fresh_results, result_name, results_directory
 from store.frames import SKIPPED, check_frame
-from store.schema import MACHINE
+from store.schema import HARDWARE
 from toolchains import selection
 
 from . import verdicts
@@ -55,7 +55,8 @@ from .verdicts import (
     largest_first,
 )
 
-MACHINE_FIELDS = ("machine", *MACHINE)  # its name and its hardware
+MACHINE_FIELDS = ("machine", *HARDWARE)  # its name and its hardware
+BUILD_FIELDS = ("libc", "build")  # of the C library and of Python, both as costly as a release
 # From which on a note says that the machine's speed differed
 MIN_NOTED_SLOWDOWN_LOG = math.log(1.005)
 RUN_FIELDS = ("asv_runner", "launch")  # settings of a run that must be the same on both sides
@@ -187,6 +188,7 @@ def describe_side(results: Results) -> Side:
         **{name: str(cell[name]) for name in names},
         **{name: getattr(record, name) or None for name in fields},
         "interpreter": record.settings.python or None,
+        **{name: getattr(record.settings, name) or None for name in ("build", "compiler")},
         **{name: getattr(conditions, name) or None for name in ("cpu", "libc", "system")},
         "cores": conditions.cores_allowed,
         "caches": ", ".join(caches),
@@ -206,7 +208,7 @@ def _differences(base: Results, new: Results, names: Iterable[str]) -> list[Reas
 
 def _times(base: Results, new: Results, cells: Index) -> Times:
     """Return the times of cells. They are corrected where both sides have the same probes."""
-    fields = (*MACHINE_FIELDS, "interpreter", "libc")
+    fields = (*MACHINE_FIELDS, "interpreter", *BUILD_FIELDS)
     have_interpreters = base.last.settings.python and new.last.settings.python
     have_same_probes = have_interpreters and not _differences(base, new, fields)
     return corrected_times(base, new, cells, bool(have_same_probes))
@@ -214,10 +216,10 @@ def _times(base: Results, new: Results, cells: Index) -> Times:
 
 def _notes(base: Results, new: Results, slowdown: float, settings: Settings) -> tuple[Reason, ...]:
     """Return the notes on a comparison. slowdown: see ``Times``."""
-    notes = _differences(base, new, ("python", "system"))
-    if settings.across_machines:
-        machines = _differences(base, new, MACHINE_FIELDS)
-        notes += [replace(reason, code=verdicts.ACROSS) for reason in machines[:1]]
+    notes = _differences(base, new, ("python", "compiler", "system"))
+    asked = _differences(base, new, MACHINE_FIELDS)[:1] if settings.across_machines else []
+    asked += _differences(base, new, BUILD_FIELDS) if settings.across_builds else []
+    notes += [replace(reason, code=verdicts.ACROSS) for reason in asked]
     if not (base.last.asv_runner and new.last.asv_runner):
         notes.append(Reason(verdicts.NO_RECORD))
     if abs(slowdown) > MIN_NOTED_SLOWDOWN_LOG:
@@ -305,6 +307,8 @@ def _withhold(timed: DataFrame) -> DataFrame:
 def _join_sides(base: Results, new: Results, settings: Settings) -> DataFrame:
     """Return ``verdicts.join_sides``. UserError without a timed cell."""
     fields = EQUAL_FIELDS_ACROSS if settings.across_machines else EQUAL_FIELDS
+    if not settings.across_builds:
+        fields = {kind: (*names, *BUILD_FIELDS) for kind, names in fields.items()}
     differences = {kind: _differences(base, new, names) for kind, names in fields.items()}
     cells = verdicts.join_sides(base, new, settings.only, differences)
     if (cells["verdict"] == SKIPPED).all():

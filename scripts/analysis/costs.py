@@ -10,7 +10,8 @@ import pandas as pd
 from store import files
 from store.cache import remember
 from store.frames import Choice
-from store.schema import MACHINE, UNKNOWN, Conditions, RunRecord
+from store.schema import HARDWARE, UNKNOWN, Conditions, RunRecord, machine_differences
+from toolchains import interpreters
 
 from benchmarks.contracts import (
     ALIAS,
@@ -235,24 +236,25 @@ def _dtypes(results: Results) -> dict[str, dict[str, str]]:
 def closest_machine(
     records: Mapping[str, RunRecord], conditions: Conditions, device: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the machine most like one with these conditions, and the fields that differ.
+    """Return the machine most like one with these conditions and this Python, and the fields that
+    differ.
 
     device: prefer machines with an accelerator
     """
-    differences = {
-        name: tuple(
-            field
-            for field in MACHINE
-            if getattr(record.conditions, field) != getattr(conditions, field)
-        )
-        for name, record in records.items()
-    }
+    build = interpreters.build()
+    differences = {}
+    for name, record in records.items():
+        fields = machine_differences(record.conditions, conditions, is_strict=True)
+        # optimised or not, whatever the release of Python
+        is_other = build and record.settings.build and build != record.settings.build
+        differences[name] = (*fields, "build") if is_other else fields
 
-    def distance(name: str) -> tuple[bool, int, int]:
+    def distance(name: str) -> tuple[bool, int, int, int]:
         record = records[name]
         lacks_device = device and not record.settings.device
         more_cores = (record.conditions.cores or 0) - (conditions.cores or 0)
-        return lacks_device, len(differences[name]), abs(more_cores)
+        hardware = len({*HARDWARE}.intersection(differences[name]))
+        return lacks_device, hardware, len(differences[name]), abs(more_cores)
 
     nearest = min(records, key=distance)
     return nearest, differences[nearest]

@@ -70,6 +70,7 @@ class Settings:
     fdr: float = 0.05
     min_decided: float = 0.5
     across_machines: bool = False
+    across_builds: bool = False
 
     @property
     def promise(self) -> float:

@@ -30,7 +30,7 @@ from toolchains.selection import Target
 from . import engine
 from .engine import CHECKOUT, FILES, Suite, announce
 from .journal import REPEAT, Job, Journal, Plan
-from .machine import Awake, check_machine
+from .machine import Awake, check_machine, is_other_build
 from .processes import Progress
 from .profiles import PROFILES, Names, exact_patterns, select_cells
 from .retaking import Context, Round, is_hopeless
@@ -329,6 +329,7 @@ def measure_sides(
     plan: Plan,
     choose_close: Callable[[Path, Path], tuple[Names, int]],
     suite: Suite = CHECKOUT,
+    across_builds: bool = False,
 ) -> tuple[Path, Path]:
     """Measure both sides in turns, then close cells in fresh processes. Return the sides' roots of
     the first stage.
@@ -345,6 +346,12 @@ def measure_sides(
             cells = runner.open(Job("", side=side)).cells
         except TOOLCHAIN_ERRORS as error:
             raise UserError(f"{side}: {error}") from None
+    base, new = (session.record.settings for session in runner.opened.values())
+    if is_other_build(base, new) and not across_builds:
+        raise UserError(
+            f"the Pythons are of different builds ({base.build} and {new.build}): "
+            "--across-builds compares them all the same"
+        )
     if not cells.timed and not cells.counted:
         raise UserError(
             f"--only {plan.only!r} matches no cell of the profile {plan.profile} "
@@ -355,9 +362,8 @@ def measure_sides(
         f"{len(cells.counted)} counted once"
     )
     collect(runner, cells.timed, cells.counted)
-    base = runner.sides["base"].root
-    new = runner.sides["new"].root
-    fresh_cells, close = choose_close(base, new)
+    roots = runner.sides["base"].root, runner.sides["new"].root
+    fresh_cells, close = choose_close(*roots)
     if fresh_cells:
         announce(
             f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close} "
@@ -368,7 +374,7 @@ def measure_sides(
     announce(
         f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again"
     )
-    return base, new
+    return roots
 
 
 def stage_runner(

@@ -31,7 +31,7 @@ from benchmarks.core.timing import GONE
 
 from .engine import CHECKOUT, FILES, LAUNCH, SILENT, Suite, read_log
 from .journal import REPEAT, Job, Journal, Plan
-from .machine import conditions
+from .machine import check_machine, conditions
 from .profiles import Benchmarks, Cells, Names, group_by_reason, select_cells
 
 STEADY = 0.95  # share of a device's highest clock that counts as the highest
@@ -100,7 +100,9 @@ class Sessions:
         plan = self.plan
         record = self.journal.record(job)
         if record is None:
-            record = self.new_record(job, toolchain, suite.settings(python))
+            settings = suite.settings(python)
+            check_machine(suite.results / plan.machine, settings)
+            record = self.new_record(job, toolchain, settings)
         if not self.benchmarks:
             self.benchmarks = suite.discover(plan.machine)
         settings = record.settings

@@ -30,7 +30,7 @@ from analysis.verdicts import (
     Reason,
     largest_first,
 )
-from store.schema import MACHINE
+from store.schema import HARDWARE
 
 from . import show
 from .tables import Table, render_table
@@ -76,7 +76,7 @@ def reason_text(reason: Reason) -> str:
     if not reason:
         return ""
     block = reason.code.replace(" ", "_")
-    return show.render_line("comparison_reasons", block, reason=reason, machine=MACHINE)
+    return show.render_line("comparison_reasons", block, reason=reason, machine=HARDWARE)
 
 
 def summarise(comparison: Comparison) -> dict[str, Any]:

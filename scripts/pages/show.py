@@ -27,6 +27,7 @@ from cli import size
 from store import quiet
 from store.cache import CACHE
 from store.frames import FIGURE_DEFINITION, Parameter
+from toolchains.interpreters import UNOPTIMISED
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
@@ -321,6 +322,7 @@ CONSTANTS = {
     "MOSTLY_QUIET": MOSTLY_QUIET,
     "PROMISE": PROMISE,
     "RECOMMENDED_EXCESS": RECOMMENDED_EXCESS,
+    "UNOPTIMISED": UNOPTIMISED,
     "UPPER_BOUND_MARK": UPPER_BOUND_MARK,
     "Z95": Z95,
 }

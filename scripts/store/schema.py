@@ -259,7 +259,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     torch: Annotated[str, "version of torch"] = ""
     numpy: Annotated[str, "version of numpy"] = ""
-    python: Annotated[str, "version of Python"] = ""
+    python: Annotated[str, "version of Python; of a free-threaded one with a t"] = ""
+    build: Annotated[str, "how Python was built: optimised or not, LTO, GIL; empty: unknown"] = ""
+    compiler: Annotated[str, "compiler of Python"] = ""
     cuda: Annotated[str, "version of CUDA for which torch was built"] = ""
     hip: Annotated[str, "version of HIP for which torch was built"] = ""
     git: Annotated[str, "torch's commit"] = ""
@@ -273,7 +275,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # Conditions that distinguish two machines. A virtual machine may report any CPU as "AMD EPYC"
-MACHINE = ("cpu", "cores", "caches")
+HARDWARE = ("cpu", "cores", "caches")
+MACHINE = (*HARDWARE, "libc")  # another C library copies and allocates at another speed
 
 
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -289,6 +292,19 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     governor: Annotated[str, "governor of the processor's clock"] = ""
     transparent_hugepages: Annotated[str, "use of transparent huge pages"] = ""
     load_average: Annotated[Finite | None, "processes that ran, a mean of one minute"] = None
+
+
+def machine_differences(
+    one: Conditions, other: Conditions, is_strict: bool = False
+) -> tuple[str, ...]:
+    """Return the fields of MACHINE that are known of both machines and differ; strict: also unknown
+    hardware."""
+    pairs = ((name, getattr(one, name), getattr(other, name)) for name in MACHINE)
+    return tuple(
+        name
+        for name, *values in pairs
+        if values[0] != values[1] and (all(values) or (is_strict and name in HARDWARE))
+    )
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
