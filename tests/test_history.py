@@ -12,7 +12,7 @@ import pytest
 import report
 import resultfiles
 from analysis import comparison, history, verdicts
-from analysis.changes import AGREES, CONFIRMED, CONTRADICTS, LAYOUT, REFUTED, UNCHANGED, UNDETERMINED, find_changes
+from analysis.changes import AGREES, CONTRADICTS, LAYOUT, UNCHANGED, find_changes
 from analysis.history import histories_of
 from analysis.results import load
 from analysis.series import FDR
@@ -304,7 +304,7 @@ def test_another_machine_or_python_counts_otherwise(tmp_path, one, other):
     assert warning.startswith("Not shown: instructions that were counted on another processor")
 
 
-# --- two releases, several machines, several nodes -------------------------------------------------------------------
+# --- two releases, several nodes -------------------------------------------------------------------------------------
 
 
 def test_between_two_releases(tmp_path):
@@ -354,39 +354,6 @@ def test_a_row_of_several_sizes_shows_a_quiet_one_and_speaks_for_all_counts(tmp_
     assert len(found.cells) == len(ROUTES) and set(found.cells["base_processes"]) == {4}
     assert list(found.cells["nbytes"]) == [SIZES[1], *[SIZES[0]] * (len(ROUTES) - 1)]
     assert set(found.counted["time"]) == {SLOWER} and found.counted["contradicts"].all()
-
-
-LACKING = [0, 1, 2, 3, 7, 8, 9]  # releases measured on a machine that lacks those around the change
-TWO = [(2, 4, 1 / 1.25), (2, 6, 2.0)]  # both together make it slower, which says nothing of each alone
-
-
-@pytest.mark.parametrize(
-    "planted, there, places, noisy, said",
-    [
-        ([(2, 5, 1.25)], [(2, 5, 1.25)], range(len(SERIES)), 0, {CONFIRMED}),
-        ([(2, 5, 1.25)], [(2, 5, 1.25)], LACKING, 0, {CONFIRMED}),
-        ([(4, 5, 1.25)], [], range(len(SERIES)), 0, {REFUTED}),
-        ([(4, 5, 1.25)], [], LACKING, 0, {REFUTED}),
-        ([(4, 5, 1.25)], [], range(len(SERIES)), 0.2, {UNDETERMINED}),  # the other machine is too noisy to rule it out
-        (TWO, TWO, range(len(SERIES)), 0, {CONFIRMED}),
-        (TWO, TWO, [0, 1, 2, 7, 8, 9], 0, {UNDETERMINED}),
-    ],
-)
-def test_the_same_or_another_on_another_machine(tmp_path, planted, there, places, noisy, said):
-    one = history_in(write(tmp_path / "one", logs_of(27, planted), machine="one"), "one")
-    logs = logs_of(28, there)
-    logs += np.random.default_rng(31).normal(0, noisy, logs.shape)
-    root = write(tmp_path / "two", logs[list(places)], [SERIES[place] for place in places], machine="two")
-    table = history.changes_over_machines({"one": [one], "two": [history_in(root, "two")]})
-    own = table[table["route"] == ROUTES[planted[0][0]]]
-    assert set(own["release"]) == {VERSIONS[place] for _, place, _ in planted}
-    first, other = (own[own["machine"] == name] for name in ("one", "two"))
-    assert set(first["said"]) == {CONFIRMED} and set(other["said"]) == said
-    for row in other.to_dict("records"):
-        at = VERSIONS.index(row["release"])
-        around = max(p for p in places if p < at), min(p for p in places if p >= at)
-        assert (row["since"], row["until"]) == tuple(VERSIONS[place] for place in around)
-    assert history.changes_over_machines({"one": [one]}).empty
 
 
 def on_nodes(root, node_sd, *planted, parts=()):
@@ -483,25 +450,13 @@ def test_a_history_of_counts_alone_has_a_page(tmp_path):
     assert VERSIONS[5] in (built / "README.md").read_text(encoding="utf-8")
 
 
-# --- the page over several machines ---------------------------------------------------------------------------------
-
-
-def test_the_page_over_machines(tmp_path, snapshot):
-    machines = {"one": logs_of(1, [(2, 5, 1.25), (4, 8, 1.5)]), "other": logs_of(2, [(2, 5, 1.3)])}
-    for name, logs in machines.items():
-        write(tmp_path / "results", logs, machine=name)
-    built = [pages_of.build(tmp_path / "results", name, tmp_path / name) for name in machines]
-    pages_of.over_machines(built, tmp_path)
-    output = tmp_path / "history"
-    assert (output / "README.md").read_text(encoding="utf-8").partition("## Data")[0] == snapshot
-    rows = pd.read_csv(output / "changes.csv", dtype=str)[["route", "release", "machine", "said"]]
-    assert rows.agg(" ".join, axis=1).sort_values().to_list() == snapshot
-    before = (output / "index.html").read_bytes()
-    pages_of.over_machines(built, tmp_path)
-    assert (output / "index.html").read_bytes() == before
-    pages_of.over_machines(built[:1], tmp_path)
-    assert [path.name for path in output.iterdir()] == ["README.md"], "what compared the two is gone"
-    assert "- [one](one/README.md)" in (output / "README.md").read_text(encoding="utf-8")
+def test_machines_with_histories_are_listed(tmp_path):
+    write(tmp_path / "results", logs_of(1, [(2, 5, 1.25)]), machine="one")
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "index.html").touch()
+    pages_of.over_machines([pages_of.build(tmp_path / "results", "one", tmp_path / "one")], tmp_path)
+    assert [path.name for path in (tmp_path / "history").iterdir()] == ["README.md"], "an older version's page is gone"
+    assert "- [one](one/README.md)" in (tmp_path / "history" / "README.md").read_text(encoding="utf-8")
 
 
 # --- the feed: Atom (RFC 4287), one entry per release with changes, with a permanent id -------------------------------

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import scipy
 from pandas import DataFrame, Index, Series, concat
-from store.schema import about
 
 from .series import FDR, SESSION, average_points
 from .statistics import CONFIDENCE, Z90_OVER_Z95, Z95, Floats, q_values
@@ -67,40 +66,6 @@ def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> Da
         rows["nodes_with"] = _names_of_nodes(confirmations, CONFIRMED, rows.index)
         rows["nodes_without"] = _names_of_nodes(confirmations, REFUTED, rows.index)
     return rows.drop(columns=WORKING_COLUMNS)
-
-
-# --- rows of tables -------------------------------------------------------------------------------
-
-_REPORTED = about("where it was reported, and of which route")
-_OTHER_MACHINE = about(
-    "a machine that measured the route around that release, and its releases before and after the "
-    "change"
-)
-_EFFECT = about(
-    "slower, faster, more or fewer; new over old on that machine, with its 95 % interval"
-)
-
-
-class MachineChange:
-    """A change as one of several machines shows it. The table also has the other columns of
-    ``Change``."""
-
-    change: int = about("a number: one change on all machines")
-    package: str = _REPORTED
-    release: str = _REPORTED
-    benchmark: str = _REPORTED
-    route: str = _REPORTED
-    dtype: str = _REPORTED
-    sizes: tuple[int, ...] = _REPORTED
-    what: str = _REPORTED
-    machine: str = _OTHER_MACHINE
-    since: str = _OTHER_MACHINE
-    until: str = _OTHER_MACHINE
-    verdict: str = _EFFECT
-    ratio: float = _EFFECT
-    ratio_low: float = _EFFECT
-    ratio_high: float = _EFFECT
-    said: str = about("same, differs or not known")
 
 
 # --- change points --------------------------------------------------------------------------------

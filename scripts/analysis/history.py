@@ -1,29 +1,21 @@
 """Histories: how each release of torch or numpy changed the cost of every route on a machine.
 
 ``History.rows`` is one table of points and changes. The last sections summarise changes: by
-release, between two releases, over machines.
+release, and between two releases.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from packaging.version import Version
-from pandas import DataFrame, Index, MultiIndex, Series, concat
-from store.frames import MEASURED, Change, check_frame, frame_columns
+from pandas import DataFrame, MultiIndex, Series
+from store.frames import MEASURED, Change, check_frame
 from toolchains import ledger
 
-from .changes import (
-    CONFIRMED,
-    LAYOUT,
-    ROUTE,
-    UNDETERMINED,
-    MachineChange,
-    changes_of,
-    judge_confirmation,
-)
+from .changes import LAYOUT, ROUTE, changes_of
 from .results import Results
 from .series import SessionPoints, points_of, sessions_of
 from .verdicts import (
@@ -281,88 +273,3 @@ def _sum_changes(
     names = ["changes", "counted", "square", "low95", "high95"]
     sums = dict.fromkeys(names, "sum") | {"q": "max"}
     return changes.groupby("pair").agg(sums).reindex(pairs.index)
-
-
-# --- over machines --------------------------------------------------------------------------------
-
-
-def changes_over_machines(histories: Mapping[str, Sequence[History]]) -> DataFrame:
-    """Return one row per change and machine, for reported changes of series that other machines
-    measured around that release.
-
-    Columns: those of ``History.changes`` with machine, verdict, ratio and its ends of that machine;
-    said: CONFIRMED (at least half of the change, and no change is excluded), REFUTED (half of it is
-    excluded) or UNDETERMINED; since and until (the releases of that machine that its ratio
-    compares); change (a number, the largest change 0).
-
-    A change reported by several machines is one change, of the machine with the most releases. If a
-    machine lacks the releases, both machines are compared over its nearest releases around them.
-    The result is UNDETERMINED if the first machine has another change between these releases, or
-    has not measured them.
-    """
-    every = [history for of_machine in histories.values() for history in of_machine]
-    every.sort(key=lambda history: -len(history.releases))
-    if not every:
-        return DataFrame()
-    rows = _with_places(concat([history.rows for history in every], ignore_index=True))
-    changes = _distinct_changes(concat([history.changes for history in every]), rows)
-    elsewhere = _ratios_elsewhere(changes, rows)
-    elsewhere["rank"] = Index(rows["machine"].unique()).get_indexer(elsewhere["machine"])
-
-    first = largest_first(changes[changes["change"].isin(elsewhere["change"])])
-    first = first.assign(since=first["before"], until=first["release"], said=CONFIRMED, rank=-1)
-    rest = first.drop(columns=elsewhere.columns.drop("change")).merge(elsewhere, on="change")
-    table = concat([first, rest])
-    table["change"] = Index(first["change"]).get_indexer(table["change"])
-    table = table.sort_values(["change", "rank"], kind="stable", ignore_index=True)
-    effect = np.log(table["ratio"].astype(float))
-    table["verdict"] = verdict_of_change(effect, table["what"])
-    check_frame(table[frame_columns(MachineChange)], MachineChange)
-    return table[[*every[0].rows.columns, "said", "since", "until", "change"]]
-
-
-def _distinct_changes(changes: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return the changes, with place, place_before and a number (change), without those that a
-    machine earlier in ``changes`` reports at overlapping releases."""
-    places = rows[[*MACHINE_SERIES, "release", "place", "place_before"]]
-    changes = changes.merge(places).reset_index(names="change")
-    changes["is_larger"] = changes["ratio"] > 1
-    distinct = changes[:0]
-    for _, candidates in changes.groupby(["package", "machine"], sort=False):
-        pairs = candidates.merge(distinct, on=[*SERIES, "is_larger"], suffixes=("", "_first"))
-        pairs = pairs.query("place_before < place_first and place_before_first < place")
-        is_repeated = candidates["change"].isin(pairs["change"])
-        distinct = concat([distinct, candidates[~is_repeated]])
-    return distinct
-
-
-def _ratios_elsewhere(changes: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return one row per change and other machine: change, machine, ratio with its ends, since,
-    until and said, see ``changes_over_machines``."""
-    pairs = _releases_around(changes, rows)
-    first = _ratios(rows, pairs.assign(machine=pairs["machine_first"]))
-    ratios = _ratios(rows, pairs)
-    logs = (np.log(ratios[name]) for name in ("ratio", "low95", "high95"))
-    confirmation = judge_confirmation(np.log(first["ratio"]), *logs)
-    return pairs[["change", "machine"]].assign(
-        ratio=ratios["ratio"],
-        ratio_low=ratios["low95"],
-        ratio_high=ratios["high95"],
-        since=pairs["base"],
-        until=pairs["new"],
-        said=np.where(first["changes"] == 1, confirmation, UNDETERMINED),
-    )
-
-
-def _releases_around(changes: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return one row per change and other machine: change, machine_first (that reports it),
-    MACHINE_SERIES, base and new (the other machine's nearest releases around the change)."""
-    points = rows[[*MACHINE_SERIES, "release", "place"]].sort_values("place", kind="stable")
-    pairs = changes[["change", *MACHINE_SERIES, "place", "place_before"]]
-    pairs = pairs.merge(points, on=SERIES, suffixes=("_first", ""))
-    pairs = pairs.query("machine_first != machine")
-    keys = ["change", "machine_first", *MACHINE_SERIES]
-    old = pairs.query("place <= place_before").drop_duplicates(keys, keep="last")
-    new = pairs.query("place >= place_first").drop_duplicates(keys, keep="first")
-    base = old[[*keys, "release"]].rename(columns={"release": "base"})
-    return base.merge(new[[*keys, "release"]].rename(columns={"release": "new"}), on=keys)

@@ -19,7 +19,6 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from analysis import history
 from analysis.cells import list_rows
 from analysis.history import History, histories_of
 from analysis.results import Results, load, load_files, select_results, where
@@ -34,7 +33,6 @@ from toolchains import ledger
 from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, show
-from .history_page import page_over_machines
 from .machine import machine_page
 from .page import (
     Page,
@@ -54,7 +52,7 @@ TITLE = "What it costs to move data between NumPy and PyTorch"
 COMPARED_BYTES = (8, 2**20, 64 * 2**20)  # of machines, if all have measured these sizes
 ASV = "asv"  # directory of asv's own site; its scripts make its links
 RESULTS = "results"
-PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers|changes)\.csv|[a-z0-9-]+\.svg)"
+PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers)\.csv|[a-z0-9-]+\.svg)"
 MARKER = "<!-- numpy-torch-conversion: submission -->"  # finds the comment of an earlier check
 QUOTE_LETTERS = 200  # of a text from a file: a comment on GitHub has 65,536 at most
 # the page's own address is inserted after this
@@ -88,23 +86,16 @@ def build(results: Path, machine: str, output: Path) -> Built:
 
 
 def over_machines(built: Sequence[Built], output: Path) -> None:
-    """Write the output over all machines: their page, the page over their histories, and the
-    feed."""
+    """Write the output over all machines: their page, the list of their histories, and the feed."""
     histories = {each.machine: each.histories for each in built if each.histories}
     write_feed(output, [*chain(*histories.values())])
-    changes = history.changes_over_machines(histories)
-    links = []
-    if changes.empty:  # no two machines have a route in common
-        name_histories(output, list(histories))
-    else:
-        write_into(output / HISTORY, page_over_machines(list(histories), changes))
-        links = [("Changes by release, all machines", f"{HISTORY}/")]
-    write_into(output, index_of([each.pages[0][0] for each in built], links))
+    name_histories(output, list(histories))
+    write_into(output, index_of([each.pages[0][0] for each in built]))
 
 
 def name_histories(output: Path, machines: Sequence[str]) -> None:
-    """Write a README that lists the machines with a page of their histories. Remove an earlier page
-    that compared them."""
+    """Write a README that lists the machines with a page of their histories. Remove the page of
+    earlier versions that compared them."""
     directory = output / HISTORY
     for name in ("index.html", "changes.csv", *(() if machines else ("README.md",))):
         (directory / name).unlink(missing_ok=True)
@@ -143,10 +134,10 @@ def print_summary(page: Page, path: Path) -> None:
 # --- the page over all machines -------------------------------------------------------------------
 
 
-def index_of(machines: Sequence[Page], more_links: Sequence[tuple[str, str]] = ()) -> Page:
+def index_of(machines: Sequence[Page]) -> Page:
     """The content of the page over all machines. A machine's page has links only if there is a page
     of its history."""
-    links = [*more_links]
+    links = []
     for page in machines:
         links.append((page.machine, f"{quote(page.machine)}/"))
         if page.links:

@@ -1,4 +1,4 @@
-"""The pages of histories: of one machine, and over several.
+"""The page of a machine's histories.
 
 The data is read once. Each section is a view of it: heat maps and curves (change_pictures.py), what
 a release changed (release_news.py), and the method here.
@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
-from analysis.changes import CONFIRMED, LAYOUT, REFUTED, UNDETERMINED, MachineChange
 from analysis.history import History
 from analysis.results import Results
 from analysis.verdicts import TIME
@@ -212,51 +211,3 @@ def history_csv(data: HistoryData, columns: Mapping[tuple[str, ...], str]) -> st
     names = [*chain(*columns)]
     names.sort(key=lambda name: name not in ("package", "machine"))  # these two come first
     return to_csv(rows[names], digits=CSV_DIGITS)
-
-
-# --- over several machines: which changes all of them show, and which only some ------------------
-
-
-MAX_SHARED_ROWS = 30  # of a table; changes.csv has all
-MAX_EXAMPLES = 3  # of each outcome at the head of the page, of different routes
-
-
-def shared_changes(changes: pd.DataFrame) -> dict[str, list[list[MachineChange]]]:
-    """Outcome (CONFIRMED, REFUTED or UNDETERMINED) -> changes, each with its rows per machine, that
-    of the most releases first. Those that code layout alone explains are left out."""
-    outcomes: dict[str, list[list[MachineChange]]]
-    outcomes = {CONFIRMED: [], REFUTED: [], UNDETERMINED: []}
-    for _, rows in changes[changes["evidence"] != LAYOUT].groupby("change"):
-        seen = {*rows["said"]}
-        outcome = next(each for each in (REFUTED, UNDETERMINED, CONFIRMED) if each in seen)
-        outcomes[outcome].append([*rows.itertuples()])
-    return outcomes
-
-
-def page_over_machines(machines: Sequence[str], changes: pd.DataFrame) -> Page:
-    """The content of the page over all histories. changes: see
-    ``history.changes_over_machines``."""
-    outcomes = shared_changes(changes)
-    overview = show.render_paragraphs(
-        "history", "over_machines", outcomes=outcomes, examples=MAX_EXAMPLES
-    )
-    sections = []
-    for outcome, shared in outcomes.items():
-        if shared:
-            views = {"outcome": outcome, "changes": shared, "machines": machines}
-            table = render_table("history", "shared", False, **views, most=MAX_SHARED_ROWS)
-            sections.append(Section(outcome.replace(" ", "-"), table.title, tables=(table,)))
-    columns = frames.csv_columns(MachineChange)
-    links = [(f"{machine}: all its changes", f"{quote(machine)}/") for machine in machines]
-    return Page(
-        title="What releases of torch and numpy changed, by machine",
-        facts=(f"speed changes by release, compared across {len(machines)} machines",),
-        boxes=(Box("The same everywhere, or only here", lines=overview),),
-        legend=show.render_paragraphs("history", "machines"),
-        sections=sections,
-        links=(*links, ("What to use on each machine", "../")),
-        command="python scripts/track.py",
-        csv=to_csv(changes[[*chain(*columns)]], digits=CSV_DIGITS),
-        columns=columns,
-        data="changes.csv",
-    )
