@@ -34,7 +34,7 @@ from cli import RESULTS, Parser, UserError, parse_shape, parse_size, whole_numbe
 from measuring.machine import conditions
 from pages.case_answer import answer_text, as_json
 from store import files, questions
-from store.arrays import read_header
+from store.questions import read_header
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED

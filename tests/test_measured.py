@@ -14,7 +14,7 @@ import pytest
 from analysis.measured import candidates, suitable, undecided
 from analysis.needs import Case
 from checking.question import question
-from store.arrays import read_header
+from store.questions import read_header
 from store.schema import TimedProcess, from_json
 
 torch = pytest.importorskip("torch")

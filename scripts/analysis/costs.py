@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 from store import files
-from store.cache import remember
 from store.frames import Choice
+from store.questions import remember
 from store.schema import HARDWARE, UNKNOWN, Conditions, RunRecord, machine_differences
 from toolchains import interpreters
 

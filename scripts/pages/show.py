@@ -25,8 +25,8 @@ from analysis.ranking import MARGIN, PROMISE, RECOMMENDED_EXCESS
 from analysis.statistics import MIN_PROCESSES, Z95
 from cli import size
 from store import quiet
-from store.cache import CACHE
 from store.frames import FIGURE_DEFINITION, Parameter
+from store.questions import CACHE
 from toolchains.interpreters import UNOPTIMISED
 
 from benchmarks.contracts import ALIAS, COPY, INTO
