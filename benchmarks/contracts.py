@@ -191,6 +191,12 @@ class Route:
         return not self.hazard and not any(kind(does) in UNSAFE for does in self.inputs.values())
 
     @property
+    def owner(self) -> str:
+        """Library whose memory an alias shares on the host, which decides how long it is valid."""
+        owners = {NUMPY_TO_TORCH: "numpy", TORCH_TO_NUMPY: "torch"}
+        return owners.get(self.direction, "") if self.memory == ALIAS else ""
+
+    @property
     def takes_grad(self) -> bool:
         """Whether its contract accepts a tensor that requires grad."""
         return GRAD in self.inputs and kind(self.inputs[GRAD]) in FINE

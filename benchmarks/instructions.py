@@ -25,7 +25,8 @@ section = "Instructions per call"
 about = (
     "Counted by Valgrind's callgrind, less the empty loop. Counts describe calls, not bytes: an "
     "instruction moves many. They depend on the C library, the processor's instruction sets and "
-    "the interpreter."
+    "the interpreter. Valgrind hides AVX-512: where a processor has it, counts describe the AVX2 "
+    "code that torch and NumPy choose without it."
 )
 place = 11
 across = "dtype"

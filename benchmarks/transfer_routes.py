@@ -161,8 +161,8 @@ TRANSFER_ROUTES = (
         "torch.from_numpy(a).share_memory_()",
         COPY,
         caution=(
-            "moves the tensor's memory, not that of arrays or tensors which shared it before: "
-            "a stays where it is"
+            "moves the tensor's memory: a, which NumPy owns, stays where it is, but an array over "
+            "a tensor's own memory is invalid then"
         ),
     ),
     _over_block("torch.from_numpy(np.ndarray(a.shape, a.dtype, buffer=memory.buf))"),

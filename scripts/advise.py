@@ -41,7 +41,8 @@ from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
 LARGEST = 2**50  # bytes
 # Options that are fields of a case as they stand
-CASE_OPTIONS = ("memory", "grad", "batch", "enqueue", "count", "goal", "threads")
+CASE_OPTIONS = ("grad", "batch", "enqueue", "count", "goal", "threads", "writable")
+READ_ONLY_LAYOUTS = ("read-only", "memmap", "pandas")
 OFFER = "measure it: add --measure"
 # Other spellings of dtypes -> NumPy's and torch's
 DTYPE_NAMES = {
@@ -96,6 +97,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     memory_option("--own", const=COPY, help="the result must be a copy")
     memory_option("--share", const=ALIAS, help="the result must share the source's memory")
     memory_option("--into-buffer", const=INTO, help="write into an existing buffer")
+    parser.option("--writable", "the result will be written to: of a read-only source, a copy")
     parser.option(
         "--threads N",
         "torch threads; 1 in a DataLoader worker (default: torch's)",
@@ -136,6 +138,7 @@ def _add_source_options(parser: Parser) -> None:
         "docs/glossary.md; with --measure also channels_last, flipped, read-only, memmap, pandas"
     )
     parser.option("--layout LAYOUT", about, default=CONTIGUOUS)
+    parser.option("--read-only", "the source is read-only, as from pandas 3, pyarrow or Pillow")
     parser.option("--grad", "the source requires grad")
     parser.option(
         "--batch N", "combine N arrays into one", type=partial(whole_number, least=2), default=0
@@ -163,13 +166,17 @@ def case_of(options: argparse.Namespace) -> Case:
         if header.fortran and len(header.shape) > 1:
             described["layout"] = "fortran"
     shape, dtype = described["shape"] or (), described["dtype"] or DEFAULT_DTYPE
+    read_only = options.read_only or described["layout"] in READ_ONLY_LAYOUTS
+    must_copy = read_only and options.writable
     return Case(
         source=library,
         target=options.target,
         nbytes=options.nbytes or math.prod(shape) * itemsize(dtype),
         dtype=dtype,
         layout=described["layout"],
+        memory=options.memory or (COPY if must_copy else ""),
         shape=shape,
+        read_only=read_only,
         host=host,
         expression=expression,
         **{name: getattr(options, name) for name in CASE_OPTIONS},

@@ -159,6 +159,41 @@ def test_a_write_to_an_alias_of_one_repeated_number_shows_in_all(route):
     assert route.view or plain(source).tolist() == [7] * 8
 
 
+# Sharing ------------------------------------------------------------------------------------------------------------
+
+
+OWNED = [r for r in ONE if r.owner and r.memory_for("float32") == routes.ALIAS and not r.view]
+
+
+@pytest.mark.parametrize("route", OWNED, ids=lambda r: r.expression)
+def test_how_long_an_alias_is_valid_and_who_sees_a_write(route):
+    """Looks at addresses and versions alone: what torch has moved is freed, and is not read."""
+    source = sources.source(route, "float32", NBYTES)
+    result = semantics.result_of(route, namespace(route, source))
+    array, tensor = (source, result) if route.owner == "numpy" else (result, source)
+    before, version = sources.address(array), tensor._version
+    array[...] = 7
+    assert tensor._version == version, "autograd sees no write to the array"
+    tensor.detach().add_(1)
+    assert tensor._version == version + 1 and (array == 8).all()
+    if "from_dlpack" not in route.expression:
+        with pytest.raises(RuntimeError, match="not resizable"):
+            tensor.resize_(2 * NBYTES)
+    tensor.share_memory_()
+    assert sources.address(tensor) != before, "torch moved the memory"
+    assert sources.address(array) == before
+    if route.owner == "numpy":
+        assert (array == 8).all(), "NumPy's memory stays"
+
+
+def test_an_array_by_dlpack_locks_no_storage():
+    tensor = torch.ones(4)
+    array = np.from_dlpack(tensor)
+    before = sources.address(array)
+    tensor.resize_(NBYTES)
+    assert sources.address(tensor) != before == sources.address(array)
+
+
 # Hazards ------------------------------------------------------------------------------------------------------------
 
 

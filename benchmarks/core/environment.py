@@ -167,7 +167,9 @@ SETTINGS = {
     "GLIBC_TUNABLES=glibc.malloc.hugetlb=1": Setting(_not_huge, glibc="2.35", huge_pages=True),
     # Not M_MMAP_THRESHOLD: mallopt(3) limits it to 32 MiB
     "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824": Setting(
-        _not_reused, caution="the process keeps up to 1 GiB of what it freed"
+        _not_reused,
+        caution="the process keeps up to 1 GiB of what it freed, "
+        "and up to 15 of its first copies gain nothing",
     ),
     "NUMPY_MADVISE_HUGEPAGE=0": Setting(_asked_by_numpy, huge_pages=True, advised=False),
     f"LD_PRELOAD={_JEMALLOC}": Setting(lambda: _not_allocating(_JEMALLOC), package="libjemalloc2"),

@@ -3,9 +3,10 @@
 The semantics of routes are measured, compared with their contracts, and followed along a history.
 
 A setting of the environment in which a program starts may gain more than any choice of a route. It
-is chosen for each route at the usual size, as a route is (see ranking.py). It is the first of the
-family's advised settings without a significantly faster one, if the route is significantly more
-than MIN_GAIN times as fast with it. Routes that have a good setting in common get one.
+is chosen for each route at the usual size, as a route is (see ranking.py), of the family's advised
+settings with which the route is significantly more than MIN_GAIN times as fast. Those that cost
+nothing come before those that keep memory or have to be installed. It is the first of them without
+a significantly faster one. Routes that have a good setting in common get one.
 
 Placement: some routes take longer if a source and its buffer are neighbours in memory.
 """
@@ -245,11 +246,13 @@ class SettingAdvice:
     settings          good for all of the routes: the one to take, then those that are as good
     gains_by_setting  of each route: good setting -> gain
     busy              some other settings are noisy
+    costly            of all routes: gains that are larger, and cost something
     """
 
     settings: list[str]
     gains_by_setting: list[Mapping[str, Gain]]
     busy: bool
+    costly: list[Gain]
 
     @property
     def gains(self) -> list[Gain]:
@@ -265,35 +268,44 @@ def setting_advice(results: Results, cells: DataFrame) -> list[SettingAdvice]:
     advice: list[SettingAdvice] = []
     for _, rows in by_route:
         rows = at_usual_size(rows, "setting")
-        gains, busy = _gains(where(rows, quiet=True), counts), not rows["quiet"].all()
-        last = advice[-1] if advice else SettingAdvice([], [], busy)
+        gains, costly = _gains(where(rows, quiet=True), counts)
+        busy = not rows["quiet"].all()
+        last = advice[-1] if advice else SettingAdvice([], [], busy, [])
         shared = [setting for setting in last.settings if setting in gains]
         if shared:
-            advice[-1] = SettingAdvice(shared, [*last.gains_by_setting, gains], last.busy or busy)
+            by_route = [*last.gains_by_setting, gains]
+            advice[-1] = SettingAdvice(shared, by_route, last.busy or busy, last.costly + costly)
         elif gains:
-            advice.append(SettingAdvice([*gains], [gains], busy))
+            advice.append(SettingAdvice([*gains], [gains], busy, costly))
     return advice
 
 
-def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> dict[str, Gain]:
+def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> tuple[dict[str, Gain], list[Gain]]:
     """Return the settings of one route at one size that gain enough and have no significantly
-    faster one, in the family's order. counts: cell -> count, of which the class's track_kept."""
+    faster one, in the family's order; then faster ones that cost something, if those cost nothing.
+    counts: cell -> count, of which the class's track_kept."""
     without = next(filter(_is_reference, cells.itertuples()), None)
     if without is None:
-        return {}
+        return {}, []
     declared = without.declared
     settings = cells["parameters"].map(lambda parameters: parameters["setting"])
     # in the order of the entries: benchmarks.json sorts the advised settings by name
     places = settings.map(lambda setting: declared.nth("setting", setting))
-    advised = cells.assign(place=places)[settings.isin([*declared.settings])]
-    good = select_fastest(advised.sort_values("place"), ["benchmark"])
-    good = good[significantly_slower(DataFrame([without]), good, MIN_GAIN - 1)]
-    gains = {}
-    for cell in good.itertuples():
+    cells = cells.assign(place=places, is_free=settings.map(declared.settings) == "")
+    advised = cells[settings.isin([*declared.settings])].sort_values("place")
+    advised = advised[significantly_slower(DataFrame([without]), advised, MIN_GAIN - 1)]
+    fastest = select_fastest(advised, ["benchmark"])
+    good = select_fastest(where(advised, is_free=True), ["benchmark"])
+    costly = fastest[~fastest["is_free"]]
+    if good.empty:
+        good, costly = fastest, costly[:0]
+    elif fastest["is_free"].any():  # the cheap one is as fast
+        costly = costly[:0]
+    gains = []
+    for cell in concat([good, costly]).itertuples():
         count = cell.cell.replace(cell.benchmark, f"{declared.group}.track_kept")
-        gain = Gain(without, cell, counts.get(count))
-        gains[gain.setting] = gain
-    return gains
+        gains.append(Gain(without, cell, counts.get(count)))
+    return {gain.setting: gain for gain in gains[: len(good)]}, gains[len(good) :]
 
 
 # --- neighbours in memory -------------------------------------------------------------------------

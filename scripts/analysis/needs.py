@@ -99,6 +99,7 @@ class Case:
     threads  of torch; "": its default number, or one if no other was measured
     shape    of the source, of each source if there are several; (): one dimension
     expression  Python that makes the source; "": random numbers of that dtype and layout
+    read_only   the source lies in read-only memory; writable: the result will be written to
     """
 
     source: str
@@ -116,6 +117,8 @@ class Case:
     threads: str = ""
     shape: tuple[int, ...] = ()
     expression: str = ""
+    read_only: bool = False
+    writable: bool = False
 
     @property
     def direction(self) -> str:

@@ -26,6 +26,10 @@ def contradiction(case: Case) -> str:
         return f"--from {case.source} --to {case.target}: name two different ones"
     if case.grad and case.source == NUMPY:
         return "--grad: arrays require no grad, leave it out"
+    if case.read_only and case.source != NUMPY:
+        return f"--read-only: only arrays are read-only, leave it out with --from {case.source}"
+    if case.read_only and case.writable and case.memory == ALIAS:
+        return "--share: a write would reach the read-only source; take --own, or drop --writable"
     if (case.source, case.dtype) == (NUMPY, "bfloat16"):
         return (
             "--dtype bfloat16: NumPy has no such dtype; for such a tensor use --to-dtype bfloat16"

@@ -267,8 +267,9 @@ def unsafe_reason(contract: Route) -> str:
 
 
 def promises(contract: Route) -> Iterator[str]:
-    """Hazards, cautions and requirements of a route."""
+    """Hazards, cautions, rules of sharing and requirements of a route."""
     yield from filter(None, (contract.hazard, contract.caution))
+    yield from show.render_lines("unusual_inputs", "sharing", contract=contract)
     if "strided" in contract.copies:
         yield "shares the memory of a contiguous source"
     if contract.needs:

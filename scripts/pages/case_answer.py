@@ -21,7 +21,7 @@ from . import show
 from .advice import group_routes, promises, unsafe_reason, unusual_inputs
 from .show import code, render_line
 
-SOURCE_FIELDS = ("shape", "expression")  # of a case whose source has them
+OPTIONAL_FIELDS = ("shape", "expression", "read_only", "writable")  # of a case that has them
 MAX_ROUTES = 5  # routes listed in an answer
 CODE_NAMES = ("a", "t", "m", "b", "h", "d", "s", "buffers", "stages")  # defined by code to paste
 
@@ -159,9 +159,9 @@ def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
 
 
 def _case_json(case: Case) -> dict[str, object]:
-    """The fields of a case; its shape and expression only if it has one."""
+    """The fields of a case; OPTIONAL_FIELDS only if it has them."""
     fields = asdict(case)
-    return {name: fields[name] for name in fields if fields[name] or name not in SOURCE_FIELDS}
+    return {name: fields[name] for name in fields if fields[name] or name not in OPTIONAL_FIELDS}
 
 
 def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
