@@ -13,13 +13,14 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 
 from . import conversion, routes
-from .core import sources, timing
+from .core import callgrind, sources, timing
 
 section = "Instructions per call"
 about = (
@@ -49,8 +50,8 @@ TIMEOUT = 1800  # seconds
 
 
 def _counted(directory, statement, names, calls=CALLS):
-    """Return the instructions of a call and its loop iteration: callgrind counts between two
-    requests.
+    """Return the instructions of a call and its loop iteration, and those of each function:
+    callgrind counts between two requests.
 
     Two uncounted runs of ``calls`` calls come first: caches and allocators settle, and Python 3.11
     and newer specialize the loop while it first runs.
@@ -67,17 +68,19 @@ def _counted(directory, statement, names, calls=CALLS):
     ):
         copies["run"](calls, begin, end)
     (dump,) = directory.glob("callgrind.out.*.*")
-    count = int(re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), re.MULTILINE)[1])
+    text = dump.read_text(encoding="utf-8", errors="replace")
     dump.unlink()
-    return count / calls
+    count = int(re.search(r"^(?:totals|summary): (\d+)", text, re.MULTILINE)[1])
+    functions = callgrind.functions(text).items()
+    return count / calls, Counter({name: cost / calls for name, cost in functions})
 
 
 def count_all(path):
     """Count every cell, in a process under callgrind, and write counts.json to the directory
     ``path``.
 
-    Its keys are direction, route, dtype and size of a cell. Its values are counts, or reasons for
-    missing counts.
+    Its keys are direction, route, dtype and size of a cell. Its values are a count and its largest
+    functions, or reasons for missing counts.
     """
     directory = Path(path)
     subprocess.run(
@@ -85,18 +88,16 @@ def count_all(path):
     )
     gc.disable()
     counts = {}
-    empty = _counted(directory, "pass", {})
+    empty, of_loop = _counted(directory, "pass", {})
     for family in (NumpyToTorch(), TorchToNumpy()):
         for expression, dtype, nbytes in itertools.product(*family.params):
             route = routes.find(expression, family.direction)
             try:
                 names = sources.namespace(route, sources.source(route, dtype, nbytes))
-                count = (
-                    _counted(
-                        directory, expression, names, SLOW_CALLS if route.per_element else CALLS
-                    )
-                    - empty
-                )
+                calls = SLOW_CALLS if route.per_element else CALLS
+                counted, functions = _counted(directory, expression, names, calls)
+                functions.subtract(of_loop)
+                count = [counted - empty, callgrind.largest(functions, counted - empty)]
             except NotImplementedError as reason:
                 count = str(reason)
             except Exception as error:  # of one route: the others are still counted
@@ -152,6 +153,15 @@ def _counts(code, moved):
         return json.loads(counts.read_text(encoding="utf-8"))
 
 
+def _joined(repeats):
+    """Return the counts of a cell with the functions of the median one, or why there are none."""
+    if not isinstance(repeats[0], list):
+        return repeats[0]
+    counts = [count for count, _ in repeats]
+    _, functions = sorted(repeats, key=lambda repeat: repeat[0])[len(repeats) // 2]
+    return {"samples": counts, "number": 1, "functions": functions}
+
+
 class _Instructions(conversion._Conversion):
     """route × dtype × nbytes over contiguous sources."""
 
@@ -170,10 +180,7 @@ class _Instructions(conversion._Conversion):
         broken = [each for each in repeats if isinstance(each, str)]
         if broken:
             return broken[0]
-        counts = {cell: [each[cell] for each in repeats] for cell in repeats[0]}
-        return {
-            cell: each if isinstance(each[0], float) else each[0] for cell, each in counts.items()
-        }
+        return {cell: _joined([each[cell] for each in repeats]) for cell in repeats[0]}
 
     setup_cache.timeout = TIMEOUT
 
@@ -183,14 +190,11 @@ class _Instructions(conversion._Conversion):
         self.counts = cache[self.key(route, dtype, nbytes)]
         if isinstance(self.counts, str):
             raise NotImplementedError(self.counts)
-        if isinstance(self.counts, dict):
+        if "failed" in self.counts:
             raise RuntimeError(self.counts["failed"])
 
     def track_instructions(self, cache, route, dtype, nbytes):
-        return {
-            "samples": self.counts,
-            "number": 1,
-        }  # asv takes the median, and keeps the counts and their spread
+        return self.counts  # asv takes the median of the samples, and keeps their spread
 
     track_instructions.unit = "instructions"
 

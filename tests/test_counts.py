@@ -22,9 +22,13 @@ NAME = "instructions.NumpyToTorch.track_instructions"
 
 def side(root, counts, *more, **record):
     """Loaded results. counts: per process, by (route, nbytes) or (route, dtype, nbytes); more: other benchmarks."""
+    return load(write_side(root, counts, *more, **record))
+
+
+def write_side(root, counts, *more, **record):
     counted = replace(conversion(counts, CONTRACTS, dtypes=DTYPES), name=NAME, unit="instructions")
     benches = [counted, *more]
-    return load(resultfiles.write(root, benches, records=[resultfiles.record(benches, **record)]))
+    return resultfiles.write(root, benches, records=[resultfiles.record(benches, **record)])
 
 
 def compared(tmp_path, base, new, more=((), ()), **settings):
@@ -116,6 +120,19 @@ def test_time_and_count_of_a_call_stand_side_by_side(tmp_path, snapshot):
     rows = json.loads(comparison_words.as_json(found, "command"))["counted"]
     said = [" | ".join(str(row[name]) for name in ("nbytes", "verdict", "time", "contradicts")) for row in rows]
     assert (said, comparison_words.markdown(found, False, "command")) == snapshot
+
+
+def test_functions_explain_a_change_of_counts(tmp_path):
+    for side, functions in (("base", {"a:f": 5000, "a:g": 700}), ("new", {"a:f": 5000, "a:h": 4000, "a:g": 100})):
+        write_side(tmp_path / side, BASE if side == "base" else CHANGED)
+        resultfiles.mend(tmp_path / side, lambda line, own=functions: line | {"functions": own})
+    found = comparison.compare(load(tmp_path / "base"), load(tmp_path / "new"))
+    because = found.counted["because"].iloc[0]
+    assert because.functions == (("a:h", 4000), ("a:g", -600)) and because.explained == pytest.approx(1.0)
+    assert found.counted["because"].iloc[1] is None  # as many
+    said = "1.60× more instructions (5,705 → 9,105; 95 % CI 1.59–1.60): +4,000 of +3,400 instructions in h, −600 in g"
+    assert said in comparison_words.text(found, False)
+    assert json.loads(comparison_words.as_json(found, ""))["counted"][0]["because"]["total"] == 3400
 
 
 def test_what_is_counted_once_is_not_compared(tmp_path):

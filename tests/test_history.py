@@ -37,8 +37,8 @@ from made_histories import (
     write,
 )
 from pages import build as pages_of
-from pages.release_news import FEED, write_feed
-from pages.show import render_paragraphs
+from pages.release_news import FEED, release_news, write_feed
+from pages.show import render_paragraphs, to_plain
 from resultfiles import SKIPPED, contract, conversion, memcpy
 from toolchains import ledger
 
@@ -269,6 +269,18 @@ def test_time_and_count_agree_or_not(tmp_path):
     rows = made.changes
     assert set(rows["release"]) == {VERSIONS[6]}
     told = {what: dict(zip(own["route"], own["evidence"])) for what, own in rows.groupby("what")}
+    assert "because" not in rows
+    for place, toolchain in enumerate(SERIES):
+        functions = {"functions": {"lib:f": 6700, "lib:g": 200 * (place >= 6)}}
+        resultfiles.mend(
+            tmp_path, lambda line, own=functions: line | (own if "values" in line else {}), toolchain.commit
+        )
+    explained = history_in(tmp_path)
+    because = [str(each) for each in explained.changes["because"].dropna()]
+    assert len(because) == 3 and all(each.endswith(": lib:g +200") for each in because)
+    assert "(+200 of +1,005 instructions in g; functions explain 20 %)" in to_plain(
+        release_news(explained)[-6].paragraph
+    )
     assert told[TIME] == dict(zip((ROUTES[1], *ROUTES[3:6]), (AGREES, UNCHANGED, CONTRADICTS, LAYOUT)))
     assert told[INSTRUCTIONS] == {ROUTES[1]: AGREES, ROUTES[2]: "", ROUTES[4]: CONTRADICTS}
 

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks import instructions
+from benchmarks.core import callgrind
 
 FEWER = """
 import sys
@@ -35,6 +36,11 @@ def counts():
 @pytest.mark.slow
 def test_counts_are_those_of_a_call(counts):
     view, copy = (counts[f"numpy→torch {route} float32 8"] for route in ("torch.from_numpy(a)", "torch.tensor(a)"))
+    for one in (view, copy):
+        kept = sum(one["functions"].values())
+        assert 0.96 * min(one["samples"]) < kept < 1.01 * max(one["samples"])
+    assert any(name.endswith(":torch::utils::tensor_from_numpy") for name in view["functions"])
+    view, copy = view["samples"], copy["samples"]
     assert len(view) == 2 and max(view) < 1.05 * min(view)
     assert 1_000 < min(view) < min(copy) / 2, "a view of an array takes less than a copy of it"
     assert max(copy) < 1.05 * min(copy), "where its memory lies decides a little"
@@ -57,5 +63,40 @@ def test_a_cell_has_its_repeats_or_the_reason_why_it_has_none():
     for found, error in (("it dies", NotImplementedError), ({"failed": "it dies"}, RuntimeError)):
         with pytest.raises(error, match="^it dies$"):
             made.setup({made.key(*cell): found}, *cell)
-    made.setup({made.key(*cell): [5000.0, 5010.0, 5100.0]}, *cell)
-    assert made.track_instructions(None, *cell) == {"samples": [5000.0, 5010.0, 5100.0], "number": 1}
+    repeats = [[count, {"libc:free": round(count)}] for count in (5100.0, 5000.0, 5010.0)]
+    joined = {"samples": [5100.0, 5000.0, 5010.0], "number": 1, "functions": {"libc:free": 5010}}
+    made.setup({made.key(*cell): instructions._joined(repeats)}, *cell)
+    assert made.track_instructions(None, *cell) == joined
+
+
+DUMP = """summary: 1000
+ob=(1) /usr/lib/libc-2.31.so
+fn=(1) malloc
+0 100
+cob=(2) /lib/libtorch_cpu.so
+cfn=(2) void at::(anonymous namespace)::run<X, int (*)(int)>(X const&)::{lambda(int)#1}::operator()(int) const
+calls=50 0
+0 7000
+-3 300
+
+ob=(2)
+fn=(2)
++5 560
+fn=(3) run'2
+* 40
+"""
+
+
+def test_a_dump_has_what_each_function_takes_itself():
+    costs = callgrind.functions(DUMP)
+    of_lambda = "libtorch_cpu:at::{anonymous}::run::{lambda#1}::operator_call"
+    assert costs == {"libc:malloc": 400, of_lambda: 560, "libtorch_cpu:run": 40}
+    assert callgrind.largest(costs, 1000) == {"libc:malloc": 400, of_lambda: 560, "libtorch_cpu:run": 40}
+    assert callgrind.largest(costs, 960) == {"libc:malloc": 400, of_lambda: 560}
+    names = {"std::ostream& c10::operator<< <char>(X)": "c10::operator_ltlt", "0x3f": "?", "memcpy@@GLIBC_2": "memcpy"}
+    names |= {
+        "bool c10::x<a<b> >::y() const [clone .cold]": "c10::x::y",
+        "f.isra.0'3": "f",
+        "A::operator bool()": "A::operator_bool",
+    }
+    assert {name: callgrind.fold(name) for name in names} == names

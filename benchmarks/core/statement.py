@@ -118,13 +118,17 @@ class CountBenchmark(_Declared, TrackBenchmark):
 
     def take(self, *params):
         """Return the count, or ``{"samples": [counts], "number": 1}`` if it is repeated, and log
-        it.
+        it, with further entries of the repeated one, such as ``functions``.
         """
         began = time.perf_counter()
         result = self.func(*params)
-        values = result["samples"] if isinstance(result, dict) else [result]
+        values, further = [result], {}
+        if isinstance(result, dict):
+            further = {**result}
+            result = {name: further.pop(name) for name in ("samples", "number")}
+            values = result["samples"]
         if all(isinstance(value, (int, float)) and math.isfinite(value) for value in values):
-            self.log_figures(began, at=round(time.time(), 3), values=values)
+            self.log_figures(began, at=round(time.time(), 3), values=values, **further)
         return result
 
 

@@ -15,9 +15,10 @@ import pandas as pd
 import scipy
 from pandas import DataFrame, Index, Series, concat
 
+from .functions import explain_rows
 from .series import FDR, SESSION, average_points
 from .statistics import CONFIDENCE, Z90_OVER_Z95, Z95, Floats, q_values
-from .verdicts import TIME, TIME_VERDICTS, Settings, verdict_of_change
+from .verdicts import INSTRUCTIONS, TIME, TIME_VERDICTS, Settings, verdict_of_change
 
 # Evidence: the other figure (count or time) changes the same way, the opposite way, or not at all
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"
@@ -33,7 +34,7 @@ MAX_Q = FDR / 2
 MIN_SUPPORT = 2.0  # of a change point, in standard errors: weaker ones are dropped first
 PENALTY = 6.0  # per change point, in squared standard errors; the test decides what is reported
 ROUTE = ["group", "direction", "route"]  # the columns that identify a route in a history
-WORKING_COLUMNS = ["y", "variance", "error", "spread", "place", "at"]
+WORKING_COLUMNS = ["y", "variance", "error", "spread", "place", "at", "functions"]
 WORKING_COLUMNS += [name for name in SESSION if name not in ("package", "release")]
 
 
@@ -61,6 +62,10 @@ def changes_of(points: DataFrame, sessions: DataFrame, settings: Settings) -> Da
         level=np.exp(rows["level"]),
         evidence=_evidence(rows, order, settings),
     )
+    prior = rows.groupby("series")[["value", "functions"]].shift()
+    because = explain_rows(prior, rows, rows["verdict"].ne("") & rows["what"].eq(INSTRUCTIONS))
+    if because.notna().any():
+        rows["because"] = because
     if points["node"].nunique() > 1:
         confirmations = _node_confirmations(rows, points)
         rows["nodes_with"] = _names_of_nodes(confirmations, CONFIRMED, rows.index)

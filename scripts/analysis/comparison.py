@@ -21,6 +21,7 @@ from toolchains import selection
 
 from . import verdicts
 from .changes import ROUTE
+from .functions import explain_rows
 from .history import History, compare_releases, histories_of
 from .judging import (
     SelfCheck,
@@ -45,7 +46,7 @@ from .verdicts import (
     DEFAULT,
     INCONCLUSIVE,
     INSTRUCTIONS,
-    SIDE_COUNT,
+    SIDE_FIGURES,
     SIDES,
     TIME,
     ComparedCount,
@@ -66,6 +67,8 @@ EQUAL_FIELDS = {
     TIME: (*MACHINE_FIELDS, *RUN_FIELDS),
 }
 EQUAL_FIELDS_ACROSS = {INSTRUCTIONS: (), TIME: RUN_FIELDS}  # of different machines
+EXPLAINED = ["value", "functions"]  # columns that explain a change of counts
+EXPLAINED_OF_SIDES = [[f"{side}_{name}" for name in EXPLAINED] for side in SIDES]
 Side = Mapping[str, object]
 
 
@@ -256,6 +259,7 @@ def compare(
     times = _times(base, new, timed.index)
     timed, check = _judge_timed(timed, times, benchmarks, settings, fresh, session)
     counted = cells[~is_time & ~is_skipped]
+    both_counts = [counted[names].set_axis(EXPLAINED, axis=1) for names in EXPLAINED_OF_SIDES]
     counted = _add_figures(counted, judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
     if history and releases:
         check = check_by_history(history)
@@ -263,6 +267,8 @@ def compare(
     if check.lower > settings.promise:
         timed = _withhold(timed)
     counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
+    is_changed = counted["verdict"].isin(verdicts.CHANGED)
+    counted["because"] = explain_rows(both_counts[0], both_counts[1], is_changed)
     counted = add_times(counted, timed, benchmarks).drop(columns="what").reset_index()
     timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
     return Comparison(
@@ -349,7 +355,7 @@ def _add_figures(cells: DataFrame, figures: DataFrame) -> DataFrame:
     """Add the figures to the cells, and their verdict and reason where a cell has none yet."""
     judged = ["verdict", "reason"]
     figures[judged] = figures[judged].where(cells["verdict"] == "", cells[judged])
-    counts = [f"{side}_{name}" for side in SIDES for name in SIDE_COUNT]
+    counts = [f"{side}_{name}" for side in SIDES for name in SIDE_FIGURES]
     return cells.drop(columns=[*judged, *counts]).join(figures)
 
 

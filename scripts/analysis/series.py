@@ -61,7 +61,7 @@ class SessionPoints:
     points      one row per series and session: what describes the series (see ``describe_cells``),
                 sizes (bytes, all of them), what (time or instructions), SESSION, y (log of seconds
                 or instructions), variance (of y, by processes and sessions), spread (SD by memory
-                layout, 0 for times), processes (0: counted)
+                layout, 0 for times), processes (0: counted), functions (of a count)
     replicates  see ``History.replicates``
     session_sd  noise class -> SD of log seconds between sessions
     nodes       see ``History.nodes``
@@ -224,7 +224,8 @@ def _time_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, Data
         y=("y", "median"), processes=("y", "size"), within=("y", "var")
     )
     points = points.query("processes >= @MIN_POINT_PROCESSES")
-    return points.assign(variance=_process_variance(points), spread=0.0), cells
+    points = points.assign(variance=_process_variance(points), spread=0.0, functions=None)
+    return points, cells
 
 
 def _count_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, DataFrame]:

@@ -351,13 +351,14 @@ def timed_processes(
 def _counted_cells(lines: Sequence[Measurement], places: Mapping[str, int]) -> DataFrame:
     """Return one row per counted cell: the median of its counts, and their range if there are
     several. The last line of a cell counts."""
-    counts = {line.cell: line.values for line in lines if isinstance(line, Counts)}
+    counts = {line.cell: line for line in lines if isinstance(line, Counts)}
     rows = []
-    for cell, values in counts.items():
+    for cell, line in counts.items():
         if cell in places:
+            values = line.values
             low, high = (min(values), max(values)) if len(values) > 1 else (math.nan, math.nan)
-            rows.append((places[cell], statistics.median(values), low, high))
-    return DataFrame(rows, columns=["place", "value", "low", "high"])
+            rows.append((places[cell], statistics.median(values), low, high, line.functions))
+    return DataFrame(rows, columns=["place", "value", "low", "high", "functions"])
 
 
 def _by_hand(

@@ -32,7 +32,8 @@ SIDES = ("base", "new")
 # Columns of a cell, and of a cell on each side
 CELL_COLUMNS = ["benchmark", "family", "group", "method"]
 SIDE_COUNT = ["value", "low", "high"]  # of an instruction count
-SIDE_COLUMNS = ["status", "reason", "version", "samples", "quiet", *SIDE_COUNT]
+SIDE_FIGURES = [*SIDE_COUNT, "functions"]
+SIDE_COLUMNS = ["status", "reason", "version", "samples", "quiet", *SIDE_FIGURES]
 # Values of Reason.code, besides FAILED
 FIELD_DIFFERS, ACROSS = "differs", "differs and was asked for"
 NO_RECORD, SUITE = "no run record", "the suite changed"
@@ -159,6 +160,7 @@ class ComparedCount(ComparedCell):
     unit: str = about("of the count")
     base_count: float = _COUNT
     new_count: float = _COUNT
+    because: object = about("of a change: analysis.functions.Because, or None")
     time: str = about("verdict on the time of the same call; empty if not decided")
     time_ratio: float = about("of that time: new over base")
     contradicts: bool = about("whether that time says otherwise")

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import pandas as pd
 from analysis import verdicts
 from analysis.comparison import Comparison
+from analysis.functions import Because
 from analysis.verdicts import (
     FAILED,
     FASTER,
@@ -295,5 +296,7 @@ def _plain_row(row: CellRow, comparison: Comparison) -> dict[str, object]:
 
 def _plain(value: object) -> object:
     """Convert a value of a table for JSON."""
+    if isinstance(value, Because):
+        return vars(value)
     absent = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
     return None if absent else value

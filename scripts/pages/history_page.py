@@ -193,7 +193,7 @@ def _method(data: HistoryData) -> Section:
 def csv_columns(data: HistoryData) -> dict[tuple[str, ...], str]:
     """The meaning of the columns of results.csv."""
     absent = {*frames.parameter_names(Change)}.difference(data.parameters)
-    absent |= {"nodes_with", "nodes_without"}.difference(data.rows)
+    absent |= {"because", "nodes_with", "nodes_without"}.difference(data.rows)
     return frames.csv_columns(Change, data.parameters, absent)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
-from analysis.changes import LAYOUT, ROUTE
+from analysis.changes import AGREES, LAYOUT, ROUTE
 from analysis.history import History, Release, headlines, histories_of, largest_by_route
 from analysis.results import load
 from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, SLOWER, TIME, has_slower
@@ -82,15 +82,18 @@ class ReleaseNews:
 
 def release_news(history: History) -> list[ReleaseNews]:
     """News of every release but the oldest, the newest first."""
-    counted = history.changes[history.changes["evidence"] != LAYOUT]
-    routes = _times_first(largest_by_route(counted, "verdict"))
+    shown = history.changes[history.changes["evidence"] != LAYOUT]
+    counts_of = _explained_counts(history.changes)
+    routes = _times_first(largest_by_route(shown, "verdict"))
     counts = headlines(history).to_dict("index")
     news = []
     for previous, release in pairwise(history.releases):
         changes = routes[routes["release"] == release.version].head(MAX_SUMMARIES)
         row = counts[release.version]
+        pairs = ((change, _count_of(change, counts_of)) for change in changes.itertuples())
         summaries = (
-            show.render_line("history", "summary", change=change) for change in changes.itertuples()
+            show.render_line("history", "summary", change=change, counted=counted)
+            for change, counted in pairs
         )
         news.append(
             ReleaseNews(
@@ -104,6 +107,22 @@ def release_news(history: History) -> list[ReleaseNews]:
             )
         )
     return news[::-1]
+
+
+def _explained_counts(changes: pd.DataFrame) -> dict[tuple[object, ...], Change]:
+    """Release, route and dtype -> the change of its instructions, where functions explain it."""
+    if "because" not in changes:
+        return {}
+    explained = changes[changes["because"].notna()]
+    keys = explained[["release", "direction", "route", "dtype"]].itertuples(index=False, name=None)
+    return dict(zip(keys, explained.itertuples()))
+
+
+def _count_of(change: Change, counts: Mapping[tuple[object, ...], Change]) -> Change | None:
+    """The change of instructions that goes with a change of time."""
+    is_paired = change.evidence == AGREES and not change.group.startswith("RequiresGrad")
+    key = (change.release, change.direction, change.route, change.dtype)
+    return counts.get(key) if is_paired else None
 
 
 def _times_first(changes: pd.DataFrame) -> pd.DataFrame:

@@ -95,6 +95,11 @@ def whole_number(value: float) -> str:
     return f"{round_last_bits(value):,.0f}"
 
 
+def signed(value: float) -> str:
+    """A difference of instructions: −310, +1,200."""
+    return f"{value:+,.0f}".replace("-", "−")
+
+
 def percentage(share: float) -> str:
     """5 %, 0.5 %, 0.42 %."""
     return f"{100 * share:.3g} %"
@@ -283,6 +288,7 @@ def short(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
+MAX_FUNCTION_LETTERS = 60  # of the name of a compiled function
 # What templates may use: a value is formatted by a filter, two values by a function
 FILTERS = {
     "bandwidth": bandwidth,
@@ -299,6 +305,8 @@ FILTERS = {
     "ratio": ratio,
     "route_list": list_routes,
     "seconds": seconds,
+    "shortened": functools.partial(short, letters=MAX_FUNCTION_LETTERS),
+    "signed": signed,
     "significant": significant,
     "size": size,
     "size_list": list_sizes,

@@ -97,6 +97,9 @@ class Cell(_Labels):
     quiet: bool | None = about("False where no process was quiet: seconds is an upper bound")
     value: float = _VALUE
     unit: str = _VALUE
+    functions: dict[str, int] = about(
+        "of a count of instructions: library:function -> its own", note=INTERNAL
+    )
     instructions: float = about(
         "of one call of the same route, dtype and size, where they were counted"
     )
@@ -245,6 +248,11 @@ class Change:
     earliest: str = _INTERVAL
     latest: str = _INTERVAL
     evidence: str = about("what instructions say of time, and time of them")
+    because: object = about(
+        "of a change of instructions: its size, and the functions (library:function) that gained "
+        "or lost most",
+        note=OPTIONAL,
+    )
     nodes_with: str = _NODES
     nodes_without: str = _NODES
     control: bool = about("True for work that a release should not change")
