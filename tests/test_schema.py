@@ -8,14 +8,12 @@ import compare
 import pytest
 import resultfiles
 import sides
-from analysis import results
 from analysis.results import load
-from pages import page as page_files
 from resultfiles import edited
 from store import asv_files, frames, schema
 from store.files import MEASUREMENTS
 from store.frames import Cell, Process, check_frame
-from store.schema import Counts, RunRecord, TimedProcess, about, columns_of
+from store.schema import Counts, RunRecord, TimedProcess, columns_of
 
 SAMPLES, RECORD, ASV = (sides.RESULT.replace(".json", suffix) for suffix in (MEASUREMENTS, ".jsonl", ".json"))
 PARTS = {SAMPLES: "waits", RECORD: "skipped", ASV: "commit_hash"}  # file -> a field that it needs
@@ -99,24 +97,24 @@ def test_a_missing_undeclared_or_wrong_column_is_named(root):
             check_frame(wrong, Cell)
 
 
-def test_a_column_of_results_takes_two_places(root, monkeypatch):
-    """Where it is measured, and its declaration with its text: the CSV file, its header and its explanation follow."""
+PRINT_COLUMN = """
+import sys; sys.path[:0] = ["scripts", "."]
+from pathlib import Path
+from analysis.results import load
+from pages.page import results_columns, results_csv
+results = load(Path(sys.argv[1]))
+print(results_csv(results), results_columns(results)["took",])
+"""
 
-    class Longer(Cell):
-        spread: float = about("the most of the processes over the least")
 
-    timed_cells = results._timed_cells
-    monkeypatch.setattr(
-        results,
-        "_timed_cells",
-        lambda table: timed_cells(table).assign(spread=lambda cells: cells["high"] / cells["low"]),
-    )
-    for module in (results, page_files):
-        monkeypatch.setattr(module, "Cell", Longer)
-    loaded = load(root)
-    header, first, *_ = page_files.results_csv(loaded).splitlines()
-    assert header.endswith("instructions,spread") and first.endswith(",1")
-    assert ("spread",) in page_files.results_columns(loaded)
+def test_a_column_of_results_takes_one_declaration(root, checkout):
+    """A field of measurements with the note TABLED is in tables, in the CSV file and in its explanation."""
+    declarations = checkout.root / "scripts" / "store" / "schema.py"
+    plain, tabled = '"duration of set-up, warm-up and samples", "s"]', 'about("its duration", "s", note=TABLED)]'
+    text = declarations.read_text(encoding="utf-8")
+    declarations.write_text(text.replace(plain, tabled), encoding="utf-8")
+    header, first, *_, meaning = checkout.run("-c", PRINT_COLUMN, root).stdout.splitlines()
+    assert header.endswith("instructions,took") and first.endswith(",0.1") and meaning.strip() == "its duration"
 
 
 def test_fields_that_a_submission_may_have_are_the_declared_ones():

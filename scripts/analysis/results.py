@@ -20,7 +20,7 @@ from store.frames import (
     check_frame,
     frame_columns,
 )
-from store.schema import UNKNOWN, RunRecord, latest_files
+from store.schema import UNKNOWN, RunRecord, columns_of, latest_files
 from toolchains import ledger
 
 from benchmarks.contracts import Route
@@ -40,7 +40,7 @@ def where(rows: DataFrame, **values: object) -> DataFrame:
 MIN_SHARED_FILES = 8
 # Types of columns whose parts may be empty, and then have none
 DTYPES = {"result": int, "place": int} | dict.fromkeys(("value", "low", "high"), float)
-DTYPES |= {name: float for name, kind in Process.__annotations__.items() if kind is float}
+DTYPES |= {column.name: float for column in columns_of(Process).values() if column.type is float}
 
 
 @dataclass(frozen=True, eq=False)  # == of tables gives no bool

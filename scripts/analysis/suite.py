@@ -18,7 +18,7 @@ from pandas import DataFrame
 from store import files, quiet
 from store.asv_files import AsvFigures, AsvResult, read_asv
 from store.files import PARSE_ERRORS, BrokenFile, harmless, version_number
-from store.frames import FAILED, SKIPPED, Cell, Parameter, Process
+from store.frames import FAILED, PROCESS_COLUMNS, SKIPPED, Cell, Parameter, Process
 from store.schema import (
     PARAMETER,
     Counts,
@@ -52,7 +52,7 @@ RESERVED = {
 
 Reasons = dict[str, tuple[str, str]]  # cell -> its status and reason
 # Columns of processes that are fields of measurements, too, and have their values
-FIELDS_OF_LINES = [name for name in Process.__annotations__ if hasattr(TimedProcess, name)]
+FIELDS_OF_LINES = [name for name in PROCESS_COLUMNS if hasattr(TimedProcess, name)]
 
 
 # --- the suite ------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def timed_processes(
                     "baseline": run.baselines[PROCESSOR] if is_corrected else math.nan,
                 }
             )
-    return DataFrame(rows, columns=["place", *Process.__annotations__])
+    return DataFrame(rows, columns=["place", *PROCESS_COLUMNS])
 
 
 def _counted_cells(lines: Sequence[Measurement], places: Mapping[str, int]) -> DataFrame:

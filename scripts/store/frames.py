@@ -12,7 +12,7 @@ import pandas as pd
 from benchmarks.contracts import Route
 
 from .quiet import QUANTILE, Bools, Floats
-from .schema import CSV_ONLY, INTERNAL, OPTIONAL, PARAMETER, about, columns_of
+from .schema import CSV_ONLY, INTERNAL, OPTIONAL, PARAMETER, TimedProcess, about, columns_of
 
 MEASURED, FAILED, SKIPPED = "measured", "failed", "skipped"  # values of a cell's status
 FIGURE_DEFINITION = f"the {QUANTILE:.0%} quantile of its quiet samples".replace("%", " %")
@@ -83,6 +83,7 @@ class _Labels:
 class Cell(_Labels):
     """A cell of a result: timed, counted, or without a figure (analysis/results.py)."""
 
+    lines = TimedProcess
     status: str = _STATUS
     reason: str = _STATUS
     seconds: float = about(
@@ -109,6 +110,7 @@ class Process(_Labels):
     """A process of a timed cell (analysis/results.py). A cell with quiet processes has only these;
     a cell without has only its fastest sample."""
 
+    lines = TimedProcess
     process: int = about("its round; those of later runs are numbered on")
     round: int = about("its round in its run")
     seconds: float = about(f"its figure: {FIGURE_DEFINITION}, per call", "s")
@@ -264,6 +266,7 @@ def parameter_names(row: type) -> list[str]:
 
 
 CELL_PARAMETERS = parameter_names(Cell)
+PROCESS_COLUMNS = [name for name in columns_of(Process) if name not in columns_of(_Labels)]
 
 
 def frame_columns(row: type, parameters: Iterable[str] = ()) -> list[str]:

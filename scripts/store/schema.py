@@ -3,8 +3,8 @@ meaning, once.
 
 Result files are decoded and validated by these classes, tables are checked by them
 (``check_frame``), and the columns of results.csv are printed from them. To add a field: write it
-where it is measured, and declare it here. A column of processes of that name in frames.py has its
-value, and a column of cells of that name the median.
+where it is measured, and declare it here. With the note TABLED it is a column of the tables of
+processes, and as their median one of cells and of results.csv.
 """
 
 import itertools
@@ -29,8 +29,9 @@ MAX_ROUNDS, MAX_CALLS = 10**5, 10**15  # a run has fewer rounds, a sample fewer 
 
 
 # Notes of columns: a record leaves the field out where it is empty; a table may lack the column; it
-# is a parameter of benchmarks; it is not in the CSV file; it is only there
+# is a parameter of benchmarks; it is not in the CSV file; it is only there; tables have the field
 RARE, OPTIONAL, PARAMETER, INTERNAL, CSV_ONLY = "rare", "optional", "parameter", "internal", "csv"
+TABLED = "tabled"
 
 
 def about(meaning: str, unit: str = "", *, note: str = "", **limits: Any) -> Any:
@@ -50,7 +51,8 @@ class Column(NamedTuple):
 
 
 def columns_of(row: type) -> dict[str, Column]:
-    """Return the declared fields of a class of rows by name, in order."""
+    """Return the declared fields of a class of rows by name, in order. Last are the fields of its
+    ``lines``, if it has that attribute, with the note TABLED."""
     columns = {}
     for name, kind in typing.get_type_hints(row, include_extras=True).items():
         if typing.get_origin(kind) is Annotated:
@@ -60,7 +62,8 @@ def columns_of(row: type) -> dict[str, Column]:
         else:
             meta = getattr(row, name)
         columns[name] = Column(name, kind, meaning=meta.description, **meta.extra)
-    return columns
+    lines = columns_of(row.lines) if hasattr(row, "lines") else {}
+    return columns | {name: line for name, line in lines.items() if line.note == TABLED}
 
 
 # --- lines of the sampling log and of measurements ------------------------------------------------
