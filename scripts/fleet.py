@@ -105,10 +105,10 @@ def reference_of(args: Namespace) -> Toolchain:
     if not args.reference:
         first = args.toolchains[0].history
         return [each for each in args.toolchains if each.history == first][-1]
-    packages = selection.selected_packages(args)
-    reference = selection.find_release(args.reference, packages)
+    histories = selection.selected_histories(args)
+    reference = selection.find_release(args.reference, histories)
     if reference is None:
-        raise UserError(f"--reference {args.reference}: no release of {' or '.join(packages)}")
+        raise UserError(f"--reference {args.reference}: no release of {' or '.join(histories)}")
     return reference
 
 

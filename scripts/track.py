@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Measure speed changes across torch and numpy releases: install each release, time it with asv,
-and file its results.
+"""Measure speed changes across torch, numpy and Python releases: install each release, time it
+with asv, and file its results.
 
-    python scripts/track.py                              both histories, last patch of every minor
+    python scripts/track.py                              torch and numpy, last patch of every minor
     python scripts/track.py --history numpy --since 2.0
+    python scripts/track.py --history python --since 3.11    needs these Pythons, see docs/method.md
     python scripts/track.py --history torch --releases 2.6.0,2.13.0
     python scripts/track.py --again                      times once more: smaller intervals
     python scripts/track.py --dry-run                    print releases, minutes and disk space only
@@ -148,12 +149,13 @@ def track(args: Namespace, journal: Journal, plan: Plan) -> int:
     # A new release without a wheel for this Python is final, or it would be tried again every week.
     # It is not final if the reason ends with an error of the index, in brackets
     final = re.compile(rf"{environments.NO_WHEEL}.*[^)]")
+    missing = [tag for tag in failed if failed[tag].startswith(environments.NO_PYTHON)]
     lasting = args.new and all(map(final.fullmatch, failed.values()))
     if failed and not lasting:
         print(f"python scripts/track.py {option} tries those again")
     elif args.new:
         journal.forget()
-    if failed:
+    if len(failed) > len(missing) or len(missing) == len(plan.tags):
         return 2
     print("all saved; asv compare, asv find and asv publish work across releases")
     return 0

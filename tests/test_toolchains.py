@@ -18,7 +18,7 @@ from conftest import environment
 from measuring import engine
 from store import files
 from store.files import put
-from toolchains import environments, ledger, plugin, selection
+from toolchains import environments, interpreters, ledger, plugin, selection
 from toolchains.ledger import Toolchain
 
 LINE = [
@@ -109,25 +109,83 @@ def test_insertion_of_a_release_keeps_the_other_hashes(ledger_of, known):
     made = known()
     order = [made.get_name_from_hash(commit) for commit in made.get_hashes_from_range("torch-2.6.0^..torch-2.7.0")]
     after = made.get_tags()
-    assert set(after) - set(before) == {"torch-2.6.1", "torch-2.99.0"} and after.items() >= before.items()
+    new = {f"{history}-{version}" for history in ("torch", "torch-py3.13") for version in ("2.6.1", "2.99.0")}
+    assert set(after) - set(before) == new and after.items() >= before.items()
     assert order == ["torch-2.7.0", "torch-2.6.1", "torch-2.6.0"]
 
 
 @pytest.mark.parametrize(
-    ("torch", "numpy", "from_index", "tag"),
+    ("torch", "numpy", "from_index", "python", "tag"),
     [
-        ("2.6.0+cu124", "1.26.4", True, "torch-2.6.0"),
-        ("2.6.0+cpu", "1.26.4", False, "torch-2.6.0+cpu-numpy-1.26.4"),
-        ("2.13.0+cu130", "2.4.6", True, "numpy-2.4.6"),
-        ("2.6.0+cu124", "2.0.2", True, "torch-2.6.0+cu124-numpy-2.0.2"),
+        ("2.6.0+cu124", "1.26.4", True, "", "torch-2.6.0"),
+        ("2.6.0+cpu", "1.26.4", False, "", "torch-2.6.0+cpu-numpy-1.26.4"),
+        ("2.13.0+cu130", "2.4.6", True, "", "numpy-2.4.6"),
+        ("2.6.0+cu124", "2.0.2", True, "", "torch-2.6.0+cu124-numpy-2.0.2"),
+        ("2.13.0+cu130", "2.4.6", True, "3.13t", "torch-2.13.0+cu130-numpy-2.4.6-py3.13t"),
+        ("2.12.0+cu130", "2.4.6", True, "3.13t", "python-t-3.13t"),
     ],
 )
-def test_installed_pair_of_a_history_is_filed_there(torch, numpy, from_index, tag):
+def test_installed_pair_of_a_history_is_filed_there(torch, numpy, from_index, python, tag):
     """An installed pair is of a history if it has its releases, in the package index's build for the platform."""
-    found = ledger.identify(torch, numpy, from_index)
+    found = ledger.identify(torch, numpy, from_index, python)
     assert found.tag == tag
     assert (found.commit in ledger.toolchains_by_commit()) == bool(found.history)
-    assert str(found) == f"torch {torch} with numpy {numpy}", "the record keeps the variant"
+    assert str(found).startswith(f"torch {torch} with numpy {numpy}"), "the record keeps the variant"
+    assert ledger.parse_toolchain(torch, numpy, tag, python).commit == found.commit
+
+
+def test_a_history_of_python_holds_what_has_wheels():
+    python = {one.python: one for one in ledger.series("python")}
+    assert [*python] == ["3.11", "3.12", "3.13", "3.14", "3.15"] and {one.torch for one in python.values()} == {
+        "2.15.0"
+    }
+    assert [python[release].numpy for release in ("3.11", "3.12", "3.15")] == ["2.4.6", "2.5.5", "2.5.5"]
+    assert [one.name for one in ledger.series("python-t")] == ["Python 3.13", "Python 3.13t"]
+    assert {one.python for one in ledger.history("numpy-py3.13")} == {"3.13"}
+    assert (
+        engine.Suite(commit=python["3.15"].commit).result_file("box", "c0ffee00").name
+        == "c0ffee00-toolchain-py3.15.json"
+    )
+    assert engine.Suite().result_file("box", "c0ffee00", "3.13.5t").name == "c0ffee00-toolchain-py3.13t.json"
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [((), ""), (("slow",), "slow"), (("slow", "broken", "fast", "old"), "fast")]
+)
+def test_the_optimised_interpreter_of_a_release_is_taken(offered, chosen, tmp_path, monkeypatch):
+    """A missing one is a reason, which says what to do."""
+    answers = {"slow": "3.99.1 not optimised", "fast": "3.99.0 optimised, LTO", "old": "3.98.0 optimised", "broken": ""}
+    for name in offered:
+        version, _, build = answers[name].partition(" ")
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{json.dumps({'python': version, 'build': build})}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv(interpreters.PYTHONS_VARIABLE, os.pathsep.join(str(tmp_path / name) for name in offered))
+    interpreters.find_interpreter.cache_clear()
+    found = interpreters.find_interpreter("3.99")
+    assert (found.name if found else "") == chosen
+    if not offered:
+        with pytest.raises(environments.InstallError, match=r"^no Python 3.99 was found: .* CONVERSION_PYTHONS$"):
+            environments.prepare(tmp_path, Toolchain("2.15.0", "2.5.5", "python", "3.99"), 1)
+
+
+DEBIAN = ["posix_prefix", "deb_system"]
+BUILDS = {
+    "optimised, LTO": ("'--enable-optimizations' '--with-lto'", [], 0),
+    "not optimised": ("'--prefix=/x'", [], 0),
+    "optimised, LTO, free-threaded, GIL off": ("'--enable-shared'", DEBIAN, 1),
+    "": (None, [], 0),
+}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_how_python_was_built(build, monkeypatch):
+    """Debian's sysconfig describes another build than its program, which is optimised."""
+    options, schemes, is_free_threaded = BUILDS[build]
+    monkeypatch.setattr(interpreters.sysconfig, "get_config_var", {"CONFIG_ARGS": options}.get)
+    monkeypatch.setattr(interpreters.sysconfig, "get_scheme_names", lambda: schemes)
+    monkeypatch.setattr(interpreters, "IS_FREE_THREADED", bool(is_free_threaded))
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert interpreters.build() == build
 
 
 def test_what_is_here_is_a_name_of_its_own(known):

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from packaging.version import Version
 from pandas import DataFrame, MultiIndex, Series
 from store.frames import MEASURED, Change, check_frame
 from toolchains import ledger
@@ -50,7 +49,9 @@ class Release(NamedTuple):
 class History:
     """History of one package's releases on one machine.
 
-    fixed_package       the other package and its version: "numpy 2.1.3"
+    package             the history's name: torch, numpy, or another of the ledger
+    python              release of Python; "": that is what varies
+    fixed_package       the other packages with their versions: "numpy 2.1.3"
     releases            in order
     rows                one ``Change`` per series, release and ``what`` (time or instructions), in
                         order of release. The cell is that of the smallest size. Where no level
@@ -112,7 +113,7 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
                 releases = counts.query("package == @package").set_index("python")["release"]
                 others = releases.drop(python).to_dict()
                 histories[package] = _history(results, of_package, points, others, settings)
-    return {package: histories[package] for package in ledger.PACKAGES if package in histories}
+    return {name: histories[name] for name in ledger.histories() if name in histories}
 
 
 def _history(
@@ -125,8 +126,8 @@ def _history(
     """Return the history of one package, from its sessions with one Python."""
     first = sessions.iloc[0]
     package = first["package"]
-    (fixed,) = set(ledger.PACKAGES) - {package}
-    versions = sessions[fixed].str.partition("+")[0].unique()
+    varied = ledger.history(package)[0].package
+    fixed = [name for name in ledger.PACKAGES if name != varied]
     is_counted = data.points["what"].eq(INSTRUCTIONS).any()
     uncounted = sessions.query("not same_platform")["release"].nunique()
     points = data.points.query("package == @package")
@@ -134,7 +135,7 @@ def _history(
         package=package,
         machine=first["machine"],
         python=first["python"],
-        fixed_package=f"{fixed} {' and '.join(versions)}",
+        fixed_package=", ".join(f"{name} {_versions(sessions[name])}" for name in fixed),
         releases=_releases(sessions),
         rows=check_frame(changes_of(points, sessions, settings), Change, results.parameters),
         replicates=data.replicates,
@@ -147,15 +148,16 @@ def _history(
     )
 
 
+def _versions(of_sessions: "Series[str]") -> str:
+    return " and ".join(of_sessions.str.partition("+")[0].unique())
+
+
 def _releases(sessions: DataFrame) -> tuple[Release, ...]:
     """Return the releases of one package's sessions."""
     names = {"release": "version", "run": "started"}
     first = sessions.rename(columns=names).drop_duplicates("version")
     files = sessions.groupby("release")["file"].unique()
-    first = first.assign(
-        files=[tuple(files[version]) for version in first["version"]],
-        name=first["package"] + " " + first["version"],
-    )
+    first = first.assign(files=[tuple(files[version]) for version in first["version"]])
     rows = first[[*Release._fields]].itertuples(index=False)
     return tuple(map(Release._make, rows))
 
@@ -214,7 +216,8 @@ def compare_releases(history: History, base: str, new: str) -> DataFrame:
 
 def _with_places(rows: DataFrame) -> DataFrame:
     """Add the place of each row's release, and of the one before, in the order of all releases."""
-    places = {release: n for n, release in enumerate(sorted(rows["release"].unique(), key=Version))}
+    releases = sorted(rows["release"].unique(), key=ledger.order)
+    places = {release: n for n, release in enumerate(releases)}
     return rows.assign(place=rows["release"].map(places), place_before=rows["before"].map(places))
 
 

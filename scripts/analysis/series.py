@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import scipy
-from packaging.version import Version
 from pandas import DataFrame, Series, concat
 from store.files import node_name
 from store.frames import MEASURED
@@ -48,7 +47,7 @@ SESSION = ["file", "run", "package", "release", "torch", "numpy", "node", "middl
 BASELINES = {PROCESSOR: "processor baseline", MEMORY: "memory baseline"}  # columns of probes, in ns
 PLATFORM = ["cpu", "libc", "interpreter"]  # what a count depends on besides the release
 SESSION_COLUMNS = list(
-    dict.fromkeys([*FILE, *SESSION, *BASELINES.values(), "date", "tag", *PLATFORM])
+    dict.fromkeys([*FILE, *SESSION, *BASELINES.values(), "date", "tag", "name", *PLATFORM])
 )
 NOISE = ["noise", "control"]
 CELL_FACTS = [*NOISE, "parameters", "family", "through_memory"]  # of a cell besides its series
@@ -112,10 +111,11 @@ def sessions_of(results: Results) -> DataFrame:
         if toolchain:
             records = results.sessions_of(file["file"]) or [UNKNOWN]
             rows += [file | _describe_session(file, toolchain, record) for record in records]
-    rows.sort(key=lambda row: (Version(row["release"]), row["run"]))
+    rows.sort(key=lambda row: (ledger.order(row["release"]), row["run"]))
     sessions = DataFrame(rows, columns=SESSION_COLUMNS)
-    platform = sessions[PLATFORM]
-    newest = sessions.groupby(["package", "python"])[PLATFORM].transform("last")
+    platform = sessions[PLATFORM].copy()
+    platform.loc[sessions["python"] == "", "interpreter"] = ""
+    newest = platform.groupby([sessions["package"], sessions["python"]]).transform("last")
     is_same = platform.eq("") | newest.eq("") | platform.eq(newest)
     return sessions.assign(same_platform=is_same.all(axis=1))
 
@@ -128,6 +128,9 @@ def _describe_session(
         "torch": file["torch"] or toolchain.torch,
         "numpy": file["numpy"] or toolchain.numpy,
         "package": toolchain.history,
+        "name": toolchain.name,
+        # a history of Python has several
+        "python": "" if toolchain.package == ledger.PYTHON else file["python"],
         "release": toolchain.version,
         "date": toolchain.date,
         "tag": toolchain.tag,

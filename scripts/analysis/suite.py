@@ -318,7 +318,9 @@ def _toolchain_of(commit: str) -> Toolchain:
     """Return the toolchain of a commit measured by running asv by hand; only its hash outside the
     histories."""
     found = ledger.toolchains_by_commit().get(commit)
-    return Toolchain(found.tag, found.torch, found.numpy) if found else Toolchain(commit[:8])
+    if not found:
+        return Toolchain(commit[:8])
+    return Toolchain(found.tag, found.torch, found.numpy, found.python)
 
 
 def timed_processes(

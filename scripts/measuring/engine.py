@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from cli import RESULTS, ROOT, UserError
 from store.asv_files import failed_cells
 from store.files import BENCHMARKS, MACHINE, put, read_entries
 from store.schema import LogLine, NoFigure, Settings, decode_log
-from toolchains import environments, ledger
+from toolchains import environments, interpreters, ledger
 
 from benchmarks.core.probes import PATIENCE_VARIABLE
 from benchmarks.core.timing import GONE, LOG_VARIABLE
@@ -33,6 +32,7 @@ from .profiles import Benchmarks, Names, exact_patterns
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as in asv.conf.json
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
 CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a run needs
+THIS_PYTHON = interpreters.release_of(interpreters.version())
 INSTALL_NICENESS = 10  # a tenth of a core that counting also uses, so no count is delayed
 # In a directory of asv's runs: the log of its processes, and asv's own files
 LOG, FILES = "sampling.jsonl", "results"
@@ -47,7 +47,7 @@ versions = {each.metadata["Name"].replace("-", "_"): each.version for each in pa
 print(versions.get("asv", "none"), versions.get("asv_runner", "none"), flush=True)
 from toolchains import environments
 toolchain = environments.read_toolchain()
-print(toolchain.torch, toolchain.numpy, toolchain.history)
+print(toolchain.torch, toolchain.numpy, toolchain.history or "-", toolchain.python or "-")
 """
 INSTALL = """
 import sys; sys.path.insert(0, sys.argv[1])
@@ -119,14 +119,15 @@ class Suite:
 
     @property
     def python_version(self) -> str:
-        """Version of this process's Python, which environments of releases have, too."""
-        return platform.python_version()
+        """Version of this process's Python, or release of the one that the toolchain is for."""
+        toolchain = ledger.toolchains_by_commit().get(self.commit)
+        return (toolchain and toolchain.python) or interpreters.version()
 
     def result_file(self, machine: str, commit: str, python: str = "") -> Path:
         """Return asv's result file of a toolchain on a machine, for that version of Python
         (default: ours). Measurements and run records lie in the same directory."""
-        major, minor, *_ = (python or self.python_version).split(".")
-        return self.results / machine / f"{commit[:8]}-toolchain-py{major}.{minor}.json"
+        release = interpreters.release_of(python or self.python_version)
+        return self.results / machine / f"{commit[:8]}-toolchain-py{release}.json"
 
     def of_release(self, tag: str) -> "Suite":
         """Return this suite for a release of the ledger; "": for its Python's own toolchain."""
@@ -147,7 +148,8 @@ class Suite:
         check_asv(dict(zip(environments.PINNED, versions.split())))
         if not toolchain:
             raise UserError(f"{self.python}: {last_line(done.stderr)}")
-        return ledger.Toolchain(*toolchain[0].split(" "))
+        torch, numpy, *rest = toolchain[0].split()
+        return ledger.Toolchain(torch, numpy, *(word.strip("-") for word in rest))
 
     def prepare(self) -> tuple[Path, ledger.Toolchain]:
         """Return a Python with the toolchain to measure, installed if missing, and the toolchain
@@ -220,6 +222,8 @@ class Suite:
         command = [str(self.python), "-m", "asv", "run"]
         if self.commit:
             command.append(f"{self.commit}^!")
+            if (release := interpreters.release_of(self.python_version)) != THIS_PYTHON:
+                command += ["--environment", f"toolchain:{release}"]
         command += ["--config", str(self.root / "asv.conf.json"), "--machine", machine]
         command += ["--launch-method", LAUNCH, *options]
         for pattern in patterns:

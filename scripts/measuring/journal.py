@@ -111,7 +111,10 @@ def due_plan(
     is_due: dict[str, bool] = {}  # in order of measuring; False: only to compare with
     recorded = recorded_toolchains(results, plan.machine)
     anywhere = recorded_toolchains(results, None)
-    for releases in map(ledger.history, ledger.PACKAGES):
+    for releases in map(ledger.history, ledger.histories()):
+        is_usual = releases[0].history in ledger.PACKAGES
+        if not is_usual and all(each.commit not in recorded for each in releases):
+            continue  # nobody measured it here
         last = _last_place(releases, recorded, anywhere)
         for place, release in enumerate(releases):
             if place <= last and (release not in added or release.commit in recorded):

@@ -117,7 +117,9 @@ class Sessions:
         """Return the record of a new session."""
         plan = self.plan
         return RunRecord(
-            toolchain=Toolchain(job.tag or toolchain.tag, toolchain.torch, toolchain.numpy),
+            toolchain=Toolchain(
+                job.tag or toolchain.tag, toolchain.torch, toolchain.numpy, toolchain.python
+            ),
             skipped={},
             profile=plan.profile,
             only=plan.only,

@@ -148,7 +148,12 @@ def _release_section(data: HistoryData, history: History, news: ReleaseNews) -> 
         [*rows[rows["release"] == release.version].itertuples()]
         for rows in (data.appearances[history.package], data.redefinitions[history.package])
     )
-    behaviour = data.paragraphs("behaviour", appearances=appearances, redefinitions=redefinitions)
+    behaviour = data.paragraphs(
+        "behaviour",
+        news=news,
+        appearances=appearances,
+        redefinitions=redefinitions,
+    )
     return Section(
         release.tag,
         f"{release.name}, {release.date}",

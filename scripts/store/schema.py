@@ -256,12 +256,13 @@ def encode_lines(lines: Iterable[LogLine]) -> str:
 # --- run records ----------------------------------------------------------------------------------
 
 
-class Toolchain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Toolchain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The toolchain to measure."""
 
     tag: Annotated[str, "its tag in the ledger"]
     torch: Annotated[str, "release of torch"] = ""
     numpy: Annotated[str, "release of numpy"] = ""
+    python: Annotated[str, "release of Python, where the toolchain is of one"] = ""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,13 +19,13 @@ import runpy
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution
 from pathlib import Path
 
+from . import interpreters
 from .ledger import Toolchain, identify
 
 try:
@@ -40,6 +40,7 @@ RESULTS_VARIABLE = "CONVERSION_RESULTS"
 DEFAULT_LIMIT = 3
 READY = "ready"  # a file in every complete environment; its modification time is the last use
 NO_WHEEL = "No matching distribution found"  # begins the reason if a release has no wheel
+NO_PYTHON = "no Python"  # begins the reason if an interpreter is missing
 INDEX_SECONDS = 300  # limit for an answer of pip about the package index
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements.txt"
 PINNED = ("asv", "asv_runner")  # pinned in requirements.txt, because the timing depends on them
@@ -59,10 +60,8 @@ def environment_limit(default: int = DEFAULT_LIMIT) -> int:
 def directory(root: Path, toolchain: Toolchain) -> Path:
     """Directory of a toolchain's environment. It is named by its content, so that the two histories
     share it."""
-    return (
-        root
-        / f"py{sysconfig.get_python_version()}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
-    )
+    python = toolchain.python or interpreters.release_of(interpreters.version())
+    return root / f"py{python}-torch-{toolchain.release}-numpy-{toolchain.numpy}"
 
 
 def interpreter_of(environment: Path) -> Path:
@@ -72,11 +71,9 @@ def interpreter_of(environment: Path) -> Path:
 
 def installed_in(environment: Path, expected: Toolchain) -> Toolchain:
     """Return the toolchain that the environment of ``expected`` has, with its build variant."""
-    base = {"base": str(environment), "platbase": str(environment)}
-    # Python 3.10 has no scheme "venv"
-    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
-    path = [sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib")]
-    return dataclasses.replace(read_toolchain(path), history=expected.history)
+    path = [*map(str, environment.glob("[Ll]ib*/**/site-packages"))]
+    installed = read_toolchain(path)
+    return dataclasses.replace(installed, history=expected.history, python=expected.python)
 
 
 def requirements(toolchain: Toolchain) -> list[str]:
@@ -104,10 +101,12 @@ def pins() -> dict[str, str]:
 
 
 def is_installed(toolchain: Toolchain, running: Toolchain) -> bool:
-    """Whether ``running``, the interpreter's toolchain, is this release of a history. Both
-    histories share one toolchain."""
-    release = (toolchain.release, toolchain.numpy)
-    return bool(running.history) and (running.release, running.numpy) == release
+    """Whether ``running``, the interpreter's toolchain, is this release of a history. Histories
+    share toolchains."""
+    same = ("release", "numpy", "python")
+    return bool(running.history) and all(
+        getattr(toolchain, name) == getattr(running, name) for name in same
+    )
 
 
 def is_ready(environment: Path) -> bool:
@@ -201,9 +200,14 @@ def clean_up(root: Path, limit: int) -> None:
 
 
 def _install(environment: Path, toolchain: Toolchain, seconds: float) -> None:
-    python = sys.executable
-    virtualenv = [python, "-m", "virtualenv", "--quiet", "--python", python, str(environment)]
-    run_program(virtualenv, seconds)
+    python = toolchain.python and interpreters.find_interpreter(toolchain.python)
+    if python is None:
+        raise InstallError(
+            f"{NO_PYTHON} {toolchain.python} was found: put python{toolchain.python} on the PATH, "
+            f"or name it in {interpreters.PYTHONS_VARIABLE}"
+        )
+    virtualenv = [sys.executable, "-m", "virtualenv", "--quiet", "--python"]
+    run_program([*virtualenv, str(python or sys.executable), str(environment)], seconds)
     # A release without a wheel for this Python has to fail, not to compile for an hour
     pip = [str(interpreter_of(environment)), "-m", "pip"]
     install = [*pip, "install", "--progress-bar=off", "--only-binary=torch,numpy"]
@@ -300,6 +304,7 @@ def read_toolchain(path: list[str] | None = None) -> Toolchain:
         version,
         numpy.version,
         _from_index(find_distribution("torch", path), Path(spec.origin).parent),
+        interpreters.release_of(interpreters.version()) if interpreters.IS_FREE_THREADED else "",
     )
 
 

@@ -59,7 +59,7 @@ def find_interpreter(release: str) -> Path | None:
     for path in _candidates(release):
         if os.access(path, os.X_OK) and path not in found:
             answer = _ask(path)
-            if answer and release_of(answer[0]) == release:
+            if answer and answer[0] == release:
                 found[path] = answer[1]
     optimised = (path for path, build in found.items() if not build.startswith(UNOPTIMISED))
     return next(optimised, next(iter(found), None))
@@ -77,12 +77,12 @@ def _candidates(release: str) -> Iterator[Path]:
 
 
 def _ask(python: Path) -> tuple[str, str] | None:
-    """Return version and build of another Python, or None if it does not run."""
+    """Return release and build of another Python, or None if it does not run."""
     command = [str(python), "-I", __file__]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
         answer = json.loads(done.stdout)
-        return answer["python"], answer["build"]
+        return release_of(answer["python"]), answer["build"]
     except (OSError, ValueError, LookupError, subprocess.TimeoutExpired):
         return None
 

@@ -20,10 +20,11 @@ from asv.machine import Machine, MachineCollection
 from asv.plugins.git import Git
 from asv.repo import NoSuchNameError
 
-from . import environments, ledger
+from . import environments, interpreters, ledger
 
 # asv loads plugins with the directory of asv.conf.json as the current one
 RUNNING = "here"  # name of the running interpreter's toolchain, whatever its branch
+RUNNING_PYTHON = interpreters.release_of(interpreters.version())
 RESULTS = Path("reports/results")
 OTHER_TOOLCHAINS = (
     "toolchains.jsonl"  # in the results directory: measured toolchains outside the histories
@@ -42,7 +43,10 @@ def read_other_toolchains(results: Path = RESULTS) -> list[ledger.Toolchain]:
                 versions = record.get("toolchain", record)
                 toolchains.add(
                     ledger.parse_toolchain(
-                        versions["torch"], versions["numpy"], versions.get("tag")
+                        versions["torch"],
+                        versions["numpy"],
+                        versions.get("tag"),
+                        versions.get("python", ""),
                     )
                 )
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -61,6 +65,7 @@ def record_toolchain(toolchain: ledger.Toolchain, results: Path) -> None:
     results.mkdir(parents=True, exist_ok=True)
     with (results / OTHER_TOOLCHAINS).open("a", encoding="utf-8") as file:
         versions = {"tag": toolchain.tag, "torch": toolchain.torch, "numpy": toolchain.numpy}
+        versions |= {"python": toolchain.python} if toolchain.python else {}
         file.write(json.dumps(versions, sort_keys=True) + "\n")
 
 
@@ -126,7 +131,7 @@ class Ledger(Git):
         if running and not running.history:
             outside.append(running)
         lines = {
-            **{package: ledger.history(package) for package in ledger.PACKAGES},
+            **{name: ledger.history(name) for name in ledger.histories()},
             ledger.OTHER_BRANCH: outside,
         }
         self._toolchains = {
@@ -219,7 +224,7 @@ class Ledger(Git):
 
 class ToolchainEnvironment(environment.Environment):
     """The running interpreter for its own toolchain, or a separate environment for a release of a
-    history.
+    history, which may be of another Python (--environment toolchain:3.13).
 
     asv calls the constructor first in every command that measures. So the constructor replaces the
     default branches by the installed toolchain: those in asv.conf.json are for publishing. It also
@@ -229,7 +234,10 @@ class ToolchainEnvironment(environment.Environment):
     tool_name = "toolchain"
 
     def __init__(self, conf, python, requirements, tagged_env_vars):
-        if python != "{}.{}".format(*sys.version_info):
+        if python == RUNNING_PYTHON.rstrip("t"):  # asv's name of the running one
+            python = RUNNING_PYTHON
+        pinned = {each.python for each in ledger.toolchains_by_commit().values()}
+        if python not in {RUNNING_PYTHON, *pinned}:
             raise environment.EnvironmentUnavailable(f"Python {python}: start asv with that Python")
         self._requirements = requirements  # asv's constructor uses them before it sets them
         super().__init__(conf, python, requirements, tagged_env_vars)
@@ -239,6 +247,7 @@ class ToolchainEnvironment(environment.Environment):
         self._executable = sys.executable
         self._keep = environments.environment_limit(conf.keep_environments)
         self._failed: dict[str, str] = {}  # tag -> why it cannot be installed
+        self._is_foreign = python != RUNNING_PYTHON
 
     @property
     def name(self):
@@ -266,6 +275,11 @@ class ToolchainEnvironment(environment.Environment):
                     f"{repo.get_decorated_hash(commit_hash, 8)} is not installed: this is "
                     f"{running or 'a Python without torch'}, and it is in no history"
                 )
+            if toolchain.python != self._python if toolchain.python else self._is_foreign:
+                raise util.UserError(
+                    f"{toolchain.tag} is not for Python {self._python}: "
+                    f"write --environment toolchain:{toolchain.python or RUNNING_PYTHON}"
+                )
             if not (running and environments.is_installed(toolchain, running)):
                 self._executable = str(self._install(conf, toolchain))
         self._set_commit_hash(commit_hash)
@@ -287,6 +301,8 @@ class ToolchainEnvironment(environment.Environment):
         raise util.ProcessError(["install", toolchain.tag], 1, "", self._failed[toolchain.tag])
 
     def run(self, args, **kwargs):
+        if self._is_foreign and self._executable == sys.executable and "discover" not in args:
+            raise util.UserError(f"this is not Python {self._python}: name a toolchain of it")
         env = dict(kwargs.pop("env", os.environ))
         path = env.pop("PYTHONPATH", None)
         env.pop("ASV_PYTHONPATH", None)

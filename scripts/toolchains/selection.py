@@ -36,16 +36,19 @@ SECONDS = environments.INDEX_SECONDS
 # --- releases -------------------------------------------------------------------------------------
 
 
-def find_release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolchain | None:
-    """Find the release in these packages' histories whose tag or version is ``name``, or whose
-    commit begins with it. Return None if there is no match. Raise UserError if there are several.
+def find_release(name: str, histories: Sequence[str] = ()) -> Toolchain | None:
+    """Find the release in these histories whose tag or version is ``name``, or whose commit begins
+    with it. Without histories, take tags and commits of all, and versions of ledger.PACKAGES.
+    Return None if there is no match. Raise UserError if there are several.
     """
     prefix = name if HASH.fullmatch(name) else "no commit"
     matches = [
         toolchain
-        for package in packages
-        for toolchain in ledger.history(package)
-        if name in (toolchain.tag, toolchain.version) or toolchain.commit.startswith(prefix)
+        for history in histories or ledger.histories()
+        for toolchain in ledger.history(history)
+        if name == toolchain.tag
+        or toolchain.commit.startswith(prefix)
+        or (name == toolchain.version and history in (histories or ledger.PACKAGES))
     ]
     if len(matches) > 1:
         tags = " or ".join(toolchain.tag for toolchain in matches)
@@ -56,8 +59,9 @@ def find_release(name: str, packages: Iterable[str] = ledger.PACKAGES) -> Toolch
 def add_release_options(parser: Parser) -> None:
     """Add options that choose releases (see ``chosen_releases``), limit environments, or only print
     the plan."""
+    names = ledger.histories()
     parser.option(
-        "--history", "releases of this package only (default: of both)", choices=ledger.PACKAGES
+        "--history", "releases of this history only (default: torch and numpy)", choices=names
     )
     parser.option("--releases 2.6.0,2.13.0", "these (default: the last patch of every minor one)")
     parser.option("--since 2.0", "this release and later ones")
@@ -65,8 +69,8 @@ def add_release_options(parser: Parser) -> None:
     parser.option("--dry-run", "print the plan and exit")
 
 
-def selected_packages(args: argparse.Namespace) -> Sequence[str]:
-    """The packages whose histories these options choose from."""
+def selected_histories(args: argparse.Namespace) -> Sequence[str]:
+    """The histories that these options choose from."""
     return [args.history] if args.history else ledger.PACKAGES
 
 
@@ -75,27 +79,27 @@ def select_releases(args: argparse.Namespace) -> list[Toolchain]:
     name is unknown or no release is left."""
     if args.since is not None and not re.fullmatch(r"\d+(\.\d+)*", args.since):
         raise UserError(f"--since {args.since!r} is no version")
-    packages = selected_packages(args)
+    histories = selected_histories(args)
     if args.releases is None:
-        toolchains = [toolchain for package in packages for toolchain in ledger.series(package)]
+        toolchains = [toolchain for history in histories for toolchain in ledger.series(history)]
     else:
-        toolchains = _releases_by_name(args.releases.replace(",", " ").split(), packages)
-    oldest = Version(args.since or "0")
-    toolchains = [toolchain for toolchain in toolchains if Version(toolchain.version) >= oldest]
+        toolchains = _releases_by_name(args.releases.replace(",", " ").split(), histories)
+    oldest = ledger.order(args.since or "0")
+    toolchains = [each for each in toolchains if ledger.order(each.version) >= oldest]
     if not toolchains:
         raise UserError("no release is left to measure")
     return toolchains
 
 
-def _releases_by_name(names: Iterable[str], packages: Sequence[str]) -> list[Toolchain]:
+def _releases_by_name(names: Iterable[str], histories: Sequence[str]) -> list[Toolchain]:
     """The releases of these names, in order of release. Raise UserError if a name is unknown."""
-    releases = {find_release(name, packages): name for name in names}
+    releases = {find_release(name, histories): name for name in names}
     if None in releases:
         raise UserError(
-            f"{releases[None]} is no release of {' or '.join(packages)} in {ledger.RELEASES.name}"
+            f"{releases[None]} is no release of {' or '.join(histories)} in {ledger.RELEASES.name}"
         )
-    histories = [toolchain for package in packages for toolchain in ledger.history(package)]
-    return [toolchain for toolchain in histories if toolchain in releases]
+    listed = [toolchain for history in histories for toolchain in ledger.history(history)]
+    return [toolchain for toolchain in listed if toolchain in releases]
 
 
 # --- the package index ----------------------------------------------------------------------------
