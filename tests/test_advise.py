@@ -132,7 +132,7 @@ def test_a_machine_that_was_hardly_quiet_makes_ranges(known):
 def test_every_answer_is_a_row_of_the_one_table(known):
     """Answers are rows of the table of choices, so that a page and advise.py recommend the same first route."""
     table = known.rows[(known.rows["direction"] == "numpy→torch") & (known.rows["dtype"] == "float32")]
-    table = table[~table["batch"] & (table["layout"] == "contiguous")]
+    table = table[(table["arrays"] == 0) & (table["layout"] == "contiguous")]
     assert {*table["memory"]} == {"alias", "copy", "into"}
     for (memory, nbytes), rows in table.groupby(["memory", "nbytes"], sort=False):
         found, good = answer(copy_of(int(nbytes), memory=memory), known), rows[rows["kind"].isin(GOOD)]
@@ -294,7 +294,7 @@ ERRORS = [
     (f"{USUAL} --from torch --to numpy --dtype int64 --grad", "int64"),
     (f"{USUAL} --batch 1", "argument --batch: takes a whole number from 2"),
     (f"{USUAL} --batch 64 --share", "no route numpy→torch that shares memory was measured for a batch"),
-    (f"{DEVICE} --batch 64", "--batch: not measured host→device"),
+    (f"{DEVICE} --batch 64", "--batch 64: not measured host→device"),
     *((f"{USUAL} --count {n}", "argument --count: takes a whole number from 1") for n in ("many", "0", "9" * 16)),
     (f"{USUAL} --machine other", "no results of it"),
     ("--nbytes 8", "name the source and the result: --from and --to"),

@@ -195,7 +195,7 @@ def test_sizes_beyond_what_was_measured_and_results_of_another_size_than_the_sou
     assert shared[0].ranked[0].seconds == shared[1].ranked[0].seconds
     cast = Need(contracts.NUMPY_TO_TORCH, "copy", "bfloat16", "float32", threads="1")
     assert known.jump_sizes(cast) == [16 * MIB] and known.jump_sizes(replace(cast, goal="")) == [32 * MIB]
-    lists = replace(cast, dtype="float32", goal="", batch=True)
+    lists = replace(cast, dtype="float32", goal="", arrays=64)
     assert known.jump_sizes(lists) == [64 * 501 * 4, 32 * MIB], (
         "from 501 elements of each array on NumPy releases the GIL"
     )

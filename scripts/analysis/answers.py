@@ -6,7 +6,7 @@ sizes that were not measured, and refusals.py for cases without an answer.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from .costs import Candidate, MachineAnswers, add_totals
 from .estimates import (
     ANY_SIZE,
     EXTRAPOLATED,
+    INTERPOLATED,
     MEASURED,
     STEADY_SESSION,
     UNSTEADY_SESSION,
@@ -31,13 +32,14 @@ from .estimates import (
 )
 from .findings import Gain
 from .needs import Case, Need
-from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED, recommendable
+from .ranking import BEST, GOOD, KINDS, SLOWER, TIE, UNDECIDED, recommendable
 from .refusals import NotMeasured
 
 if TYPE_CHECKING:
     from .measured import Measured
 
-FLAGS = ("batch", "enqueue")  # fields of rows that are no texts
+TIMES = ["seconds", "low", "high"]
+NUMBERS = ("arrays", "enqueue")  # fields of rows that are no texts
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,6 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
     rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
     default_memory = ALIAS if (rows["memory"] == ALIAS).any() else COPY
     rows = rows[rows["memory"] == (case.memory or default_memory)]
-    if case.batch and not reaches(case.batch, machine.max_arrays):
-        raise NotMeasured(refusals.other_count(case, machine.max_arrays))
     rows_by_source = dict([*rows.groupby(["dtype", "grad", "layout"])])
     sources = dict.fromkeys(itertools.product(dtypes, grads, case.layouts))
     answers = []
@@ -112,7 +112,7 @@ def _matching_rows(case: Case, machine: MachineAnswers) -> pd.DataFrame:
     for field, values in _requirements(case, machine, rows).items():
         matches = rows[field].isin(values)
         if not matches.any():
-            alternatives = _alternatives(rows[field], machine) if field not in FLAGS else []
+            alternatives = _alternatives(rows[field], machine) if field not in NUMBERS else []
             refused = UserError if field in ("enqueue", "host") else NotMeasured
             raise refused(refusals.value_not_measured(field, values[-1], case, alternatives))
         rows = rows[matches]
@@ -132,10 +132,10 @@ def _require_no(reason: str) -> None:
 
 def _requirements(
     case: Case, machine: MachineAnswers, rows: pd.DataFrame
-) -> dict[str, Sequence[str | bool]]:
+) -> dict[str, Sequence[str | int]]:
     """Return the fields that cannot be substituted -> values that match the case."""
-    requirements: dict[str, Sequence[str | bool]] = {
-        "batch": [bool(case.batch)],
+    requirements: dict[str, Sequence[str | int]] = {
+        "arrays": _counts_to_use(case, rows),
         "enqueue": [case.enqueue],
         "layout": case.layouts,
         "goal": [case.goal],
@@ -146,6 +146,20 @@ def _requirements(
     if case.goal:
         requirements["dtype"] = [case.dtype]
     return requirements
+
+
+def _counts_to_use(case: Case, rows: pd.DataFrame) -> list[int]:
+    """Return the measured numbers of arrays whose times are used: the case's own, or the next ones
+    on either side. NotMeasured if it is beyond all, and the next is not near."""
+    counts = sorted({*rows["arrays"]} - {0})
+    if not case.batch or not counts or case.batch in counts:
+        return [case.batch]
+    fewer = [count for count in counts if count < case.batch][-1:]
+    more = [count for count in counts if count > case.batch][:1]
+    neighbours = fewer + more
+    if len(neighbours) == 1 and not reaches(case.batch, neighbours[0]):
+        raise NotMeasured(refusals.other_count(case, counts))
+    return neighbours
 
 
 def _alternatives(column: "pd.Series[str]", machine: MachineAnswers) -> list[str]:
@@ -211,7 +225,8 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
         return None
     good = _in_order(routes[is_good])
     faster = routes[~is_good & (routes["total"] < good["total"].iloc[0])]
-    unmeasured = [route for (_, route), estimated in estimates.items() if estimated is None]
+    answered = {*routes["route"]}
+    unmeasured = [route for _, route, _ in estimates if route not in answered]
     return Answer(
         case,
         machine,
@@ -222,25 +237,54 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
 
 
 def _for_count(routes: pd.DataFrame, rows: pd.DataFrame, count: int) -> pd.DataFrame:
-    """Give the times of lists of ``count`` arrays, estimated from lists of another number: as many
-    bytes, and for each array the share of the shortest call. They are ranges from there to the time
-    that was measured.
+    """Give the times of lists of ``count`` arrays, estimated from lists of other numbers that have
+    as many bytes. They are ranges.
 
     rows  all measured sizes of the routes
     """
-    arrays = rows["arrays"].iloc[0]
-    if count == arrays:
+    by_count = {arrays: table.set_index("route") for arrays, table in routes.groupby("arrays")}
+    if not by_count or count in by_count:
         return routes
-    shortest = rows.groupby("route")["seconds"].min()
-    further = (count / arrays - 1) * routes["route"].map(shortest)
-    estimated = routes[["seconds", "low", "high"]].add(further, axis=0)
-    return routes.assign(
+    if len(by_count) == 2:
+        estimated = _between_counts(by_count, count)
+    else:
+        [(arrays, table)] = by_count.items()
+        if not reaches(count, arrays):
+            return routes[:0]
+        shortest = rows[rows["arrays"] == arrays].groupby("route")["seconds"].min()
+        estimated = _beyond_count(table, shortest, count / arrays)
+    return estimated.assign(rate=math.nan, share=math.nan, is_range=True).reset_index()[[*routes]]
+
+
+def _between_counts(by_count: Mapping[int, pd.DataFrame], count: int) -> pd.DataFrame:
+    """Interpolate between lists of two numbers of arrays. As the bytes are the same, each array
+    adds the same time; a power of the number, the other line, holds where the caches differ."""
+    (fewer, few), (more, many) = sorted(by_count.items())
+    shared = few.index.intersection(many.index)
+    small = few.loc[shared, TIMES]
+    large = many.loc[shared, TIMES]
+    straight = small + (large - small) * (count - fewer) / (more - fewer)
+    power = small * (large / small) ** (math.log(count / fewer) / math.log(more / fewer))
+    kinds = pd.concat([few.loc[shared, "kind"], many.loc[shared, "kind"]], axis=1)
+    return many.loc[shared].assign(
+        seconds=straight["seconds"],
+        low=np.minimum(straight["low"], power["low"]),
+        high=np.maximum(straight["high"], power["high"]),
+        kind=[max(pair, key=KINDS.index) for pair in kinds.to_numpy()],
+        quiet=few.loc[shared, "quiet"] & many.loc[shared, "quiet"],
+        how=INTERPOLATED,
+    )
+
+
+def _beyond_count(table: pd.DataFrame, shortest: "pd.Series[float]", ratio: float) -> pd.DataFrame:
+    """Extrapolate to ``ratio`` times as many arrays. The shortest call of a route is the share of
+    its arrays; the range reaches from there to the time that was measured."""
+    further = (ratio - 1) * shortest.reindex(table.index)
+    estimated = table[TIMES].add(further, axis=0)
+    return table.assign(
         seconds=estimated["seconds"],
-        low=routes["low"].clip(upper=estimated["low"]),
-        high=routes["high"].clip(lower=estimated["high"]),
-        rate=math.nan,
-        share=math.nan,
-        is_range=True,
+        low=table["low"].clip(upper=estimated["low"]),
+        high=table["high"].clip(lower=estimated["high"]),
     )
 
 
@@ -260,18 +304,19 @@ def _is_suitable(row: Candidate, case: Case) -> bool:
 
 def _estimates(
     rows: pd.DataFrame, need: Need, case: Case, machine: MachineAnswers
-) -> dict[tuple[str, str], dict[str, object] | None]:
-    """Return (host memory, route) -> the estimated row for the case, see ``estimate``."""
+) -> dict[tuple[str, str, int], dict[str, object] | None]:
+    """Return (host memory, route, number of arrays) -> the estimated row for the case's bytes, see
+    ``estimate``."""
     is_alias = need.memory == ALIAS and not need.crosses
     limit = ANY_SIZE if is_alias or need.crosses else machine.limit
     session = STEADY_SESSION if machine.is_steady else UNSTEADY_SESSION
     estimates = {}
-    for (host, route), curve in rows.groupby(["host", "route"], sort=False):
+    for (host, route, arrays), curve in rows.groupby(["host", "route", "arrays"], sort=False):
         # times jump at other sizes for the case's dtype: torch spreads elements, not bytes
-        need_on_host = replace(need, host=host)
+        need_on_host = replace(need, host=host, arrays=arrays)
         regime = machine.regime(replace(need_on_host, dtype=case.dtype), case.total)
         jumps = machine.jump_sizes(need_on_host)
-        estimates[host, route] = estimate(
+        estimates[host, route, arrays] = estimate(
             curve, case.total, jumps, regime, limit, is_alias, session
         )
     return estimates

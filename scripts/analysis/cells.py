@@ -77,7 +77,7 @@ def _describe(declared: Declared, parameters: Mapping[str, Parameter]) -> dict[s
         "role": declared.role,
         "method": declared.name.rpartition(".")[2].partition("_")[2],
         "device": declared.needs_device,
-        "arrays": declared.arrays,
+        "arrays": parameters.get("arrays", declared.arrays),
         "parameters": parameters,
         "nbytes": nbytes,
         "down": declared.down or row_of(parameters),

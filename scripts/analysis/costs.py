@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -73,7 +72,6 @@ class Candidate:
     goal: str
     layout: str
     grad: bool
-    batch: bool
     threads: str
     host: str
     array: bool
@@ -133,11 +131,6 @@ class MachineAnswers:
         """See ``is_steady``."""
         return is_steady(self.quiet)
 
-    @cached_property
-    def max_arrays(self) -> int:
-        """The largest number of arrays in a source."""
-        return int(self.rows["arrays"].max())
-
     def torch_threads(self, case: Case) -> str:
         """Return the number of torch threads of a case as ``Need.threads`` spells it."""
         default = "" if case.device else ALL_THREADS if self.spreads else ONE_THREAD
@@ -150,8 +143,8 @@ class MachineAnswers:
         host memory takes FRESH_BYTES."""
         item = itemsize(need.dtype)
         sizes = []
-        if need.batch:
-            sizes.append((MAX_ELEMENTS_WITH_GIL + 1) * item * self.max_arrays)
+        if need.arrays:
+            sizes.append((MAX_ELEMENTS_WITH_GIL + 1) * item * need.arrays)
         if need.memory != ALIAS and need.threads not in ("", ONE_THREAD):
             sizes.append(PARALLEL * item)
         if need.direction == HOST_TO_DEVICE:
@@ -281,12 +274,7 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
         one_time_costs.append(_one_time_cost(row, pinning))
     paid = pd.DataFrame(one_time_costs, table.index, ["paid", "once"])
     columns = ["need", *NEED_FIELDS, *CELL_FIELDS, "kind", "rate"]
-    return (
-        table[columns]
-        .assign(share=shares, arrays=table["arrays"])
-        .join(paid)
-        .assign(how=MEASURED, is_range=False)
-    )
+    return table[columns].assign(share=shares).join(paid).assign(how=MEASURED, is_range=False)
 
 
 def _share(row: Choice, rate: float, limit: Limit) -> float:

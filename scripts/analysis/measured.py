@@ -242,7 +242,7 @@ def measured_answer(measured: Measured, name: str) -> Answer:
         case.goal,
         case.layout,
         case.grad,
-        bool(case.batch),
+        case.batch,
         case.threads,
     )
     contracts = candidates(case)
@@ -252,7 +252,6 @@ def measured_answer(measured: Measured, name: str) -> Answer:
         nbytes=case.total,
         memory=checks["memory"][ranked["route"]].to_numpy(),
         contract=[contracts.get(route, Route(route, "")) for route in ranked["route"]],
-        arrays=case.batch,
         rate=math.nan if memory == ALIAS else case.total / ranked["seconds"],
         share=math.nan,
         paid="",

@@ -52,7 +52,7 @@ class Need:
 
     memory   alias, copy or into
     goal     dtype of the result; "": that of the source
-    batch    several arrays become one
+    arrays   number of arrays that become one; 0: a single source
     threads  torch threads: ONE_THREAD, another number, or ALL_THREADS; "" where a link is crossed
     host     memory at the host's end of a link; array: the host's end is a NumPy array, else a
              tensor
@@ -65,7 +65,7 @@ class Need:
     goal: str = ""
     layout: str = CONTIGUOUS
     grad: bool = False
-    batch: bool = False
+    arrays: int = 0
     threads: str = ""
     host: str = ""
     array: bool = False
@@ -74,7 +74,7 @@ class Need:
     @property
     def plain(self) -> bool:
         """Whether it is one array or tensor that keeps its dtype and requires no grad."""
-        return not (self.goal or self.grad or self.batch)
+        return not (self.goal or self.grad or self.arrays)
 
     @property
     def crosses(self) -> bool:
@@ -189,7 +189,6 @@ def _with_needs(cells: pd.DataFrame) -> pd.DataFrame:
         goal=cells["casts_to"].where(is_cast, ""),
         layout=layout.mask(is_transposed, "transposed"),
         grad=cells["role"] == Role.GRAD,
-        batch=is_list,
         enqueue=False,
     )[is_clocked.where(is_transfer, is_conversion) & has_route & has_direction]
 
@@ -211,12 +210,15 @@ def _with_enqueue_needs(cells: pd.DataFrame) -> pd.DataFrame:
 
 def rows_per_answer(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     """Return the rows of each answer on a page: alias, copy and into in either direction for the
-    usual dtype; sources that require grad; lists; and casts, where dtypes with one recommendation
-    share an answer."""
+    usual dtype; sources that require grad; lists of the number with the most sizes; and casts,
+    where dtypes with one recommendation share an answer."""
     is_contiguous = (table["layout"] == CONTIGUOUS) & (table["host"] == "")
     table = table[is_contiguous & (table["threads"] == threads)]
     is_cast = table["goal"] != ""
-    plain = table[~(table["grad"] | table["batch"] | is_cast)]
+    is_list = table["arrays"] > 0
+    lists = table[is_list & (table["direction"] == contracts.NUMPY_TO_TORCH)]
+    sizes_of_count = lists.groupby("arrays")["nbytes"].nunique()
+    plain = table[~(table["grad"] | is_list | is_cast)]
     plain = plain[plain["dtype"] == usual_dtype(plain)]
     directions = plain["direction"].unique()
     answers = [
@@ -225,7 +227,7 @@ def rows_per_answer(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     ]
     answers += [
         table[table["grad"] & (table["memory"] == ALIAS)],
-        table[table["batch"] & (table["direction"] == contracts.NUMPY_TO_TORCH)],
+        lists[lists["arrays"] == sizes_of_count.idxmax()] if len(lists) else lists,
         *_cast_answers(table[is_cast]),
     ]
     return [rows for rows in answers if not rows.empty]

@@ -11,7 +11,7 @@ from .estimates import MAX_EXTRAPOLATION
 from .needs import NUMPY, ZERO_D, Case
 
 FLOATS = ("float", "bfloat", "complex")  # beginnings of dtypes that can require grad
-OPTIONS = {"goal": "to-dtype", "host": "source"}  # of fields with another name
+OPTIONS = {"arrays": "batch", "goal": "to-dtype", "host": "source"}  # of fields with another name
 MEMORY = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}
 MEASURE = "make bench-here PYTHON=python3 PROFILE=transfers"
 
@@ -58,7 +58,7 @@ def direction_not_measured(case: Case, machine: str) -> str:
 
 
 def value_not_measured(
-    field: str, value: str | bool, case: Case, alternatives: Sequence[str]
+    field: str, value: str | int, case: Case, alternatives: Sequence[str]
 ) -> str:
     """Nothing was measured with this value of a field, in this direction.
 
@@ -112,7 +112,7 @@ def no_route(case: Case, sizes: Sequence[int], jump: int = 0) -> str:
     return f"{reason}; {reach}: {measured}"
 
 
-def other_count(case: Case, arrays: int) -> str:
-    """As many arrays were not measured. arrays: those that were."""
+def other_count(case: Case, counts: Sequence[int]) -> str:
+    """As many arrays were not measured. counts: those that were."""
     reach = f"answers reach {MAX_EXTRAPOLATION:.0f} times as many or as few"
-    return f"--batch {case.batch}: {arrays} arrays were measured, and {reach}"
+    return f"--batch {case.batch}: {', '.join(map(str, counts))} arrays were measured, and {reach}"

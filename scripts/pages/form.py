@@ -25,10 +25,9 @@ ENDS_OF_DIRECTION = {direction: ends for ends, direction in DIRECTION_OF_ENDS.it
 def row_case(row: Candidate) -> Case:
     """The case that a row of MachineAnswers.rows answers."""
     source, target = ENDS_OF_DIRECTION[row.direction, row.array]
-    batch = row.arrays if row.batch else 0
     shared_names = [name for name in NEED_FIELDS if name in Case.__dataclass_fields__]
-    fields = {name: getattr(row, name) for name in shared_names} | {"batch": batch}
-    return Case(source, target, row.nbytes // max(1, batch), **fields)
+    fields = {name: getattr(row, name) for name in shared_names} | {"batch": row.arrays}
+    return Case(source, target, row.nbytes // max(1, row.arrays), **fields)
 
 
 def route_notes(contract: Route) -> str:

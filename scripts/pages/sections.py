@@ -359,7 +359,7 @@ def _early_copy(moved: Transfers, route: str, host: str) -> dict | None:
 def _sharing_routes(data: MachineData, answers: DataFrame) -> list:
     """The routes to take that share memory, each with the memory as measured, "" where it was
     not."""
-    rows = where(answers, kind=BEST, memory=ALIAS, goal=[""], grad=False, batch=False)
+    rows = where(answers, kind=BEST, memory=ALIAS, goal=[""], grad=False, arrays=0)
     largest = rows.drop_duplicates(["need", "part"], keep="last")
     return [(cell, by_dtype(data.semantics.memory(cell.contract))) for cell in largest.itertuples()]
 
@@ -367,11 +367,12 @@ def _sharing_routes(data: MachineData, answers: DataFrame) -> list:
 def _list_routes(answers: DataFrame) -> list:
     """Of lists of arrays, the route that converts each element, at its largest size, with the
     routes to take there, and whether these differ from it."""
-    lists = where(answers, batch=True)
+    lists = answers[answers["arrays"] > 0]
     by_element = lists["contract"].map(attrgetter("per_element")).astype(bool)
     routes = []
     for slow in lists[by_element].tail(1).itertuples():
-        best = where(lists[~by_element], kind=BEST, nbytes=slow.nbytes).itertuples()
+        same_size = where(lists[~by_element], nbytes=slow.nbytes, arrays=slow.arrays)
+        best = where(same_size, kind=BEST).itertuples()
         routes.append((slow, [(cell, differ_significantly(cell, slow)) for cell in best]))
     return routes
 

@@ -184,7 +184,6 @@ class Choice(TimedCell):
 
     goal: str = about("wanted dtype; empty: that of the source")
     grad: bool = about("whether the source requires grad")
-    batch: bool = about("whether several arrays become one")
     enqueue: bool = about("whether it is ranked by enqueue time")
     need: Any = about("the need: analysis.needs.Need")
     number: int = about("of the need")
