@@ -18,6 +18,8 @@ place = 6
 
 COUNT = 64  # arrays in a list
 _LISTS = [size for size in sources.SIZES if 4 * 2**10 <= size <= 64 * 2**20]
+# Arrays of 4 bytes to 16 MiB, where the numbers are 4, 1,024 and 16,384
+_NUMBER_SIZES = [64 * 2**10, 2**20, 16 * 2**20, 64 * 2**20]
 # Each array ends 16 bytes into a cache line, so the next copy begins there
 _UNEVEN = [size + 16 * COUNT for size in _LISTS if size >= 256 * 2**10]
 
@@ -36,10 +38,10 @@ class ArraysToTensor:
         slow = routes.find(route, routes.NUMPY_TO_TORCH).per_element and nbytes >= timing.LARGE
         return 2 if slow else timing.samples_per_process(nbytes)
 
-    def setup(self, route, nbytes):
+    def setup(self, route, nbytes, count=COUNT):
         sources.require_memory(6 * nbytes)
         sources.settle_heap()
-        arrays = [sources.array("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
+        arrays = [sources.array("float32", nbytes // count, seed) for seed in range(count)]
         self.names = {"np": np, "torch": torch, "arrays": arrays}
 
     def timeit_convert(self, route, nbytes):
@@ -57,11 +59,11 @@ class TensorsToArray:
     def samples_for(self, route, nbytes):
         return timing.samples_per_process(nbytes)
 
-    def setup(self, route, nbytes):
+    def setup(self, route, nbytes, count=COUNT):
         sources.require(routes.find(route, routes.TORCH_TO_NUMPY).needs)
         sources.require_memory(6 * nbytes)
         sources.settle_heap()
-        tensors = [sources.tensor("float32", nbytes // COUNT, seed) for seed in range(COUNT)]
+        tensors = [sources.tensor("float32", nbytes // count, seed) for seed in range(count)]
         self.names = {"np": np, "torch": torch, "tensors": tensors}
 
     def timeit_convert(self, route, nbytes):
@@ -91,6 +93,32 @@ class UnevenArraysToTensor(_Uneven, ArraysToTensor):
 
 class UnevenTensorsToArray(_Uneven, TensorsToArray):
     params = (routes.expressions(routes.STACKS), [contracts.UNEVEN], _UNEVEN)
+
+
+class _Numbers:
+    """The same family for lists of other numbers of arrays; adds the parameter ``arrays``."""
+
+    param_names = ("route", "arrays", "nbytes")
+    has_panels = False
+
+    def samples_for(self, route, arrays, nbytes):
+        return super().samples_for(route, nbytes)
+
+    def setup(self, route, arrays, nbytes):
+        super().setup(route, nbytes, arrays)
+
+    def timeit_convert(self, route, arrays, nbytes):
+        return super().timeit_convert(route, nbytes)
+
+
+class NumbersToTensor(_Numbers, ArraysToTensor):
+    title = "A list of few or many arrays into one tensor"
+    params = (routes.expressions(routes.BATCHES), [4, 1024, 16384], _NUMBER_SIZES)
+
+
+class NumbersToArray(_Numbers, TensorsToArray):
+    title = "A list of few or many tensors into one array"
+    params = (routes.expressions(routes.STACKS), [4, 1024, 16384], _NUMBER_SIZES)
 
 
 class _Tree:

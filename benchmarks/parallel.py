@@ -110,6 +110,16 @@ class UnevenTensorsToArray(_Parallel, batches.UnevenTensorsToArray):
     params = _params(batches.UnevenTensorsToArray, routes.TORCH_TO_NUMPY)
 
 
+class NumbersToTensor(_Parallel, batches.NumbersToTensor):
+    param_names = ("route", "threads", "arrays", "nbytes")
+    params = _params(batches.NumbersToTensor, routes.NUMPY_TO_TORCH)
+
+
+class NumbersToArray(_Parallel, batches.NumbersToArray):
+    param_names = ("route", "threads", "arrays", "nbytes")
+    params = _params(batches.NumbersToArray, routes.TORCH_TO_NUMPY)
+
+
 class NumpyToFloat32(_Parallel, casting.NumpyToFloat32):
     role = "casting"
     title = "to float32"

@@ -14,7 +14,7 @@ def address(page, case):
     options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
     options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
     options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
-    options |= {name: str(bool(getattr(case, name))).lower() for name in ("grad", "batch", "enqueue")}
+    options |= {name: str(getattr(case, name)).lower() for name in ("grad", "batch", "enqueue")}
     return f"{page}#{urlencode(options)}"
 
 

@@ -12,7 +12,7 @@
   const needs = known.rows.need[1];
   const USUAL = {
     from: "numpy", to: "torch", nbytes: "1MiB", dtype: "float32", "to-dtype": "same", layout: "contiguous",
-    memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", grad: false, batch: false, enqueue: false,
+    memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", grad: false, batch: "0", enqueue: false,
   };
   const chosen = { ...USUAL }; // by the reader; a field shows what was measured
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
@@ -24,7 +24,7 @@
     "to-dtype": (need) => [need.goal || "same"],
     layout: (need) => [need.layout],
     memory: (need) => Object.keys(MEMORIES).filter((name) => MEMORIES[name].includes(need.memory)),
-    batch: (need) => [need.batch],
+    batch: (need) => [`${need.arrays}`],
     grad: (need) => [need.grad],
     enqueue: (need) => [need.enqueue],
     threads: (need) => [need.threads || chosen.threads],
@@ -171,6 +171,8 @@
   at("threads").append(...known.threads.map(([value, text]) => new Option(text, value)));
   fill("dtype", needs.map((need) => need.dtype));
   fill("to-dtype", ["same", ...needs.map((need) => need.goal).filter(Boolean)]);
+  const counts = [...new Set(needs.map((need) => need.arrays))].sort((one, other) => one - other);
+  at("batch").append(...counts.map((count) => new Option(count ? `${count} into one` : "one", count)));
   fill("layout", ["contiguous", ...needs.map((need) => need.layout)]);
   form.onsubmit = (event) => event.preventDefault();
   form.oninput = (event) => {
