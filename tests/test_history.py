@@ -462,6 +462,16 @@ def test_a_history_of_counts_alone_has_a_page(tmp_path):
     assert VERSIONS[5] in (built / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_history_of_python_reads_like_the_others(tmp_path):
+    """Its releases have several interpreters, whose probes are other work, and one of them has another numpy."""
+    write(tmp_path / "results", logs_of(3, [(2, 4, 1.49)]), ledger.series("python"))
+    page = (build(tmp_path / "results", tmp_path).parent / "history" / "box" / "README.md").read_text(encoding="utf-8")
+    assert "5 releases of Python 3.11 to 3.15 with torch 2.15.0, numpy 2.4.6 and 2.5.5" in page
+    assert "What releases of torch, numpy and Python changed on box" in page and "are not corrected" in page
+    assert "numpy changes with it, as this Python has other wheels: 2.4.6 → 2.5.5." in page.split("## Python 3.12")[1]
+    assert re.search(r"## Python 3\.15, 2026-10-09\s+1 route slower \(median 1\.4\d×\)", page)
+
+
 def test_machines_with_histories_are_listed(tmp_path):
     write(tmp_path / "results", logs_of(1, [(2, 5, 1.25)]), machine="one")
     (tmp_path / "history").mkdir()

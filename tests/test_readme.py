@@ -194,8 +194,7 @@ def test_make_begins_anew_where_an_environment_could_not_be_made(tmp_path):
 @pytest.mark.parametrize(("managed", "allowed", "code"), [(True, "", 2), (True, "1", 0), (False, "", 0)])
 def test_make_asks_first_whether_pip_may_install(tmp_path, managed, allowed, code):
     """The system Python of a Debian is externally managed. Nothing is made before that is known."""
-    if managed:
-        (tmp_path / "EXTERNALLY-MANAGED").touch()
+    (tmp_path / ("EXTERNALLY-MANAGED" if managed else "x")).touch()
     as_system = f"import sys, sysconfig; sys.prefix = sys.base_prefix; sysconfig.get_path = lambda _: {str(tmp_path)!r}"
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{as_system}; exec(sys.argv[1])" "$2"\n')

@@ -149,41 +149,39 @@ def test_a_history_of_python_holds_what_has_wheels():
     assert engine.Suite().result_file("box", "c0ffee00", "3.13.5t").name == "c0ffee00-toolchain-py3.13t.json"
 
 
-@pytest.mark.parametrize(
-    ("offered", "chosen"), [((), ""), (("slow",), "slow"), (("slow", "broken", "fast", "old"), "fast")]
-)
+@pytest.mark.parametrize(("offered", "chosen"), [("", ""), ("slow", "slow"), ("slow broken fast old", "fast")])
 def test_the_optimised_interpreter_of_a_release_is_taken(offered, chosen, tmp_path, monkeypatch):
     """A missing one is a reason, which says what to do."""
     answers = {"slow": "3.99.1 not optimised", "fast": "3.99.0 optimised, LTO", "old": "3.98.0 optimised", "broken": ""}
-    for name in offered:
+    for name in answers:
         version, _, build = answers[name].partition(" ")
-        (tmp_path / name).write_text(f"#!/bin/sh\necho '{json.dumps({'python': version, 'build': build})}'\n")
+        put(tmp_path / name, f"#!/bin/sh\necho '{json.dumps({'python': version, 'build': build})}'\n")
         (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv(interpreters.PYTHONS_VARIABLE, os.pathsep.join(str(tmp_path / name) for name in offered))
+    named = os.pathsep.join(str(tmp_path / name) for name in offered.split())
+    monkeypatch.setenv(interpreters.PYTHONS_VARIABLE, named)
     interpreters.find_interpreter.cache_clear()
     found = interpreters.find_interpreter("3.99")
     assert (found.name if found else "") == chosen
-    if not offered:
+    if not found:
         with pytest.raises(environments.InstallError, match=r"^no Python 3.99 was found: .* CONVERSION_PYTHONS$"):
             environments.prepare(tmp_path, Toolchain("2.15.0", "2.5.5", "python", "3.99"), 1)
 
 
-DEBIAN = ["posix_prefix", "deb_system"]
-BUILDS = {
-    "optimised, LTO": ("'--enable-optimizations' '--with-lto'", [], 0),
-    "not optimised": ("'--prefix=/x'", [], 0),
-    "optimised, LTO, free-threaded, GIL off": ("'--enable-shared'", DEBIAN, 1),
-    "": (None, [], 0),
-}
+OPTIMISED, FREE = "'--enable-optimizations' '--with-lto'", "optimised, LTO, free-threaded, GIL off"
+BUILDS = [
+    (OPTIMISED, "", "optimised, LTO"),
+    ("'--x'", "", "not optimised"),
+    ("'--x'", "deb_system", FREE),
+    (None, "", ""),
+]
 
 
-@pytest.mark.parametrize("build", BUILDS)
-def test_how_python_was_built(build, monkeypatch):
+@pytest.mark.parametrize(("options", "scheme", "build"), BUILDS)
+def test_how_python_was_built(options, scheme, build, monkeypatch):
     """Debian's sysconfig describes another build than its program, which is optimised."""
-    options, schemes, is_free_threaded = BUILDS[build]
     monkeypatch.setattr(interpreters.sysconfig, "get_config_var", {"CONFIG_ARGS": options}.get)
-    monkeypatch.setattr(interpreters.sysconfig, "get_scheme_names", lambda: schemes)
-    monkeypatch.setattr(interpreters, "IS_FREE_THREADED", bool(is_free_threaded))
+    monkeypatch.setattr(interpreters.sysconfig, "get_scheme_names", lambda: [scheme])
+    monkeypatch.setattr(interpreters, "IS_FREE_THREADED", build == FREE)
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert interpreters.build() == build
 

@@ -154,11 +154,11 @@ def test_hashed_packages_are_those_of_the_requirements():
 
 def test_each_python_has_one_torch_and_one_numpy():
     """The pins follow the interpreter. CI and the newest target have the Pythons of the README."""
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    requirements = [Requirement(line) for line in lines if line[:1] not in "#"]
+    requirements = [Requirement(one) for one in (ROOT / "requirements.txt").read_text().splitlines() if one[0] != "#"]
     for minor in range(10, 16):
-        python = {"python_version": f"3.{minor}"}
-        chosen = [one.name for one in requirements if one.marker is None or one.marker.evaluate(python)]
+        chosen = [
+            one.name for one in requirements if not one.marker or one.marker.evaluate({"python_version": f"3.{minor}"})
+        ]
         assert sorted({*chosen}) == sorted(chosen) and {"torch", "numpy"} <= {*chosen}
     tested = workflow("test")["jobs"]["test"]["strategy"]["matrix"]["python"]
     first, last = re.search(r"with Python (3\.\d+) to (3\.\d+),", (ROOT / "README.md").read_text()).groups()

@@ -83,6 +83,11 @@ def link(histories: Sequence[History]) -> str:
     return f"What releases changed: {show.join([*map(_span, histories)])}"
 
 
+def _packages(histories: Sequence[History]) -> str:
+    varies_python = any(not history.python for history in histories)
+    return "torch, numpy and Python" if varies_python else "torch and numpy"
+
+
 def _span(history: History) -> str:
     return f"{history.releases[0].name} to {history.releases[-1].version}"
 
@@ -107,7 +112,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         processes=[rows["processes"].median() for rows in timed],
     )
     return Page(
-        title=f"What releases of torch and numpy changed on {machine}",
+        title=f"What releases of {_packages(histories)} changed on {machine}",
         machine=machine,
         facts=data.paragraphs("facts"),
         warnings=warnings,
