@@ -61,6 +61,13 @@ class Does:
     UNCONVERTED = "gives it back as it is, silently"
     WRONG = "wrong values, silently"
     FEWER = "gives fewer numbers, silently"
+    PARSES = "reads the text as numbers, silently"
+    MASK_TO_NAN = "gives NaN where masked, silently (integers raise)"
+    NUMPY_DTYPE = "gives NumPy's common dtype, silently"
+    TORCH_DTYPE = "gives torch's common dtype, rounded, silently"
+    BUFFER_DTYPE = "gives the buffer's dtype, silently"
+    REPEATS = "repeats an array of fewer numbers where it can, silently"
+    NOTHING = "gives an empty float64 result, silently"
     EXTENDS = "adds zeros to the file, silently"
     FOLLOWS = "works, and the result requires grad"
     ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
@@ -69,13 +76,10 @@ class Does:
     KINDS = {
         **{WORKS: "works", FOLLOWS: "works", DETACHES: "detaches"},
         **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
-        **{
-            UNMASKED: "silent",
-            COUNTS: "silent",
-            UNCONVERTED: "silent",
-            FEWER: "silent",
-            ACCUMULATES: "silent",
-        },
+        **dict.fromkeys([UNMASKED, COUNTS, UNCONVERTED, FEWER, ACCUMULATES, PARSES], "silent"),
+        **dict.fromkeys(
+            [MASK_TO_NAN, NUMPY_DTYPE, TORCH_DTYPE, BUFFER_DTYPE, NOTHING, REPEATS], "silent"
+        ),
         **{WRONG: "wrong", EXTENDS: "wrong"},
     }
 
@@ -91,6 +95,19 @@ KIND_ORDER = {
     RAISES: 2,
     "works": 3,
     "detaches": 3,
+}
+# Awkward source in an unusual shape -> the source whose outcome it shares, where a contract does
+# not list it
+DEGENERATE = {
+    "negative strides, length 1": "negative strides",
+    "record field, length 1": "record field",
+    "negative view, length 1": "negative view",
+    "conjugate view, strided": "conjugate view",
+    "byte-swapped, 0-d": "byte-swapped",
+    "masked, 0-d": "masked",
+    "read-only, 0-d": "read-only",
+    "read-only, strided": "read-only",
+    "strings, 0-d": "strings",
 }
 GRAD = "requires grad"  # the awkward source that questions and measurements are about
 
@@ -116,6 +133,7 @@ class Route:
                   memory
     inputs        awkward source -> outcome: works, warns, an exception's name, ... Those that can
                   end the process are not listed: its hazard says ENDS and what to use
+    follows       of torch's defaults those that change the result: "dtype", "device"
     refuses       dtype -> the exception it raises
     copies        sources.LAYOUTS and awkward sources that it copies although its memory is alias
     families      the benchmarks that time it
@@ -138,6 +156,7 @@ class Route:
     casts_to: str = ""
     view: bool = False
     inputs: Outcomes = field(default_factory=dict)
+    follows: Names = ()
     refuses: Outcomes = field(default_factory=dict)
     copies: Names = ()
     families: Names = (CONVERSION,)
@@ -150,6 +169,10 @@ class Route:
     hazard: str = ""
     hazard_memory: Names = ()
     caution: str = ""
+
+    def outcome(self, source: str) -> str:
+        """Return the outcome of an awkward source; "" if it can end the process."""
+        return self.inputs.get(source) or self.inputs.get(DEGENERATE.get(source, ""), "")
 
     def result_dtype(self, dtype: str) -> str:
         """Return the name of the result's dtype for a source of ``dtype``."""

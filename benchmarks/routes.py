@@ -52,19 +52,25 @@ from .contracts import (  # noqa: F401  families take some as routes.X
     Promises,
     Route,
 )
+from .list_routes import LIST_ROUTES
 from .outcomes import (  # noqa: F401  families take some as routes.X
+    ALL_DTYPES,
     ASTYPE,
     BATCHES,
     BFLOAT16,
+    BOTH_DEFAULTS,
     BUFFERED_BATCHES,
     CASTING,
     CASTS_COPIES_FIRST,
     CASTS_FROM_NUMPY,
+    CASTS_TO_BUFFER,
     COLD,
+    CONTIGUOUS_FIRST,
     COPIES_FIRST,
     COPYTO,
     DENSE,
     DETACHED,
+    DEVICE,
     DEVICE_TREES,
     DLPACK,
     DLPACK_COPIES_FIRST,
@@ -77,6 +83,7 @@ from .outcomes import (  # noqa: F401  families take some as routes.X
     LISTED,
     MAIN,
     MANY,
+    NO_BFLOAT16,
     NUMPY,
     NUMPY_CASTS,
     NUMPY_CASTS_TO_16,
@@ -115,14 +122,19 @@ NOT_DENSE = (*NOT_CONTIGUOUS, "expanded")
 # Conversions through Python numbers
 _OBJECTS = "makes a Python object of every element; an empty source loses its dtype"
 BY_ELEMENT: Promises = {"casts_to": "python", "per_element": True, "hazard": _OBJECTS}
-# NumPy has no bfloat16
-NO_BFLOAT16 = {"bfloat16": "TypeError"}
 _TENSOR_CLASS = (
-    "always gives float32: shares the memory of a source that is float32 already, and a complex "
-    "one loses its imaginary part; takes a 0-d array of integers for a size and gives that many "
-    "uninitialised numbers"
+    "shares the memory of a source that has this dtype already, and a complex one loses its "
+    "imaginary part; takes a 0-d array of integers for a size and gives that many uninitialised "
+    "numbers"
 )
-_DATES = "takes dates for counts of their unit, rounded to float32, where other routes raise"
+_DATES = (
+    "takes dates for counts of their unit, rounded to float32 (NaT for −9.2e18), and text for "
+    "numbers, where other routes raise"
+)
+_CASTS_WITHIN_KIND = (
+    "casts to the buffer's dtype silently within a kind (int64 to int8), and raises otherwise"
+)
+_HIDDEN_FLIP = "raises for negative strides along an axis of length 1, of which it makes no copy"
 _NO_CAST = "shares the memory of a source that is float32 already"
 _INFINITE = "numbers beyond 65,504 become infinite"
 _NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 already"
@@ -132,7 +144,7 @@ _NEVER_0D = "gives a 0-d source one dimension"
 _LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
 # Contract fields that several routes share; an entry may override them
 _to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
-_asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), needs="torch>=1.11")
+_asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), follows=DEVICE, needs="torch>=1.11")
 _to_numpy = partial(Route, direction=TORCH_TO_NUMPY, inputs=NUMPY, refuses=NO_BFLOAT16)
 _to_dlpack = partial(_to_numpy, refuses={"bfloat16": "RuntimeError"})
 _resolving = partial(
@@ -154,31 +166,46 @@ _from_bfloat16 = partial(_cast_by_torch, families=(BFLOAT16,))
 _numpy_float16 = partial(
     _cast_by_torch, casts_to="float16", inputs=TORCH_CASTS_TO_16, families=(TO_FLOAT16,)
 )
-_batch = partial(Route, direction=NUMPY_TO_TORCH, families=(BATCHES,))
-_into_batch = partial(_batch, memory=INTO, families=(BUFFERED_BATCHES,))
-_stack = partial(Route, direction=TORCH_TO_NUMPY, families=(STACKS,))
 
 ROUTES = (
     # NumPy to torch
     _to_torch("torch.from_numpy(a)", ALIAS, families=MAIN),
-    _to_torch("torch.as_tensor(a)", ALIAS, families=MAIN),
+    _to_torch("torch.as_tensor(a)", ALIAS, follows=DEVICE, families=MAIN),
     _asarray("torch.asarray(a)", families=MAIN, hazard="copies a 0-d array, shares any other"),
     _asarray(
         "torch.asarray(a, copy=False)",
         hazard=(
-            "copies a 0-d array all the same, and raises where any other would have to be copied"
+            "copies a 0-d array all the same, and raises where any other would have to be copied, "
+            "as under torch.set_default_device"
         ),
     ),
-    _to_torch("torch.asarray(a, copy=True)", COPY, inputs=COPIES_FIRST, needs="torch>=1.11"),
-    _to_torch("torch.tensor(a)", COPY, inputs=COPIES_FIRST, families=MAIN),
+    _to_torch(
+        "torch.asarray(a, copy=True)",
+        COPY,
+        inputs={**COPIES_FIRST, "read-only, 0-d": Does.WARNS},
+        follows=DEVICE,
+        needs="torch>=1.11",
+    ),
+    _to_torch("torch.tensor(a)", COPY, inputs=COPIES_FIRST, follows=DEVICE, families=MAIN),
     _to_torch(
         "b.new_tensor(a)",
         COPY,
         inputs=COPIES_FIRST,
         caution="gives the dtype of b, whatever that of a",
     ),
-    _cast("torch.Tensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
-    _cast("torch.FloatTensor(a)", ALIAS, families=(CONVERSION,), hazard=_TENSOR_CLASS),
+    _cast(
+        "torch.Tensor(a)",
+        ALIAS,
+        follows=("dtype",),
+        families=(CONVERSION,),
+        hazard=f"gives torch's default dtype, float32 unless set: {_TENSOR_CLASS}",
+    ),
+    _cast(
+        "torch.FloatTensor(a)",
+        ALIAS,
+        families=(CONVERSION,),
+        hazard=f"always gives float32: {_TENSOR_CLASS}",
+    ),
     _to_torch("torch.from_numpy(a).clone()", COPY, families=MAIN),
     _to_torch(
         "torch.from_numpy(a.copy())", COPY, inputs=NUMPY_COPIES_FIRST, families=MAIN, memmove=True
@@ -202,9 +229,11 @@ ROUTES = (
         "torch.frombuffer(a, dtype=dtype)",
         ALIAS,
         inputs={
-            **by_source({Does.WRONG: FROM_NUMPY, Does.WORKS: ["complex", "unaligned"]}),
+            **by_source({Does.WRONG: FROM_NUMPY}),
+            **by_source({Does.WORKS: ["complex", "ml_dtypes", "ulonglong", "unaligned"]}),
             **by_source({RAISES: ["broadcast", "negative strides", "record field", "strided"]}),
             **{"empty": "ValueError", "masked": Does.UNMASKED, "read-only": Does.WARNS},
+            **by_source({Does.WORKS: ["negative strides, length 1", "record field, length 1"]}),
         },
         needs="torch>=1.10",
         hazard="reinterprets the bytes whatever they are, and flattens the shape",
@@ -212,7 +241,11 @@ ROUTES = (
     _to_torch(
         "torch.utils.data.default_convert(a)",
         ALIAS,
-        inputs=replaced(FROM_NUMPY, {Does.UNCONVERTED: ["masked", "object", "object of numbers"]}),
+        inputs=replaced(
+            FROM_NUMPY,
+            {Does.UNCONVERTED: ["masked", "object", "object of numbers", "strings"]},
+        ),
+        follows=DEVICE,
         needs="torch>=1.11",
         hazard=(
             "gives back what it does not know, "
@@ -220,9 +253,18 @@ ROUTES = (
         ),
     ),
     _to_torch("torch.autograd.Variable(torch.from_numpy(a))", ALIAS, hazard=_LEGACY_VARIABLE),
-    _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN),
-    _to_torch("np.copyto(b.numpy(), a)", INTO, inputs=COPYTO, memmove=True),
-    _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, **BY_ELEMENT),
+    _to_torch("b.copy_(torch.from_numpy(a))", INTO, families=MAIN, caution=CASTS_TO_BUFFER),
+    _to_torch(
+        "np.copyto(b.numpy(), a)",
+        INTO,
+        inputs=COPYTO,
+        memmove=True,
+        caution=_CASTS_WITHIN_KIND,
+    ),
+    _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, follows=BOTH_DEFAULTS, **BY_ELEMENT),
+    _to_torch(
+        "torch.as_tensor(a.tolist())", COPY, inputs=LISTED, follows=BOTH_DEFAULTS, **BY_ELEMENT
+    ),
     # torch to NumPy
     _to_numpy("t.numpy()", ALIAS, families=MAIN),
     _resolving(
@@ -250,6 +292,14 @@ ROUTES = (
     ),
     _to_numpy("np.asarray(t)", ALIAS, families=MAIN),
     _to_numpy(
+        "np.asarray(t, copy=False)",
+        ALIAS,
+        inputs=replaced(NUMPY, {"ValueError": ["complex", "empty", "expanded", "strided"]}),
+        refuses=dict.fromkeys(ALL_DTYPES, "ValueError"),
+        needs="numpy>=2.0",
+        hazard="always raises, as Tensor.__array__ takes no copy argument: use np.asarray(t)",
+    ),
+    _to_numpy(
         "np.array(t)",
         COPY,
         inputs=replaced(NUMPY, {Does.WARNS_EACH_TIME: ["complex", "empty", "expanded", "strided"]}),
@@ -263,23 +313,38 @@ ROUTES = (
         inputs={**TO_DLPACK, "negative view": Does.WRONG},
         families=MAIN,
         needs="numpy>=1.23",
-        hazard="a negative view (such as torch.imag of a conjugate) gets the wrong sign",
+        hazard=(
+            "a negative view (such as torch.imag of a conjugate) gets the wrong sign, "
+            "and numbers of less than 8 bits are misread"
+        ),
     ),
     _to_dlpack(
         "np.from_dlpack(t, copy=True)",
         inputs={**TO_DLPACK, "negative view": Does.WORKS},
         needs=DLPACK_COPIES,
     ),
-    _to_numpy("np.copyto(b, t.numpy())", INTO, families=MAIN, memmove=True),
-    _to_numpy("torch.from_numpy(b).copy_(t)", INTO, inputs=INTO_ARRAY, families=MAIN),
+    _to_numpy(
+        "np.copyto(b, t.numpy())",
+        INTO,
+        families=MAIN,
+        memmove=True,
+        caution=_CASTS_WITHIN_KIND,
+    ),
+    _to_numpy(
+        "torch.from_numpy(b).copy_(t)",
+        INTO,
+        inputs=INTO_ARRAY,
+        families=MAIN,
+        caution=CASTS_TO_BUFFER,
+    ),
     _to_numpy("np.array(t.tolist())", COPY, inputs=TORCH_LISTED, refuses={}, **BY_ELEMENT),
     # Casting on the way
     _cast("torch.from_numpy(a).type(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).to(torch.float32)", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a).float()", ALIAS, caution=_NO_CAST),
     _cast("torch.from_numpy(a.astype(np.float32))", inputs=NUMPY_CASTS, caution=_DATES),
-    _cast("torch.tensor(a, dtype=torch.float32)", inputs=CASTS_COPIES_FIRST),
-    _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, caution=_NO_CAST),
+    _cast("torch.tensor(a, dtype=torch.float32)", inputs=CASTS_COPIES_FIRST, follows=DEVICE),
+    _cast("torch.as_tensor(a, dtype=torch.float32)", ALIAS, follows=DEVICE, caution=_NO_CAST),
     _from_bfloat16("t.float().numpy()", ALIAS, casts_to="float32", caution=_NO_CAST),
     _from_bfloat16(
         "t.view(torch.int16).numpy()",
@@ -303,13 +368,23 @@ ROUTES = (
         caution=_INFINITE_AND_WARNS,
     ),
     _to_float16(
-        "torch.tensor(a, dtype=torch.float16)", inputs=CASTS_COPIES_FIRST, caution=_INFINITE
+        "torch.tensor(a, dtype=torch.float16)",
+        inputs=CASTS_COPIES_FIRST,
+        follows=DEVICE,
+        caution=_INFINITE,
     ),
-    _to_float16("torch.as_tensor(a, dtype=torch.float16)", ALIAS, caution=_NO_CAST_TO_16),
+    _to_float16(
+        "torch.as_tensor(a, dtype=torch.float16)",
+        ALIAS,
+        follows=DEVICE,
+        caution=_NO_CAST_TO_16,
+    ),
     _to_bfloat16("torch.from_numpy(a).bfloat16()"),
     _to_bfloat16("torch.from_numpy(a).to(torch.bfloat16)"),
-    _to_bfloat16("torch.tensor(a, dtype=torch.bfloat16)", inputs=CASTS_COPIES_FIRST),
-    _to_bfloat16("torch.as_tensor(a, dtype=torch.bfloat16)"),
+    _to_bfloat16(
+        "torch.tensor(a, dtype=torch.bfloat16)", inputs=CASTS_COPIES_FIRST, follows=DEVICE
+    ),
+    _to_bfloat16("torch.as_tensor(a, dtype=torch.bfloat16)", follows=DEVICE),
     _numpy_float16("t.half().numpy()", ALIAS, caution=_NO_CAST_TO_16),
     _numpy_float16("t.to(torch.float16).numpy()", ALIAS, caution=_NO_CAST_TO_16),
     _numpy_float16(
@@ -328,12 +403,10 @@ ROUTES = (
     _to_torch(
         "torch.from_numpy(np.ascontiguousarray(a))",
         ALIAS,
-        inputs=replaced(
-            FROM_NUMPY, {Does.WORKS: ["broadcast", "negative strides", "record field"]}
-        ),
+        inputs=CONTIGUOUS_FIRST,
         copies=(*NOT_CONTIGUOUS, "broadcast", "negative strides", "record field"),
         families=(LAYOUT,),
-        hazard=_NEVER_0D,
+        hazard=f"{_NEVER_0D}; {_HIDDEN_FLIP}",
     ),
     _to_numpy(
         "t.contiguous().numpy()",
@@ -349,29 +422,7 @@ ROUTES = (
         families=(LAYOUT,),
         hazard=_NEVER_0D,
     ),
-    # Many small arrays, nested containers
-    _batch(
-        "torch.tensor(arrays)",
-        per_element=True,
-        hazard="converts element by element and warns once a process",
-    ),
-    _batch("torch.from_numpy(np.stack(arrays))"),
-    _batch("torch.stack([torch.from_numpy(x) for x in arrays])"),
-    _batch("torch.tensor(np.array(arrays))"),
-    _batch("torch.from_numpy(np.array(arrays))"),
-    _batch("torch.utils.data.default_collate(arrays)", needs="torch>=1.11"),
-    _into_batch("np.stack(arrays, out=b.numpy())"),
-    _into_batch("torch.stack([torch.from_numpy(x) for x in arrays], out=b)"),
-    _stack("torch.stack(tensors).numpy()"),
-    _stack("np.stack([t.numpy() for t in tensors])"),
-    _stack("np.stack(tensors)"),
-    _stack(
-        "np.array(tensors)",
-        needs="numpy>=1.25",
-        caution="before NumPy 1.25 it gives an array of objects, or raises",
-    ),
-    Route("map_tree(torch.Tensor.numpy, tree)", ALIAS, TORCH_TO_NUMPY, families=(TREES,)),
-    Route("map_tree(torch.from_numpy, tree)", ALIAS, NUMPY_TO_TORCH, families=(TREES,)),
+    *LIST_ROUTES,
     *TRANSFER_ROUTES,
 )
 _BY_NAME = {(route.expression, route.direction): route for route in ROUTES}

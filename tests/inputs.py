@@ -82,8 +82,15 @@ SOURCES = {
         "read-only": lambda route: np.frombuffer(_numbers(route).tobytes(), _numbers(route).dtype),
         "record field": _record_field,
         "strided": lambda route: _numbers(route)[::2],
+        "strings": lambda route: np.array(["1.5", "2"]),
+        "strings, 0-d": lambda route: np.array("1.5"),
         "structured": lambda route: np.ones(8, dtype=[("x", "f4"), ("y", "i4")]),
+        "ulonglong": lambda route: np.arange(8, dtype=np.ulonglong),
         "unaligned": _unaligned,
+        "negative strides, length 1": lambda route: _numbers(route).reshape(1, 8)[::-1],
+        "record field, length 1": lambda route: _record_field(route)[:1],
+        "read-only, strided": lambda route: np.broadcast_to(_numbers(route), (2, 8))[:, ::2],
+        "read-only, 0-d": lambda route: np.broadcast_to(_numbers(route)[0], ()),
     },
     routes.TORCH_TO_NUMPY: {
         "ordinary": _tensor,
@@ -97,6 +104,8 @@ SOURCES = {
         "requires grad": lambda route: _tensor(route).requires_grad_(),
         "sparse": lambda route: _tensor(route).to_sparse(),
         "strided": lambda route: _tensor(route)[::2],
+        "conjugate view, strided": lambda route: _complex(route)[::2].conj(),
+        "negative view, length 1": lambda route: _complex(route)[:1].conj().imag,
     },
 }
 
@@ -151,7 +160,8 @@ def _case(expression, direction, kind):
     dtype = semantics.dtype_name(source)
     empty = np.zeros(tuple(source.shape), dtype if dtype == "complex64" else "float32")
     names["b"] = torch.from_numpy(empty) if direction == routes.NUMPY_TO_TORCH else empty
-    return route, source, {**names, "a": source, "t": source, "dtype": names["b"].dtype}
+    taken = {"ml_dtypes": torch.bfloat16, "ulonglong": getattr(torch, "uint64", None)}.get(kind, names["b"].dtype)
+    return route, source, {**names, "a": source, "t": source, "dtype": taken}
 
 
 def _memory(values):

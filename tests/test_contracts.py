@@ -3,18 +3,19 @@
 The catalogue says what to expect, so a new entry is tested without a line here.
 """
 
-import math
+import os
 import warnings
 
+import drawing
 import elsewhere
 import numpy as np
 import pytest
 import torch
 from autograd import RECORDED, grad_outcome
 from conftest import possible
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 from inputs import SOURCES, plain
+from inputs import _shares as shares
 
 from benchmarks import contracts, routes, semantics
 from benchmarks.core import sources
@@ -37,6 +38,7 @@ def this_toolchain(request):
 
 
 NBYTES = 1024
+BARE = {"np": np, "torch": torch}
 ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
 # routes whose source is not one array or tensor
 MANY = (routes.BATCHES, routes.BUFFERED_BATCHES, routes.STACKS, routes.TREES)
@@ -115,8 +117,15 @@ def test_refused_dtype(route, dtype):
 
 
 # Routes that warn on ordinary sources: np.array(t) on each call (NumPy 2); torch, on a list of arrays, once per process
-LOUD = {"np.array(t)": routes.Does.WARNS_EACH_TIME, "torch.tensor(arrays)": routes.Does.WARNS}
-KINDS = cases(lambda route: ["ordinary", *route.inputs], [*ONE, *routes.select(routes.BATCHES)])
+LOUD = {
+    "np.array(t)": routes.Does.WARNS_EACH_TIME,
+    "torch.tensor(arrays)": routes.Does.WARNS,
+    "np.asarray(t, copy=False)": "ValueError",
+}
+KINDS = [
+    *cases(lambda route: ["ordinary", *route.inputs], ONE),
+    *cases(lambda route: ["ordinary"], routes.select(routes.BATCHES)),
+]
 
 
 @pytest.mark.parametrize(("route", "kind"), KINDS)
@@ -162,7 +171,7 @@ def test_a_write_to_an_alias_of_one_repeated_number_shows_in_all(route):
 # Sharing ------------------------------------------------------------------------------------------------------------
 
 
-OWNED = [r for r in ONE if r.owner and r.memory_for("float32") == routes.ALIAS and not r.view]
+OWNED = [r for r in ONE if r.owner and r.memory_for("float32") == routes.ALIAS and not r.view and dtypes_of(r)]
 
 
 @pytest.mark.parametrize("route", OWNED, ids=lambda r: r.expression)
@@ -192,6 +201,59 @@ def test_an_array_by_dlpack_locks_no_storage():
     before = sources.address(array)
     tensor.resize_(NBYTES)
     assert sources.address(tensor) != before == sources.address(array)
+
+
+# torch's default -> how to set it, its usual value, another one
+DEFAULTS = {
+    "dtype": (torch.set_default_dtype, torch.float32, torch.float64),
+    "device": (getattr(torch, "set_default_device", None), None, "meta"),  # from torch 2.0 on
+}
+
+
+@pytest.mark.parametrize("default", DEFAULTS)
+@pytest.mark.parametrize("route", [*ONE, *routes.select(routes.BATCHES)], ids=lambda r: r.expression)
+def test_which_routes_follow_a_default_of_torch(route, default):
+    """The contract names the defaults that change dtype or device of a route's result, or make it raise."""
+    set_default, usual, other = DEFAULTS[default]
+    if set_default is None or not dtypes_of(route):
+        pytest.skip("torch has no such default, or the route always raises")
+    a = np.ones(2, "float32")
+    to_torch = route.direction == routes.NUMPY_TO_TORCH
+    buffer = torch.zeros(2) if to_torch else a.copy()
+    names = {**BARE, "a": a, "t": torch.ones(2), "dtype": torch.float32, "arrays": [a, a], "b": buffer}
+    found = []
+    for value in (usual, other):
+        set_default(value)
+        try:
+            result = semantics.result_of(route, names)
+            found.append((str(result.dtype), str(getattr(result, "device", "cpu"))))
+        except (RuntimeError, ValueError) as error:
+            found.append(type(error).__name__)
+        finally:
+            set_default(usual)
+    assert (found[0] != found[1]) == (default in route.follows)
+
+
+@pytest.mark.parametrize(
+    "route",
+    [r for r in ONE if r.inputs.get("requires grad") == "RuntimeError" and dtypes_of(r)],
+    ids=lambda r: r.expression,
+)
+def test_without_grad_mode_no_route_of_torch_refuses_what_requires_grad(route):
+    t = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        assert semantics.result_of(route, {**BARE, "t": t, "b": np.zeros(3, "float32")}).tolist() == [1, 1, 1]
+
+
+LACKING = ("t + 1", "t > 1", "t.max()", "t.min()", "t.flip(0)", "torch.stack([t, torch.zeros(4)])")
+
+
+@pytest.mark.skipif(not hasattr(torch, "uint64"), reason="torch has no uint64")
+@pytest.mark.parametrize("expression", LACKING)
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_what_unsigned_tensors_lack(dtype, expression):
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        eval(expression, {**BARE, "t": torch.from_numpy(np.arange(4, dtype=dtype))})
 
 
 # Hazards ------------------------------------------------------------------------------------------------------------
@@ -298,15 +360,10 @@ def test_hazard(direction, expression, names, shows):
 
 # Shapes and layouts -------------------------------------------------------------------------------------------------
 
-ARRANGED = {
-    "C order": lambda a: a,
-    "transposed": lambda a: a.T,
-    "every second": lambda a: a[..., ::2] if a.ndim else a,
-    "axes swapped": lambda a: a.swapaxes(0, -1) if a.ndim else a,
-    "part": lambda a: a[..., 1:] if a.ndim else a,
-}
 # BUFFER takes one contiguous dimension: its hazard says so
-ANY_SHAPE = [r for r in ONE if set(r.families) & {routes.CONVERSION, routes.LAYOUT} and r.expression != BUFFER]
+ANY_SHAPE = [
+    r for r in ONE if set(r.families) & {routes.CONVERSION, routes.LAYOUT} and r.expression != BUFFER and dtypes_of(r)
+]
 
 
 @pytest.mark.parametrize(("route", "layout"), cases(lambda route: sources.LAYOUTS, ANY_SHAPE))
@@ -322,41 +379,125 @@ def test_memory_of_every_layout(route, layout):
         assert plain(result).flags.c_contiguous == ordered, "as pages/templates/prose/case.md.jinja says"
 
 
-@pytest.mark.parametrize("route", ANY_SHAPE, ids=lambda r: r.expression)
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
-@given(
-    dtype=st.sampled_from([name for name in sources.NUMPY_DTYPES if hasattr(torch, name)]),
-    shape=st.lists(st.integers(0, 5), max_size=5).map(tuple),
-    order=st.sampled_from(sorted(ARRANGED)),
-)
-@example(dtype="float32", shape=(1, 2, 3, 4, 5), order="C order")
-@example(dtype="float32", shape=(1, 2, 3, 4, 5), order="transposed")
-@example(dtype="complex64", shape=(), order="C order")
-@example(dtype="float64", shape=(0,), order="C order")
-@example(dtype="int64", shape=(9,), order="every second")
-def test_any_shape_and_layout(route, dtype, shape, order):
-    array = ARRANGED[order](sources.tile(dtype, math.prod(shape), seed=len(shape)).reshape(shape))
-    source = array if route.direction == routes.NUMPY_TO_TORCH else torch.from_numpy(array)
-    empty, kind = not plain(source).size, np.dtype(dtype).kind
-    if (route.per_element and empty) or (route.expression in TENSOR_CLASSES and not shape and kind in "biu"):
-        return  # their hazards say so
-    result = semantics.result_of(route, namespace(route, source))
-    wanted = expected(route, source)
-    if "ascontiguousarray" in route.expression and not shape:
-        assert route.hazard
-        wanted = wanted.reshape(1)
-    same(plain(result), wanted)
-    if empty:
-        return  # no memory to share
-    shared = np.shares_memory(plain(source), plain(result))
-    kind = "0-d" if not shape else "" if plain(source).flags.c_contiguous else "strided"
-    assert shared == (route.memory_for(dtype, kind) == routes.ALIAS)
+@pytest.fixture(scope="module")
+def always_warn():
+    """Have torch warn each time of what it warns of once a process."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+# Drawn sources ------------------------------------------------------------------------------------------------------
+
+OTHERS = {elsewhere.HERE: {*elsewhere.OUTCOMES.get(elsewhere.HERE, {})} | {*elsewhere.DRAWN.get(elsewhere.HERE, [])}}
+DRAWN = [route for route in ONE if route.expression not in OTHERS[elsewhere.HERE]]
+IS_PINNED = elsewhere.HERE == "2.13"
+LISTS = routes.select(routes.BATCHES) + routes.select(routes.STACKS)
+LISTED = LISTS + routes.select(routes.BUFFERED_BATCHES)
+
+
+def drawn(draws, *values):
+    """Decorate a test of drawn values; FUZZ_EXAMPLES multiplies their number."""
+    number = draws * int(os.environ.get("FUZZ_EXAMPLES", "1000")) // 1000
+    chosen = settings(max_examples=number, deadline=None, derandomize=True, database=None)
+    return lambda test: chosen(given(*values)(test))
+
+
+ONCE = {routes.Does.REAL_PART, routes.Does.INFINITE}  # torch warns of it once a process, NumPy of large numbers alone
+
+
+def attempt(route, names, raised, outcomes):
+    """Return a route's result, or None if it raises one of these exceptions, as it has to; check whether it warns."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = semantics.result_of(route, names)
+        except Exception as error:
+            assert raised & {each.__name__ for each in type(error).__mro__}, repr(error)
+            return None
+    assert not raised, raised
+    warns = any(contracts.kind(does) == "warns" for does in outcomes)
+    assert route.expression in LOUD or outcomes & ONCE or bool(caught) == warns, [str(each.message) for each in caught]
+    return result
+
+
+def check_source(route, source):
+    """A route does with a drawn source what its contract says of the kinds that the source is of."""
+    kinds, dtype = drawing.kinds_of(source), semantics.dtype_name(source)
+    casts = not route.keeps_dtype(dtype) and route.inputs is not routes.ASTYPE
+    if casts:  # torch's cast applies the sign
+        kinds -= {"negative view", "negative view, length 1"}
+    promised = drawing.promised_exceptions(route, kinds, [dtype])
+    is_size = route.expression in TENSOR_CLASSES and not source.ndim and source.dtype.kind in "biu"
+    shows_hazard = is_size or (route.per_element and "empty" in kinds) or "copy=False" in route.expression
+    if promised is None or shows_hazard or (route.view and dtype != "bfloat16"):
+        return
+    raised, outcomes = promised
+    if routes.Does.UNCONVERTED in outcomes:
+        raised, outcomes = set(), {routes.Does.UNCONVERTED}  # it goes first
+    result = attempt(route, {**BARE, "a": source, "t": source, **drawing.buffers(route, source)}, raised, outcomes)
+    if result is None or result is source or routes.Does.WRONG in outcomes:
+        return
+    ordinary = dtype in semantics.DTYPES
+    wanted = expected(route, source) if ordinary else plain(source).astype(plain(result).dtype)
+    wanted = wanted.ravel() if route.expression == BUFFER else wanted
+    same(plain(result), wanted.reshape(1) if "ascontiguousarray" in route.expression and not source.ndim else wanted)
+    assert isinstance(result, torch.Tensor) or result.flags.writeable
+    if wanted.size and not casts:
+        assert shares(source, result) == (route.memory_for(dtype, drawing.layout_of(route, source)) == routes.ALIAS)
+
+
+@drawn(2500, drawing.ARRAYS)
+def test_drawn_array(always_warn, source):
+    for route in DRAWN:
+        if route.direction == routes.NUMPY_TO_TORCH:
+            check_source(route, source)
+
+
+@drawn(1500, drawing.TENSORS)
+def test_drawn_tensor(always_warn, source):
+    for route in DRAWN:
+        if route.direction == routes.TORCH_TO_NUMPY:
+            check_source(route, source)
+
+
+def check_list(route, items):
+    """A route does with a drawn list what its contract says, or shows the hazard of going by element."""
+    kinds, dtypes = drawing.kinds_of_list(items), {semantics.dtype_name(item) for item in items}
+    promised = drawing.promised_exceptions(route, kinds, dtypes)
+    by_element = (
+        {"empty", "masked", "ragged", "0-d", "mixed-dtype", "mixed-dtype, unsigned"} if route.per_element else set()
+    )
+    if promised is None or kinds & by_element or (len(dtypes) > 1 and dtypes & {*route.refuses}):
+        return
+    raised, outcomes = promised
+    if routes.Does.REPEATS in outcomes or (raised and "mixed-dtype" in str(kinds)):
+        return  # shapes, or the common dtype, decide
+    dtype = "float32" if raised else drawing.list_dtype(items, outcomes)
+    buffer = torch.zeros((len(items), *(items[0].shape if items else ())), dtype=getattr(torch, dtype, torch.float32))
+    names = {**BARE, "arrays": items, "tensors": items, "b": buffer}
+    result = attempt(route, names, raised, outcomes) if routes.Does.MASK_TO_NAN not in outcomes else None
+    if result is not None and items:
+        wanted = np.array([plain(item) for item in items])
+        same(plain(result), wanted.astype(plain(result).dtype if route.memory == routes.INTO else dtype))
+        assert not any(np.may_share_memory(plain(item), plain(result)) for item in items)
+
+
+@drawn(700, drawing.lists_of(drawing.ARRAYS))
+def test_drawn_list_of_arrays(always_warn, items):
+    for route in LISTED:
+        if route.direction == routes.NUMPY_TO_TORCH:
+            check_list(route, items)
+
+
+@drawn(300, drawing.lists_of(drawing.TENSORS))
+def test_drawn_list_of_tensors(always_warn, items):
+    for route in LISTED:
+        if route.direction == routes.TORCH_TO_NUMPY:
+            check_list(route, items)
 
 
 # Many small arrays, nested containers -------------------------------------------------------------------------------
-
-
-LISTS = routes.select(routes.BATCHES) + routes.select(routes.STACKS)
 
 
 @pytest.mark.parametrize("route", LISTS, ids=lambda r: r.expression)
@@ -415,7 +556,7 @@ def test_file(route, kind, isolated, tmp_path):
 @pytest.mark.parametrize("route", [*ONE, *FILES], ids=lambda route: route.expression)
 def test_every_awkward_source_is_declared(route):
     """All but those that can end the process: the route's hazard says that there are some, and what to use."""
-    undeclared = {*SOURCES.get(route.direction, KINDS_OF_FILES)} - {"ordinary", *route.inputs}
+    undeclared = {*SOURCES.get(route.direction, KINDS_OF_FILES)} - {"ordinary", *contracts.DEGENERATE, *route.inputs}
     assert bool(undeclared) == (contracts.ENDS in route.hazard)
     assert not undeclared or ": use " in route.hazard
 
