@@ -4,6 +4,7 @@
 # make test-fast        the tests that start no asv, make no environment, build no whole pages and take no seconds
 # make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
 # make test-newest      the same with the newest there are, on Python 3.14 or newer; both take some minutes, and a PYTHON=...
+# make test-libraries   arrays of pandas, polars, JAX and others, of the releases in tests/libraries.txt
 # make report           build the pages of all machines, and of their histories, from reports/results
 # make site             pages, feed, data and asv's own site in .asv/site, for any web server
 # make benchmarks.json  describe benchmarks/ anew in reports/results, after a change there
@@ -19,7 +20,7 @@ ARGS ?=
 
 # Where venv finds no pip to put in, as on Debian without python3-venv, it fails and leaves a Python behind
 .DELETE_ON_ERROR:
-.PHONY: bench bench-here can-install test test-fast test-oldest test-newest lint report site benchmarks.json check clean newest-releases
+.PHONY: bench bench-here can-install test test-fast test-oldest test-newest test-libraries lint report site benchmarks.json check clean newest-releases
 
 bench: $(VENV)/installed
 	$(BIN)/python scripts/run.py --profile $(PROFILE) $(ARGS)
@@ -48,6 +49,9 @@ test-newest: PYTHON = $(notdir $(firstword $(shell command -v python3.15 python3
 test-oldest test-newest: test-%: .venv-%/installed
 	.venv-$*/bin/python -m pytest -s tests/test_contracts.py tests/quick_run.py $(ARGS)
 
+test-libraries: .venv-libraries/installed
+	OMP_NUM_THREADS=1 .venv-libraries/bin/python -m pytest tests/test_libraries.py $(ARGS)
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -68,7 +72,7 @@ check: $(VENV)/installed
 	$(BIN)/python scripts/check.py timing $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-report .venv-oldest .venv-newest .asv
+	rm -rf $(VENV) .venv-report .venv-oldest .venv-newest .venv-libraries .asv
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
@@ -92,6 +96,13 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 	test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
 	grep -hvE '^(torch|numpy|-r|ruff|mypy)' requirements.txt tests/requirements.txt > $(@D)/rest.txt
 	$(@D)/bin/python -m pip install $(PIP_FLAGS) --upgrade -r tests/$*.txt -r $(@D)/rest.txt
+	@touch $@
+
+# tests/libraries.txt narrows what the suite's requirements leave open
+.venv-libraries/installed: tests/libraries.txt requirements.txt tests/requirements.txt
+	test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	grep -hvE '^(-r|ruff|mypy)' requirements.txt tests/requirements.txt > $(@D)/rest.txt
+	$(@D)/bin/python -m pip install $(PIP_FLAGS) -r tests/libraries.txt -r $(@D)/rest.txt
 	@touch $@
 
 .venv-newest/installed: newest-releases  # looked for anew each time

@@ -5,6 +5,7 @@
     python scripts/check.py noise      measure under deliberate noise: about half an hour
     python scripts/check.py advice     test the advice on random cases: five to ten minutes
     python scripts/check.py questions  test advise.py --measure on everyday questions: half an hour
+    python scripts/check.py libraries  time arrays of other libraries (docs/libraries.md): a minute
     python scripts/check.py history    check the intervals of a history, from results: seconds
 
 Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to
@@ -27,6 +28,7 @@ CHECKS = {
     "noise": "planted:noise",
     "advice": "advice:main",
     "questions": "everyday:main",
+    "libraries": "libraries:main",
     "history": "history:main",
 }
 

@@ -33,6 +33,7 @@ from toolchains import ledger
 from benchmarks.contracts import ONE_THREAD
 
 from . import history_page, show
+from .libraries import library_table
 from .machine import machine_page
 from .page import (
     Page,
@@ -148,10 +149,14 @@ def index_of(machines: Sequence[Page]) -> Page:
     columns = column_meanings("answers")
     intro = show.render_paragraphs("index", "answers")
     table = side_by_side(best, machines)
+    from_libraries = show.render_paragraphs("libraries", "intro")
+    libraries = Section(
+        "libraries", "From what you have", from_libraries, tables=(library_table(),), folded=True
+    )
     return Page(
         title=TITLE,
         facts=show.render_paragraphs("index", "facts", machines=len(machines)),
-        sections=[Section("routes", "Fastest safe routes", intro, tables=(table,))],
+        sections=[Section("routes", "Fastest safe routes", intro, tables=(table,)), libraries],
         links=tuple(links),
         command="python scripts/run.py",
         csv=to_csv(best[[*chain(*columns)]]),
