@@ -178,21 +178,20 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
             f"nothing that was asked for can be measured here: {'; '.join(unavailable)}"
         )
     timed = {name: each for name, each in available.items() if each["type"] == "time"}
-    rounds = [
-        list(itertools.chain(*select(definition, timed, number, only).values()))
-        for number in range(max(2, definition.rounds))
-    ]
-    declaring = {
-        attribute: [name for name, each in available.items() if each.get(attribute)]
-        for attribute in ("needs_device", "asleep", "repeated")
-    }
+
+    def declaring(attribute: str) -> list[str]:
+        return [name for name, each in available.items() if each.get(attribute)]
+
     return Cells(
         list(itertools.chain(*map(selected.__getitem__, available))),
-        rounds,
+        [
+            list(itertools.chain(*select(definition, timed, number, only).values()))
+            for number in range(max(2, definition.rounds))
+        ],
         unavailable,
-        on_device=bool(declaring["needs_device"]),
-        waking=declaring["asleep"],
-        counted=list(itertools.chain(*map(selected.__getitem__, declaring["repeated"]))),
+        on_device=bool(declaring("needs_device")),
+        waking=declaring("asleep"),
+        counted=list(itertools.chain(*map(selected.__getitem__, declaring("repeated")))),
     )
 
 

@@ -87,9 +87,13 @@ def render_table(name: str, block: str, numeric: bool = True, **values: object) 
 
     title, columns, *lines = show.render_lines(name, block, **values)
     notes = [line for line in lines if line.startswith(show.LINE_MARK)]
-    rows = tuple(tuple(entries(line)) for line in lines if line not in notes)
-    headings = tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR)))
-    return Table(title, headings, rows, tuple(note[1:].strip() for note in notes), numeric)
+    return Table(
+        title,
+        tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR))),
+        tuple(tuple(entries(line)) for line in lines if line not in notes),
+        tuple(note[1:].strip() for note in notes),
+        numeric,
+    )
 
 
 @dataclass(frozen=True)
@@ -153,20 +157,19 @@ def lay_out(
     # a column may have its own size
     in_column = {mark.parameters.get(column): mark.parameters for mark in marks}
     columns = sorted(in_column, key=partial(declared.nth, column))
-    rows = []
     gaps = defaultdict(list)
-    for name in sorted(dict.fromkeys(name for name, _ in placed), key=partial(declared.nth, row)):
-        entries: list[Entry] = [_row_head(name, row)]
-        for value in columns:
-            if (name, value) in placed:
-                entries.append(_entry(placed[name, value].lines))
-                continue
-            parameters = {**in_column[value], row: name}
-            reason = missing.get((declared.name, *parameters.values()), "")
-            entries.append(reason.partition(":")[0])
-            gaps[reason].append(str(name))
-        rows.append(tuple(entries))
-    notes = [f"{reason} ({show.list_routes(names)})." for reason, names in gaps.items() if reason]
+
+    def entry(name: Parameter | None, value: Parameter | None) -> Entry:
+        if (name, value) in placed:
+            return _entry(placed[name, value].lines)
+        parameters = {**in_column[value], row: name}
+        reason = missing.get((declared.name, *parameters.values()), "")
+        gaps[reason].append(str(name))
+        return reason.partition(":")[0]
+
+    names = sorted({name: None for name, _ in placed}, key=partial(declared.nth, row))
+    rows = [(_row_head(name, row), *(entry(name, value) for value in columns)) for name in names]
+    notes = [f"{reason} ({show.list_routes(gaps[reason])})." for reason in filter(None, gaps)]
     return Table(title, (row, *map(head, columns)), tuple(rows), tuple(notes))
 
 
