@@ -334,12 +334,20 @@ def kept(before, after):
     return before == after
 
 
+def fields_of(before, after):
+    """Return ``after`` without the fields that ``before`` lacks."""
+    if not isinstance(before, dict):
+        return after
+    return {name: fields_of(before[name], each) for name, each in after.items() if name in before}
+
+
 def test_committed_records_are_written_back_as_they_were(committed):
     files = [path for path in (committed / "reports" / "results").glob("*/*.jsonl")]
     lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
     written = [json.dumps(to_json(from_json(RunRecord, json.loads(line))), sort_keys=True) for line in lines]
     assert lines and all(kept(json.loads(before), json.loads(after)) for before, after in zip(lines, written))
-    assert set(lines) & set(written), "to the byte, where a record has all fields"
+    same = [json.dumps(fields_of(json.loads(old), json.loads(new)), sort_keys=True) for old, new in zip(lines, written)]
+    assert set(lines) & set(same), "to the byte, but for fields that are newer than the record"
 
 
 # Files are written as a whole -----------------------------------------------------------------------------------------
