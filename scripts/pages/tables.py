@@ -230,13 +230,15 @@ def curves(
     table = by_size("Median, and range over processes", cells, missing, both)
     columns, rows, sizes = [*table.columns], [*table.rows], sorted({cell.nbytes for cell in cells})
     if limit.seconds and cells[0].memory != ALIAS:
-        times = {nbytes: show.seconds(seconds) for nbytes, seconds in limit.seconds.items()}
+        times = {nbytes: show.seconds(limit.seconds[nbytes]) for nbytes in limit.seconds}
         rows.append(("memcpy", *(times.get(nbytes, "") for nbytes in sizes)))
     # as the table's rows
     of_route = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}
     for nbytes in sizes:
-        calls = ((cell.direction, cell.route, cell.dtype, nbytes) for cell in of_route.values())
-        counted = [*map(counts.get, calls)]
+        counted = [
+            counts.get((cell.direction, cell.route, cell.dtype, nbytes))
+            for cell in of_route.values()
+        ]
         if any(counted):
             columns.append(f"instructions, {show.size(nbytes)}")
             rows = [(*row, count_entry(count)) for row, count in zip_longest(rows, counted)]
