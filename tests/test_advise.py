@@ -165,6 +165,30 @@ def test_arrays_of_uneven_size_have_times_of_their_own(tmp_path, each, measured,
     assert routes(found)[0] == first and any("64 bytes" in note for note in page.answer_notes(found)) == noted
 
 
+@pytest.mark.parametrize("count, answered", [(4, True), (256, True), (3000, True), (64, True), (16000, False)])
+def test_lists_of_other_numbers_lie_between_those_that_were_measured(tmp_path, count, answered):
+    """A call, its bytes and its arrays take time; times of 4, 64 and 1,024 arrays say what others take."""
+
+    def seconds(route, arrays, nbytes):
+        return 1e-6 + arrays * (2e-6 if route == STACKED else 2e-7) + nbytes / (8e9 if route == STACKED else 4e9)
+
+    numbers = {"arrays": [4, 64, 1024], "nbytes": [64 * KIB, MIB, 16 * MIB]}
+    promises = [contract(STACKED, "copy"), contract(ARRAYED, "copy")]
+    benches = [host(), every("batches.NumbersToTensor.timeit_convert", seconds, promises, **numbers)]
+    known = load_machine(write(tmp_path / "results", benches, records=glibc(benches)), "box")
+    case = copy_of(6 * MIB // count // 4 * 4, batch=count)
+    if not answered:
+        with pytest.raises(UserError, match="4, 64, 1024 arrays were measured"):
+            answer(case, known)
+        return
+    found = answer(case, known)
+    times = {route: seconds(route, count, case.total) for route in (STACKED, ARRAYED)}
+    assert routes(found)[0] == min(times, key=times.get)
+    for each in found.ranked:
+        assert each.low <= times[each.route] <= each.high and each.seconds == pytest.approx(times[each.route], rel=0.3)
+    assert any("estimated from lists" in note for note in page.answer_notes(found)) == (count not in (4, 64))
+
+
 def test_an_upper_bound_is_marked(known):
     """A figure without quiet samples is an upper bound: it is marked with ~, and a note explains the mark."""
     rows = known.rows.assign(quiet=known.rows["route"] != CLONED)

@@ -253,7 +253,9 @@ def _for_count(routes: pd.DataFrame, rows: pd.DataFrame, count: int) -> pd.DataF
             return routes[:0]
         shortest = rows[rows["arrays"] == arrays].groupby("route")["seconds"].min()
         estimated = _beyond_count(table, shortest, count / arrays)
-    return estimated.assign(rate=math.nan, share=math.nan, is_range=True).reset_index()[[*routes]]
+    counts = [tuple(sorted(by_count))] * len(estimated)
+    estimated = estimated.assign(rate=math.nan, share=math.nan, is_range=True, counts=counts)
+    return estimated.reset_index()[[*routes, "counts"]]
 
 
 def _between_counts(by_count: Mapping[int, pd.DataFrame], count: int) -> pd.DataFrame:
@@ -270,6 +272,7 @@ def _between_counts(by_count: Mapping[int, pd.DataFrame], count: int) -> pd.Data
         seconds=straight["seconds"],
         low=np.minimum(straight["low"], power["low"]),
         high=np.maximum(straight["high"], power["high"]),
+        arrays=count,
         kind=[max(pair, key=KINDS.index) for pair in kinds.to_numpy()],
         quiet=few.loc[shared, "quiet"] & many.loc[shared, "quiet"],
         how=INTERPOLATED,

@@ -63,6 +63,7 @@ class Candidate:
     is_range  the seconds are given as a range
     total     seconds per transfer with one-time costs; of ``add_totals``
     sizes     that an estimate rests on; of ``Answer.routes``
+    counts    numbers of arrays that an estimate rests on; of lists of another number
     """
 
     need: Need
@@ -94,6 +95,7 @@ class Candidate:
     is_range: bool
     total: float
     sizes: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
