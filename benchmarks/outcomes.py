@@ -203,6 +203,9 @@ NO_BFLOAT16 = {"bfloat16": "TypeError"}  # NumPy has none
 # What a user may set: torch.set_default_device, torch.set_default_dtype
 DEVICE, BOTH_DEFAULTS = ("device",), ("dtype", "device")
 CASTS_TO_BUFFER = "casts to the buffer's dtype silently: 300.7 becomes 44 in uint8"
+CASTS_WITHIN_KIND = (
+    "casts to the buffer's dtype silently within a kind (int64 to int8), and raises otherwise"
+)
 LEGACY_DATA = (
     "legacy: torch's documentation recommends detach() over .data, which autograd does not see"
 )

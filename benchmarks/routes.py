@@ -64,6 +64,7 @@ from .outcomes import (  # noqa: F401  families take some as routes.X
     CASTS_COPIES_FIRST,
     CASTS_FROM_NUMPY,
     CASTS_TO_BUFFER,
+    CASTS_WITHIN_KIND,
     COLD,
     CONTIGUOUS_FIRST,
     COPIES_FIRST,
@@ -130,9 +131,6 @@ _TENSOR_CLASS = (
 _DATES = (
     "takes dates for counts of their unit, rounded to float32 (NaT for −9.2e18), and text for "
     "numbers, where other routes raise"
-)
-_CASTS_WITHIN_KIND = (
-    "casts to the buffer's dtype silently within a kind (int64 to int8), and raises otherwise"
 )
 _HIDDEN_FLIP = "raises for negative strides along an axis of length 1, of which it makes no copy"
 _NO_CAST = "shares the memory of a source that is float32 already"
@@ -259,7 +257,7 @@ ROUTES = (
         INTO,
         inputs=COPYTO,
         memmove=True,
-        caution=_CASTS_WITHIN_KIND,
+        caution=CASTS_WITHIN_KIND,
     ),
     _to_torch("torch.tensor(a.tolist())", COPY, inputs=LISTED, follows=BOTH_DEFAULTS, **BY_ELEMENT),
     _to_torch(
@@ -328,7 +326,7 @@ ROUTES = (
         INTO,
         families=MAIN,
         memmove=True,
-        caution=_CASTS_WITHIN_KIND,
+        caution=CASTS_WITHIN_KIND,
     ),
     _to_numpy(
         "torch.from_numpy(b).copy_(t)",
