@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 from checking import libraries as checked
+from cli import UserError
 from pages import libraries
+from store.questions import read_header
 
 CASES = libraries.library_cases()
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.have)
@@ -78,3 +80,19 @@ def test_times_what_costs_more(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) >= len(by_element) > 2
     assert all("left out, h5py" in line or "× as long as" in line for line in lines)
+
+
+@pytest.mark.parametrize("library, name", [("h5py", "x.h5:group/a"), ("zarr", "x.zarr:a"), ("zarr", "x.zarr")])
+def test_like_reads_the_header_of_a_dataset(tmp_path, library, name):
+    """advise.py --like takes shape and dtype of it; a group is refused."""
+    module, (file, _, member) = pytest.importorskip(library), name.partition(":")
+    values = np.ones((3, 4), np.int16)
+    if library == "h5py":
+        with module.File(tmp_path / file, "w") as archive:
+            archive[member] = values
+    else:
+        module.save(f"{tmp_path / file}", **{member: values}) if member else module.save(f"{tmp_path / file}", values)
+    assert read_header(f"{tmp_path / name}")[:2] == (values.dtype, values.shape)
+    if member:
+        with pytest.raises(UserError, match="cannot be read as an array"):
+            read_header(f"{tmp_path / file}")

@@ -109,13 +109,13 @@ def _case_of_source(case: Case, source: Mapping[str, Any]) -> Case:
     if not case.expression:
         return described
     library = source["library"]
-    opposite = TORCH if library == NUMPY else NUMPY
-    target = opposite if case.target == library else case.target
+    if case.target == library:
+        opposite = TORCH if library == NUMPY else NUMPY
+        raise UserError(f"--source {case.expression}: it is of {library}; write --to {opposite}")
     layout = CONTIGUOUS if source["contiguous"] else "strided"
     return replace(
         described,
         source=library,
-        target=target,
         dtype=source["dtype"],
         layout=layout,
         grad=source["grad"],
