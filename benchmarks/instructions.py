@@ -8,6 +8,7 @@ takes a quarter of a minute.
 import gc
 import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -36,6 +37,7 @@ needs_programs = {"valgrind": "apt-get install valgrind"}
 SIZES = [8, 4 * 2**10]
 ROOT = Path(__file__).resolve().parent.parent
 COUNTS = "counts.json"
+COUNTING = "-counting"  # ending of the file that shows how far counting is
 # Processes that count each cell. A count depends on addresses: hashes of addresses collide, and
 # copies are aligned or not. Valgrind gives every process the same ones. So a count repeats to the
 # last digit, but another release may change it by its addresses alone. Each process therefore has
@@ -89,8 +91,11 @@ def count_all(path):
     gc.disable()
     counts = {}
     empty, of_loop = _counted(directory, "pass", {})
-    for family in (NumpyToTorch(), TorchToNumpy()):
+    families = NumpyToTorch(), TorchToNumpy()
+    total = REPEATS * sum(math.prod(map(len, family.params)) for family in families)
+    for family in families:
         for expression, dtype, nbytes in itertools.product(*family.params):
+            note_progress(total)
             route = routes.find(expression, family.direction)
             try:
                 names = sources.namespace(route, sources.source(route, dtype, nbytes))
@@ -104,6 +109,13 @@ def count_all(path):
                 count = {"failed": f"{type(error).__name__}: {timing.first_line(error)}"}
             counts[family.key(expression, dtype, nbytes)] = count
     (directory / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
+
+
+def note_progress(total):
+    """Note beside the log of samples that another of ``total`` counts begins."""
+    if log := os.environ.get(timing.LOG_VARIABLE):
+        with open(log + COUNTING, "a", encoding="utf-8") as file:
+            file.write(f"{total}\n")
 
 
 # Contains the function's name, so that the family's hash covers its code. Objects copies first move

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,8 +33,9 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 ONLY = (
-    "only results whose name matches, as in asv's --bench: "
-    "'from_numpy', 'torch.tensor(a)', ', 1048576'"
+    "only results whose name holds this text, or else matches this regular expression: "
+    "'from_numpy', 'torch.tensor(a)', ', 1048576'; instructions are counted if it names them: "
+    "'instructions'"
 )
 
 
@@ -76,14 +77,16 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
-def matcher(only: str | None) -> Callable[[str], bool]:
+def matcher(only: str | None, names: Iterable[str]) -> Callable[[str], bool]:
     """Return a function that decides whether --only chooses a cell, given by its asv name.
 
-    --only means the same in every verb, and the same as asv's --bench: a regular expression that is
-    found anywhere in a name such as ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)',
-    'float32', 8)``. A literal part of a name matches, too, so brackets of a route need no
-    backslash. UserError if ``only`` is no regular expression.
+    --only means the same in every verb: a part of a name such as
+    ``conversion.NumpyToTorch.timeit_convert('torch.from_numpy(a)', 'float32', 8)``. If it is part
+    of none of ``names``, it is a regular expression that is found anywhere in a name, as asv's
+    --bench. UserError if it is neither.
     """
+    if only and any(only in name for name in names):
+        return lambda cell: only in cell
     try:
         with warnings.catch_warnings():
             # Python warns in three lines that "[[" may change its meaning
@@ -91,14 +94,10 @@ def matcher(only: str | None) -> Callable[[str], bool]:
             pattern = re.compile(only or "")
     # a{99999999999}, 5,000 digits, brackets
     except (re.error, OverflowError, ValueError, RecursionError) as error:
-        raise UserError(f"--only {only!r} is not a regular expression: {error}") from None
-    return lambda cell: (only or "") in cell or pattern.search(cell) is not None
-
-
-def check_regex(only: str) -> str:
-    """Check and return the value of --only. UserError as in ``matcher``."""
-    matcher(only)
-    return only
+        raise UserError(
+            f"--only {only!r} is part of no name, and not a regular expression: {error}"
+        ) from None
+    return lambda cell: pattern.search(cell) is not None
 
 
 def whole_number(text: str, least: int = 1) -> int:
@@ -151,7 +150,6 @@ def parse_share(text: str, ends: bool = False) -> float:
 TAKES: dict[str, Callable[[str], object]] = {
     "N": whole_number,
     "DIR": Path,
-    "REGEX": check_regex,
     "SHARE": parse_share,
 }
 

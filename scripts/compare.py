@@ -46,7 +46,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("new", metavar="NEW")
     about = "machine whose results to compare; with --run, name of this machine"
     parser.option("--machine NAME", about, type=selection.check_machine_name)
-    parser.option("--only REGEX", ONLY, default="")
+    parser.option("--only NAME", ONLY, default="")
     parser.option("--min-effect SHARE", "ignore changes smaller than this", default="1%")
     parser.option(
         "--equivalence SHARE",
@@ -66,6 +66,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.option("--figure FILE.svg", "write a forest plot to this file", type=Path)
     parser.option("--run", "measure both sides now, taking turns")
+    about = "with --run: processes per result and side (close results get more)"
+    parser.option("--rounds N", about, default=4)
     parser.option(
         "--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard"
     )
@@ -98,7 +100,7 @@ def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -
         engine.check_asv()
         engine.set_environment_limit(None)
     machine = options.machine or environments.machine_name()
-    plan = Plan(machine, options.profile, options.only, runner.ROUNDS, command=options.command)
+    plan = Plan(machine, options.profile, options.only, options.rounds, command=options.command)
     with lock_directory(ROOT / ".asv" / "runs" / machine):
         first, second = runner.measure_sides(
             targets, plan, find_close, across_builds=options.across_builds

@@ -90,15 +90,27 @@ def test_a_python_without_packages(verb, tmp_path):
 CELL = "conversion.NumpyToTorch.timeit_convert('torch.tensor(a)', 'float32', 8)"
 
 
-@pytest.mark.parametrize("only", [None, "NumpyToTorch", "torch.tensor(a)", r"tensor\(a\).*, 8\)$", "no such"])
-def test_only_is_found_in_the_name_of_a_cell(only):
-    assert matcher(only)(CELL) == (only != "no such")
+OTHER = "conversion.TorchToNumpy.timeit_convert('t.numpy(force=True)', 'float32', 8)"
+THIRD = OTHER.replace("force=True", "")
+# --only -> the cells that it chooses: a text that is part of a name is no regular expression
+CHOSEN = {None: (CELL, OTHER, THIRD), "NumpyToTorch": (CELL,), "torch.tensor(a)": (CELL,), "no such": ()}
+CHOSEN |= {
+    "t.numpy()": (THIRD,),
+    "t.numpy": (OTHER, THIRD),
+    THIRD[:-12]: (THIRD,),
+    r"(tensor|force).*, 8\)$": (CELL, OTHER),
+}
 
 
-@pytest.mark.parametrize("only", ["(", "a{99999999999}", f"a{{{'9' * 5000}}}", "(" * 5000 + ")" * 5000])
+@pytest.mark.parametrize("only", CHOSEN)
+def test_only_is_a_part_of_a_name_or_else_an_expression(only):
+    assert tuple(filter(matcher(only, (CELL, OTHER, THIRD)), (CELL, OTHER, THIRD))) == CHOSEN[only]
+
+
+@pytest.mark.parametrize("only", ["([", "a{99999999999}", f"a{{{'9' * 5000}}}", "(" * 5000 + ")" * 5000])
 def test_only_that_no_machine_can_match(only):
     with pytest.raises(cli.UserError):
-        matcher(only)
+        matcher(only, [CELL])
 
 
 def test_a_value_that_ends_options(refusal):

@@ -96,7 +96,7 @@ def test_the_estimate_follows_only():
 def test_one_copy_counts_no_instructions(only):
     """Nodes count differently: with each release on one node only, node and release cannot be told apart."""
     for copies, counted in (("1", False), ("2", True)):
-        matches = cli.matcher(planned(*only, "--nodes", "2", "--copies", copies).plan.only)
+        matches = cli.matcher(planned(*only, "--nodes", "2", "--copies", copies).plan.only, [INSTRUCTIONS])
         assert matches(INSTRUCTIONS) == counted and matches("conversion.timeit_convert('torch.from_numpy(a)', 8)")
 
 

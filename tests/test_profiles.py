@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -203,7 +204,16 @@ def test_benchmarks_without_their_program_or_device_are_left_out_with_the_reason
     away = {COUNT: SUITE[COUNT], CONVERSION[0]: {**SUITE[CONVERSION[0]], "needs_device": True}}
     with pytest.raises(UserError, match=f"^nothing that was asked for can be measured here: {reason}; no device$"):
         profiles.select_cells("tracking", away, "", no_device="no device")
-    with pytest.raises(UserError, match="^--only 'nosuch' matches no cell of the profile tracking$"):
-        profiles.select_cells("tracking", described, "nosuch")
+    route = "torch.from_numpy(a)"
+    for only, near in {
+        "nosuch": "",
+        f"'{route}', 'float32', 8)": "; --profile quick or standard .* has such cells",
+        "torch.fromnumpy(a)": f"; near are: {re.escape(route)};",
+    }.items():
+        said = f"^--only {re.escape(repr(only))} matches no cell of the profile tracking{near}"
+        with pytest.raises(UserError, match=said if near else f"{said}$"):
+            profiles.select_cells("tracking", described, only)
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert not profiles.select_cells("instructions", described, "").unavailable
+    counted = {only: bool(profiles.select_cells("tracking", described, only).counted) for only in ("", route, "instr")}
+    assert counted == {"": True, route: False, "instr": True}, "counting takes minutes: with --only it is named"

@@ -26,7 +26,7 @@ class Because:
     @property
     def is_enough(self) -> bool:
         """Whether the functions explain the change."""
-        return self.explained >= MIN_EXPLAINED
+        return abs(self.explained - 1) <= 1 - MIN_EXPLAINED
 
     def __str__(self) -> str:
         functions = "; ".join(f"{name} {change:+d}" for name, change in self.functions)

@@ -22,7 +22,7 @@ from . import statistics, verdicts
 from .history import History
 from .results import Results
 from .series import series_of
-from .statistics import MIN_PROCESSES, Z90_OVER_Z95, Bools, Estimate, Floats, Names
+from .statistics import MIN_PROCESSES, Z90_OVER_Z95, Z95, Bools, Estimate, Floats, Names
 from .suite import Benchmarks
 from .verdicts import (
     CALL,
@@ -41,6 +41,8 @@ from .verdicts import (
 CLOSE_P = 0.10  # p value below which fresh processes decide (two stages)
 MAX_EQUIVALENCE_P = 0.05
 MAX_SWAPPED_PAIRS = 3  # pairs of the baseline's processes that change halves in the A/A: 8 splits
+MANY_DF = 1e6  # degrees of freedom of a normal error
+DETECTION = 0.95  # chance to find a change that is called detectable
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 
 
@@ -191,6 +193,15 @@ def processes_needed(estimate: Estimate, paired: Bools, settings: Settings) -> F
     return np.where(np.isfinite(estimate.error), needed, np.nan)
 
 
+def detectable(error: Floats, df: Floats | float, settings: Settings) -> Floats:
+    """Return the smallest change that would have been found with a chance of DETECTION: one that
+    exceeds ``min_effect`` at the level of the promise. error: of the log of a ratio."""
+    quantile = scipy.special.stdtrit(df, 1 - settings.promise / 2)
+    quantile += scipy.special.ndtri(DETECTION)
+    change: Floats = np.expm1(math.log1p(settings.min_effect) + quantile * error)
+    return change
+
+
 @np.errstate(divide="ignore", invalid="ignore")
 def _processes_for(gap: Floats, variance: Floats, quantile: Floats) -> Floats:
     """Return the processes that show an effect to lie ``gap`` (log) from a margin; inf if it does
@@ -214,6 +225,7 @@ def _judge_effects(estimate: Estimate, is_enough: Bools, settings: Settings) -> 
     verdict = np.select(conditions, [SLOWER, FASTER, NO_CHANGE], INCONCLUSIVE)
     figures = {"verdict": verdict, "ratio": np.exp(estimate.effect)}
     figures |= {"p": p, "q": q, "p_equivalence": p_equivalence}
+    figures["detectable"] = detectable(estimate.error, estimate.df, settings)
     for percent in (95, 90):
         ends = statistics.interval(estimate, percent / 100)
         figures[f"low{percent}"], figures[f"high{percent}"] = np.exp(ends)
@@ -309,7 +321,9 @@ def judge_as_history(cells: DataFrame, ratios: DataFrame, settings: Settings) ->
     is_small = (high90 < limit) & (low90 > 1 / limit)
     verdict = ratios["verdict"].replace(verdicts.TIME_VERDICTS)
     verdict = verdict.where(verdict != "", np.where(is_small, NO_CHANGE, INCONCLUSIVE))
-    figures = ratios[["ratio", "q", "low95", "high95"]]
+    error = np.log(ratios["high95"] / ratios["low95"]) / (2 * Z95)
+    ratios = ratios.assign(detectable=detectable(error, MANY_DF, settings))
+    figures = ratios[["ratio", "q", "low95", "high95", "detectable"]]
     figures = figures.assign(low90=low90, high90=high90, verdict=verdict)
     is_judged = cells["verdict"].isin((*DECIDED, INCONCLUSIVE)) & ratios["ratio"].notna()
     cells[figures.columns] = cells[figures.columns].mask(is_judged, figures)

@@ -127,6 +127,7 @@ class ComparedCell:
     high95: float = _INTERVAL
     low90: float = _INTERVAL
     high90: float = _INTERVAL
+    detectable: float = about("smallest change that would have been found with a chance of 95 %")
     p: float = _TESTS
     q: float = _TESTS
     p_equivalence: float = _TESTS
@@ -215,7 +216,7 @@ def _cells_of(results: Results, only: str) -> DataFrame:
         if declared.type == "time" or declared.repeated
     }
     cells = results.cells[results.cells["benchmark"].isin(kinds)].astype(object)
-    cells = cells[cells["cell"].map(matcher(only)).astype(bool)]
+    cells = cells[cells["cell"].map(matcher(only, cells["cell"])).astype(bool)]
     samples = results.processes.drop_duplicates("cell").set_index("cell")["samples"]
     cells = cells.assign(
         what=cells["benchmark"].map(kinds),

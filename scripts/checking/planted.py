@@ -18,7 +18,7 @@ import pandas as pd
 from analysis.comparison import compare_by_name
 from analysis.results import load
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
-from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_regex, size
+from cli import ONLY, RESULTS, ROOT, Parser, UserError, size
 from measuring.engine import copy_code, new_id
 from measuring.processes import os_session
 from pages import show
@@ -231,7 +231,7 @@ def noise(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--condition", choices=(*CONDITIONS, "both"), default="both", help="default: both"
     )
-    parser.option("--only REGEX", f"{ONLY} (the slowdown has cells of its own)", default="")
+    parser.option("--only NAME", f"{ONLY} (the slowdown has cells of its own)", default="")
     args = parser.parse_args(argv)
     directory = ROOT / ".asv" / "noise" / new_id()
     status = 0
@@ -347,7 +347,7 @@ def timing(argv: Sequence[str]) -> int:
     Otherwise 0.
     """
     parser = Parser(inspect.getdoc(timing))
-    parser.add_argument("--only", metavar="REGEX", type=check_regex, default=CELLS, help=ONLY)
+    parser.add_argument("--only", metavar="NAME", default=CELLS, help=ONLY)
     args = parser.parse_args(argv)
     place = ROOT / ".asv" / "timing" / new_id()
     # "no change" is a deviation below MAX_DEVIATION. A comparison requires --equivalence to exceed

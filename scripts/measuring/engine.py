@@ -36,6 +36,7 @@ THIS_PYTHON = interpreters.release_of(interpreters.version())
 INSTALL_NICENESS = 10  # a tenth of a core that counting also uses, so no count is delayed
 # In a directory of asv's runs: the log of its processes, and asv's own files
 LOG, FILES = "sampling.jsonl", "results"
+COUNTING = "-counting"  # after LOG: how far counting is, see benchmarks/instructions.py
 SILENT = "benchmark process exited without output (crash, out of memory or timeout)"
 # For another Python: prints its versions of asv and asv_runner, then torch, numpy and their history
 PRINT_VERSIONS = """

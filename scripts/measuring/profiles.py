@@ -5,6 +5,7 @@ A rule does not restrict parameters that it does not name. Cells have asv's name
 ``module.Class.method(param, ...)``.
 """
 
+import difflib
 import itertools
 import math
 import re
@@ -27,6 +28,7 @@ Names = Sequence[str]  # of cells, benchmarks, releases or options
 Benchmark = Mapping[str, Any]  # asv's description, with our declarations
 Benchmarks = Mapping[str, Benchmark]
 MAX_CELLS_PER_PATTERN = 500
+MAX_NEAR, MIN_LIKENESS = 3, 0.6  # names that are offered, and the ratio of difflib from which on
 ASV_START_SECONDS = 4.0  # that asv takes in each round before it measures anything
 
 
@@ -94,18 +96,41 @@ def select(
     profile: Profile, benchmarks: Benchmarks, number: int = 0, only: str = ""
 ) -> dict[str, list[str]]:
     """Benchmark -> its cells in this profile whose name matches ``only``. Benchmarks without such
-    cells are left out.
+    cells are left out. Counting takes minutes: with ``only``, benchmarks that count repeatedly are
+    left out, unless it matches their own name or no other cell.
 
     number  of the round, from 0
     """
     rules = [rule for rule in profile.rules if number < rule.rounds]
-    matches = matcher(only)
+    matches = matcher(only, suite_cells(benchmarks) if only else ())
     selected = {}
     for name, benchmark in benchmarks.items():
         cells = dict.fromkeys(cell for rule in rules for cell in rule.cells(benchmark))
         if matching := list(filter(matches, cells)):
             selected[name] = matching
-    return selected
+    wanted = {
+        name: cells
+        for name, cells in selected.items()
+        if matches(name) or not benchmarks[name].get("repeated")
+    }
+    return wanted or selected
+
+
+def suite_cells(benchmarks: Benchmarks) -> list[str]:
+    """Return all cells of these benchmarks."""
+    every = (cell_names(each["name"], each["params"]) for each in benchmarks.values())
+    return list(itertools.chain(*every))
+
+
+def near_names(only: str, profile: str, benchmarks: Benchmarks) -> str:
+    """Return what to write instead of an ``only`` that matches no cell of a profile: profiles that
+    have such cells, and the cells or parameters of this profile that are spelled most alike."""
+    having = [name for name, each in PROFILES.items() if select(each, benchmarks, only=only)]
+    cells = list(itertools.chain(*select(PROFILES[profile], benchmarks).values()))
+    parts = dict.fromkeys(re.findall(r"'([^']+)'", " ".join(cells)))
+    near = difflib.get_close_matches(only, [*parts, *cells], MAX_NEAR, MIN_LIKENESS)
+    text = f"; --profile {' or '.join(having)} has such cells" if having else ""
+    return text + (f"; near are: {'; '.join(near)}" if near else "")
 
 
 def exact_patterns(cells: Iterable[str]) -> list[str]:
@@ -169,7 +194,8 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
     definition = PROFILES[profile]
     selected = select(definition, benchmarks, only=only)
     if not selected:
-        raise UserError(f"--only {only!r} matches no cell of the profile {profile}")
+        near = near_names(only, profile, benchmarks)
+        raise UserError(f"--only {only!r} matches no cell of the profile {profile}{near}")
     missing = {name: missing_requirement(benchmarks[name], no_device) for name in selected}
     unavailable = group_by_reason((reason, name) for name, reason in missing.items() if reason)
     available = {name: benchmarks[name] for name in selected if not missing[name]}
@@ -271,7 +297,7 @@ def add_options(parser: Parser, default: str) -> None:
     profile."""
     names = ", ".join(PROFILES)
     parser.option("--profile NAME", f"one of: {names} (default: {default})", choices=PROFILES)
-    parser.option("--only REGEX", ONLY)
+    parser.option("--only NAME", ONLY)
     parser.option("--rounds N", "rounds, each with one process per result (default: the profile's)")
     about = "name in reports/results (default: made from the hardware; with Slurm, the partition)"
     parser.option("--machine NAME", about, type=selection.check_machine_name)

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from store import quiet
 from store.schema import LogLine, encode_lines, with_samples
 
-from .engine import LOG, announce, read_log
+from .engine import COUNTING, LOG, announce, read_log
 from .journal import Job, Journal, Plan
 from .machine import Awake
-from .processes import Progress
+from .processes import Progress, read_text
 from .profiles import ASV_START_SECONDS, PROFILES, Names
 from .session import Clock, Session
 
@@ -126,7 +126,7 @@ class Round:
 
     def count(self, cells: Names, meanwhile: Context) -> None:
         """Count the instructions of these cells, while ``meanwhile`` is open."""
-        announce("counting instructions: takes some minutes without output")
+        announce("counting instructions, which takes some minutes: leave them out with --only")
         with meanwhile:
             self.run_asv(cells, self.first_patience(), is_timed=False)
 
@@ -173,9 +173,14 @@ class Round:
         log = self.journal.work / LOG
         done = self.progress.done - log.read_bytes().count(b"\n")
 
+        counting = Progress("counting", clock=self.clock.monotonic)
+
         def advance() -> None:
-            if is_timed:  # counting takes a different time
+            if is_timed:
                 self.progress.at(done + log.read_bytes().count(b"\n"))
+            elif noted := read_text(f"{log}{COUNTING}").split():
+                counting.total = int(noted[0])
+                counting.at(len(noted))
 
         measure = partial(
             self.session.suite.measure,

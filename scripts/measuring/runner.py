@@ -48,7 +48,7 @@ SPARE_ENVIRONMENTS = 2
 # Errors of one toolchain, which do not stop the others
 TOOLCHAIN_ERRORS = (environments.InstallError, UserError)
 SIDES = ("base", "new")
-ROUNDS, FRESH_ROUNDS = 4, 8  # processes per side: for all cells, and for close ones
+FRESH_ROUNDS = 8  # processes per side for close cells, at least
 # Quiet pairs that a verdict needs: statistics.MIN_PROCESSES. The measuring Python may lack packages
 # to import it
 MIN_QUIET_PAIRS = 4
@@ -359,17 +359,18 @@ def measure_sides(
         )
     announce(
         f"{len(cells.timed)} cells x {plan.rounds} processes on both sides, in turns; "
-        f"{len(cells.counted)} counted once"
+        f"{len(cells.counted)} with instructions"
     )
     collect(runner, cells.timed, cells.counted)
     roots = runner.sides["base"].root, runner.sides["new"].root
     fresh_cells, close = choose_close(*roots)
     if fresh_cells:
         announce(
-            f"close cells, which {FRESH_ROUNDS} fresh processes on both sides decide: {close} "
+            f"close cells, which {max(FRESH_ROUNDS, plan.rounds)} fresh processes on both sides "
+            f"decide: {close} "
             f"({len(fresh_cells) - close} more are measured with them, to know the noise)"
         )
-        plan = structs.replace(plan, rounds=FRESH_ROUNDS)
+        plan = structs.replace(plan, rounds=max(FRESH_ROUNDS, plan.rounds))
         collect(stage_runner(2, directory, targets, plan, suite), fresh_cells)
     announce(
         f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again"

@@ -208,8 +208,8 @@ def text(comparison: Comparison, everything: bool, coloured: bool = False) -> st
     longest = 0
     for verdict, cells in _groups(comparison, everything):
         shown = cells[: None if everything else MAX_CELLS]
-        longest = max(longest, *(len(words) for words, _ in shown), 0)
-        lines = [(words, show.bare(cell)) for words, cell in shown]
+        lines = [(show.bare(words), show.bare(cell)) for words, cell in shown]
+        longest = max(longest, *(len(words) for words, _ in lines), 0)
         groups.append((COLOURS.get(verdict, ""), lines, len(cells) - len(shown)))
     return show.render(
         "comparison_terminal",
@@ -290,7 +290,7 @@ def as_json(comparison: Comparison, command: str) -> str:
 
 def _plain_row(row: CellRow, comparison: Comparison) -> dict[str, object]:
     values = {name: _plain(value) for name, value in row.items() if name != "parameters"}
-    sentence = evidence(row, comparison)
+    sentence = show.bare(evidence(row, comparison))
     return values | {"reason": reason_text(row["reason"]), "sentence": sentence}
 
 
