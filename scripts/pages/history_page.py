@@ -12,12 +12,14 @@ from urllib.parse import quote
 
 import pandas as pd
 from analysis import findings
-from analysis.history import History
+from analysis.changes import LAYOUT
+from analysis.history import History, Release
 from analysis.results import Results
 from analysis.verdicts import TIME
 from store import frames
 from store.frames import Change
 from store.schema import RunRecord
+from toolchains.causes import read_causes
 
 from . import show
 from .advice import Box, capitalize_first
@@ -125,6 +127,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
                 f"What to use on {machine}: every conversion with one toolchain",
                 f"../../{quote(machine)}/",
             ),
+            *_cause_links(histories),
         ),
         command=max(commands, key=commands.count, default="python scripts/track.py"),
         csv=history_csv(data, columns),
@@ -162,9 +165,30 @@ def _release_section(data: HistoryData, history: History, news: ReleaseNews) -> 
     return Section(
         release.tag,
         f"{release.name}, {release.date}",
-        (f"{capitalize_first(news.headline)}.", *behaviour),
+        (f"{capitalize_first(news.headline)}.", *_causes(history, release), *behaviour),
         tables=(changes_table(history, release),),
     )
+
+
+def _causes(history: History, release: Release) -> tuple[str, ...]:
+    """The causes that are known by hand of changes of a release, a paragraph each."""
+    changes = history.changes
+    is_counted = changes["release"].eq(release.version) & changes["evidence"].ne(LAYOUT)
+    routes = changes.loc[is_counted, "route"].dropna().unique()
+    explained = [
+        (cause, [*filter(cause.explains, routes)])
+        for cause in read_causes()
+        if cause.release == release.tag
+    ]
+    return show.render_paragraphs("history", "causes", explained=explained)
+
+
+def _cause_links(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
+    """Text and address of the causes that are known by hand, each once."""
+    names = {release.tag: release.name for history in histories for release in history.releases}
+    links = {cause.link: names[cause.release] for cause in read_causes() if cause.release in names}
+    for link, name in links.items():
+        yield f"Cause at {name}: {link.removeprefix('https://github.com/')}", link
 
 
 def _figure_sections(data: HistoryData) -> Iterator[Section]:
