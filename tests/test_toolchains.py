@@ -19,6 +19,7 @@ from measuring import engine
 from store import files
 from store.files import put
 from toolchains import environments, interpreters, ledger, plugin, selection
+from toolchains.causes import read_causes
 from toolchains.ledger import Toolchain
 
 LINE = [
@@ -484,3 +485,12 @@ def test_fresh_processes_lie_beside_a_checkout(tmp_path):
         assert files.fresh_results(place) is None, place
     (fresh / "box" / "c0ffee00-toolchain.jsonl").touch()
     assert files.fresh_results(results) == fresh
+
+
+def test_causes_are_of_releases_that_are_known(tmp_path):
+    assert {cause.release for cause in read_causes()} <= {*ledger.toolchains_by_tag()}
+    (broken := tmp_path / "causes.yaml").write_text(
+        "- {release: a, routes: (, link: 'https://x', status: probable, evidence: b}"
+    )
+    with pytest.raises(UserError, match="causes.yaml has a broken entry"):
+        read_causes(broken)
