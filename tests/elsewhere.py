@@ -47,7 +47,6 @@ NOT_SO = {
 }
 
 
-DRAWN = {"1.13": ASARRAY}  # routes that differ there for drawn sources, apart from those of OUTCOMES
 HERE = ".".join(sources.VERSIONS["torch"].split(".")[:2])
 
 
