@@ -111,7 +111,15 @@ def test_a_preview_has_both_histories(project, published):
         server.terminate()
         server.communicate(timeout=10)
     assert index["project"] == "numpy-torch-conversion"
-    assert index["params"]["branch"] == ["torch", "numpy", "installed"]
+    assert index["params"]["branch"] == [
+        "torch",
+        "numpy",
+        "torch-py3.13",
+        "numpy-py3.13",
+        "python",
+        "python-t",
+        "installed",
+    ]
     assert {"torch-2.0.1", "numpy-2.0.0", "torch-2.9.0+cpu-numpy-2.0.0"} <= set(index["tags"])
 
 
