@@ -1,9 +1,9 @@
-"""Does a route alias, which dtype does it give, does it take a tensor that requires grad? Measured,
-on every toolchain.
+"""Does a route alias, which dtype does it give, is its array writable, does it take a tensor that
+requires grad? Measured, on every toolchain.
 
 A history of these shows where a release changed what a route means, not only what it costs. asv
-tracks numbers, so aliasing is 1 or 0, a dtype is its place in DTYPES, and grad is 1 (taken) or 0
-(refused).
+tracks numbers, so aliasing and writability are 1 or 0, a dtype is its place in DTYPES, and grad is
+1 (taken) or 0 (refused).
 """
 
 import numpy as np
@@ -106,6 +106,11 @@ class NumpyToTorch(_Semantics):
 class TorchToNumpy(_Semantics):
     direction = routes.TORCH_TO_NUMPY
     params = conversion.TorchToNumpy.params[:2]
+
+    def track_writable(self, route, dtype):
+        return int(self.result.flags.writeable)
+
+    track_writable.unit = "1: writable"
 
 
 class RequiresGrad:

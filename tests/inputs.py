@@ -209,6 +209,18 @@ def outcome(expression, direction, kind):
     return [does] if does == routes.Does.WRONG else [does, semantics.dtype_name(source), _shares(source, result)]
 
 
+def registered():
+    """Register bfloat16 with NumPy 2.5 as ml_dtypes after 0.6.0 does; return what DLPack then does with it."""
+    import ml_dtypes
+
+    np.dtypes.register_dlpack_dtype((4, 16), np.dtype(ml_dtypes.bfloat16))  # DLPack's code of bfloat, and its bits
+    tensor = torch.arange(4.0).bfloat16()
+    array = np.from_dlpack(tensor)
+    back = torch.from_dlpack(array)
+    shares = array.ctypes.data == tensor.data_ptr() == back.data_ptr()
+    return [array.dtype.name, array.tolist(), array.flags.writeable, str(back.dtype), shares]
+
+
 def file_outcome(expression, kind, directory):
     """Return what a route does with this kind of file, in the catalogue's words.
 

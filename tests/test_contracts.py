@@ -195,6 +195,14 @@ def test_how_long_an_alias_is_valid_and_who_sees_a_write(route):
         assert (array == 8).all(), "NumPy's memory stays"
 
 
+def test_bfloat16_by_dlpack_once_a_package_registers_it(isolated):
+    """Without, test_refused_dtype has the exception."""
+    pytest.importorskip("ml_dtypes")
+    if not hasattr(getattr(np, "dtypes", None), "register_dlpack_dtype"):
+        pytest.skip(f"NumPy {np.__version__}: dtypes can be registered from 2.5 on")
+    assert isolated("registered") == ["bfloat16", [0, 1, 2, 3], True, "torch.bfloat16", True]
+
+
 def test_an_array_by_dlpack_locks_no_storage():
     tensor = torch.ones(4)
     array = np.from_dlpack(tensor)

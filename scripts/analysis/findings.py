@@ -29,18 +29,24 @@ from .suite import Declared
 # --- semantics of routes --------------------------------------------------------------------------
 
 
-MEMORY, DTYPE, TAKES_GRAD = "memory", "dtype", "grad"  # measured aspects of a route
+# Measured aspects of a route
+MEMORY, DTYPE, TAKES_GRAD, WRITABLE = "memory", "dtype", "grad", "writable"
 # Methods of benchmarks/semantics.py -> what they measure
-ASPECTS = {"track_alias": MEMORY, "track_dtype": DTYPE, "track_taken": TAKES_GRAD}
+ASPECTS = {
+    "track_alias": MEMORY,
+    "track_dtype": DTYPE,
+    "track_taken": TAKES_GRAD,
+    "track_writable": WRITABLE,
+}
 ROUTE = ["direction", "route"]  # columns that name a route
 
 
 def facts(results: Results) -> DataFrame:
     """Return the rows of Results.values with the measured semantics of routes.
 
-    aspect    MEMORY, DTYPE or TAKES_GRAD
+    aspect    MEMORY, DTYPE, TAKES_GRAD or WRITABLE
     measured  whether memory is shared; the result's dtype, "?" if its benchmark does not name it;
-              whether a tensor that requires grad is taken
+              whether a tensor that requires grad is taken, or the array may be written to
     """
     rows = results.of_role(results.values, Role.SEMANTICS).astype({"method": object})
     rows = rows.assign(aspect=rows["method"].map(ASPECTS), dtype=rows["dtype"].astype(object))
@@ -106,6 +112,8 @@ def _promise(contract: Route, aspect: str, dtype: str, measured: bool | str) -> 
     if aspect == DTYPE:
         result = contract.casts_to or dtype
         return result, result in ("python", measured)
+    if aspect == WRITABLE:
+        return "a writable array", bool(measured)
     outcome = contract.inputs.get(GRAD, "")
     return outcome, not outcome or measured == contract.takes_grad
 
