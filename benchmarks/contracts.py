@@ -69,6 +69,7 @@ class Does:
     REPEATS = "repeats an array of fewer numbers where it can, silently"
     NOTHING = "gives an empty float64 result, silently"
     EXTENDS = "adds zeros to the file, silently"
+    PADS = "fills shorter arrays up with zeros, silently"
     FOLLOWS = "works, and the result requires grad"
     ACCUMULATES = "works, and the buffer keeps the graph of every copy, silently"
     # Kind of each outcome, for code that branches on it; the name of an exception has the kind
@@ -78,7 +79,7 @@ class Does:
         **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
         **dict.fromkeys([UNMASKED, COUNTS, UNCONVERTED, FEWER, ACCUMULATES, PARSES], "silent"),
         **dict.fromkeys(
-            [MASK_TO_NAN, NUMPY_DTYPE, TORCH_DTYPE, BUFFER_DTYPE, NOTHING, REPEATS], "silent"
+            [MASK_TO_NAN, NUMPY_DTYPE, TORCH_DTYPE, BUFFER_DTYPE, NOTHING, REPEATS, PADS], "silent"
         ),
         **{WRONG: "wrong", EXTENDS: "wrong"},
     }

@@ -15,7 +15,8 @@ TO_BFLOAT16 = "to bfloat16"
 LAYOUT = "layout"
 COLD = "cold"
 BATCHES = "batches"
-BUFFERED_BATCHES = "batches into a buffer"  # timed by scripts/advise.py --measure alone
+# Timed by scripts/advise.py --measure alone
+BUFFERED_BATCHES, PADDED_BATCHES = "batches into a buffer", "padded batches"
 STACKS = "stacks"
 TREES = "trees"
 FILES = "files"

@@ -89,6 +89,7 @@ from .outcomes import (  # noqa: F401  families take some as routes.X
     NUMPY_CASTS,
     NUMPY_CASTS_TO_16,
     NUMPY_COPIES_FIRST,
+    PADDED_BATCHES,
     RAISES,
     RESOLVED,
     SCALAR,

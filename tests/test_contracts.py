@@ -41,7 +41,7 @@ NBYTES = 1024
 BARE = {"np": np, "torch": torch}
 ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
 # routes whose source is not one array or tensor
-MANY = (routes.BATCHES, routes.BUFFERED_BATCHES, routes.STACKS, routes.TREES)
+MANY = (routes.BATCHES, routes.BUFFERED_BATCHES, routes.PADDED_BATCHES, routes.STACKS, routes.TREES)
 ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not set(route.families) & set(MANY)]
 
 
@@ -528,6 +528,14 @@ def test_list_into_a_buffer(route):
     value(route.expression, arrays=arrays, b=buffer)
     same(plain(buffer), np.array(arrays))
     assert route.memory == routes.INTO
+
+
+@pytest.mark.parametrize("route", routes.select(routes.PADDED_BATCHES), ids=lambda r: r.expression)
+def test_ragged_list(route):
+    arrays = [sources.array("float32", 4 * length, length) for length in (3, 1, 2)]
+    wanted = np.array([np.pad(array, (0, 3 - array.size)) for array in arrays])
+    same(plain(value(route.expression, arrays=arrays)), wanted)
+    assert (route.memory, route.inputs["ragged"]) == (routes.COPY, routes.Does.PADS)
 
 
 @pytest.mark.parametrize("route", routes.select(routes.TREES), ids=lambda r: r.expression)

@@ -143,7 +143,7 @@ def describe_source(source):
     return {
         "library": "numpy" if is_array else "torch",
         "dtype": first.dtype.name if is_array else str(first.dtype).partition(".")[2],
-        "shape": list(first.shape),
+        "shape": longest(arrays),
         "nbytes": int(sum(array.nbytes for array in arrays)),
         "elements": int(sum(math.prod(array.shape) for array in arrays)),
         "arrays": len(source) if isinstance(source, list) else 0,
@@ -152,6 +152,14 @@ def describe_source(source):
         "versions": sources.VERSIONS,
         "threads": sources.DEFAULT_THREADS,
     }
+
+
+def longest(arrays):
+    """Return the lengths of the shape that holds each array of a list, padded; [] if the number of
+    their dimensions differs."""
+    shapes = [tuple(array.shape) for array in arrays]
+    is_alike = len({len(shape) for shape in shapes}) == 1
+    return [max(lengths) for lengths in zip(*shapes)] if is_alike else []
 
 
 def names_of(source, goal="", expression=""):
@@ -175,14 +183,13 @@ def names_of(source, goal="", expression=""):
 
 
 def names_of_list(source):
-    """Return the list under its name and, where its arrays are alike, a buffer for the batch."""
+    """Return the list under its name and, for arrays, a buffer for the batch."""
     if not isinstance(source[0], np.ndarray):
         return {"tensors": source}
     names = {"arrays": source}
-    first, shapes = source[0], {array.shape for array in source}
-    if len(shapes) == 1 and hasattr(torch, first.dtype.name):
-        shape = (len(source), *first.shape)
-        names["b"] = torch.ones(shape, dtype=getattr(torch, first.dtype.name))
+    dtype = source[0].dtype.name
+    if hasattr(torch, dtype):
+        names["b"] = torch.ones(len(source), *longest(source), dtype=getattr(torch, dtype))
     return names
 
 
