@@ -289,7 +289,7 @@ def test_before_sides_are_measured(tmp_path, monkeypatch, refusal):
     """--run measures with the pinned asv of this Python, keeps as many environments as other verbs, and refuses a
     machine that is being measured."""
 
-    def measure_sides(*arguments):
+    def measure_sides(*arguments, **_):
         raise UserError(f"keeps {environments.environment_limit()}")
 
     monkeypatch.setattr(compare, "ROOT", tmp_path)

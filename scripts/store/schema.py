@@ -405,6 +405,10 @@ def to_json(record: RunRecord) -> dict[str, object]:
     """A record as JSON stores it: without its file, and without rare fields that are empty."""
     entries: dict[str, object] = msgspec.to_builtins(record)
     del entries["file"]
+    settings: dict[str, object] = entries["settings"]  # type: ignore[assignment]
+    for name in ("build", "compiler"):
+        if not settings[name]:
+            del settings[name]
     return {name: value for name, value in entries.items() if value or name not in _RARE_FIELDS}
 
 
