@@ -27,8 +27,7 @@ and, where other processes take part,
     memory  a SharedMemory            block   an array in it, also open in a worker
     shared  a tensor in shared memory connection  to the worker
 
-Contracts hold for the pinned toolchain; the ``semantics`` benchmarks measure them on every
-toolchain.
+Contracts hold for the pinned toolchain; ``semantics`` benchmarks measure them on every one.
 """
 
 from functools import partial
