@@ -142,7 +142,6 @@ def test_each_check_has_its_own_options(words, called):
     "command, says",
     [
         ("speed", "invalid choice: 'speed'"),
-        ("timing --only [", "--only '[' is not a regular expression"),
         ("advice --machine x", "name one with results"),
         ("history nobody", "holds no results of nobody"),
         pytest.param("history intel-emerald-rapids-2-core-vm", "no history of times", marks=pytest.mark.slow),
