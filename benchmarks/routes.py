@@ -292,7 +292,7 @@ ROUTES = (
     _to_numpy(
         "np.asarray(t, copy=False)",
         ALIAS,
-        inputs=replaced(NUMPY, {"ValueError": ["complex", "empty", "expanded", "strided"]}),
+        inputs=dict.fromkeys([*NUMPY, "complex", "empty", "expanded", "strided"], "ValueError"),
         refuses=dict.fromkeys(ALL_DTYPES, "ValueError"),
         needs="numpy>=2.0",
         hazard="always raises, as Tensor.__array__ takes no copy argument: use np.asarray(t)",

@@ -87,7 +87,7 @@ SOURCES = {
         "structured": lambda route: np.ones(8, dtype=[("x", "f4"), ("y", "i4")]),
         "ulonglong": lambda route: np.arange(8, dtype=np.ulonglong),
         "unaligned": _unaligned,
-        "negative strides, length 1": lambda route: _numbers(route).reshape(1, 8)[::-1],
+        "negative strides, length 1": lambda route: _numbers(route).reshape(_one_of(route))[::-1][:1],
         "record field, length 1": lambda route: _record_field(route)[:1],
         "read-only, strided": lambda route: np.broadcast_to(_numbers(route), (2, 8))[:, ::2],
         "read-only, 0-d": lambda route: np.broadcast_to(_numbers(route)[0], ()),
@@ -133,6 +133,11 @@ def _equal(numbers, found):
         return False
 
 
+def _one_of(route):
+    """Return the shape of eight numbers whose first axis has one; torch.frombuffer flattens what has two axes."""
+    return (8,) if "frombuffer" in route.expression else (1, 8)
+
+
 def _lost(route, source, result):
     """Return how the result differs from the source's numbers, in the catalogue's words; "" if it does not."""
     if result is source:
@@ -145,6 +150,8 @@ def _lost(route, source, result):
         return routes.Does.UNMASKED
     if numbers.dtype.kind == "M" and _equal(numbers.astype("int64").astype(found.dtype), found):
         return routes.Does.INFINITE if np.isinf(found).all() else routes.Does.COUNTS
+    if numbers.dtype.kind == "U" != found.dtype.kind and _equal(numbers.astype(found.dtype), found):
+        return routes.Does.PARSES
     if numbers.dtype.kind == "c" != found.dtype.kind and _equal(numbers.real, found):
         return routes.Does.REAL_PART
     return "" if _equal(numbers, found) else routes.Does.WRONG

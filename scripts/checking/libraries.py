@@ -13,7 +13,6 @@ import warnings
 from importlib import metadata
 
 import numpy as np
-import torch
 from cli import CommandLine, Parser
 from packaging.requirements import Requirement
 from pages.libraries import LibraryCase, library_cases
@@ -37,6 +36,8 @@ def why_not_here(case: LibraryCase) -> str:
 
 def namespace(case: LibraryCase, count: int) -> dict[str, object]:
     """Return the names of a case's expressions, with x of so many numbers."""
+    import torch  # a report, which imports this, needs none
+
     names: dict[str, object] = {"np": np, "torch": torch, "a": np.arange(1.0, 1 + count)}
     exec(f"{case.imports}\n{case.make}", names)
     return names
