@@ -430,7 +430,7 @@ def test_page(results, built, tmp_path, capsys, snapshot):
     led = f'<a href="#{SERIES[5].tag}">'
     assert led in page and led not in links, "a row of the first table leads there"
     assert f'id="{SERIES[5].tag}"' in page and "&lt;distribution&gt;" in page
-    assert "http" not in page.replace("http://www.w3.org", "").replace("https://github.com", ""), "links of causes lead out"
+    assert "http" not in page.replace("http://www.w3.org", "").replace("https://github.com", "")  # links of causes
     assert (built / "history-torch-numpy-to-torch-copy.svg").is_file()
     build(results, tmp_path)
     assert f"torch {VERSIONS[5]} ({SERIES[5].date}): 1 " in capsys.readouterr().out
