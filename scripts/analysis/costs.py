@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from cli import RESULTS
 from store import files
 from store.frames import Choice
 from store.questions import remember
@@ -180,8 +181,11 @@ def _last_run(paths: list[Path]) -> tuple[RunRecord, list[Path]]:
 def load_machine(results: Path, machine: str) -> MachineAnswers:
     """Load the last run of a machine with results; UserError if a file is broken."""
     _, paths = last_run(results, machine)
-    inputs = [*(results / machine).iterdir(), *results.glob("*.json*")]
-    return remember(machine, inputs, lambda: _load_run(results, machine, paths))
+    suffixes = (".json", files.MEASUREMENTS, files.RECORDS)
+    inputs = {*results.glob("*.json*"), RESULTS / files.TABLE, *paths}
+    inputs |= {files.sibling(path, suffix) for path in paths for suffix in suffixes}
+    existing = filter(Path.is_file, inputs)
+    return remember(machine, existing, lambda: _load_run(results, machine, paths))
 
 
 def _load_run(results: Path, machine: str, paths: list[Path]) -> MachineAnswers:

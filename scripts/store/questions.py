@@ -33,7 +33,8 @@ QUESTIONS = "questions.jsonl.gz"
 MAX_QUESTIONS = 1000  # the newest questions of a machine
 CACHE = ROOT / ".cache"
 MAX_VALUES = 32  # the newest
-CODE = ("benchmarks", "scripts")
+SUITE = ("benchmarks", "scripts")
+SUITE_FILES = (".py", ".json", ".lock")  # that decide what is computed from results
 
 
 # --- an array in a file, from its header alone ----------------------------------------------------
@@ -155,14 +156,23 @@ def _row(fields: tuple[str, ...], values: tuple[object, ...]) -> object:
     return _row_type(fields)(*values)
 
 
+@functools.cache
+def _suite_state() -> tuple[str, ...]:
+    """The libraries and files of the suite that decide a computed value."""
+    paths = (path for room in SUITE for path in (ROOT / room).rglob("*"))
+    code = sorted(path for path in paths if path.suffix in SUITE_FILES)
+    return (sys.version, pd.__version__, *map(_file_state, code))
+
+
+def _file_state(path: Path) -> str:
+    stat = path.stat()
+    return f"{path.absolute()} {stat.st_size} {stat.st_mtime_ns}"
+
+
 def remember(name: str, paths: Iterable[Path], compute: Callable[[], T]) -> T:
     """Return ``compute()``, or its value from before if the files, the suite's code and the
     libraries are as they were. It is not kept where .cache/ cannot be written."""
-    code = (path for room in CODE for path in (ROOT / room).rglob("*.py"))
-    state = [sys.version, pd.__version__, name]
-    for path in sorted({*code, *map(Path.absolute, paths)}):
-        stat = path.stat()
-        state.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
+    state = [*_suite_state(), name, *map(_file_state, sorted(paths))]
     key = hashlib.sha256("\n".join(state).encode()).hexdigest()
     place = CACHE / f"{key}.pickle"
     with contextlib.suppress(OSError, pickle.UnpicklingError, EOFError):
