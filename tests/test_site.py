@@ -33,12 +33,13 @@ def site(committed, tmp_path_factory):
 def check_links(site):
     """Check that links but those of causes are relative and lead to targets, and that ids are unique in their page."""
     texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    causes = {cause.link for cause in read_causes()}
     anchors = {path: re.findall(r'\bid="([^"]+)"', text) for path, text in texts.items()}
     for path, text in texts.items():
         assert len(anchors[path]) == len(set(anchors[path])), path
         for link in set(re.findall(r'\s(?:href|src|srcset|data)="([^"]+)"', text)):
             parts = urlsplit(html.unescape(link))
-            if link in {cause.link for cause in read_causes()}:
+            if link in causes:
                 continue
             target = path.parent.joinpath(unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target

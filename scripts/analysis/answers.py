@@ -32,7 +32,7 @@ from .estimates import (
 )
 from .findings import Gain
 from .needs import Case, Need
-from .ranking import BEST, GOOD, KINDS, SLOWER, TIE, UNDECIDED, recommendable
+from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED, recommendable, weakest
 from .refusals import NotMeasured
 
 if TYPE_CHECKING:
@@ -267,13 +267,13 @@ def _between_counts(by_count: Mapping[int, pd.DataFrame], count: int) -> pd.Data
     large = many.loc[shared, TIMES]
     straight = small + (large - small) * (count - fewer) / (more - fewer)
     power = small * (large / small) ** (math.log(count / fewer) / math.log(more / fewer))
-    kinds = pd.concat([few.loc[shared, "kind"], many.loc[shared, "kind"]], axis=1)
+    kinds = zip(few.loc[shared, "kind"], many.loc[shared, "kind"])
     return many.loc[shared].assign(
         seconds=straight["seconds"],
         low=np.minimum(straight["low"], power["low"]),
         high=np.maximum(straight["high"], power["high"]),
         arrays=count,
-        kind=[max(pair, key=KINDS.index) for pair in kinds.to_numpy()],
+        kind=[*map(weakest, kinds)],
         quiet=few.loc[shared, "quiet"] & many.loc[shared, "quiet"],
         how=INTERPOLATED,
     )

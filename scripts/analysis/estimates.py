@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .cells import BY_BYTES
-from .ranking import KINDS
+from .ranking import weakest
 from .statistics import Floats
 
 # From this multiple of the shortest call on, a time says something about bandwidth
@@ -113,7 +113,7 @@ def _estimated_fields(
         "high": high * (1 + session),
         "rate": math.nan,
         "share": math.nan,
-        "kind": max(nearest["kind"], key=KINDS.index),  # the weaker of the two
+        "kind": weakest(nearest["kind"]),
         "quiet": nearest["quiet"].all(),
         "how": INTERPOLATED if len(nearest) == 2 else EXTRAPOLATED,
         "is_range": session > STEADY_SESSION or error > SINGLE_TIME_ERROR,

@@ -206,6 +206,11 @@ def recommendable(
     return seconds <= (1 + RECOMMENDED_EXCESS) * fastest
 
 
+def weakest(kinds: Iterable[str]) -> str:
+    """Return the kind that speaks least for a route, of those that it has."""
+    return max(kinds, key=KINDS.index)
+
+
 def too_few_processes(cell: TimedCell, reference: TimedCell) -> bool:
     """Whether two quiet cells tie for want of processes only: the slower one takes too long to be
     recommended."""

@@ -36,7 +36,7 @@ def why_not_here(case: LibraryCase) -> str:
 
 def namespace(case: LibraryCase, count: int) -> dict[str, object]:
     """Return the names of a case's expressions, with x of so many numbers."""
-    import torch  # a report, which imports this, needs none
+    import torch  # every module of scripts/ can be imported without it
 
     names: dict[str, object] = {"np": np, "torch": torch, "a": np.arange(1.0, 1 + count)}
     exec(f"{case.imports}\n{case.make}", names)

@@ -365,12 +365,11 @@ def measure_sides(
     roots = runner.sides["base"].root, runner.sides["new"].root
     fresh_cells, close = choose_close(*roots)
     if fresh_cells:
+        plan = structs.replace(plan, rounds=max(FRESH_ROUNDS, plan.rounds))
         announce(
-            f"close cells, which {max(FRESH_ROUNDS, plan.rounds)} fresh processes on both sides "
-            f"decide: {close} "
+            f"close cells, which {plan.rounds} fresh processes on both sides decide: {close} "
             f"({len(fresh_cells) - close} more are measured with them, to know the noise)"
         )
-        plan = structs.replace(plan, rounds=max(FRESH_ROUNDS, plan.rounds))
         collect(stage_runner(2, directory, targets, plan, suite), fresh_cells)
     announce(
         f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again"
