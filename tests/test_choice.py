@@ -10,7 +10,7 @@ import made_up
 import numpy as np
 import pytest
 import resultfiles
-from analysis import ranking as ties
+from analysis import ranking
 from analysis.answers import answer
 from analysis.cells import cells_of
 from analysis.costs import load_machine, machine_answers
@@ -28,7 +28,7 @@ from benchmarks import contracts
 def weighed(logs, family="copy"):
     """Cells made from the log seconds of their processes."""
     logs = np.asarray(logs, dtype=float)
-    return [*ties.weigh(logs, np.full(len(logs), family)).assign(quiet=True).itertuples()]
+    return [*ranking.weigh(logs, np.full(len(logs), family)).assign(quiet=True).itertuples()]
 
 
 # Pairs ---------------------------------------------------------------------------------------------------------------
@@ -50,9 +50,9 @@ def test_processes_are_placed_by_their_round(tmp_path, watched):
     if not watched:
         rows = rows.assign(process=rows.groupby("cell", observed=True).cumcount())
     cells = [*cells_of(replace(results, processes=rows.reset_index(drop=True))).itertuples()]
-    assert ties.differ_significantly(*cells[:2]) == watched
-    assert not ties.differ_significantly(*cells[1:3])
-    assert not ties.differ_significantly(*cells[3:5])
+    assert ranking.differ_significantly(*cells[:2]) == watched
+    assert not ranking.differ_significantly(*cells[1:3])
+    assert not ranking.differ_significantly(*cells[3:5])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_cells_of_two_runs_did_not_run_side_by_side(tmp_path, clock, nbytes, rat
     if clock:
         resultfiles.mend(tmp_path, lambda line: second(line) if line["params"][0].strip("'") in late else line)
     cells = cells_of(load(tmp_path))
-    assert set(ties.significantly_slower(cells[12:], cells[:12])) == {known}
+    assert set(ranking.significantly_slower(cells[12:], cells[:12])) == {known}
 
 
 @pytest.mark.parametrize("families", [1, 2])
@@ -94,9 +94,9 @@ def test_no_more_pairs_are_decided_than_is_promised_where_variances_differ(famil
     for _ in range(200):
         logs = rng.normal(0, 0.03 * np.exp(rng.normal(0, 0.5, (2 * count, 1))), (2 * count, 4))
         logs[count:] += np.log(1.05)
-        cells = ties.weigh(logs, names)
-        slower.append(ties.significantly_slower(cells[count:], cells[:count]))
-    assert np.mean(slower) <= 1.3 * ties.PROMISE
+        cells = ranking.weigh(logs, names)
+        slower.append(ranking.significantly_slower(cells[count:], cells[:count]))
+    assert np.mean(slower) <= 1.3 * ranking.PROMISE
 
 
 def test_families_share_nothing():
@@ -105,7 +105,7 @@ def test_families_share_nothing():
     logs = rng.normal(0, 0.005, (40, 4)) + np.array([0.0, 0.2, -0.1, 0.1])
     logs[:20] += np.log(1.12)
     cells = weighed(logs, np.repeat(["alias", "copy"], 20))
-    assert not ties.differ_significantly(cells[0], cells[-1])
+    assert not ranking.differ_significantly(cells[0], cells[-1])
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_families_share_nothing():
 def test_few_processes_decide_large_differences_only(count, ratio, known):
     """Few processes of two cells say little about the spread, even if they agree to 0.1 %."""
     times = [around(1.0, count=count), around(ratio, count=count)] if count > 1 else [[1.0], [ratio]]
-    assert ties.differ_significantly(*weighed(np.log(times))) == known
+    assert ranking.differ_significantly(*weighed(np.log(times))) == known
     if count == 1:  # after a first round, more cells add no information
-        assert ties.differ_significantly(*weighed(np.log(times + [[1.0]] * 20))[:2]) == known
+        assert ranking.differ_significantly(*weighed(np.log(times + [[1.0]] * 20))[:2]) == known
 
 
 def test_two_processes_of_many_cells_decide_more():
@@ -125,7 +125,7 @@ def test_two_processes_of_many_cells_decide_more():
     logs = np.random.default_rng(3).normal(0, 0.01, (60, 2))
     logs[0] += np.log(1.3)
     cells = weighed(logs)
-    assert ties.differ_significantly(cells[0], cells[1]) and not ties.differ_significantly(cells[1], cells[2])
+    assert ranking.differ_significantly(cells[0], cells[1]) and not ranking.differ_significantly(cells[1], cells[2])
 
 
 @pytest.mark.parametrize(("ratio", "threads", "known"), [(2.5, "1", False), (3.0, "1", True), (1000, "all", False)])
@@ -141,7 +141,7 @@ def test_cells_that_were_never_quiet_decide_as_one_process_does(tmp_path, ratio,
     def decided(slow):
         benches = [own, memcpy({8: around(1e-7)})]  # something is quiet
         results = load(resultfiles.write(tmp_path, benches, slow=slow, clock=steady))
-        return ties.differ_significantly(*cells_of(results).head(2).itertuples())
+        return ranking.differ_significantly(*cells_of(results).head(2).itertuples())
 
     assert decided(())
     assert decided([((route, threads, 8), process) for route in times for process in range(4)]) == known
@@ -155,8 +155,8 @@ def test_cells_that_were_never_quiet_decide_as_one_process_does(tmp_path, ratio,
     [
         (0.8, [1e-6], 0.0),
         (None, [1e-6], 0.0),
-        (0.2, [1e-6], 1.645 * ties.FEW_SD * math.sqrt(2)),
-        (0.2, [1e-6, 1.02e-6], 1.645 * ties.FEW_SD * math.sqrt(1.5)),
+        (0.2, [1e-6], 1.645 * ranking.FEW_SD * math.sqrt(2)),
+        (0.2, [1e-6, 1.02e-6], 1.645 * ranking.FEW_SD * math.sqrt(1.5)),
         # three degrees of freedom
         (0.8, [1e-6, 1e-6, 1.01e-6, 1.01e-6], 2.353 * math.log(1.01) / math.sqrt(3) * math.sqrt(1.25)),
     ],
@@ -236,7 +236,7 @@ def simulated(rng, slowdown, sd):
     needs, candidates, sizes = slowdown.shape
     effect, drift = np.log1p(slowdown).ravel(), rng.normal(0, 0.02, 4)
     logs = processes(rng, slowdown.size, sd, sd, effect=effect, drift=drift)
-    found = ties.weigh(logs, np.full(slowdown.size, "copy"))
+    found = ranking.weigh(logs, np.full(slowdown.size, "copy"))
     need, route, size = np.unravel_index(np.arange(slowdown.size), slowdown.shape)
     given = {"need": need, "route": route.astype(str), "order": route, "nbytes": size}
     promised = {"quiet": True, "keeps": True, "safe": True, "non_blocking": False}

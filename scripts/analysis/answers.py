@@ -334,7 +334,7 @@ def _in_order(good: pd.DataFrame) -> pd.DataFrame:
         return good
     is_free = good["paid"] == ""
     is_best = (good["kind"] == BEST) & is_free
-    is_best &= recommendable(good["total"], good["total"].min())
+    is_best &= recommendable(good["total"], good["total"].min(), good["excess_limit"])
     is_best &= is_best.sum() == 1
     good = good.assign(
         is_later=~is_best,

@@ -47,7 +47,9 @@ MAX_ELEMENTS_WITH_GIL = 500
 # CUDA's driver copies more than this from pageable memory through its own pinned memory
 MAX_UNSTAGED_BYTES = 64 * 2**10
 CHUNK_BYTES = 8 * 2**20  # pinned memory that a copy in chunks keeps, see benchmarks/core/moving.py
-CELL_FIELDS = ["nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract"]
+CELL_FIELDS = [
+    *("nbytes", "route", "seconds", "low", "high", "within", "quiet", "contract", "excess_limit")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,7 @@ class Candidate:
     low: float
     high: float
     within: float
+    excess_limit: float
     quiet: bool
     contract: Route
     kind: str

@@ -25,7 +25,7 @@ from .cells import itemsize
 from .costs import MachineAnswers
 from .estimates import ANY_SIZE, MEASURED
 from .needs import NEED_FIELDS, NUMPY, Case, Need, uses
-from .ranking import FEW_SD, SLOWER, rank, recommendable
+from .ranking import FEW_SD, RECOMMENDED_EXCESS, SLOWER, rank, recommendable
 from .statistics import MIN_PROCESSES, Floats
 
 MIN_SD = 0.01  # of log seconds, between processes of one route: no machine is steadier
@@ -143,7 +143,7 @@ def undecided(
     fastest = ranked["seconds"].min()
     open_cells = ranked[ranked["kind"] != SLOWER]
     fewest = open_cells["n"].min()
-    is_close = np.all(recommendable(open_cells["seconds"], fastest))
+    is_close = np.all(recommendable(open_cells["seconds"], fastest, open_cells["excess_limit"]))
     is_tie = open_cells["quiet"].all() and is_close
     is_decided = len(open_cells) == 1 and fewest >= MIN_ROUNDS
     names = set(cells["route"][cells["route"].isin(outside) & (cells["n"] < MIN_PROCESSES)])
@@ -199,6 +199,7 @@ def _evidence(
         safe=~logs.index.isin(outside),
         non_blocking=False,
         noise=NOISE,
+        excess_limit=RECOMMENDED_EXCESS,
         shared=0.0,
         shared_df=0.0,
     )

@@ -31,8 +31,8 @@ that was hardly ever quiet differ by a factor of 2 at most (docs/lab-notes.md), 
 as one process. Where other work takes a core that torch's threads or a device's driver wait for,
 the factor was 12, so no difference to such a cell is significant.
 
-Of routes that tie with the fastest, those **may be recommended** that take at most
-RECOMMENDED_EXCESS longer.
+Of routes that tie with the fastest, those **may be recommended** that take at most the share
+``excess_limit`` longer. ``evidence_of`` sets that column for each cell.
 """
 
 import math
@@ -145,7 +145,7 @@ def _best_routes(cells: DataFrame) -> DataFrame:
     tied = select_fastest(cells, SIZE_OF_NEED)
     fastest = tied.groupby(SIZE_OF_NEED)["seconds"].transform("min")
     good = tied.assign(excess=np.log(tied["seconds"] / fastest))
-    good = good[recommendable(tied["seconds"], fastest)]
+    good = good[recommendable(tied["seconds"], fastest, tied["excess_limit"])]
     routes = good.groupby(SIZE_OF_NEED)["route"].agg(set)
     runs = _number_runs(routes.index.get_level_values("number"), routes).rename("run")
     sizes = good.groupby(["number", "route"])["nbytes"].transform("size")
@@ -200,10 +200,12 @@ def _number_runs(keys: Iterable[object], sets: "Series[set[str]]") -> "Series[in
 
 
 def recommendable(
-    seconds: "Series[float] | float", fastest: "Series[float] | float"
+    seconds: "Series[float] | float",
+    fastest: "Series[float] | float",
+    excess_limit: "Series[float] | float",
 ) -> "Series[bool] | bool":
     """Whether routes that tie with the fastest take few enough seconds to be recommended."""
-    return seconds <= (1 + RECOMMENDED_EXCESS) * fastest
+    return seconds <= (1 + excess_limit) * fastest
 
 
 def weakest(kinds: Iterable[str]) -> str:
@@ -215,9 +217,10 @@ def too_few_processes(cell: TimedCell, reference: TimedCell) -> bool:
     """Whether two quiet cells tie for want of processes only: the slower one takes too long to be
     recommended."""
     processes = min(cell.processes, reference.processes)
-    fast, slow = sorted((cell.seconds, reference.seconds))
+    fast, slow = sorted((cell, reference), key=lambda timed: timed.seconds)
     is_quiet = cell.quiet and reference.quiet
-    return is_quiet and processes < MIN_PROCESSES and not recommendable(slow, fast)
+    may_replace = recommendable(slow.seconds, fast.seconds, slow.excess_limit)
+    return is_quiet and processes < MIN_PROCESSES and not may_replace
 
 
 # --- ties -----------------------------------------------------------------------------------------
@@ -280,7 +283,7 @@ def is_steady(quiet: float | None) -> bool:
 
 def evidence_of(cells: DataFrame, timed: DataFrame, results: Results) -> DataFrame:
     """Return the evidence of the processes of ``cells``, in the rows of ``timed``: the columns of
-    ``weigh`` and ``within``, see store.frames.TimedCell.
+    ``weigh``, ``within`` and ``excess_limit``, see store.frames.TimedCell.
 
     A noisy cell counts as one process at best, see above. On a steady machine a prediction uses a
     single process without an interval: 90 % of the results of two runs differ by 3 % at most there
@@ -309,6 +312,7 @@ def evidence_of(cells: DataFrame, timed: DataFrame, results: Results) -> DataFra
         within=np.where(
             predicts, statistics.prediction_half_width(_levels(evidence), EXPECTED), 0.0
         ),
+        excess_limit=RECOMMENDED_EXCESS,
     )
 
 

@@ -168,7 +168,7 @@ def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
     """The answer with all its evidence, in seconds and bytes."""
     machine, run = answer.machine, answer.machine.run
     snippets = [snippet(answer.case, route, machine) for route in answer.routes.itertuples()]
-    routes = answer.routes.drop(columns=["need", "within"]).assign(code=snippets)
+    routes = answer.routes.drop(columns=["need", "within", "excess_limit"]).assign(code=snippets)
     rows = routes.to_json(orient="records", default_handler=asdict, double_precision=15)
     document = {
         "case": _case_json(answer.case),

@@ -202,7 +202,7 @@ def conditional_cell(rows: DataFrame) -> Row | None:
     faster = where(rows, kind=[CONDITION, UNSAFE])
     sizes = faster.groupby("route")["nbytes"].transform("nunique")
     last = faster[faster["leads"] & (faster["nbytes"] == rows["nbytes"].max())]
-    last = last[recommendable(last["seconds"], last["seconds"].min())]
+    last = last[recommendable(last["seconds"], last["seconds"].min(), last["excess_limit"])]
     at_all_sizes = last[sizes[last.index] == rows["nbytes"].nunique()]
     return first_row(concat([at_all_sizes, last]))
 

@@ -177,6 +177,10 @@ class TimedCell:
     within: float = about(
         "log seconds around seconds, for most further processes; 0 where it is not quiet"
     )
+    excess_limit: float = about(
+        "relative: a route that ties and takes at most this longer than the fastest may be "
+        "recommended"
+    )
 
 
 class Choice(TimedCell):
