@@ -10,12 +10,12 @@ import os
 import platform
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cli import UserError
+from cli import MAX_TEXT_LENGTH, UserError
 from store import asv_files, files
 from store.schema import (
     Conditions,
@@ -53,7 +53,8 @@ PRIVATE = (
     r"|\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])|\.(?:local|lan|internal|localdomain|home|corp|intra)\b"
     r"|DESKTOP-\w|LAPTOP-\w|ip-\d+-\d"
 )
-QUOTED_LETTERS = 30  # on each side of a private text
+STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')  # of JSON
+QUOTED_LETTERS = 30  # of a long text, and on each side of a private one
 IMPERSONAL = {"localhost", "root", "runner", "user", "admin", "linux", "ubuntu", "debian", "fedora"}
 IMPERSONAL |= {"docker"}
 OBJECTS = ("toolchain", "settings", "conditions", "params")  # others hold data, not fields
@@ -61,7 +62,7 @@ BY_REASON = ("skipped", "failures", "device_changed")  # reason -> cells
 ROWS = (RunRecord, Toolchain, Settings, Conditions, TimedProcess, Counts)
 FIELDS = asv_files.FIELDS | {name for row in ROWS for name in row.__struct_fields__} - {"file"}
 # Kinds of names in a file: fields, names of cells, of the machine, ...
-KINDS = ("cell", "text", "toolchain", "field", "foreign", "runner", "figure")
+KINDS = ("cell", "text", "long", "toolchain", "field", "foreign", "runner", "figure")
 Names = defaultdict[str, set[Any]]  # kind -> names
 Benchmarks = Mapping[str, Mapping[str, Any]]  # as in benchmarks.json
 Parameters = Mapping[str, Any]  # benchmark -> the values of its parameters
@@ -172,7 +173,7 @@ def _check_files(directory: Path, described: Benchmarks) -> Iterator[Finding]:
         of_commit = {name for name in measured if path.name.startswith(str(name)[:8])}
         allowed |= {"figure": measured, "toolchain": {"", *of_commit}}
         problems = {kind: names[kind] - allowed.get(kind, set()) for kind in KINDS}
-        yield from _for_names(path.name, problems, directory.name, runner)
+        yield from _for_names(path.name, problems, directory.name, runner, MAX_TEXT_LENGTH)
         if path.suffix == ".json":
             measured = set()
 
@@ -185,13 +186,17 @@ def _private_pattern() -> "re.Pattern[str]":
 
 
 def _names_in(texts: Iterable[bytes], suite: Parameters, private: "re.Pattern[str]") -> Names:
-    """Return the names in a file's JSON texts, and its private texts and unprintable letters."""
+    """Return the names in a file's JSON texts, and its private, long and unprintable texts."""
     names: Names = defaultdict(set)
     for loaded in map(json.loads, texts):
         text = json.dumps(loaded, ensure_ascii=False)
         for match in private.finditer(text):
             start = max(0, match.start() - QUOTED_LETTERS)
             names["text"].add(text[start : match.end() + QUOTED_LETTERS])
+        strings = STRING.findall(text)
+        names["long"].update(
+            each[1:QUOTED_LETTERS] for each in strings if len(each) > MAX_TEXT_LENGTH + len('""')
+        )
         if not text.isprintable():
             names["text"].update(letter for letter in text if not letter.isprintable())
         for kind, of_kind in _names_of(loaded, suite):
@@ -217,12 +222,21 @@ def _names_of(loaded: Any, suite: Parameters) -> Iterator[tuple[str, Iterable[An
         yield "cell", chain(*loaded.get(reason, {}).values())
     for name, entries in loaded.get("results", {}).items():
         row = dict(zip(columns, entries))
-        if row["params"] != suite.get(name):
+        if not _is_part(row["params"], suite.get(name)):
             yield "cell", [name]
             continue
         figures = zip(cell_names(name, row["params"]), row["result"] or repeat(None))
         # NaN: it was skipped, or not asked for
         yield "figure", (cell for cell, value in figures if value == value)
+
+
+def _is_part(params: Sequence[Sequence[str]], suite: Sequence[Sequence[str]] | None) -> bool:
+    """Whether all values of a benchmark's parameters are the suite's. An older catalogue has
+    fewer."""
+    if suite is None or len(params) != len(suite):
+        return False
+    pairs = zip(params, suite)
+    return all(len(values) <= len(allowed) and {*values} <= {*allowed} for values, allowed in pairs)
 
 
 # --- measurements ---------------------------------------------------------------------------------
