@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import filed_runs
 import pytest
 import resultfiles
 from cli import UserError
+from conftest import run
 from filelock import FileLock
 from measuring import engine, journal, retaking, runner
 from measuring.engine import ENVIRONMENTS, FILES, LOG, Suite
@@ -29,8 +31,8 @@ from measuring.processes import Progress
 from measuring.profiles import PROFILES, Profile, Rule
 from measuring.retaking import PASSES, budget
 from measuring.runner import Runner, staggered, start_runner
-from measuring.session import Clock, drift
-from resultfiles import Bench, memcpy, steady
+from measuring.session import Clock
+from resultfiles import Bench, steady
 from store import files, quiet
 from store.schema import RunRecord, Settings, Toolchain
 from toolchains import environments, ledger
@@ -440,13 +442,30 @@ def test_resume_names_a_release_that_was_removed(toy):
 
 
 def test_the_reference_is_not_repeated_for_instruction_counts(toy):
-    """Instruction counts do not drift, and have one round, so the reference is not measured again for them."""
+    """Instruction counts do not vary, and have one round, so the reference is not measured again for them."""
     toy.benchmarks = COUNTS
+    files.put(toy.suite.root / engine.REVISION, "abc-dirty")
     assert toy.history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
     records = [json.loads(path.read_text()) for path in toy.place.rglob("box/*.jsonl")]
-    assert [(record["rounds"], record["planned"]) for record in records] == [(1, 1), (1, 1)]
+    assert [tuple(map(record.get, ("rounds", "planned", "revision"))) for record in records] == [(1, 1, "abc-dirty")] * 2
     shutil.rmtree(toy.place / "run")
     assert toy.history(OLD, rounds=2, additional=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
+
+
+def test_the_revision_is_that_of_the_code(tmp_path):
+    """Results and pages are no code. A copy has the revision of the original; without git, as in a tarball, none."""
+    root, copy = tmp_path / "checkout", tmp_path / "copy"
+    commit = "git init -q; git add .; git -c user.name=x -c user.email=x@y.z commit -qm x; git rev-parse HEAD"
+    changes = ["true", commit, "echo > page", "echo > scripts/new.py", "git add .; rm -r .git"]
+    found = []
+    for change in changes:
+        files.put(root / "scripts" / "run.py", "")
+        run("sh", "-c", change, cwd=root, home=tmp_path)
+        found.append(engine.revision_of(root))
+        engine.copy_code(root, copy)
+        assert engine.revision_of(copy) == found[-1]
+    hash = found[1]
+    assert re.fullmatch("[0-9a-f]{40}", hash) and found == ["", hash, hash, f"{hash}-dirty", ""]
 
 
 def test_additional_sessions_replace_no_earlier_ones(toy):
@@ -479,12 +498,6 @@ def test_no_release_is_installed_ahead_in_a_place_that_is_needed(monkeypatch):
         monkeypatch.setenv(environments.LIMIT_VARIABLE, keep)
         with suite.install_ahead(tag):
             pass
-
-
-def test_drift_is_later_over_sooner():
-    times = {8: [1.0], 16: [2.0], 32: [2.0]}, {8: [2.0], 16: [2.0], 64: [1.0]}
-    before, after = (resultfiles.decoded(memcpy(each).lines([], None)) for each in times)
-    assert drift(before, after) == {"cells": 2, "median": 1.5} and drift([], []) == {"cells": 0}
 
 
 # Two sides -----------------------------------------------------------------------------------------------------------

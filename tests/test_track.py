@@ -63,8 +63,7 @@ def test_an_interrupted_history_is_resumed_and_filed_once(project, tmp_path, all
     sessions = {"torch-1.13.1": 2, "torch-2.0.1": 1, "torch-2.1.0": 1, f"torch-{WITHOUT_WHEEL}": 1, "torch-2.3.0": 1}
     assert project.sessions() == sessions
     reference = Toolchain("torch-1.13.1", "1.13.1+cu126", "1.26.4")
-    first, last = (record for record in found if record.toolchain == reference)
-    assert not first.drift and last.drift["cells"] == 2 and 0.5 < last.drift["median"] < 2
+    first, _ = (record for record in found if record.toolchain == reference)
     paths = files.result_files(project.filed, suffix=files.MEASUREMENTS)
     taken = [line.seconds for path in paths for line in with_samples(files.read_measurements(path))]
     assert first_round and all(line.seconds in taken for line in first_round), "it was measured again"
@@ -81,7 +80,7 @@ def test_an_interrupted_history_is_resumed_and_filed_once(project, tmp_path, all
 
     check_results(load(project.filed), reason)
 
-    # the missing wheel exists now: only its release and, for the drift, the reference are measured
+    # the missing wheel exists now: only its release and the reference are measured
     torch_wheel(project.wheels, WITHOUT_WHEEL)
     project.verb("track", "--resume", "--no-report")
     assert project.sessions() == {**sessions, "torch-1.13.1": 3, f"torch-{WITHOUT_WHEEL}": 2}

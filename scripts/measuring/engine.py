@@ -26,12 +26,14 @@ from benchmarks.core.timing import GONE, LOG_VARIABLE
 from benchmarks.core.versions import package_hash
 
 from .machine import read_libraries, settings
-from .processes import environment_of, last_line, os_session, run_in_session
+from .processes import environment_of, last_line, os_session, read_text, run_in_session
 from .profiles import Benchmarks, Names, exact_patterns
 
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as in asv.conf.json
 LAUNCH = "forkserver" if sys.platform.startswith("linux") else "spawn"
-CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")  # what a run needs
+REVISION = "revision.txt"  # in a copy of the code: git's revision of it, or nothing
+# What a run needs
+CODE = ("asv.conf.json", "benchmarks", "requirements.txt", "scripts")
 THIS_PYTHON = interpreters.release_of(interpreters.version())
 INSTALL_NICENESS = 10  # a tenth of a core that counting also uses, so no count is delayed
 # In a directory of asv's runs: the log of its processes, and asv's own files
@@ -84,6 +86,24 @@ def copy_code(source: Path, root: Path) -> None:
 
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(source, root, ignore=ignored)
+    put(root / REVISION, revision_of(source))
+
+
+def revision_of(root: Path) -> str:
+    """Return git's revision of the code of a checkout, or of the one that it was copied from. It
+    ends in "-dirty" if the code has changes or new files since. "" without git, as in a tarball."""
+    if (root / REVISION).is_file():
+        return read_text(root / REVISION)
+    place = ["git", "--no-optional-locks", f"--git-dir={root / '.git'}", f"--work-tree={root}"]
+    command = [*place, "status", "--porcelain=v2", "--branch", "--", *CODE]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    except OSError:  # there is no git
+        return ""
+    lines = done.stdout.splitlines()
+    commits = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
+    is_dirty = any(not line.startswith("#") for line in lines)
+    return f"{commits[0]}-dirty" if commits and is_dirty else "".join(commits)
 
 
 def link_environments(root: Path, target: Path) -> None:

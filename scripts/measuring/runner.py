@@ -38,7 +38,6 @@ from .session import (
     BenchmarksChanged,
     Sessions,
     complete_record,
-    drift,
     file_measured,
     summary,
 )
@@ -211,13 +210,7 @@ class Runner(Sessions):
             for line in lines
             if isinstance(line, Measurement)
         ]
-        moved = drift(earlier, fresh) if job.side == REPEAT else {}
-        if "median" in moved:
-            announce(
-                f"{job.tag} again: {moved['median']:.3f} times what {moved['cells']} cells "
-                "took at first"
-            )
-        record = structs.replace(record, planned=max(record.rounds, planned), drift=moved)
+        record = structs.replace(record, planned=max(record.rounds, planned))
         merged = files.merge(earlier, fresh, self.adds_to_earlier(job))
         file_measured(record, path, merged, list(self.journal.rounds(job).values()))
         if complete:

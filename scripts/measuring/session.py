@@ -2,7 +2,6 @@
 filing it in reports/results."""
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from toolchains import ledger
 
 from benchmarks.core.timing import GONE
 
-from .engine import CHECKOUT, FILES, LAUNCH, SILENT, Suite, read_log
+from .engine import CHECKOUT, FILES, LAUNCH, SILENT, Suite, read_log, revision_of
 from .journal import REPEAT, Job, Journal, Plan
 from .machine import check_machine, conditions
 from .profiles import Benchmarks, Cells, Names, group_by_reason, select_cells
@@ -110,7 +109,12 @@ class Sessions:
         # memory of the far NUMA node is another population
         is_bound = cells.on_device and len(settings.near_cores) > 1
         cores = settings.near_cores if is_bound else ()
-        record = replace(record, cores=cores, code=record.code or suite.code_hash())
+        record = replace(
+            record,
+            cores=cores,
+            code=record.code or suite.code_hash(),
+            revision=record.revision or revision_of(suite.root),
+        )
         return Session(suite, python, suite.commit or toolchain.commit, record, cells)
 
     def new_record(self, job: Job, toolchain: ledger.Toolchain, settings: Settings) -> RunRecord:
@@ -287,17 +291,3 @@ def device_changes(lines: Sequence[TimedProcess]) -> Reasons:
                 changes.append(quantity)
         pairs += [(change, line.cell) for change in changes]
     return group_by_reason(pairs)
-
-
-def drift(earlier: Sequence[Measurement], later: Sequence[Measurement]) -> dict[str, float]:
-    """Return the number of cells in both sessions, and the median ratio of asv's figures, later
-    over earlier."""
-    old, new = (
-        {
-            cell: statistics.median(samples)
-            for cell, (samples, _) in quiet.used_samples(each).items()
-        }
-        for each in (with_samples(earlier), with_samples(later))
-    )
-    ratios = [new[cell] / old[cell] for cell in old.keys() & new]
-    return {"cells": len(ratios)} | ({"median": statistics.median(ratios)} if ratios else {})

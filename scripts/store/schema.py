@@ -333,6 +333,13 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machine: Annotated[str, "name under which the results are filed"] = ""
     settings: Annotated[Settings, "the packages really imported, and the device"] = Settings()
     conditions: Annotated[Conditions, "the machine at the start of the run"] = Conditions()
+    revision: Annotated[
+        str,
+        about(
+            "git revision of the suite, with -dirty if its code had changed; empty: unknown",
+            note=RARE,
+        ),
+    ] = ""
     asv: Annotated[str, "version of asv"] = ""
     asv_runner: Annotated[str, "version of asv_runner"] = ""
     launch: Annotated[str, "asv's launch method"] = ""
@@ -354,7 +361,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failed: Annotated[str, about("why the toolchain could not be measured at all", note=RARE)] = ""
     drift: Annotated[
         dict[str, int | Finite],
-        about("of a toolchain that a history measured again: how its cells moved", note=RARE),
+        about("of a toolchain measured again, until version 0.5: read by nothing", note=RARE),
     ] = {}
     interleaved: Annotated[
         dict[str, str | int],
