@@ -63,6 +63,7 @@ class Does:
     FEWER = "gives fewer numbers, silently"
     PARSES = "reads the text as numbers, silently"
     MASK_TO_NAN = "gives NaN where masked, silently (integers raise)"
+    NONE_TO_NAN = "gives NaN for None, silently"
     NUMPY_DTYPE = "gives NumPy's common dtype, silently"
     TORCH_DTYPE = "gives torch's common dtype, rounded, silently"
     BUFFER_DTYPE = "gives the buffer's dtype, silently"
@@ -79,7 +80,17 @@ class Does:
         **{WARNS: "warns", WARNS_EACH_TIME: "warns", REAL_PART: "warns", INFINITE: "warns"},
         **dict.fromkeys([UNMASKED, COUNTS, UNCONVERTED, FEWER, ACCUMULATES, PARSES], "silent"),
         **dict.fromkeys(
-            [MASK_TO_NAN, NUMPY_DTYPE, TORCH_DTYPE, BUFFER_DTYPE, NOTHING, REPEATS, PADS], "silent"
+            [
+                MASK_TO_NAN,
+                NONE_TO_NAN,
+                NUMPY_DTYPE,
+                TORCH_DTYPE,
+                BUFFER_DTYPE,
+                NOTHING,
+                REPEATS,
+                PADS,
+            ],
+            "silent",
         ),
         **{WRONG: "wrong", EXTENDS: "wrong"},
     }

@@ -5,6 +5,7 @@ from functools import partial
 from .contracts import ALIAS, INTO, NUMPY_TO_TORCH, TORCH_TO_NUMPY, Does, Route
 from .outcomes import (
     BATCHES,
+    BOTH_DEFAULTS,
     BUFFERED_BATCHES,
     CASTS_TO_BUFFER,
     DEVICE,
@@ -19,10 +20,15 @@ from .outcomes import (
     NO_BFLOAT16,
     NUMPY,
     PADDED_BATCHES,
+    PYTHON_LISTS,
     STACKS,
     TENSORS_BY_NUMPY,
     TENSORS_BY_TORCH,
     TREES,
+    VALUES_BY_NUMPY,
+    VALUES_BY_TORCH,
+    VALUES_CAST_BY_NUMPY,
+    VALUES_CAST_BY_TORCH,
 )
 
 _batch = partial(Route, direction=NUMPY_TO_TORCH, inputs=LISTS_BY_NUMPY_ARRAY, families=(BATCHES,))
@@ -33,6 +39,8 @@ _into_batch = partial(
     inputs=LISTS_INTO_BUFFER_BY_TORCH,
     families=(BUFFERED_BATCHES,),
 )
+_values = partial(Route, direction=NUMPY_TO_TORCH, families=(PYTHON_LISTS,))
+_cast_values = partial(_values, casts_to="float32")
 _stack = partial(
     Route,
     direction=TORCH_TO_NUMPY,
@@ -76,6 +84,24 @@ LIST_ROUTES = (
         },
         caution=CASTS_TO_BUFFER,
     ),
+    _values(
+        "torch.tensor(values)", casts_to="python", inputs=VALUES_BY_TORCH, follows=BOTH_DEFAULTS
+    ),
+    _values(
+        "torch.as_tensor(values)", casts_to="python", inputs=VALUES_BY_TORCH, follows=BOTH_DEFAULTS
+    ),
+    _cast_values(
+        "torch.tensor(values, dtype=torch.float32)", inputs=VALUES_CAST_BY_TORCH, follows=DEVICE
+    ),
+    _cast_values(
+        "torch.from_numpy(np.array(values, dtype=np.float32))", inputs=VALUES_CAST_BY_NUMPY
+    ),
+    _cast_values(
+        "torch.tensor(np.array(values, dtype=np.float32))",
+        inputs=VALUES_CAST_BY_NUMPY,
+        follows=DEVICE,
+    ),
+    _values("torch.from_numpy(np.array(values))", inputs=VALUES_BY_NUMPY),
     _stack("torch.stack(tensors).numpy()", inputs=TENSORS_BY_TORCH),
     _stack("np.stack([t.numpy() for t in tensors])"),
     _stack("np.stack(tensors)"),

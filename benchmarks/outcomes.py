@@ -17,6 +17,7 @@ COLD = "cold"
 BATCHES = "batches"
 # Timed by scripts/advise.py --measure alone
 BUFFERED_BATCHES, PADDED_BATCHES = "batches into a buffer", "padded batches"
+PYTHON_LISTS = "Python lists"
 STACKS = "stacks"
 TREES = "trees"
 FILES = "files"
@@ -147,6 +148,19 @@ LISTS_BY_ELEMENT = {
     **{source: does for source, does in FROM_NUMPY.items() if does == "TypeError"},
     **{"strings": "ValueError", "ragged": "ValueError", "mixed-dtype": Does.TORCH_DTYPE},
     **{"mixed-dtype, unsigned": RAISES, "empty list": Does.WORKS, "0-d": "TypeError"},
+}
+# Lists of Python numbers
+VALUES_BY_TORCH = {
+    "empty list": Does.WORKS,
+    **dict.fromkeys(["ragged", "strings"], "ValueError"),
+    "None": RAISES,
+}
+VALUES_CAST_BY_TORCH = {**VALUES_BY_TORCH, "None": "TypeError"}
+VALUES_CAST_BY_NUMPY = {**VALUES_BY_TORCH, "strings": Does.PARSES, "None": Does.NONE_TO_NAN}
+VALUES_BY_NUMPY = {
+    "empty list": Does.NOTHING,
+    "ragged": "ValueError",
+    **dict.fromkeys(["strings", "None"], "TypeError"),
 }
 # torch→numpy: outcomes of Tensor.numpy
 NUMPY = by_source(

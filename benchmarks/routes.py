@@ -6,6 +6,7 @@ advice. A route is the expression a user would write, over these names:
     a       a NumPy array             arrays  a list of NumPy arrays
     t       a CPU tensor              tensors a list of CPU tensors
     tree    a nested dict and list of tensors or arrays
+    values  a list of Python numbers, or of such lists
     b       an existing buffer of the other kind, same shape and dtype
     dtype   the torch dtype of `a`
 
@@ -89,6 +90,7 @@ from .outcomes import (  # noqa: F401  families take some as routes.X
     NUMPY_CASTS_TO_16,
     NUMPY_COPIES_FIRST,
     PADDED_BATCHES,
+    PYTHON_LISTS,
     RAISES,
     RESOLVED,
     SCALAR,

@@ -75,7 +75,7 @@ def test_route_has_cells_and_its_contract_travels(route, suite):
         and repr(route.expression) in (benchmark.params[0] if benchmark.params else ())
         and benchmark.contracts.get(route.expression, {}).get("direction") == route.direction
     ]
-    by_questions_alone = bool({routes.BUFFERED_BATCHES, routes.PADDED_BATCHES} & {*route.families})
+    by_questions_alone = bool({routes.BUFFERED_BATCHES, routes.PADDED_BATCHES, routes.PYTHON_LISTS} & {*route.families})
     assert bool(timed) != by_questions_alone, "no benchmark times it"
     assert all(benchmark.contracts[route.expression] == route.contract() for benchmark in timed)
     assert from_json(contracts.Route, json.loads(json.dumps(route.contract()))) == route, (

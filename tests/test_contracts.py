@@ -3,6 +3,7 @@
 The catalogue says what to expect, so a new entry is tested without a line here.
 """
 
+import builtins
 import os
 import warnings
 
@@ -41,7 +42,9 @@ NBYTES = 1024
 BARE = {"np": np, "torch": torch}
 ON_HOST = (routes.NUMPY_TO_TORCH, routes.TORCH_TO_NUMPY)
 # routes whose source is not one array or tensor
-MANY = (routes.BATCHES, routes.BUFFERED_BATCHES, routes.PADDED_BATCHES, routes.STACKS, routes.TREES)
+MANY = (
+    *(routes.BATCHES, routes.BUFFERED_BATCHES, routes.PADDED_BATCHES, routes.PYTHON_LISTS, routes.STACKS, routes.TREES),
+)
 ONE = [route for route in routes.ROUTES if route.direction in ON_HOST and not set(route.families) & set(MANY)]
 
 
@@ -220,7 +223,9 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("default", DEFAULTS)
-@pytest.mark.parametrize("route", [*ONE, *routes.select(routes.BATCHES)], ids=lambda r: r.expression)
+@pytest.mark.parametrize(
+    "route", [*ONE, *routes.select(routes.BATCHES), *routes.select(routes.PYTHON_LISTS)], ids=lambda r: r.expression
+)
 def test_which_routes_follow_a_default_of_torch(route, default):
     """The contract names the defaults that change dtype or device of a route's result, or make it raise."""
     set_default, usual, other = DEFAULTS[default]
@@ -229,7 +234,7 @@ def test_which_routes_follow_a_default_of_torch(route, default):
     a = np.ones(2, "float32")
     to_torch = route.direction == routes.NUMPY_TO_TORCH
     buffer = torch.zeros(2) if to_torch else a.copy()
-    names = {**BARE, "a": a, "t": torch.ones(2), "dtype": torch.float32, "arrays": [a, a], "b": buffer}
+    names = {**BARE, "a": a, "t": torch.ones(2), "dtype": torch.float32, "arrays": [a, a], "b": buffer, "values": [1.5]}
     found = []
     for value in (usual, other):
         set_default(value)
@@ -537,6 +542,24 @@ def test_ragged_list(route):
     wanted = np.array([np.pad(array, (0, 3 - array.size)) for array in arrays])
     same(plain(value(route.expression, arrays=arrays)), wanted)
     assert (route.memory, route.inputs["ragged"]) == (routes.COPY, routes.Does.PADS)
+
+
+VALUES = {"empty list": [], "ragged": [[1.0], [1.0, 2.0]], "strings": ["1.5"], "None": [1.5, None]}
+
+
+@pytest.mark.parametrize(
+    ("route", "kind"), cases(lambda route: ["ordinary", *route.inputs], routes.select(routes.PYTHON_LISTS))
+)
+def test_list_of_python_numbers(route, kind):
+    values = VALUES.get(kind, [[1, 2.5], [3, 4]])
+    does = route.inputs.get(kind, routes.Does.WORKS)
+    assert set(route.inputs) == {*VALUES}
+    if contracts.kind(does) == contracts.RAISES:
+        with pytest.raises(getattr(builtins, does)):
+            value(route.expression, values=values)
+    else:
+        dtype = {"python": "float32", "": "float64"}.get(route.casts_to, route.casts_to)
+        same(plain(value(route.expression, values=values)), np.array(values, dtype=float).astype(dtype))
 
 
 @pytest.mark.parametrize("route", routes.select(routes.TREES), ids=lambda r: r.expression)

@@ -14,6 +14,7 @@ import pytest
 from analysis.measured import candidates, suitable, undecided
 from analysis.needs import Case
 from checking.question import question
+from measuring.question import serve
 from store.questions import read_header
 from store.schema import TimedProcess, from_json
 
@@ -59,11 +60,19 @@ def test_a_tensor_has_no_negative_strides():
         made("flipped", source="torch")
 
 
-def test_an_expression_makes_the_source_and_is_described():
-    case = Case("numpy", "torch", 0, expression="np.arange(12.0).reshape(3, 4)[::2].T")
-    described = core.describe_source(core.make_source(question(case)))
-    assert (described["dtype"], described["shape"], described["contiguous"]) == ("float64", [4, 2], False)
-    assert (described["library"], described["nbytes"], described["arrays"]) == ("numpy", 64, 0)
+@pytest.mark.parametrize(
+    "expression, described",
+    [
+        ("np.arange(12.0).reshape(3, 4)[::2].T", ("numpy", "float64", [4, 2], 64, 0, False, False)),
+        ("[np.ones(3), np.ones(2)]", ("numpy", "float64", [3], 40, 2, True, False)),
+        ("[[1, 2.5], [3, 4]]", ("numpy", "float32", [2, 2], 16, 0, True, True)),
+        ("[]", ("numpy", "float32", [0], 0, 0, True, True)),
+    ],
+)
+def test_an_expression_makes_the_source_and_is_described(expression, described):
+    source = core.make_source(question(Case("numpy", "torch", 0, expression=expression)))
+    names = ("library", "dtype", "shape", "nbytes", "arrays", "contiguous", "values")
+    assert tuple(core.describe_source(source)[name] for name in names) == described
 
 
 @pytest.mark.parametrize("write", [np.save, lambda path, array: np.savez(path, x=array)], ids=["npy", "npz"])
@@ -97,6 +106,18 @@ def test_a_route_that_fails_says_why():
     found = core.check_route(core.names_of(made("flipped")), "torch.from_numpy(a)")
     assert found["fails"].startswith("ValueError: At least one stride in the given numpy array is negative")
     assert "AttributeError" in core.check_route(core.names_of(made("contiguous")), "torch.tensr(a)")["fails"]
+
+
+def test_a_loop_over_a_list_writes_into_the_buffer():
+    arrays = [np.ones(3, np.float32)] * 2
+    found = core.check_route(core.names_of(arrays), "[row.copy_(torch.from_numpy(x)) for row, x in zip(b, arrays)]")
+    assert (found["memory"], found["shape"]) == ("into", [2, 3])
+
+
+def test_python_numbers_have_routes_that_name_the_wanted_dtype():
+    routes = candidates(Case("numpy", "torch", 8, "float32", values=True, goal="int32"))
+    assert {"torch.tensor(values)", "torch.from_numpy(np.array(values, dtype=np.int32))"} <= set(routes)
+    assert all("values" in route for route in routes)
 
 
 def test_casts_name_the_wanted_dtype():
@@ -212,3 +233,11 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         assert process.wait(30) == 130 and "interrupted" in process.stderr.read()
     gone, alive = psutil.wait_procs(children, 10)
     assert gone and not alive and not [*tmp_path.iterdir()]
+
+
+def test_a_source_that_takes_long_shows_progress(monkeypatch, capsys):
+    monkeypatch.setattr("measuring.question.PROGRESS_SECONDS", 0.1)
+    case = Case("numpy", "torch", 0, expression="(__import__('time').sleep(0.5), np.ones(2))[1]")
+    with serve() as server:
+        assert server.make_source(question(case))["shape"] == [2]
+    assert "measuring: making the source, 0 s so far" in capsys.readouterr().err

@@ -133,11 +133,13 @@ def lay_out(dtype, shape, layout, seed):
 
 
 def describe_source(source):
-    """Return what a source is: library, dtype, shape, bytes, number of arrays, and contiguity."""
+    """Return what a source is: library, dtype, shape, bytes, number of arrays, contiguity, and
+    whether it is a list of Python numbers. Such a list is described by the tensor that torch makes
+    of it."""
+    if is_values(source):
+        return {**describe_source(torch.tensor(source)), "library": "numpy", "values": True}
     arrays = source if isinstance(source, list) else [source]
-    first = arrays[0] if arrays else None
-    if not isinstance(first, (np.ndarray, torch.Tensor)):
-        raise TypeError(f"a list of {type(first).__name__}, not of arrays or tensors")
+    first = arrays[0]
     is_array = isinstance(first, np.ndarray)
     dense = first.flags.c_contiguous if is_array else first.is_contiguous()
     return {
@@ -148,10 +150,18 @@ def describe_source(source):
         "elements": int(sum(math.prod(array.shape) for array in arrays)),
         "arrays": len(source) if isinstance(source, list) else 0,
         "contiguous": bool(dense),
+        "values": False,
         "grad": not is_array and first.requires_grad,
         "versions": sources.VERSIONS,
         "threads": sources.DEFAULT_THREADS,
     }
+
+
+def is_values(source):
+    """Whether a source is a list of Python numbers, or of such lists; also if it is empty."""
+    if not isinstance(source, list):
+        return False
+    return not any(isinstance(each, (np.ndarray, torch.Tensor)) for each in source[:1])
 
 
 def longest(arrays):
@@ -184,6 +194,8 @@ def names_of(source, goal="", expression=""):
 
 def names_of_list(source):
     """Return the list under its name and, for arrays, a buffer for the batch."""
+    if is_values(source):
+        return {"values": source}
     if not isinstance(source[0], np.ndarray):
         return {"tensors": source}
     names = {"arrays": source}
@@ -219,6 +231,8 @@ def memory_of(result, names):
     """Return alias, copy or into, as found: whose memory the result has."""
     if "b" in names and overlaps(result, names["b"]):
         return contracts.INTO
+    if "values" in names:
+        return contracts.COPY
     values = names.get("arrays") or names.get("tensors")
     values = values or [names["a"] if "a" in names else names["t"]]
     shared = any(overlaps(result, each) for each in values[:64])
@@ -233,7 +247,7 @@ def check_route(names, route):
         start = time.perf_counter()
         eval(route, names)
         seconds = time.perf_counter() - start
-        if result is None:  # of np.copyto
+        if result is None or isinstance(result, list) and "b" in names:  # np.copyto, a loop
             result = names["b"]
         if not isinstance(result, (np.ndarray, torch.Tensor)):
             return {"fails": f"gives a {type(result).__name__}, not an array or a tensor"}

@@ -66,13 +66,14 @@ def candidates(case: Case) -> dict[str, Route]:
     """Return the safe routes of the catalogue for a case: expression -> contract. Casts name the
     case's goal."""
     names = ("arrays", "tensors") if case.batch else ("a", "t")
-    name = names[case.source != NUMPY]
+    name = "values" if case.values else names[case.source != NUMPY]
     selected: dict[str, Route] = {}
     for route in ROUTES:
         is_fitting = route.direction == case.direction and uses(route.expression, name)
         if is_fitting and route.safe and not route.per_element:
             candidate = _with_goal(route, case.goal or case.dtype)
-            if candidate and (bool(candidate.casts_to) == bool(case.goal) or case.batch):
+            is_cast = candidate is not None and bool(candidate.casts_to)
+            if candidate and (is_cast == bool(case.goal) or case.batch or case.values):
                 selected[candidate.expression] = candidate
     return selected
 
@@ -80,7 +81,7 @@ def candidates(case: Case) -> dict[str, Route]:
 def _with_goal(route: Route, goal: str) -> Route | None:
     """Return a route that casts to ``goal``, made from one that casts to another dtype; None if
     its expression does not name its dtype. Routes that do not cast stay as they are."""
-    if not route.casts_to or route.view or route.casts_to == goal:
+    if route.view or route.casts_to in ("", "python", goal):
         return route
     if route.casts_to != CAST_DTYPE or any(cast in route.expression for cast in OTHER_CASTS):
         return None

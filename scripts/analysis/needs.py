@@ -98,6 +98,7 @@ class Case:
     goal     dtype of the result; "": that of the source
     threads  of torch; "": its default number, or one if no other was measured
     shape    of the source, of each source if there are several; (): one dimension
+    values   the source is a list of Python numbers, or of such lists
     expression  Python that makes the source; "": random numbers of that dtype and layout
     read_only   the source lies in read-only memory; writable: the result will be written to
     """
@@ -119,6 +120,7 @@ class Case:
     expression: str = ""
     read_only: bool = False
     writable: bool = False
+    values: bool = False
 
     @property
     def direction(self) -> str:

@@ -109,6 +109,11 @@ def _case_of_source(case: Case, source: Mapping[str, Any]) -> Case:
     if not case.expression:
         return described
     library = source["library"]
+    if source["values"] and case.target != TORCH:
+        raise UserError(
+            f"--source {case.expression}: a list of Python numbers; np.array makes an array of it, "
+            f"--to {TORCH} asks for a tensor"
+        )
     if case.target == library:
         opposite = TORCH if library == NUMPY else NUMPY
         raise UserError(f"--source {case.expression}: it is of {library}; write --to {opposite}")
@@ -120,6 +125,7 @@ def _case_of_source(case: Case, source: Mapping[str, Any]) -> Case:
         layout=layout,
         grad=source["grad"],
         batch=arrays,
+        values=source["values"],
     )
 
 

@@ -8,6 +8,7 @@ or two processes.
 
 import contextlib
 import json
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ BENCHMARK = "question"  # of the lines of a measured question
 # Seconds after which no further round begins, for sources of up to LARGE bytes and for larger ones:
 # the machine is too noisy to decide more
 MAX_SECONDS, MAX_SECONDS_LARGE = 6.0, 18.0
+PROGRESS_SECONDS = 10.0  # between two messages while a request takes long
 MAX_ROUNDS = 8  # of a question; a noisy machine needs more than MIN_PROCESSES
 # Seconds that all processes of a question together wait for a quiet machine, and their number
 PATIENCE_SECONDS, EXPECTED_PROCESSES = 4.0, 30
@@ -52,17 +54,24 @@ class Server:
     def make_source(self, question: Mapping[str, object]) -> dict[str, Any]:
         """Make the source of a question. Return what it is, see
         benchmarks.core.question.describe_source. UserError if it cannot be made."""
-        source = self.ask(question)
+        source = self.ask(question, "making the source")
         if "fails" in source:
             raise UserError(f"the source cannot be made: {source['fails']}")
         return source
 
-    def ask(self, request: Mapping[str, object]) -> dict[str, Any]:
-        """Send a request and wait for its answer. UserError if the server is gone."""
+    def ask(self, request: Mapping[str, object], action: str = "") -> dict[str, Any]:
+        """Send a request and wait for its answer. UserError if the server is gone.
+
+        action  what takes long, for progress on stderr; "": no progress
+        """
         assert self._process.stdin
         assert self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps(request), file=self._process.stdin, flush=True)
+        start = time.monotonic()
+        while action and not select.select([self._process.stdout], [], [], PROGRESS_SECONDS)[0]:
+            elapsed = time.monotonic() - start
+            print(f"measuring: {action}, {elapsed:.0f} s so far", file=sys.stderr, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
             raise UserError("the measuring process died: see its message above")
@@ -72,7 +81,7 @@ class Server:
     def check(self, routes: Sequence[str]) -> Checks:
         """Return what each route returns for the source, or why it fails. A route that kills its
         process is checked alone."""
-        checks = self.ask({"check": routes})
+        checks = self.ask({"check": routes}, "trying each route once")
         if "fails" in checks and len(routes) > 1:
             checks = {route: self.check([route])[route] for route in routes}
         elif "fails" in checks:
@@ -101,7 +110,9 @@ def serve(
         yield Server(process)
 
 
-def race(server: Server, routes: Sequence[str], nbytes: int, select: Select) -> list[TimedProcess]:
+def race(
+    server: Server, routes: Sequence[str], nbytes: int, select_next: Select
+) -> list[TimedProcess]:
     """Measure the routes in turns until none goes on, or time is over. Print progress on stderr.
 
     nbytes  of the source
@@ -114,7 +125,7 @@ def race(server: Server, routes: Sequence[str], nbytes: int, select: Select) -> 
     start = time.monotonic()
     for number in range(MAX_ROUNDS):
         lines += [sample_route(server, route, run, number) for route in routes]
-        routes = select(routes, lines)
+        routes = select_next(routes, lines)
         elapsed = time.monotonic() - start
         if not routes or elapsed > budget:
             break

@@ -21,7 +21,13 @@ from . import show
 from .advice import group_routes, promises, unsafe_reason, unusual_inputs
 from .show import code, render_line
 
-OPTIONAL_FIELDS = ("shape", "expression", "read_only", "writable")  # of a case that has them
+OPTIONAL_FIELDS = (
+    "shape",
+    "expression",
+    "read_only",
+    "writable",
+    "values",
+)  # of a case that has them
 MAX_ROUTES = 5  # routes listed in an answer
 CODE_NAMES = ("a", "t", "m", "b", "h", "d", "s", "buffers", "stages")  # defined by code to paste
 
