@@ -108,9 +108,10 @@ def test_a_tile_leads_to_its_release(pages, browser):
 
 
 def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
-    browser.goto(pages.history)
-    browser.locator("input.filter").first.fill("route2")
-    table = browser.locator(f"[id='{made_histories.SERIES[5].tag}'] table").first
+    section = made_histories.SERIES[5].tag
+    browser.goto(f"{pages.history}#{section}")
+    browser.locator(f"[id='{section}'] input.filter").fill("route2")
+    table = browser.locator(f"[id='{section}'] table").first
     shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
     assert len(shown) == 1 and "slower" in shown[0].inner_text()
 
@@ -276,3 +277,6 @@ def test_without_javascript_the_page_is_what_it_was(pages, opened):
     with opened(java_script_enabled=False) as browser:
         browser.goto(pages.link)
         assert browser.locator("#choose").is_hidden() and browser.locator(".answers").is_visible()
+        browser.goto(f"{pages.history}#{made_histories.SERIES[5].tag}")
+        opened = browser.locator("section details[open] > div").evaluate_all("each => each.map((section) => section.id)")
+        assert opened == [made_histories.SERIES[5].tag], "a link opens the section of its release"

@@ -1,12 +1,10 @@
-"""Pictures of changes: heat maps of routes × releases, a panel per route with its cost against the
-day of release, and a forest plot of a comparison."""
+"""Pictures of changes: heat maps of routes × releases, and a forest plot of a comparison."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from typing import NamedTuple
 
-import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -31,25 +29,22 @@ from .figures import (
     GREEN,
     GRID,
     INK,
-    MARKERS,
     MONO,
     MUTED,
-    POINTS,
     RATIO_TICKS,
     RED,
     STYLE,
     Figure,
     Look,
-    figure_of,
     finish,
     label_ticks,
-    slug,
 )
-from .tables import Table, render_table
 
 USUAL_DTYPE = "float32"  # of the routes in pictures
 SHADE_RATIOS = (1.02, 1.05, 1.1, 1.25, 1.5)  # a tile is a shade darker from each of these on
-PICTURE_KEYS = ["direction", "contract"]  # a picture shows the routes that share these
+PICTURE_KEYS = ["direction", "contract"]  # a group of a heat map shows the routes that share these
+LINE_WIDTH, LINE_HEIGHT = 72, 14  # of a row's line, in pixels
+MIN_LINE_SPAN = math.log(1.1)  # of figures (log) that a line's height shows
 MEMORY_WORDS = {
     "alias": "sharing memory",
     "copy": "making a copy",
@@ -66,28 +61,40 @@ class Tile(Change):
     tag: str
 
 
+class HeatRow(NamedTuple):
+    """A series: its route, its sizes in words, the points of its line as SVG writes them, and a
+    tile per release; None without a figure."""
+
+    route: str
+    series: str
+    line: str
+    tiles: Sequence[Tile | None]
+
+
 @dataclass(frozen=True)
 class HeatMap:
-    """groups: their title, and a row per series: its route, its sizes in words, and a tile per
-    release; None without a figure."""
+    """releases: version and tag of each, the tag "" of the first, which has no section. groups:
+    their title and rows. folded: on a page only its title is visible until a reader opens it."""
 
     title: str
-    versions: tuple[str, ...]
-    groups: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Tile | None]]]]]
+    releases: tuple[tuple[str, str], ...]
+    groups: Sequence[tuple[str, Sequence[HeatRow]]]
     legend: str
+    folded: bool
 
 
 def picture_rows(history: History) -> pd.DataFrame:
-    """The rows of routes in one dtype. value_ratio, low_ratio, high_ratio and level_ratio: over the
-    level at the last release, ``base``; shade: see ``shade_class``; tag: of the release."""
+    """The rows of routes in one dtype. level_ratio: over the level at the last release, ``base``;
+    shade: see ``shade_class``; tag: of the release."""
     rows = history.rows.query("route.notna() and not control")
     rows = rows[rows["dtype"].isna() | (rows["dtype"] == USUAL_DTYPE)]
     last = rows.groupby(["series", "what"])[["level", "release"]].transform("last")
-    ratios = rows[["value", "low", "high", "level"]].div(last["level"], axis=0)
+    ratios = rows["level"] / last["level"]
     tags = {release.version: release.tag for release in history.releases}
-    return rows.join(ratios.add_suffix("_ratio")).assign(
+    return rows.assign(
         base=last["release"],
-        shade=ratios["level"].map(shade_class),
+        level_ratio=ratios,
+        shade=ratios.map(shade_class),
         tag=rows["release"].map(tags),
     )
 
@@ -95,7 +102,8 @@ def picture_rows(history: History) -> pd.DataFrame:
 def heat_maps(history: History) -> Iterator[HeatMap]:
     """A map of times, then one of instructions. Only series with a reported change are shown."""
     rows = picture_rows(history)
-    versions = tuple(release.version for release in history.releases)
+    versions = [release.version for release in history.releases]
+    tags = ["", *(release.tag for release in history.releases[1:])]
     for figure in (TIME, INSTRUCTIONS):
         points = rows[rows["what"] == figure]
         counted = points["verdict"].ne("") & points["evidence"].ne(LAYOUT)
@@ -117,17 +125,28 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
             (group_title(*key), [*_heat_rows(versions, group)])
             for key, group in shown.groupby(PICTURE_KEYS, sort=False)
         ]
-        yield HeatMap(f"{history.package}: {figure} by release", versions, groups, legend)
+        title = f"{history.package}: {figure} by release"
+        is_folded = figure == INSTRUCTIONS and bool((rows["what"] == TIME).any())
+        yield HeatMap(title, tuple(zip(versions, tags)), groups, legend, is_folded)
 
 
-def _heat_rows(
-    versions: Sequence[str], group: pd.DataFrame
-) -> Iterator[tuple[str, str, Sequence[Tile | None]]]:
+def _heat_rows(versions: Sequence[str], group: pd.DataFrame) -> Iterator[HeatRow]:
     for _, points in group.groupby("series", sort=False):
-        tiles = {tile.release: tile for tile in points.itertuples()}
-        first = next(iter(tiles.values()))
+        of_release = {tile.release: tile for tile in points.itertuples()}
+        first = next(iter(of_release.values()))
         series = show.render_line("history", "series", change=first)
-        yield first.route, series, [*map(tiles.get, versions)]
+        tiles = [*map(of_release.get, versions)]
+        yield HeatRow(first.route, series, _line(tiles), tiles)
+
+
+def _line(tiles: Sequence[Tile | None]) -> str:
+    """The points of a row's line, on a scale (log) of its own."""
+    figures = [(place, math.log(tile.value)) for place, tile in enumerate(tiles) if tile]
+    values = [value for _, value in figures]
+    scale = LINE_HEIGHT / max(MIN_LINE_SPAN, max(values) - min(values))
+    step = LINE_WIDTH / max(1, len(tiles) - 1)
+    points = ((place * step, (max(values) - value) * scale) for place, value in figures)
+    return " ".join(f"{x:.0f},{y:.0f}" for x, y in points)
 
 
 def group_title(direction: str, memory: str) -> str:
@@ -139,140 +158,6 @@ def shade_class(ratio: float) -> str:
     """s1 (slower than the newest level) to s5, f1 (faster) to f5, "" if about the same."""
     darkness = sum(max(ratio, 1 / ratio) >= least for least in SHADE_RATIOS)
     return f"{'s' if ratio > 1 else 'f'}{darkness}" if darkness else ""
-
-
-# --- panels --------------------------------------------------------------------------------------
-
-
-COLUMNS = 2  # panels side by side
-# Inches
-PLOT_WIDTH, TIMES_HEIGHT = 3.3, 1.5  # of a plot of times
-COUNTS_HEIGHT, COUNTS_GAP = 0.6, 0.2  # of a plot of counts below it, and of the gap between them
-LEFT, RIGHT, HEAD, FOOT = 0.75, 0.15, 0.5, 0.35  # around the plots of a panel
-PANEL_WIDTH = LEFT + PLOT_WIDTH + RIGHT
-WIDTH = COLUMNS * PANEL_WIDTH
-TITLE_LETTERS = 44  # of a route's name above a panel
-FONT_POINTS = 8.5  # 11 pixels on a page
-FONTS = dict.fromkeys(("font.size", "xtick.labelsize", "ytick.labelsize"), FONT_POINTS)
-# Of a label above a plot, as shares of the plot's width
-LETTER_WIDTH, LABEL_GAP = 0.0235, 0.05
-
-
-def history_figures(history: History) -> Iterator[tuple[Figure, Table]]:
-    """A figure per direction and contract, with a panel per route whose time changed by more than
-    ``equivalence``. If nothing was timed, instructions are used instead."""
-    rows = picture_rows(history)
-    figure = TIME if (rows["what"] == TIME).any() else INSTRUCTIONS
-    changes = rows[rows["what"] == figure].query("verdict != ''")
-    effect = np.abs(np.log(changes["ratio"].astype(float)))
-    large = changes[effect >= math.log1p(history.settings.equivalence)]
-    changed = large[["group", "route"]].drop_duplicates()
-    for key, group in rows.merge(changed).groupby(PICTURE_KEYS, sort=False):
-        points = group[group["what"] == figure]
-        ids = {name: f"{POINTS}{place}" for place, name in enumerate(points["series"].unique())}
-        yield _panels(history, key, group, ids), _points(history, points)
-
-
-def _points(history: History, points: pd.DataFrame) -> Table:
-    """The figure's data: a row per series, a column per release."""
-    versions = [release.version for release in history.releases]
-    series = [
-        {row.release: row for row in rows.itertuples()}
-        for _, rows in points.groupby("series", sort=False)
-    ]
-    return render_table("history", "points", versions=versions, series=series)
-
-
-def _panels(
-    history: History, key: tuple[str, str], rows: pd.DataFrame, ids: Mapping[str, str]
-) -> Figure:
-    """Draw a figure's panels on one scale. ids: series -> SVG id, which names its row of the
-    figure's table."""
-    first, last = history.releases[0], history.releases[-1]
-    with plt.style.context([STYLE, FONTS]):
-        figure, routes = _draw_routes(history, rows, ids)
-        return finish(
-            figure,
-            slug("history", history.package, *key),
-            f"{routes} route{'s' * (routes > 1)}, {first.name} to {last.version}.",
-            (),
-            f"{history.package}: {group_title(*key)}, relative to {last.name}",
-        )
-
-
-def _draw_routes(
-    history: History, rows: pd.DataFrame, ids: Mapping[str, str]
-) -> tuple[plt.Figure, int]:
-    """Draw the panels, and return their number, too."""
-    routes = rows.groupby(["group", "route"], sort=False)
-    days = mdates.datestr2num([release.date for release in history.releases])
-    ends = rows.groupby("what").agg({"low_ratio": "min", "high_ratio": "max"})
-    plots = TIMES_HEIGHT + (COUNTS_GAP + COUNTS_HEIGHT if len(ends) > 1 else 0.0)
-    panel_height = HEAD + plots + FOOT
-    height = math.ceil(len(routes) / COLUMNS) * panel_height
-    figure = plt.figure(figsize=(WIDTH, height))
-    for (row, column), (_, route) in zip(np.ndindex(len(routes), COLUMNS), routes):
-        corner = (column * PANEL_WIDTH + LEFT, height - row * panel_height - HEAD)
-        for ax, points in _plots(figure, corner, route):
-            _draw(ax, points, ids)
-            _set_axes(ax, days, *ends.loc[points["what"].iloc[0]])
-    return figure, len(routes)
-
-
-def _plots(
-    figure: plt.Figure, corner: tuple[float, float], route: pd.DataFrame
-) -> Iterator[tuple[Axes, pd.DataFrame]]:
-    """The plots of a route with their points: times, and counts below them. corner: of the upper
-    one, left and top, in inches."""
-    left, bottom = corner
-    width, height = figure.get_size_inches()
-    kinds = [kind for kind in (TIME, INSTRUCTIONS) if (route["what"] == kind).any()]
-    for kind in kinds:
-        is_upper = kind == kinds[0]
-        inches = TIMES_HEIGHT if is_upper else COUNTS_HEIGHT
-        bottom -= inches if is_upper else COUNTS_HEIGHT + COUNTS_GAP
-        ax = figure.add_axes((left / width, bottom / height, PLOT_WIDTH / width, inches / height))
-        ax.set_ylabel("time" if kind == TIME else "instr.", fontsize=FONT_POINTS)
-        ax.tick_params(labelbottom=kind == kinds[-1])
-        yield ax, route[route["what"] == kind]
-        if is_upper:
-            title = show.render_line("history", "panel", change=next(route.itertuples()))
-            font: Look = {"fontsize": FONT_POINTS, "family": MONO, "color": INK}
-            ax.set_title(show.short(title, TITLE_LETTERS), loc="left", pad=16, **font)
-
-
-def _draw(ax: Axes, points: pd.DataFrame, ids: Mapping[str, str]) -> None:
-    """Draw a line per series of a route, with its label above the plot: points with their
-    intervals, levels, and a rule at each reported change. ids: of the SVG."""
-    colours = plt.rcParams["axes.prop_cycle"]()
-    place = 0.0
-    for (series, rows), colour, marker in zip(
-        points.groupby("series", sort=False), colours, cycle(MARKERS)
-    ):
-        days = mdates.datestr2num(rows["date"])
-        ax.vlines(days, rows["low_ratio"], rows["high_ratio"], linewidth=1.0, alpha=0.35, **colour)
-        marks = {"marker": marker, "gid": ids.get(series), "markersize": 3, **colour}
-        ax.plot(days, rows["value_ratio"], linestyle="", markeredgewidth=0, **marks)
-        ax.step(days, rows["level_ratio"], where="post", linewidth=1.3, **colour)
-        for day in days[rows["verdict"] != ""]:
-            ax.axvline(day, color=MUTED, linewidth=0.5, linestyle=(0, (2, 2)))
-        (last,) = rows.tail(1).itertuples()
-        label = show.render_line("history", "line", point=last)
-        font: Look = {"fontsize": FONT_POINTS, "va": "bottom", **colour}
-        ax.text(place, 1.04, label, transform=ax.transAxes, **font)
-        place += LETTER_WIDTH * len(label) + LABEL_GAP
-
-
-def _set_axes(ax: Axes, days: Sequence[float], low: float, high: float) -> None:
-    """Set the axes of release days, and of ratios from ``low`` to ``high``."""
-    margin = 0.03 * max(1.0, max(days) - min(days))
-    ax.set_xlim(min(days) - margin, max(days) + margin)
-    ax.xaxis.set_major_locator(mdates.YearLocator())
-    ax.xaxis.set_major_formatter(mdates.DateFormatter("%Y"))
-    ax.set_yscale("log")
-    ax.set_ylim(min(low / 1.03, 1 / 1.1), max(high * 1.03, 1.1))
-    inches = ax.get_position().height * figure_of(ax).get_figheight()
-    label_ticks(ax.yaxis, RATIO_TICKS, 0.24 / inches, "{:g}×".format)
 
 
 # --- a comparison -------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The page of a machine's histories.
 
-The data is read once. Each section is a view of it: heat maps and curves (change_pictures.py), what
-a release changed (release_news.py), and the method here.
+The data is read once. Each section is a view of it: heat maps (change_pictures.py), what a release
+changed (release_news.py), and the method here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from toolchains.causes import read_causes
 
 from . import show
 from .advice import Box, capitalize_first
-from .change_pictures import heat_maps, history_figures
+from .change_pictures import heat_maps
 from .page import Page, Section, to_csv
 from .release_news import ReleaseNews, changes_table, release_news
 from .tables import render_table
@@ -121,7 +121,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         boxes=tuple(map(_box, histories, news)),
         heats=tuple(chain.from_iterable(map(heat_maps, histories))),
         legend=data.paragraphs("legend"),
-        sections=[*sections, *_figure_sections(data), _method(data)],
+        sections=[*sections, _method(data)],
         links=(
             (
                 f"What to use on {machine}: every conversion with one toolchain",
@@ -167,6 +167,7 @@ def _release_section(data: HistoryData, history: History, news: ReleaseNews) -> 
         f"{release.name}, {release.date}",
         (f"{capitalize_first(news.headline)}.", *_causes(history, release), *behaviour),
         tables=(changes_table(history, release),),
+        folded=True,
     )
 
 
@@ -191,15 +192,6 @@ def _cause_links(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
         yield f"Cause at {name}: {link.removeprefix('https://github.com/')}", link
 
 
-def _figure_sections(data: HistoryData) -> Iterator[Section]:
-    intro = data.paragraphs("curves")
-    for history in data.histories:
-        title = f"{history.package}: cost against release date"
-        figures = tuple(history_figures(history))
-        yield Section(f"{history.package}-curves", title, intro, figures, wide=True)
-        intro = ()
-
-
 def _method(data: HistoryData) -> Section:
     replicates = pd.concat([history.replicates for history in data.histories])
     pairs = [*replicates.drop_duplicates(["torch", "numpy", "hours"]).itertuples()]
@@ -218,7 +210,7 @@ def _method(data: HistoryData) -> Section:
     for history in data.histories:
         nodes = [*history.nodes.itertuples()]
         tables.append(render_table("history", "nodes", package=history.package, nodes=nodes))
-    return Section("method", "Machine and method", intro, tables=tuple(tables))
+    return Section("method", "Machine and method", intro, tables=tuple(tables), folded=True)
 
 
 # --- CSV ----------------------------------------------------------------------------------------

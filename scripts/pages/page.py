@@ -39,7 +39,7 @@ from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
 from . import show
 from .advice import Box
-from .change_pictures import HeatMap
+from .change_pictures import SHADE_RATIOS, HeatMap, shade_class
 from .figures import Panel, slug
 from .show import Lines
 from .tables import Counts, Entry, Missing, Table, lines_of, missing_reasons
@@ -148,7 +148,6 @@ class Section:
     figures: tuple[Panel, ...] = ()
     tables: tuple[Table, ...] = ()
     after: Lines = ()
-    wide: bool = False  # its figures are as wide as the page
     folded: bool = False  # only its title is visible until a reader opens it
 
     def __post_init__(self) -> None:
@@ -176,7 +175,7 @@ class Page:
     toolchain: str = ""  # if the page has one
     samples: str = ""  # address of the raw data
     data: str = "results.csv"  # the file that ``csv`` becomes
-    heats: tuple[HeatMap, ...] = ()  # after the boxes
+    heats: tuple[HeatMap, ...] = ()  # before the boxes
     feed: str = ""  # address of the feed for this page
     form: str = ""  # data of the form, see advice.py; "" for a page without a form
     commands: Mapping[str, Sequence[str]] = field(
@@ -192,6 +191,12 @@ class Page:
         """The sections that no row of a box links to."""
         linked = {address for box in self.boxes for address, _ in box.rows}
         return [section for section in self.sections if section.key not in linked]
+
+    @property
+    def heat_key(self) -> list[tuple[str, float]]:
+        """The shades of heat maps, and the ratio at which each begins."""
+        ratios = [*(1 / ratio for ratio in SHADE_RATIOS[::-1]), 1.0, *SHADE_RATIOS]
+        return [(shade_class(ratio), ratio) for ratio in ratios]
 
     @property
     def anchors(self) -> dict[str, str]:

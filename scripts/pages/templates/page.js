@@ -54,13 +54,13 @@
   const unfold = () => {
     const section = new URLSearchParams(location.hash.slice(1)).get("at");
     const target = document.getElementById(section ?? decodeURIComponent(location.hash.slice(1)));
-    target?.querySelector("details.folded")?.setAttribute("open", "");
+    target?.closest("details.folded")?.setAttribute("open", "");
     if (section) target?.scrollIntoView();
   };
   addEventListener("hashchange", unfold);
   unfold();
 
-  for (const table of document.querySelectorAll(".scroll:not(.heat, .index) > table")) if (table.tBodies[0]?.rows.length > 1) sortable(table);
+  for (const table of document.querySelectorAll(".scroll:not(.heat) > table")) if (table.tBodies[0]?.rows.length > 1) sortable(table);
 
   /* The nearest point of a figure's series, said by the row of its table: series and rows are in one order. */
   const REACH = 14; // pixels
