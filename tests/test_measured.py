@@ -6,17 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from analysis.measured import candidates, suitable, undecided
+from analysis.measured import Measured, candidates, measured_answer, suitable, undecided
 from analysis.needs import Case
 from checking.question import question
 from measuring.question import serve
+from pages.case_answer import measured_table
 from store.questions import read_header
-from store.schema import TimedProcess, from_json
+from store.schema import UNKNOWN, TimedProcess, from_json
 
 torch = pytest.importorskip("torch")
 core = pytest.importorskip("benchmarks.core.question")
@@ -169,6 +171,20 @@ def test_a_race_goes_on_until_routes_differ_or_tie(times, remaining):
 def test_a_route_of_the_user_with_other_memory_gets_its_processes_and_no_vote():
     times = {"a": [2e-6] * 4, "b": [5e-6], "mine": [1e-6]}
     assert undecided([*times], lines_of(times), CASE, ["mine"]) == ["mine"]
+
+
+def test_a_page_names_the_best_route_of_a_question():
+    check = {"dtype": "float32", "shape": [1024], "memory": "copy", "seconds": 1e-6}
+    times = {"torch.tensor(a)": [2e-6] * 2, "torch.from_numpy(a).clone()": [1e-6] * 2}
+    case = replace(CASE, shape=(1024,), expression="np.ones(1024, '|')")
+    measured = Measured(case, case, (), dict.fromkeys(times, check), lines_of(times), UNKNOWN)
+    title, route, processes = measured_table([measured_answer(measured, "box")]).rows[0]
+    assert (
+        "np.ones(1024, '|'): 4 KiB of float32" in title
+        and "torch.from_numpy(a).clone()" in route
+        and "1.00 µs" in route
+    )
+    assert processes.endswith("4 processes")
 
 
 # --- as a whole -----------------------------------------------------------------------------------

@@ -447,7 +447,9 @@ def test_the_reference_is_not_repeated_for_instruction_counts(toy):
     files.put(toy.suite.root / engine.REVISION, "abc-dirty")
     assert toy.history(OLD, NEW, rounds=2) == ([], [OLD, NEW])
     records = [json.loads(path.read_text()) for path in toy.place.rglob("box/*.jsonl")]
-    assert [tuple(map(record.get, ("rounds", "planned", "revision"))) for record in records] == [(1, 1, "abc-dirty")] * 2
+    assert [tuple(map(record.get, ("rounds", "planned", "revision"))) for record in records] == [
+        (1, 1, "abc-dirty")
+    ] * 2
     shutil.rmtree(toy.place / "run")
     assert toy.history(OLD, rounds=2, additional=(OLD,)) == ([], [OLD]), "nor beside an earlier session"
 

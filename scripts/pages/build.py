@@ -21,12 +21,14 @@ from urllib.parse import quote, urlsplit
 
 from analysis.cells import list_rows
 from analysis.history import History, histories_of
+from analysis.measured import Measured, measured_answer
 from analysis.results import Results, load, load_files, select_results, where
 from analysis.submission import Finding
 from cli import ROOT, UserError, one_line
 from pandas import DataFrame, concat
 from store import files
 from store.files import TABLE, put
+from store.questions import read_questions
 from store.schema import latest_files
 from toolchains import ledger
 
@@ -78,7 +80,9 @@ def build(results: Path, machine: str, output: Path) -> Built:
     histories = [*histories_of(loaded).values()]
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     latest, previous, toolchains = latest_results(loaded, with_histories=bool(histories))
-    page = machine_page(latest, previous, machine, [*unread, *toolchains], links)
+    measured = read_questions(results, machine, Measured)
+    answers = [measured_answer(question, machine) for question in measured]
+    page = machine_page(latest, previous, machine, [*unread, *toolchains], links, answers)
     pages = [(page, write(output / machine, page))]
     if histories:
         page = history_page.page_of(loaded, histories)

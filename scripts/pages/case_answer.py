@@ -20,6 +20,7 @@ from benchmarks.contracts import ALIAS, ALL_THREADS
 from . import show
 from .advice import group_routes, promises, unsafe_reason, unusual_inputs
 from .show import code, render_line
+from .tables import Table, render_table
 
 OPTIONAL_FIELDS = (
     "shape",
@@ -162,6 +163,15 @@ def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
         columns=columns,
     )
     return text.strip()
+
+
+def measured_table(answers: Sequence[Answer]) -> Table:
+    """The best route of each question that was measured on a machine."""
+    rows = []
+    for answer in answers:
+        title = case_title(answer.case, case_threads(answer.case, answer.machine))
+        rows.append((title, route_line(answer.ranked[0], answer.case), answer.measured))
+    return render_table("tables", "measured", False, rows=rows)
 
 
 def _case_json(case: Case) -> dict[str, object]:

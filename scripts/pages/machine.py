@@ -11,6 +11,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from analysis import comparison
+from analysis.answers import Answer
 from analysis.costs import machine_answers
 from analysis.findings import setting_advice
 from analysis.ranking import BEST
@@ -32,6 +33,7 @@ from .advice import (
     neighbours_box,
     setting_box,
 )
+from .case_answer import measured_table
 from .form import form_data
 from .page import MachineData, Page, Section, read_machine, results_columns, results_csv
 from .sections import family_sections, questions_table
@@ -47,10 +49,15 @@ def machine_page(
     machine: str,
     other_results: Sequence[str],
     links: Sequence[tuple[str, str]],
+    questions: Sequence[Answer] = (),
 ) -> Page:
-    """The content of a machine's page. results: of one file."""
+    """The content of a machine's page.
+
+    results    of one file
+    questions  answers that advise.py --measure measured there
+    """
     data = read_machine(results, machine, prior_run, other_results)
-    sections = page_sections(data)
+    sections = page_sections(data, questions)
     transfer_boxes = transfers.advice_boxes(data)
     file = results.cells["file"].iloc[0]
     return Page(
@@ -187,7 +194,7 @@ def best_routes(data: MachineData) -> DataFrame:
 # --- sections -------------------------------------------------------------------------------------
 
 
-def page_sections(data: MachineData) -> list[Section]:
+def page_sections(data: MachineData, questions: Sequence[Answer] = ()) -> list[Section]:
     """The sections that have content, in the order of the page. All but the first ones are
     folded."""
     decisions, clocks, overlap, firsts, link = transfers.transfer_sections(data)
@@ -198,6 +205,7 @@ def page_sections(data: MachineData) -> list[Section]:
         _size_section(data),
     ]
     details = [
+        _section("measured", data, parts=[measured_table(questions)]),
         _decision_section(data),
         _efficiency_section(data),
         *family_sections(data),
