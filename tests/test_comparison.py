@@ -59,6 +59,7 @@ LOUD = {"times": cells(0, sd=NOISE)}, {"times": cells(1, sd=NOISE)}
 # Both sides and settings; the snapshot has the output
 BUSY = [(cell, number) for cell in EVERY if cell[0] == ROUTES[1] for number in range(4)]
 HALVES = [{cell: own[: 2 + 2 * (cell[0] == route)] for cell, own in cells(0).items()} for route in ROUTES]
+ACROSS = {"across_machines": True}
 COMPARED = {
     "one is slower and one faster, nothing else": (BASE, {"times": cells(1, {ONE: 1.3, OTHER: 0.7})}),
     "one is faster, which fails nothing": (BASE, {"times": cells(1, {ONE: 0.7})}),
@@ -89,7 +90,7 @@ COMPARED = {
     "another build of Python": (PLAIN, {"times": cells(1), "record": UNOPTIMISED}),
     "another build, if asked for": (PLAIN, {"times": cells(1), "record": UNOPTIMISED}, {"across_builds": True}),
     "another build than an unknown one": (BASE, {"times": cells(1), "record": UNOPTIMISED}),
-    "another machine, if asked for": (BASE, {"times": cells(1), "machine": "other"}, {"across_machines": True}),
+    "another machine, if asked for": (BASE, {"times": cells(1, dict.fromkeys(EVERY, 2.0)), "machine": "other"}, ACROSS),
     # processes alternate between two states, which looks like a change
     "a contradicted promise withholds verdicts": ({"times": TWO_STATES}, {"times": cells(1, {ONE: 3})}),
     "without a record, with a note": (BASE | {"records": []}, {"times": cells(1), "records": []}),

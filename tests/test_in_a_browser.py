@@ -278,5 +278,6 @@ def test_without_javascript_the_page_is_what_it_was(pages, opened):
         browser.goto(pages.link)
         assert browser.locator("#choose").is_hidden() and browser.locator(".answers").is_visible()
         browser.goto(f"{pages.history}#{made_histories.SERIES[5].tag}")
-        opened = browser.locator("section details[open] > div").evaluate_all("each => each.map((section) => section.id)")
+        sections = browser.locator("section details[open] > div")
+        opened = [each.get_attribute("id") for each in sections.all()]
         assert opened == [made_histories.SERIES[5].tag], "a link opens the section of its release"

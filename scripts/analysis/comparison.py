@@ -39,7 +39,8 @@ from .judging import (
     withhold_busy,
 )
 from .results import Results, load, load_files
-from .statistics import MIN_FAMILY, MIN_PROCESSES
+from .series import SESSION_SD
+from .statistics import MIN_FAMILY, MIN_PROCESSES, MIN_SESSION_SD
 from .suite import Benchmarks, noise_of_cells
 from .verdicts import (
     DECIDED,
@@ -254,7 +255,9 @@ def compare(
     is_time = cells["what"] == TIME
     is_skipped = cells["verdict"] == SKIPPED
     benchmarks = {**base.benchmarks, **new.benchmarks}
-    session = None if interleaved_collection(base, new) else _session_variance(history)
+    is_across = bool(_differences(base, new, ("machine",)))
+    is_interleaved = interleaved_collection(base, new)
+    session = None if is_interleaved else _session_variance(history, is_across)
     timed = cells[is_time & ~is_skipped]
     times = _times(base, new, timed.index)
     timed, check = _judge_timed(timed, times, benchmarks, settings, fresh, session)
@@ -323,8 +326,11 @@ def _join_sides(base: Results, new: Results, settings: Settings) -> DataFrame:
     return cells
 
 
-def _session_variance(history: History | None) -> dict[str, float]:
-    """Return noise class -> variance of the difference between two sessions, if known."""
+def _session_variance(history: History | None, is_across: bool) -> dict[str, float]:
+    """Return noise class -> variance of the difference between two sessions, if known. Of two
+    machines the usual one: what their cells differ by says nothing about sessions."""
+    if is_across:
+        return {noise: max(MIN_SESSION_SD**2, 2 * sd**2) for noise, sd in SESSION_SD.items()}
     return {noise: 2 * sd**2 for noise, sd in history.session_sd.items()} if history else {}
 
 

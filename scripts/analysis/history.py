@@ -4,7 +4,7 @@
 release, and between two releases.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -210,7 +210,13 @@ def compare_releases(history: History, base: str, new: str) -> DataFrame:
     history; a single change keeps its own interval and q. Without, it is the ratio of the two
     points. As on the page, controls and changes with the evidence LAYOUT give no verdict.
     """
-    pairs = history.rows[MACHINE_SERIES].drop_duplicates().assign(base=base, new=new)
+    return compare_pairs(history, [(base, new)])
+
+
+def compare_pairs(history: History, releases: Sequence[tuple[str, str]]) -> DataFrame:
+    """Return ``compare_releases`` of several pairs of releases, in columns ``base`` and ``new``."""
+    series = history.rows[MACHINE_SERIES].drop_duplicates()
+    pairs = series.merge(DataFrame(releases, columns=["base", "new"]), how="cross")
     return pairs.join(_ratios(_with_places(history.rows), pairs)).dropna(subset="ratio")
 
 

@@ -315,16 +315,9 @@ def judge_as_history(cells: DataFrame, ratios: DataFrame, settings: Settings) ->
     (its ends, in bytes) instead of nbytes."""
     keys = MultiIndex.from_arrays([series_of(cells), cells["what"]])
     ratios = ratios.set_index(["series", "what"]).reindex(keys).set_axis(cells.index)
-    half_width = (ratios["high95"] / ratios["low95"]) ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
-    low90, high90 = ratios["ratio"] / half_width, ratios["ratio"] * half_width
-    limit = 1 + settings.equivalence
-    is_small = (high90 < limit) & (low90 > 1 / limit)
-    verdict = ratios["verdict"].replace(verdicts.TIME_VERDICTS)
-    verdict = verdict.where(verdict != "", np.where(is_small, NO_CHANGE, INCONCLUSIVE))
-    error = np.log(ratios["high95"] / ratios["low95"]) / (2 * Z95)
-    ratios = ratios.assign(detectable=detectable(error, MANY_DF, settings))
-    figures = ratios[["ratio", "q", "low95", "high95", "detectable"]]
-    figures = figures.assign(low90=low90, high90=high90, verdict=verdict)
+    ratios = judge_ratios(ratios, settings)
+    figures = ratios[["ratio", "q", "low95", "high95", "detectable", "low90", "high90", "verdict"]]
+    figures = figures.assign(verdict=figures["verdict"].replace(verdicts.TIME_VERDICTS))
     is_judged = cells["verdict"].isin((*DECIDED, INCONCLUSIVE)) & ratios["ratio"].notna()
     cells[figures.columns] = cells[figures.columns].mask(is_judged, figures)
     for cell, sizes in ratios.loc[is_judged, "sizes"].items():
@@ -333,6 +326,19 @@ def judge_as_history(cells: DataFrame, ratios: DataFrame, settings: Settings) ->
             del parameters["nbytes"]
             cells.at[cell, "parameters"] = parameters
     return cells
+
+
+def judge_ratios(ratios: DataFrame, settings: Settings) -> DataFrame:
+    """Return ``ratios`` with low90, high90 and detectable, and a verdict where they have none."""
+    half_width = (ratios["high95"] / ratios["low95"]) ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
+    low90, high90 = ratios["ratio"] / half_width, ratios["ratio"] * half_width
+    limit = 1 + settings.equivalence
+    is_small = (high90 < limit) & (low90 > 1 / limit)
+    undecided = np.where(is_small, NO_CHANGE, INCONCLUSIVE)
+    verdict = ratios["verdict"].where(ratios["verdict"] != "", undecided)
+    error = np.log(ratios["high95"] / ratios["low95"]) / (2 * Z95)
+    detected = detectable(error, MANY_DF, settings)
+    return ratios.assign(low90=low90, high90=high90, detectable=detected, verdict=verdict)
 
 
 def merge_sizes(cells: DataFrame) -> DataFrame:
