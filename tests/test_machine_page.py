@@ -13,7 +13,9 @@ from analysis.results import load
 from analysis.suite import declared_in
 from conftest import build
 from pages import figures, machine, show, tables
+from pages.build import index_of
 from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, mend, steady
+from store.schema import RunRecord, from_json
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,8 @@ def test_the_head_of_a_page(tmp_path, snapshot, benches, records, older):
     text = (build(root, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if re.match(r"> |torch \d|Python \d|These ", line)] == snapshot
     assert "Measured by ." not in text
+    (samples,) = re.findall(r"\]\(\.\./results/(.+?)\)", text)
+    assert (root / samples).is_file()
 
 
 def test_two_toolchains_are_compared(tmp_path, snapshot):
@@ -126,6 +130,17 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
     root = resultfiles.write(tmp_path / "r", [bench], records=records, clock=steady)
     mend(root, lambda line: {**line, "run": new if line["params"][0] == repr("f(a)") else old})
     made = load(root)
+    counted = resultfiles.record([], started="2026-03-04", profile="full", samples=0, revision="abc-dirty")
+    made.runs.append(from_json(RunRecord, counted))
+    page = machine.machine_page(made, None, "box", [], [])
+    assert page.facts[-3:-1] == ("2026-01-02", "profile quick"), "the run that measured most"
+    assert [show.to_plain(line).partition("`, ")[2] for line in page.measured_by] == [
+        "2026-01-02, suite's revision unknown",
+        "2026-02-03, suite's revision unknown",
+        "2026-03-04, suite's revision abc-dirty",
+    ]
+    assert ", measured 2026-01-02 to 2026-03-04. " in page.citation and "version 0.5.0 (revision abc" in page.citation
+    assert [run.started for run in index_of([page]).runs] == [old, new], "it shows no counts"
     said = show.render_paragraphs("machine_warnings", "runs", runs=machine.list_runs(made))
     assert [show.to_plain(line) for line in said] == snapshot
     assert sorted(made.quiet) == [0.72, 0.94], "not the last run's alone"

@@ -99,6 +99,7 @@ def test_pages_say_where_they_are_published(reports, tmp_path):
     page = (folder / "box" / "index.html").read_text(encoding="utf-8")
     addresses = re.findall(r'(?:"canonical" href|"og:url" content)="([^"]+)"', page)
     assert addresses == ["https://example.org/suite/box/"] * 2
+    assert " https://example.org/suite/box/, results.csv, SHA-256 " in page and "CC BY 4.0" in page
     assert "example.org" not in (reports / "box" / "index.html").read_text(encoding="utf-8")
     assert published(reports, tmp_path / "site"), "again, in place of itself"
 
@@ -134,7 +135,8 @@ def test_the_data_hold_every_cell_of_every_machine(committed, site):
     assert len(figures) == len(results.cells) and set(figures["machine"]) == set(results.cells["machine"])
     assert figures["seconds"].count() == len(results.timed) and figures["value"].count() == len(results.values)
     columns = pandas.read_csv(site / page_files.FIGURES_COLUMNS_CSV)
-    assert list(columns["column"]) == list(figures.columns) and columns["meaning"].str.len().min() > 10
+    assert list(columns["column"]) == [*figures.columns, "*"] and "CC BY 4.0" in columns["meaning"].iloc[-1]
+    assert columns["meaning"].str.len().min() > 10
     assert set(figures["history"].dropna()) == {"torch", "numpy"}
     assert (figures["low"].dropna() <= figures["high"].dropna()).all()
 

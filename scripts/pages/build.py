@@ -162,7 +162,13 @@ def index_of(machines: Sequence[Page]) -> Page:
         facts=show.render_paragraphs("index", "facts", machines=len(machines)),
         sections=[Section("routes", "Fastest safe routes", intro, tables=(table,)), libraries],
         links=tuple(links),
-        command="python scripts/run.py",
+        runs=[
+            record
+            for page in machines
+            for record in page.runs
+            if record.samples or not record.started  # it shows times
+        ],
+        address="reports/index.html",
         csv=to_csv(best[[*chain(*columns)]]),
         columns=columns,
         data="answers.csv",
@@ -251,8 +257,8 @@ def _list_directories(folder: Path) -> None:
 
 
 def _write_address(site: Path, url: str) -> None:
-    """Write its published address into every page, for link previews. Make the feed's links
-    absolute: feed readers know no relative ones."""
+    """Write its published address into every page, for link previews and citations. Make the
+    feed's links absolute: feed readers know no relative ones."""
     feed = site / FEED
     if feed.is_file():
         text = feed.read_text(encoding="utf-8")
@@ -262,7 +268,8 @@ def _write_address(site: Path, url: str) -> None:
         if not name.startswith(f"{ASV}/"):
             address = html.escape(f"{url}/{quote(name.removesuffix('index.html'))}")
             tags = OPEN_GRAPH_TYPE + ADDRESS.format(address)
-            put(path, path.read_text(encoding="utf-8").replace(OPEN_GRAPH_TYPE, tags, 1))
+            text = path.read_text(encoding="utf-8").replace(OPEN_GRAPH_TYPE, tags, 1)
+            put(path, text.replace(f"reports/{name}", address))
 
 
 # --- a submission ---------------------------------------------------------------------------------

@@ -98,7 +98,6 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     """The content of the page of a machine's histories."""
     data = read_histories(results, histories)
     news = [release_news(history) for history in histories]
-    commands = [record.command for record in data.records if record.command]
     columns = csv_columns(data)
     machine = histories[0].machine
     sections = [
@@ -129,7 +128,8 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
             ),
             *_cause_links(histories),
         ),
-        command=max(commands, key=commands.count, default="python scripts/track.py"),
+        runs=data.records,
+        address=f"reports/history/{machine}/index.html",
         csv=history_csv(data, columns),
         columns=columns,
         samples=f"../../results/{quote(machine)}/",

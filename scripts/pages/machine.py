@@ -5,9 +5,9 @@ The data are read once (page.MachineData). A function per section turns them int
 strings and numbers. The templates word it.
 """
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from urllib.parse import quote
 
 from analysis import comparison
@@ -19,6 +19,7 @@ from analysis.results import Results, where
 from analysis.transfers import transfer_answers
 from pandas import DataFrame, concat
 from store.files import MEASUREMENTS
+from store.frames import MEASURED
 from store.schema import UNKNOWN, RunRecord
 
 from pages import comparison_words as words
@@ -35,7 +36,15 @@ from .advice import (
 )
 from .case_answer import measured_table
 from .form import form_data
-from .page import MachineData, Page, Section, read_machine, results_columns, results_csv
+from .page import (
+    MachineData,
+    Page,
+    Section,
+    read_machine,
+    results_columns,
+    results_csv,
+    shell_command,
+)
 from .sections import family_sections, questions_table
 from .show import Lines, render_paragraphs
 from .tables import Table
@@ -59,7 +68,8 @@ def machine_page(
     data = read_machine(results, machine, prior_run, other_results)
     sections = page_sections(data, questions)
     transfer_boxes = transfers.advice_boxes(data)
-    file = results.cells["file"].iloc[0]
+    has_samples = results.runs and (results.cells["status"] == MEASURED).any()
+    file = results.cells["file"].iloc[0] + (MEASUREMENTS if has_samples else ".json")
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
@@ -76,11 +86,12 @@ def machine_page(
         sections=sections,
         commands=_commands(results, sections),
         links=tuple(links),
-        command=shell_command(results.last) or "asv run --record-samples",
+        runs=[record for record in results.runs if not record.failed] or [UNKNOWN],
+        address=f"reports/{machine}/index.html",
         csv=results_csv(results),
         columns=results_columns(results),
         toolchain=results.cells["toolchain"].iloc[0],
-        samples=f"../results/{quote(machine)}/{quote(file)}{MEASUREMENTS}",
+        samples=f"../results/{quote(machine)}/{quote(file)}",
         best_routes=best_routes(data),
         quiet=min(results.quiet, default=None),
         form=_form(data),
@@ -101,18 +112,14 @@ def list_runs(results: Results) -> list[tuple[RunRecord, int, int]]:
     return runs[::-1]
 
 
-def shell_command(record: RunRecord) -> str:
-    """The command of a run, quoted for a shell: earlier records hold their pattern without
-    quotes."""
-    return record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
-
-
 def _facts(data: MachineData) -> Lines:
     results = data.results
+    runs = [run for run in list_runs(results) if run[0].started]
+    run, *_ = max(runs, key=itemgetter(1), default=[results.last])
     return render_paragraphs(
         "machine_facts",
         results=results,
-        run=results.last,
+        run=run,
         python=results.cells["python"].iloc[0],
         cells=len(results.timed),
         processes=show.ends(results.timed["processes"].astype(int)),

@@ -13,11 +13,12 @@ import math
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import jinja2
@@ -33,6 +34,7 @@ from markupsafe import Markup
 from pandas import DataFrame, Series
 from store.files import put
 from store.frames import Cell, csv_columns
+from store.schema import RunRecord
 from toolchains import ledger
 
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
@@ -169,18 +171,19 @@ class Page:
     legend: Lines = ()  # how to read the boxes
     sections: list[Section]
     links: tuple[tuple[str, str], ...]  # text of the link, and the directory of another page
-    command: str
+    runs: Sequence[RunRecord]  # whose figures it shows, oldest first
+    address: str  # in a checkout
     csv: str
     columns: Mapping[Lines, str]  # of results.csv, with their meaning
     toolchain: str = ""  # if the page has one
-    samples: str = ""  # address of the raw data
+    samples: str = ""  # address of the raw data: of samples, or asv's file, which may have none
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[HeatMap, ...] = ()  # before the boxes
     feed: str = ""  # address of the feed for this page
     form: str = ""  # data of the form, see advice.py; "" for a page without a form
     commands: Mapping[str, Sequence[str]] = field(
         default_factory=dict
-    )  # figure -> commands; else ``command``
+    )  # figure -> commands, where they are known
     best_routes: DataFrame = field(
         default_factory=DataFrame
     )  # machine pages: a call per need and size
@@ -212,16 +215,65 @@ class Page:
         return f"python scripts/report.py{option}"
 
     @property
+    def samples_title(self) -> str:
+        return "asv's file" if self.samples.endswith(".json") else "Raw samples"
+
+    @property
+    def measured_by(self) -> Lines:
+        """The commands that measured the page's figures, each with its days and the suite's
+        revision."""
+        groups: dict[tuple[str, str], list[RunRecord]] = {}
+        for record in self.runs:
+            groups.setdefault((shell_command(record), record.revision), []).append(record)
+        runs = {key: first_and_last_day(records) for key, records in groups.items()}
+        return show.render_paragraphs("origin", "runs", runs=runs)
+
+    @property
     def citation(self) -> str:
-        """How to cite the page's figures: the suite with its version, and the data by its hash."""
-        text = CITATION.read_text(encoding="utf-8")
-        cited = dict(re.findall(r"^(title|version): *(.+)$", text, re.MULTILINE))
-        suite = f"{cited['title']}, version {cited['version']}"
-        return f"{suite}: {self.title}. {self.data}, SHA-256 {self.csv_sha256}."
+        """How to cite the page's figures: the suite with its version, and the data by their
+        hash."""
+        return show.render_line(
+            "origin",
+            "citation",
+            cited=read_citation(),
+            licence=licence(),
+            title=self.title,
+            days=first_and_last_day(self.runs),
+            revisions=sorted({record.revision for record in self.runs if record.revision}),
+            address=self.address,
+            data=self.data,
+            sha256=self.csv_sha256,
+        )
 
     @functools.cached_property
     def csv_sha256(self) -> str:
         return hashlib.sha256(self.csv.encode()).hexdigest()
+
+
+def read_citation() -> dict[str, Any]:
+    """The content of CITATION.cff."""
+    import yaml
+
+    cited: dict[str, Any] = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    return cited
+
+
+def licence() -> str:
+    """The licence of the data, as a sentence."""
+    return show.render_line("origin", "licence", data=read_citation()["references"][0])
+
+
+def first_and_last_day(runs: Iterable[RunRecord]) -> list[str]:
+    """The days between which runs began: one or two; none if they are unknown."""
+    days = sorted(record.started[:10] for record in runs if record.started)
+    return [*dict.fromkeys((*days[:1], *days[-1:]))]
+
+
+def shell_command(record: RunRecord) -> str:
+    """The command of a run, quoted for a shell: earlier records hold their pattern without
+    quotes."""
+    command = record.command.replace(f"--only {record.only}", f"--only {shlex.quote(record.only)}")
+    return command or "asv run --record-samples"
 
 
 def page_files(page: Page) -> dict[str, str]:
@@ -366,4 +418,5 @@ def write_figures(results: Results, directory: Path) -> None:
         for names, words in results_columns(results).items()
         for name in names
     ]
+    rows.append({"column": "*", "meaning": licence()})
     put(directory / FIGURES_COLUMNS_CSV, to_csv(DataFrame(rows)))
