@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 import cli
 from analysis.answers import Answer, answer
 from analysis.cells import DEFAULT_DTYPE, itemsize
-from analysis.costs import closest_machine, last_run, load_machine
+from analysis.costs import closest_machine, last_runs, load_machine
 from analysis.needs import CUDA, ENDS, NUMPY, TORCH, Case
 from analysis.refusals import NotMeasured
 from cli import RESULTS, Parser, UserError, parse_shape, parse_size, whole_number
@@ -211,17 +211,7 @@ def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer
 
     UserError, which offers to measure the case, if there is no answer.
     """
-    machines = files.machines(options.results)
-    if options.machine not in (None, *machines):
-        raise UserError(
-            f"--machine {options.machine}: no results of it, there are those of "
-            f"{', '.join(machines)}"
-        )
-    records = {
-        name: last_run(options.results, name)[0]
-        for name in machines
-        if options.machine in (None, name)
-    }
+    records = last_runs(options.results, options.machine)
     present = conditions()
     refused = []
     while records:

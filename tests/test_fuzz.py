@@ -20,6 +20,7 @@ import pytest
 import report
 import resultfiles
 import run
+import scan
 import sides
 import track
 from analysis import results, submission
@@ -235,7 +236,7 @@ def test_texts_stay_what_they_are(one, other):
 
 # Command lines ------------------------------------------------------------------------------------------------------
 
-VERBS = {module.__name__: module for module in (advise, run, track, fleet, compare, report, check)}
+VERBS = {module.__name__: module for module in (advise, run, track, fleet, compare, report, scan, check)}
 OPTIONS = {
     name: re.findall(r'(?:add_argument|option)\(\s*"(--[a-z-]+)', Path(module.__file__).read_text(encoding="utf-8"))
     for name, module in VERBS.items()
@@ -253,6 +254,7 @@ VALUES = st.one_of(
 # Where the work of a verb begins
 WORK = [(compare, "measure"), (run, "check_asv"), (selection, "update_releases"), (track, "track")]
 WORK += [(campaign, "measure"), (campaign, "report"), (planted, "copy_code"), (advice, "measure"), (history, "main")]
+WORK += [(scan, "scan")]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from cli import RESULTS
+from cli import RESULTS, UserError
 from store import files
 from store.frames import Choice
 from store.questions import remember
@@ -181,8 +181,28 @@ def _last_run(paths: list[Path]) -> tuple[RunRecord, list[Path]]:
     return (runs[last[0]][-1], last) if last else (UNKNOWN, [*runs])
 
 
+def last_runs(results: Path, machine: str | None = None) -> dict[str, RunRecord]:
+    """Return the record of the last run of each machine, or of one. UserError if there are no
+    results of it."""
+    machines = files.machines(results)
+    if machine not in (None, *machines):
+        raise UserError(
+            f"--machine {machine}: no results of it, there are those of {', '.join(machines)}"
+        )
+    return {name: last_run(results, name)[0] for name in machines if machine in (None, name)}
+
+
 def load_machine(results: Path, machine: str) -> MachineAnswers:
     """Load the last run of a machine with results; UserError if a file is broken."""
+    return _load(results, machine)[0]
+
+
+def load_choices(results: Path, machine: str) -> pd.DataFrame:
+    """Load the choices of the last run of a machine, of all kinds."""
+    return _load(results, machine)[1]
+
+
+def _load(results: Path, machine: str) -> tuple[MachineAnswers, pd.DataFrame]:
     _, paths = last_run(results, machine)
     suffixes = (".json", files.MEASUREMENTS, files.RECORDS)
     inputs = {*results.glob("*.json*"), RESULTS / files.TABLE, *paths}
@@ -191,11 +211,15 @@ def load_machine(results: Path, machine: str) -> MachineAnswers:
     return remember(machine, existing, lambda: _load_run(results, machine, paths))
 
 
-def _load_run(results: Path, machine: str, paths: list[Path]) -> MachineAnswers:
+def _load_run(
+    results: Path, machine: str, paths: list[Path]
+) -> tuple[MachineAnswers, pd.DataFrame]:
     loaded = load_files(results, paths)
     cells = cells_of(loaded)
     cells = cells[cells["credible"]]
-    return machine_answers(loaded, machine, cells, choices(cells))
+    table = choices(cells)
+    times = table[[*NEED_FIELDS, *CELL_FIELDS]].drop(columns="contract")
+    return machine_answers(loaded, machine, cells, table), times
 
 
 def machine_answers(

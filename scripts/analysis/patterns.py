@@ -1,0 +1,249 @@
+"""Conversions in Python code that are slow, unsafe or legacy: the rules of rules.yaml, matched
+against syntax trees. Nothing is imported or run.
+
+A pattern is compared with the text that ``ast.unparse`` makes of a node, after the names of NumPy
+and torch in the file have become their full names. The kind of an expression is read off the
+function that it calls, or off the assignments to its name in the same function; it is "" where they
+leave it open.
+"""
+
+import ast
+import functools
+import re
+from ast import AST, Name, unparse
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+RULES = Path(__file__).with_name("rules.yaml")
+# Kind of a list -> that of its elements, and the other way round
+SINGLE = {"arrays": "array", "tensors": "tensor"}
+SEVERAL = {"array": "arrays", "fresh": "arrays", "mapped": "arrays", "tensor": "tensors"}
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+LOOPS = (ast.For, ast.While)
+STARTS = (ast.Call, ast.ListComp, ast.Assign)  # nodes that patterns begin with
+NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*(?![\w=])")  # at the beginning of a dotted name
+MAX_SHOWN = 80  # characters of an expression in an advice
+MAX_DEPTH = 8  # assignments that are followed to find a kind
+Names = dict[str, str]  # name in a pattern -> code
+
+
+@functools.cache
+def book() -> Any:
+    """The content of rules.yaml."""
+    return yaml.safe_load(RULES.read_text("utf-8"))
+
+
+@functools.cache
+def kinds() -> Names:
+    """Function, type or .method -> kind."""
+    return {name: kind for kind, names in book()["kinds"].items() for name in names}
+
+
+@functools.cache
+def expression(step: str) -> re.Pattern[str]:
+    """The regular expression of a step: a name in it is a group."""
+    text = re.escape(step.replace("np.", "numpy."))
+    places = book()["places"]
+    for name in {*NAME.findall(text)}.intersection(places):
+        group = f"(?P<{name}>{places[name] if isinstance(places[name], str) else '.+'})"
+        text = re.sub(rf"(?<![\w.]){name}(?![\w=])", rf"(?P={name})", text)
+        text = text.replace(f"(?P={name})", group, 1)
+    text = text.replace("in_place_", r"[a-z]\w*[^_]_").replace(re.escape("..."), ".*")
+    return re.compile(text, re.DOTALL)
+
+
+@functools.cache
+def patterns(codes: frozenset[str]) -> Mapping[tuple[type, str], list[Any]]:
+    """Type of node and name of the call in its first step -> patterns, with their rules."""
+    by_start = defaultdict(list)
+    for rule in book()["rules"]:
+        for pattern in rule["patterns"] if rule["code"] in codes else ():
+            (statement,) = ast.parse(pattern["found"][0]).body
+            first = statement.value if isinstance(statement, ast.Expr) else statement
+            by_start[type(first), called(first)].append((rule, pattern))
+    return by_start
+
+
+def called(node: AST) -> str:
+    """The last name of what a node, or the value that it assigns, calls."""
+    func = getattr(getattr(node, "value", node), "func", getattr(node, "func", None))
+    return str(getattr(func, "attr", getattr(func, "id", "")))
+
+
+def begin(node: AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def end(node: Any) -> tuple[int, int]:
+    return node.end_lineno, node.end_col_offset
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else "…"
+
+
+class Code:
+    """A file: its nodes in source order, each with its function and with the loop at each of whose
+    steps it runs."""
+
+    def __init__(self, tree: AST) -> None:
+        self.nodes: list[tuple[Any, AST, AST]] = []
+        self.modules: Names = {}
+        stack = [(tree, tree, tree)]
+        while stack:
+            node, scope, loop = stack.pop()
+            self.nodes.append((node, scope, loop))
+            if isinstance(node, SCOPES):
+                scope = loop = node
+            elif isinstance(node, LOOPS):
+                loop = node
+            elif isinstance(node, ast.If | ast.IfExp):
+                loop = scope
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                module = f"{getattr(node, 'module', '')}.".lstrip(".")
+                names = {each.asname or each.name: module + each.name for each in node.names}
+                self.modules |= names
+            children = [*ast.iter_child_nodes(node)]
+            stack += [(child, scope, loop) for child in reversed(children)]
+
+    def text(self, node: AST) -> str:
+        """The code of a node, with full names of modules."""
+        return NAME.sub(lambda name: self.modules.get(name[0], name[0]), unparse(node))
+
+    def fill(self, step: str, names: Names) -> str:
+        """A step or an advice with the user's names."""
+        short = {name: shorten(text) for name, text in names.items()}
+        text = NAME.sub(lambda name: short.get(name[0], name[0]), step.replace("np.", "numpy."))
+        modules = {module: name for name, module in {"np": "numpy", **self.modules}.items()}
+        for module in sorted(modules, key=len, reverse=True):
+            text = re.sub(rf"(?<![\w.]){re.escape(module)}\b", modules[module], text)
+        return text
+
+    def values(self, name: str, scope: AST) -> Iterator[AST | None]:
+        """What a function gives to a name; None where the code leaves it open."""
+        for node in ast.walk(scope):
+            match node:
+                case (
+                    ast.Assign([Name(target)], value)
+                    | ast.AnnAssign(Name(target), value)
+                    | ast.arg(target, value)
+                ):
+                    pass
+                case ast.For(Name(target), value) | ast.comprehension(Name(target), value):
+                    value = ast.Subscript(value, ast.Constant(0))
+                case ast.Call(ast.Attribute(Name(target), "append"), [value]):
+                    value = ast.List([value])
+                case ast.NamedExpr(Name(target)) | ast.withitem(_, Name(target)):
+                    value = None
+                case ast.Tuple(parts, ast.Store()) if name in map(unparse, parts):
+                    target, value = name, None
+                case _:
+                    continue
+            if target == name:
+                yield value
+
+    def kind(self, node: AST | None, scope: AST, depth: int = 0) -> str:
+        """The kind of an expression; "" if the code leaves it open."""
+        if depth > MAX_DEPTH:
+            return ""
+        of = functools.partial(self.kind, scope=scope, depth=depth + 1)
+        match node:
+            case Name(name):
+                options = {*map(of, self.values(name, scope))} - {"empty"}
+                # an array with a name is not fresh
+                return options.pop().replace("fresh", "array") if len(options) == 1 else ""
+            case ast.Call(func) | (ast.Attribute() as func):
+                name = self.text(func)
+                kind = kinds().get(name) or kinds().get("." + name.rpartition(".")[2], "")
+                if kind == "array" and "mode='r'" in unparse(node):
+                    return "mapped"
+                return of(getattr(func, "value", None)) if kind == "same" else kind
+            case ast.Subscript(value):
+                return SINGLE.get(kind := of(value), kind).replace("fresh", "array")
+            case ast.BinOp(left, _, right):
+                return of(left) or of(right)
+            case ast.ListComp(element) | ast.List([element, *_]):
+                return SEVERAL.get(of(element), "list")
+            case ast.List():
+                return "empty"
+        return ""
+
+    def match(
+        self, step: str, node: AST, scope: AST, is_strict: bool
+    ) -> tuple[Names, Names] | None:
+        """What the names of a step stand for, and the conditions: code -> name whose kind it must
+        have, where the function leaves it open. None if the step does not match."""
+        match = expression(step).fullmatch(self.text(node))
+        conditions = {}
+        for name, text in match.groupdict().items() if match else ():
+            try:
+                part = ast.parse(f"_[{text}]", mode="eval").body.slice  # type: ignore[attr-defined]
+            except SyntaxError:
+                return None
+            wanted, kind = book()["places"][name], self.kind(part, scope)
+            is_several = isinstance(part, ast.Tuple) and name != "index"  # arguments
+            is_open = isinstance(wanted, list) and kind not in wanted
+            if is_several or (is_open and (kind or is_strict)):
+                return None
+            if is_open:
+                conditions[shorten(text)] = name
+        return (match.groupdict(), conditions) if match else None
+
+    def follow(self, steps: list[str], names: Names, waits: list[str], start: Any) -> Any:
+        """The last of the steps that follow in a function; None if there is a call of ``waits``
+        before, or a name gets another value."""
+        last, function = start
+        for node, scope, _ in self.nodes:
+            if not steps:
+                break
+            if scope is not function or begin(node) < end(last):
+                continue
+            is_store = isinstance(getattr(node, "ctx", None), ast.Store)
+            if called(node) in waits or (is_store and unparse(node) in names.values()):
+                return None
+            match = self.match(steps[0], node, scope, False)
+            if match and all(names.get(name, text) == text for name, text in match[0].items()):
+                steps, last = steps[1:], node
+        return None if steps else last
+
+    def place(self, rule: Any, pattern: Any, node: AST, scope: AST) -> tuple[Any, Any] | None:
+        """See ``diagnose``; None if the pattern does not match."""
+        first, *steps = pattern["found"]
+        match = self.match(first, node, scope, pattern.get("known", False))
+        last = match and self.follow(steps, match[0], rule.get("waits", []), (node, scope))
+        if not match or not last:
+            return None
+        names, conditions = match
+        texts = [self.fill(step, names) for step in [first, *steps[:-1]]]
+        return last, {
+            "rule": rule,
+            "pattern": pattern,
+            "found": [*texts, shorten(unparse(last))] if steps else texts,
+            "write": self.fill(pattern["write"], names),
+            "conditions": conditions,
+        }
+
+
+def diagnose(tree: AST, codes: frozenset[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The places where rules with these codes apply, in source order: a node, with its rule and
+    pattern, the steps that were found, what to write, and the conditions (see ``match``)."""
+    code = Code(tree)
+    ends: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))  # of a rule's last place
+    for node, scope, loop in code.nodes:
+        if not isinstance(node, STARTS):
+            continue
+        for rule, pattern in patterns(codes).get((type(node), called(node)), ()):
+            if begin(node) < ends[rule["code"]] or not runs_in(loop, rule.get("loop", "")):
+                continue
+            if place := code.place(rule, pattern, node, scope):
+                ends[rule["code"]] = end(node)
+                yield place
+
+
+def runs_in(loop: AST, method: str) -> bool:
+    """Whether a loop calls a method; "": any code."""
+    return not method or (isinstance(loop, LOOPS) and method in map(called, ast.walk(loop)))

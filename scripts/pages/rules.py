@@ -1,0 +1,112 @@
+"""The rules of a scan: what it says of a place, and the table of docs/rules.md.
+
+Sentences are in templates/prose/rules.md.jinja.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from analysis.patterns import book
+from cli import one_line
+from pandas import DataFrame
+
+from benchmarks.contracts import FINE, Route, kind
+from benchmarks.routes import ROUTES
+
+from . import show
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
+LEAST_GAIN = 1.3
+# Columns in which two times that are compared agree
+SAME = ["direction", "dtype", "goal", "layout", "grad", "arrays", "threads", "nbytes"]
+Row = Mapping[str, Any]
+
+
+def routes_of(pattern: Row) -> tuple[str, str]:
+    """The two routes whose times are compared."""
+    first, second = pattern.get("priced") or (pattern["found"][0], pattern["write"])
+    return first, second
+
+
+def gain(routes: tuple[str, str], choices: DataFrame) -> dict[str, Any]:
+    """How many times as long the first route takes at the size where that is most; from which size
+    to which it is LEAST_GAIN, and at how many of the measured sizes. Of several dtypes and numbers
+    of threads the smallest ratio counts. Empty where it was not measured, or is less."""
+    slow, fast = (choices[choices["quiet"] & (choices["route"] == route)] for route in routes)
+    pairs = slow.merge(fast, on=SAME)
+    ratios = (pairs["seconds_x"] / pairs["seconds_y"]).groupby(pairs["nbytes"]).min()
+    sizes = ratios.index[ratios >= LEAST_GAIN]
+    if sizes.empty:
+        return {}
+    return {
+        "routes": routes,
+        "ratio": round(float(ratios.max()), 2),
+        "nbytes": int(ratios.idxmax()),
+        "worst": round(float(ratios.min()), 2),
+        "worst_nbytes": int(ratios.idxmin()),
+        "least": LEAST_GAIN,
+        "from": int(sizes.min()),
+        "to": int(sizes.max()),
+        "sizes": len(sizes),
+        "measured": len(ratios),
+    }
+
+
+def differences(rule: Row, pattern: Row) -> list[str]:
+    """Where what was found and what to write give different results, a line each."""
+    catalogue = {route.expression: route for route in reversed(ROUTES)}
+    old, new = (catalogue.get(text) for text in (pattern["found"][0], pattern["write"]))
+    changed = old and new and _changed(old, new)
+    return show.render_lines("rules", "differences", rule=rule, old=old, changed=changed)
+
+
+def _changed(old: Route, new: Route) -> Route:
+    """The contract of what to write, with the inputs alone of which something else becomes."""
+    inputs = {
+        source: does
+        for source, does in new.inputs.items()
+        if kind(does) not in (*FINE, kind(old.outcome(source)))
+    }
+    return replace(new, inputs=inputs)
+
+
+def explain(places: list[dict[str, Any]], machine: str, choices: DataFrame) -> None:
+    """Put the code, the gain and the message of each place in place of its rule and pattern."""
+    gains: dict[tuple[str, str], dict[str, Any]] = {}
+    for place in places:
+        rule, pattern = place.pop("rule"), place.pop("pattern")
+        routes = routes_of(pattern)
+        if routes not in gains:
+            gains[routes] = gain(routes, choices)
+        place |= {
+            "code": rule["code"],
+            "page": f"docs/rules.md#{rule['code'].lower()}",
+            "machine": machine,
+            "gain": gains[routes],
+            "differences": differences(rule, pattern),
+        }
+        message = show.render_line("rules", "message", place=place, rule=rule, pattern=pattern)
+        place["message"] = one_line(show.to_plain(message))
+
+
+def output(places: list[dict[str, Any]], form: str) -> str:
+    """The places in one of the formats of scan.py."""
+    if form == "json":
+        return json.dumps(places, indent=2, ensure_ascii=False) + "\n"
+    return show.render("rules", form, places=places, rules=book()["rules"])
+
+
+def document() -> str:
+    """The text of docs/rules.md."""
+    groups: dict[str, list[Row]] = {}
+    for rule in book()["rules"]:
+        groups.setdefault(rule["group"], []).append(rule)
+    text = show.render("rules", "document", groups=groups, differences=differences)
+    return show.to_plain(text).lstrip()
+
+
+if __name__ == "__main__":
+    DOCS.write_text(document(), "utf-8")
