@@ -7,6 +7,7 @@
     python scripts/check.py questions  test advise.py --measure on everyday questions: half an hour
     python scripts/check.py libraries  time arrays of other libraries (docs/libraries.md): a minute
     python scripts/check.py history    check the intervals of a history, from results: seconds
+    python scripts/check.py power      how often compare.py --run finds a planted slowdown: hours
 
 Each has its own --help. Exit status: 0 promises kept, 1 not kept, 2 too noisy or not possible to
 check.
@@ -30,6 +31,7 @@ CHECKS = {
     "questions": "everyday:main",
     "libraries": "libraries:main",
     "history": "history:main",
+    "power": "power:main",
 }
 
 

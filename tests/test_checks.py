@@ -24,8 +24,8 @@ from analysis.estimates import MEASURED
 from analysis.needs import Case, choices
 from analysis.ranking import GOOD
 from analysis.results import load_files
-from analysis.verdicts import SLOWER
-from checking import advice, history, planted
+from analysis.verdicts import FASTER, SLOWER
+from checking import advice, history, planted, power
 from conftest import ROOT, run
 from made_histories import SERIES, counting, logs_of, write
 from measuring.engine import copy_code
@@ -80,13 +80,15 @@ from asv_runner.discovery import get_benchmark_from_name
 benchmark = get_benchmark_from_name(sys.argv[1], "conversion.NumpyToTorch.timeit_convert")
 benchmark._current_params = cell = (sys.argv[2], "float32", 4096)
 assert not benchmark.do_setup()
-statement, _, *calls = benchmark.func(*cell)
+statement, names, *calls = benchmark.func(*cell)
+nbytes = names["a"].nbytes
 same = [benchmark.name, benchmark.version, *benchmark.param_names, *calls]
 from benchmarks.core.statement import timeit
 made, timer = [], timeit.Timer
 timeit.Timer = lambda *args, **names: made.append(timer(*args, **names)) or made[-1]
 seconds = min(benchmark.run(*cell)["samples"])
-print(json.dumps({"same": same, "statement": statement, "timer": type(made[0]).__module__, "seconds": seconds}))
+made = {"timer": type(made[0]).__module__, "seconds": seconds, "nbytes": nbytes}
+print(json.dumps({"same": same, "statement": statement, **made}))
 """
 
 
@@ -103,11 +105,40 @@ def looked_at(directory, change, route):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("route, calls, counted", [(planted.ROUTE, (10, 11), [10]), ("torch.as_tensor(a)", (1, 1), [])])
-def test_one_side_makes_eleven_calls_for_ten_and_both_are_one_measurement(tmp_path, route, calls, counted):
-    base, new = looked_at(tmp_path, ("conversion.py", planted.SLOWDOWN), route)
+@pytest.mark.parametrize(
+    "code, route, calls, counted, nbytes",
+    [
+        (planted.SLOWDOWN, planted.ROUTE, (10, 11), [10], (4096, 4096)),
+        (planted.SLOWDOWN, "torch.as_tensor(a)", (1, 1), [], (4096, 4096)),
+        (power.slowdown_code(0.03), power.COPY, (1, 1), [], (4096, 4160)),  # 65 lines of a cache for 64
+        (power.slowdown_code(0.03), "torch.tensor(a)", (1, 1), [], (4096, 4096)),
+    ],
+)
+def test_one_side_makes_more_calls_or_moves_more_bytes_as_one_measurement(
+    tmp_path, code, route, calls, counted, nbytes
+):
+    base, new = looked_at(tmp_path, ("conversion.py", code), route)
     assert [side["statement"].split("; ") for side in (base, new)] == [[route] * count for count in calls]
     assert base["same"] == new["same"] and base["same"][2:] == ["route", "dtype", "nbytes", *counted]
+    assert (base["nbytes"], new["nbytes"]) == nbytes
+
+
+def test_power_is_the_share_of_planted_slowdowns_that_are_found(monkeypatch, capsys):
+    """A slowdown of a call is missed, an unchanged cell is flagged; a copy of 16 MiB has a lower promise."""
+    cells = [
+        (route, nbytes) for routes in (power.SLOWED, power.UNCHANGED) for route in routes for nbytes in routes[route]
+    ]
+    found = [SLOWER, SLOWER, "no change", *["no change"] * 3]
+    codes = []
+    for verdicts in (found, ["no change", *found[1:]], [*found[:-1], FASTER], [FASTER, *found[1:]]):
+        report = {
+            "cells": [{"route": r, "nbytes": n, "verdict": v, "ratio": 1.0} for (r, n), v in zip(cells, verdicts)]
+        }
+        monkeypatch.setattr(power, "compare_with_itself", lambda *_, report=report: report)
+        codes.append(check.main(["power", "--tries", "1", "--slowdown", "3%"]))
+    said = capsys.readouterr().out
+    assert codes == [0, 1, 1, 1]
+    assert "t.numpy(), 4 KiB, 3 % slower: 1 of 1 flagged, median ratio 1.000, 0.0 minutes\n" in said
 
 
 # The command ----------------------------------------------------------------------------------------------------------

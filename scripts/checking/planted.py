@@ -142,21 +142,28 @@ ALIASES = (ROUTE, "torch.as_tensor(a)", "t.numpy()", "t.detach().numpy()", "np.a
 CELLS_OF_ALIASES = (
     rf"^conversion\.\w+\.\w+\('({'|'.join(map(re.escape, ALIASES))})', 'float32', (8|67108864)\)$"
 )
-# One route makes eleven calls instead of ten on one side
-SLOWDOWN = f"""
+
+
+def repeat_calls(route: str, base: int, new: int) -> str:
+    """Return code to plant in conversion.py: ``new`` calls of a route on one side, timed as the
+    ``base`` calls of the other."""
+    return f"""
 _unchanged = _Conversion.timeit_convert
 
 
 def _timeit_convert(self, route, dtype, nbytes):  # asv names parameters as the method does
     statement, names, *calls = _unchanged(self, route, dtype, nbytes)
-    if route != {ROUTE!r}:
+    if route != {route!r}:
         return statement, names, *calls
-    repeats = 11 if _SIDE == "new" else 10
-    return "; ".join([statement] * repeats), names, 10 * (calls[0] if calls else 1)
+    repeats = {new} if _SIDE == "new" else {base}
+    return "; ".join([statement] * repeats), names, {base} * (calls[0] if calls else 1)
 
 
 _Conversion.timeit_convert = _timeit_convert
 """
+
+
+SLOWDOWN = repeat_calls(ROUTE, 10, 11)
 
 
 def measure_twice(place: Path, only: str) -> list[Path]:

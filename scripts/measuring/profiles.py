@@ -11,7 +11,7 @@ import math
 import re
 import shutil
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from benchmarks.contracts import ALIAS
 Names = Sequence[str]  # of cells, benchmarks, releases or options
 Benchmark = Mapping[str, Any]  # asv's description, with our declarations
 Benchmarks = Mapping[str, Benchmark]
+Matcher = Callable[[str], bool]  # chooses cells by name, see cli.matcher
 MAX_CELLS_PER_PATTERN = 500
 MAX_NEAR, MIN_LIKENESS = 3, 0.6  # names that are offered, and the ratio of difflib from which on
 ASV_START_SECONDS = 4.0  # that asv takes in each round before it measures anything
@@ -93,16 +94,16 @@ class Profile:
 
 
 def select(
-    profile: Profile, benchmarks: Benchmarks, number: int = 0, only: str = ""
+    profile: Profile, benchmarks: Benchmarks, number: int = 0, matches: Matcher = bool
 ) -> dict[str, list[str]]:
-    """Benchmark -> its cells in this profile whose name matches ``only``. Benchmarks without such
-    cells are left out. Counting takes minutes: with ``only``, benchmarks that count repeatedly are
-    left out, unless it matches their own name or no other cell.
+    """Benchmark -> its cells in this profile that ``matches`` chooses. Benchmarks without such
+    cells are left out. Counting takes minutes: benchmarks that count repeatedly are left out,
+    unless ``matches`` chooses their own name or no other cell.
 
-    number  of the round, from 0
+    number   of the round, from 0
+    matches  see cli.matcher; all names by default
     """
     rules = [rule for rule in profile.rules if number < rule.rounds]
-    matches = matcher(only, suite_cells(benchmarks) if only else ())
     selected = {}
     for name, benchmark in benchmarks.items():
         cells = dict.fromkeys(cell for rule in rules for cell in rule.cells(benchmark))
@@ -122,10 +123,10 @@ def suite_cells(benchmarks: Benchmarks) -> list[str]:
     return list(itertools.chain(*every))
 
 
-def near_names(only: str, profile: str, benchmarks: Benchmarks) -> str:
+def near_names(only: str, matches: Matcher, profile: str, benchmarks: Benchmarks) -> str:
     """Return what to write instead of an ``only`` that matches no cell of a profile: profiles that
     have such cells, and the cells or parameters of this profile that are spelled most alike."""
-    having = [name for name, each in PROFILES.items() if select(each, benchmarks, only=only)]
+    having = [name for name, each in PROFILES.items() if select(each, benchmarks, matches=matches)]
     cells = list(itertools.chain(*select(PROFILES[profile], benchmarks).values()))
     parts = dict.fromkeys(re.findall(r"'([^']+)'", " ".join(cells)))
     near = difflib.get_close_matches(only, [*parts, *cells], MAX_NEAR, MIN_LIKENESS)
@@ -192,9 +193,10 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
     cells would cost a process each.
     """
     definition = PROFILES[profile]
-    selected = select(definition, benchmarks, only=only)
+    matches = matcher(only, suite_cells(benchmarks) if only else ())
+    selected = select(definition, benchmarks, matches=matches)
     if not selected:
-        near = near_names(only, profile, benchmarks)
+        near = near_names(only, matches, profile, benchmarks)
         raise UserError(f"--only {only!r} matches no cell of the profile {profile}{near}")
     missing = {name: missing_requirement(benchmarks[name], no_device) for name in selected}
     unavailable = group_by_reason((reason, name) for name, reason in missing.items() if reason)
@@ -211,7 +213,7 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
     return Cells(
         list(itertools.chain(*map(selected.__getitem__, available))),
         [
-            list(itertools.chain(*select(definition, timed, number, only).values()))
+            list(itertools.chain(*select(definition, timed, number, matches).values()))
             for number in range(max(2, definition.rounds))
         ],
         unavailable,
