@@ -138,10 +138,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         comparison_words.terminal(comparison, options.all, sys.stdout)
     if options.figure:
         from pages import change_pictures
+        from pages.page import figure_file
 
         figure = change_pictures.forest(comparison)
         if figure:
-            put(options.figure, figure.file)
+            sides = f"{comparison.new['toolchain']} / {comparison.base['toolchain']}"
+            put(options.figure, figure_file(figure, sides))
         elif comparison.exit_code != 2:  # then the error says more
             print("no figure: no cell has an effect to draw", file=sys.stderr)
     if comparison.exit_code == 2:

@@ -148,7 +148,7 @@ def test_every_cell_of_real_results_can_be_told_and_drawn(committed, tmp_path):
         # a history times one thread only, and a machine may have only a history
         several.append(found.cells["benchmark"].str.startswith("parallel.").any())
         assert ("all threads" in told[0]) == several[-1], file
-        assert change_pictures.forest(found).file.count("<svg") == 1, file
+        assert change_pictures.forest(found).svg.count("<svg") == 1, file
     assert any(several)
 
 

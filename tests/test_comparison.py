@@ -237,9 +237,9 @@ def test_the_figure_and_the_section_of_a_page(found):
     """The figure does not depend on matplotlib's current settings."""
     import matplotlib
 
-    one = change_pictures.forest(found).file
+    one = change_pictures.forest(found).svg
     with matplotlib.rc_context({"lines.linewidth": 3}):
-        assert change_pictures.forest(found).file == one
+        assert change_pictures.forest(found).svg == one
     assert 'role="img"' in one and "1.3" in one and "torch.from_numpy(a)" in one
     assert "conversion.NumpyToTorch" in one and "conversion.0" not in one and one.count("1 faster of 24 cells") == 2
     section = machine.comparison_section(found)

@@ -44,7 +44,6 @@ def told(loaded):
 @pytest.fixture(autouse=True)
 def nothing_drawn(request, monkeypatch):
     if "whole" not in request.node.name:
-        monkeypatch.setattr(figures, "bandwidths", lambda *_: [])
         for module in (figures, sections):
             monkeypatch.setattr(module, "times_figure", lambda *_: [])
 

@@ -212,18 +212,10 @@ def forest(comparison: Comparison) -> Figure | None:
         ax.set_xlabel(f"time of {new} / time of {base}")
         views = {"summary": words.summarise(comparison), "margin": equivalence}
         views |= {"shown": len(rows), "cells": len(comparison.cells)}
-        _set_title(figure, show.render_line("figures", "forest_title", **views))
         description = show.render_line("figures", "forest_described", **views)
         return finish(
             figure, "comparison", description, (), show.render_line("figures", "forest", **views)
         )
-
-
-def _set_title(figure: plt.Figure, title: str) -> None:
-    """Write a title at the upper left corner, as far as there is room."""
-    width, height = figure.get_size_inches()
-    shown = show.short(show.bare(title), int(width / LETTER))
-    figure.text(0.1 / width, 1 - 0.05 / height, shown, va="top", fontsize=8, color=INK)
 
 
 def _forest_plot(labels: Sequence[str], verdicts: Sequence[str]) -> tuple[plt.Figure, Axes]:

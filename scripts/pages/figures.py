@@ -2,51 +2,40 @@
 lines against size, and dots where the size does not matter."""
 
 import io
-import itertools
 import math
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 import matplotlib.pyplot as plt
-import numpy as np
-from analysis.cells import (
-    Limit,
-    Row,
-    at_usual_size,
-    conversions,
-    list_rows,
-    usual_dtype,
-    usual_size,
-)
-from analysis.needs import Need
+from analysis.cells import Limit, Row, list_rows, usual_size
+from analysis.ranking import BEST, GOOD, OTHER, TIE
 from analysis.results import where
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.lines import Line2D
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
-from benchmarks.contracts import ALIAS, COPY, INTO, MEMORIES
+from benchmarks.contracts import ALIAS
 
 from . import advice, show
 from .show import render_line
-from .tables import Table
+from .tables import Table, in_row_order
 
 Rows = Sequence[Row]
 STYLE = Path(__file__).with_name("report.mplstyle")
-MARKERS = "os^Dv<>PX"  # with seven colours: 63 lines before a pair repeats
+MARKERS = "os^Dv<>PX"
 INK, MUTED, GRID = "#1b1f24", "#6e7781", "#d8dee4"
 BLUE, RED, GREEN = "#0072b2", "#d55e00", "#009e73"
 SANS, MONO = "sans-serif", "monospace"  # the style defines their fonts
 POINTS = "points-"  # prefix of the ids that a page's script reads
 NAME_LETTERS = 100  # of a file name; file systems allow 255
+PIXELS_PER_POINT = 4 / 3
 # CSS variables of the page, so that each colour can have a dark variant
 VARIABLES = {
     INK: "--ink",
@@ -56,8 +45,6 @@ VARIABLES = {
     RED: "--red",
     GREEN: "--green",
     "#cc79a7": "--pink",
-    "#e69f00": "--orange",
-    "#56b4e9": "--sky",
 }
 Look = dict[str, Any]  # arguments of matplotlib
 METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # all left out
@@ -71,12 +58,13 @@ EXCESS = {
     ),
     rf' id="[\w.]+_\d+"{IN_TAG}': "",  # nothing refers to these
     rf' transform="rotate\(-0 [^"]*"{IN_TAG}': "",
-    rf"(?<=\.\d\d)\d+{IN_TAG}": "",
+    rf"(?<=\.\d\d)\d+{IN_TAG}|(?<=\d\d\.\d)\d+{IN_TAG}": "",
 }
 # A page has its own size, white, style and fonts
 OF_FILE = {
     f' (?:width|height)="[^"]*pt"{IN_TAG}': "",
     "<defs><style.*?</style></defs>": "",
+    rf' xmlns:xlink="[^"]*"{IN_TAG}| version="1.1"{IN_TAG}|xlink:(?=href=)|<g/>': "",
     f"(fill|stroke): #ffffff{IN_TAG}": r"\1: none",
     f"font-family: 'DejaVu Sans Mono'[^;]*;{IN_TAG}": "font-family: var(--mono);",
     f"font-family: (?!var)[^;]*; ?{IN_TAG}": "",
@@ -86,15 +74,26 @@ OF_FILE = {
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of the SVG file, and prefix of every id in it. cells: shown in the figure and in its
-    data table."""
+    """name: of the SVG file, and prefix of every id in it. svg: without title and source. cells:
+    shown in the figure, in its data table or in its note."""
 
     name: str
     description: str
-    file: str
-    inline: str
+    svg: str
     cells: Rows
     caption: str
+    note: str = ""
+
+    @property
+    def inline(self) -> str:
+        """The drawing for a page, which has the page's fonts and colours."""
+        return f"{_replace(self.svg, OF_FILE)}\n"
+
+    @property
+    def size(self) -> list[float]:
+        """Width and height in pixels."""
+        points = re.findall(r'(?:width|height)="([\d.]+)pt"', self.svg)[:2]
+        return [float(length) * PIXELS_PER_POINT for length in points]
 
 
 def slug(*words: str) -> str:
@@ -103,9 +102,10 @@ def slug(*words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:NAME_LETTERS]
 
 
-def finish(figure: plt.Figure, name: str, description: str, cells: Rows, caption: str) -> Figure:
-    """Save the figure once, and return its SVG for a file (white) and for the page (the page's
-    fonts and colours)."""
+def finish(
+    figure: plt.Figure, name: str, description: str, cells: Rows, caption: str, note: str = ""
+) -> Figure:
+    """Save the figure as SVG."""
     buffer = io.StringIO()
     with plt.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata=METADATA)
@@ -117,9 +117,7 @@ def finish(figure: plt.Figure, name: str, description: str, cells: Rows, caption
     )
     svg = _replace(buffer.getvalue(), EXCESS).replace(">", head, 1)
     svg = svg.replace(f'id="{POINTS}', f'id="{name}-{POINTS}')  # a page holds many figures
-    lines = svg.replace("><", ">\n<")
-    file = f'<?xml version="1.0" encoding="utf-8"?>\n{lines}\n'
-    return Figure(name, description, file, f"{_replace(svg, OF_FILE)}\n", cells, caption)
+    return Figure(name, description, svg, cells, caption, note)
 
 
 def _replace(text: str, replacements: Mapping[str, Any]) -> str:
@@ -132,16 +130,24 @@ def _replace(text: str, replacements: Mapping[str, Any]) -> str:
 # --- lines against size --------------------------------------------------------------------------
 
 Panel = tuple[Figure, Table]  # a figure and its data
-DASHED: Look = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
-BAR: Look = {"linewidth": 2.6, "alpha": 0.35}  # of a range
+MAX_LINES = 5  # as many as colours: routes that are seldom fast are named below the figure
+Y_TITLE = "time ÷ time of the fastest safe route"
+LEAST_RATIO = 0.55  # of the axis: a limit that is far below leaves the plot
 # Inches
-WIDTH, PLOT = 3.67, 2.0  # a phone's 364 CSS pixels show 8-point text at 11; height of a plot
-LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.24, 0.06, 0.52  # around the plot
-SIZE_LABEL_GAP = 0.52  # between labels of sizes
-LABEL_POINTS = 8  # of a label
-LABEL_POINTS_GAP = 11.5  # between the baselines of two labels
-LABEL_LETTERS = 46  # per line of a label; longer labels are broken
-LABEL: Look = {"color": INK, "fontsize": LABEL_POINTS, "va": "center_baseline"}
+WIDTH, PLOT = 3.67, 1.9  # a phone's 364 CSS pixels show 8-point text at 11; height of a plot
+LEFT, RIGHT, TOP, BOTTOM = 0.38, 0.16, 0.26, 0.56  # around the plot
+LABELS = 1.26  # width of the labels right of the lines
+VALUE_LABEL_GAP, SIZE_LABEL_GAP = 0.2, 0.27  # between labels of an axis
+LABEL_POINTS = 7.5  # of a label
+LABEL_POINTS_GAP = 10.0  # between the baselines of two lines of a label
+LABEL_LETTERS = 18  # per line of a label; longer labels are broken
+ROW_LETTERS, ROW_POINTS = 46, 11.5  # of dots: letters of a label, and half the height of a row
+LABEL: Look = {"color": INK, "fontsize": LABEL_POINTS}
+DASHED: Look = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
+RULE: Look = {"color": MUTED, "linestyle": (0, (1, 2)), "linewidth": 1.0}  # the advice changes
+RING: Look = {"marker": "o", "markersize": 6.5, "markerfacecolor": "none", "linestyle": ""}
+RING |= {"markeredgewidth": 0.8, "markeredgecolor": INK}
+BAND: Look = {"alpha": 0.18, "linewidth": 0}  # of a range
 # Labels of ratios, the nearest to 1 first
 RATIO_TICKS: tuple[float, ...] = (
     1,
@@ -163,110 +169,126 @@ RATIO_TICKS: tuple[float, ...] = (
 RATIO_TICKS += (0.05, 20, 0.02, 50, 0.01, 100)
 
 
-@dataclass(frozen=True)
-class Curves:
-    """The quantity of lines against size. value: of bytes and their seconds; limit: name of the
-    dashed line."""
-
-    axis: str
-    value: Callable[[int, float], float]
-    formatter: Callable[[], ticker.Formatter]
-    limit: str = "memcpy"
-    log: bool = False
-
-
-TIME = Curves(
-    "time per call",
-    lambda nbytes, seconds: seconds,
-    partial(ticker.EngFormatter, "s", sep=" "),
-    log=True,
-)
-SPEED = Curves(
-    "GB/s", lambda nbytes, seconds: nbytes / seconds / 1e9, ticker.ScalarFormatter, "measured limit"
-)
-
-
-def share_of(limit: Limit) -> Curves:
-    """Curves of the share of memcpy's speed."""
-    formatter = partial(ticker.PercentFormatter, 1.0, decimals=0, symbol=" %")
-    return Curves(
-        "memcpy's time ÷ the route's",
-        lambda nbytes, seconds: limit.seconds[nbytes] / seconds,
-        formatter,
-    )
-
-
 def label(cell: Row) -> str:
     """Name of a line: its route, or else its row parameter or method."""
     named = cell.down and show.parameter_text(cell.down, cell.parameters[cell.down])
     return cell.route or named or cell.method
 
 
-def against_size(
-    name: str, caption: str, cells: Rows, curves: Curves, limit: Mapping[int, float]
-) -> Figure:
-    """A line per route with range bars; the legend below has the order of the lines' ends.
-    limit: seconds by size."""
-    in_order = sorted(cells, key=lambda cell: (cell.order, cell.nbytes))
-    points = DataFrame([_point(cell, curves) for cell in in_order])
-    sizes = sorted({cell.nbytes for cell in cells})
-    dashed = {nbytes: curves.value(nbytes, limit[nbytes]) for nbytes in sizes if nbytes in limit}
+def times_figure(
+    name: str, title: str, cells: DataFrame, limit: Mapping[int, float] | None = None
+) -> Iterator[Figure]:
+    """Times over that of the fastest safe route against size, if there are two or more sizes. If
+    the cells are ranked, the routes to take are marked. limit: seconds by size."""
+    if cells["nbytes"].nunique() < 2:
+        return
+    safe = cells["safe"] | ~cells["safe"].any()
+    kinds = cells["kind"] if "kind" in cells else safe.map({True: TIE, False: OTHER})
+    lines = [*map(label, cells.itertuples())]
+    cells = cells.assign(kind=kinds, line=lines).sort_values("nbytes", kind="stable")
+    fastest = where(cells, kind=GOOD).groupby("nbytes")["seconds"].min()
+    ratios = cells[["seconds", "low", "high"]].div(cells["nbytes"].map(fastest), axis=0)
+    points = cells[["line", "nbytes", "kind", "contract"]].join(ratios)
+    names = _contenders(where(points, kind=GOOD))
+    others = points[~points["line"].isin(names)].groupby("line", sort=False)["seconds"].max()
+    takes = [*advice.recommendations(cells)] if "part" in cells else []
+    rows = list_rows(cells)
+    bounds = Series(limit or {}, dtype=float).div(fastest).dropna()
     with plt.style.context(STYLE):
-        figure, ax = _plot([*points["line"].unique(), *([curves.limit] if dashed else [])])
-        _set_sizes(ax, sizes)
-        _set_values(ax, curves, [*points["low"], *points["high"], *dashed.values()])
-        if dashed:
-            ax.plot([*dashed], [*dashed.values()], label=curves.limit, **DASHED)
-        _draw_lines(ax, points)
-        _draw_legend(ax, curves.limit)
-        return finish(figure, name, _described(cells, limit, curves.limit), cells, caption)
+        yield finish(
+            _draw(points, names, bounds, in_row_order(rows)),
+            name,
+            _described(rows, limit or {}),
+            rows,
+            render_line("figures", "finding", title=title, takes=takes)
+            if takes
+            else times_caption(title, rows),
+            render_line("figures", "others", ratios=others.to_dict()),
+        )
 
 
-def _point(cell: Row, curves: Curves) -> dict:
-    seconds = {"value": cell.seconds, "low": cell.low, "high": cell.high}
-    values = {name: curves.value(cell.nbytes, each) for name, each in seconds.items()}
-    return values | {"line": label(cell), "nbytes": cell.nbytes}
+def _contenders(good: DataFrame) -> list[str]:
+    """The lines to draw: routes to take first, then those nearest to the fastest."""
+    by_element = good["contract"].map(attrgetter("per_element")).astype(bool)
+    good = good if by_element.all() else good[~by_element]
+    nearest = good.groupby("line")["seconds"].mean().sort_values(kind="stable").index
+    return [*dict.fromkeys((*where(good, kind=BEST)["line"], *nearest))][:MAX_LINES]
 
 
-def _draw_lines(ax: Axes, points: DataFrame) -> None:
-    colours = plt.rcParams["axes.prop_cycle"]()
-    lines = zip(points.groupby("line", sort=False), colours, itertools.cycle(MARKERS))
-    for index, ((name, line), colour, marker) in enumerate(lines):
-        ax.vlines(line["nbytes"], line["low"], line["high"], **BAR, **colour)
-        look: Look = {"marker": marker, "markeredgewidth": 0, **colour}
-        ax.plot(line["nbytes"], line["value"], label=name, gid=f"{POINTS}{index}", **look)
+def _draw(
+    points: DataFrame, names: Sequence[str], bounds: "Series[float]", rows: Rows
+) -> plt.Figure:
+    """Draw a line per name with a band of its range, labelled at its end, and a dashed one of the
+    limit. rows: in the order of the data table."""
+    sizes = sorted({*points["nbytes"]})
+    bound = "limit of the link" if rows[0].device else "memcpy, 1 thread"
+    labels = [*names, *([bound] if len(bounds) else [])]
+    letters = sum(len(broken(each)) for each in labels)
+    figure, ax = _plot(max(PLOT, letters * LABEL_POINTS_GAP / 72), LABELS)
+    points = points.assign(place=points["nbytes"].map(sizes.index))
+    order = [*dict.fromkeys(map(label, rows))]
+    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    ends = []
+    for name, colour, marker in zip(names, colours, MARKERS):
+        line = where(points, line=name)
+        ax.fill_between(line["place"], line["low"], line["high"], color=colour, **BAND)
+        look: Look = {"color": colour, "marker": marker, "markeredgewidth": 0}
+        ax.plot(line["place"], line["seconds"], gid=f"{POINTS}{order.index(name)}", **look)
+        ends.append((line["place"].iloc[-1], line["seconds"].iloc[-1], name, colour))
+    if len(bounds):
+        ax.plot([*map(sizes.index, bounds.index)], bounds, **DASHED)
+        ends.append((sizes.index(bounds.index[-1]), bounds.iloc[-1], bound, MUTED))
+    best = where(points, kind=BEST)
+    ax.plot(best["place"], best["seconds"], **RING)
+    for place in best["place"][best["line"] != best["line"].shift()][1:]:
+        ax.axvline(place - 0.5, **RULE)
+    _set_axes(ax, sizes)
+    _label_ends(ax, ends, bound)
+    return figure
 
 
-def _described(cells: Rows, limit: Mapping[int, float], dashed: str) -> str:
+End = tuple[int, float, str, str]  # of a line: place, value, name and colour
+
+
+def _label_ends(ax: Axes, ends: Sequence[End], plain: str) -> None:
+    """Label lines at their right ends, from the lowest up, moved apart where they would overlap.
+    All names but ``plain`` are code."""
+    height = ax.get_window_extent().height / figure_of(ax).dpi * 72
+    shares = {name: len(broken(name)) * LABEL_POINTS_GAP / height for _, _, name, _ in ends}
+    to_axes = ax.transData + ax.transAxes.inverted()
+    above, floor = sum(shares.values()), 0.0
+    for place, value, name, colour in sorted(ends, key=lambda end: end[1]):
+        above -= shares[name]
+        half = shares[name] / 2
+        value = max(value, ax.get_ylim()[0])
+        middle = max(min(to_axes.transform((place, value))[1], 1 - above - half), floor + half)
+        floor = middle + half
+        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 0}
+        ax.annotate(
+            "\n".join(broken(name)),
+            (place, value),
+            (1.08, middle),
+            textcoords="axes fraction",
+            va="center",
+            annotation_clip=False,
+            family=SANS if name == plain else MONO,
+            arrowprops=arrow | {"relpos": (0, 0.5)},
+            **LABEL,
+        )
+
+
+def _described(cells: Rows, limit: Mapping[int, float]) -> str:
     """A description of a figure, in addition to its caption."""
     several = len({*map(label, cells)})
-    values = {"cells": cells, "several": several, "limit": limit, "dashed": dashed}
-    return render_line("figures", "described", **values)
+    return render_line("figures", "described", cells=cells, several=several, limit=limit)
 
 
-def _plot(labels: Sequence[str], height: float = PLOT) -> tuple:
-    """A plot with room for these labels below it."""
-    below = BOTTOM + sum(len(broken(each)) for each in labels) * LABEL_POINTS_GAP / 72
-    total = height + TOP + below
+def _plot(height: float, labels: float = 0.0) -> tuple:
+    """A plot with room for labels right of it."""
+    total = height + TOP + BOTTOM
     figure = plt.figure(figsize=(WIDTH, total))
-    width = 1 - (LEFT + RIGHT) / WIDTH
-    return figure, figure.add_axes((LEFT / WIDTH, below / total, width, height / total))
-
-
-def _draw_legend(ax: Axes, plain: str) -> None:
-    """Draw a legend below the plot, each name with a piece of its line, in the order of the lines'
-    ends. All names but ``plain`` are code."""
-    figure = figure_of(ax)
-    row = LABEL_POINTS_GAP / 72 / figure.get_figheight()
-    lines = {str(line.get_label()): line for line in ax.get_lines()}
-    names = sorted(lines, key=lambda name: (-_end(lines[name]), name))
-    above = sum(len(broken(name)) for name in names) - 0.3
-    for name in names:
-        figure.add_artist(_legend_line(lines[name], row * above))
-        font: Look = {"family": SANS if name == plain else MONO, **LABEL}
-        for text in broken(name):
-            figure.text(0.1, row * above, text, **font)
-            above -= 1
+    width = 1 - (LEFT + RIGHT + labels) / WIDTH
+    return figure, figure.add_axes((LEFT / WIDTH, BOTTOM / total, width, height / total))
 
 
 def figure_of(ax: Axes) -> plt.Figure:
@@ -276,50 +298,31 @@ def figure_of(ax: Axes) -> plt.Figure:
     return figure
 
 
-def _end(line: Line2D) -> float:
-    """The value at the right end of a line."""
-    return float(np.asarray(line.get_ydata())[-1])
-
-
-def _legend_line(line: Line2D, height: float) -> Line2D:
-    names = ("color", "linestyle", "marker", "linewidth")
-    look = {name: getattr(line, f"get_{name}")() for name in names}
-    look |= {"markevery": [1], "markersize": 3.6, "markeredgewidth": 0}
-    return Line2D([0.01, 0.045, 0.08], [height] * 3, **look)
-
-
 def broken(label: str) -> list[str]:
-    """Break a label into lines that fit the figure."""
-    return textwrap.wrap(label, LABEL_LETTERS, break_on_hyphens=False) or [label]
+    """Break a label into lines that fit beside the plot, where an expression has a joint."""
+    lines = [""]
+    for piece in re.split(r"(?=[(\[])|(?<=\w{4})(?=\.)|(?<=\))(?=\.)|(?<= )", label):
+        if len(lines[-1] + piece.rstrip()) > LABEL_LETTERS:
+            lines.append("")
+        lines[-1] += piece
+    return [line.strip() for line in lines if line.strip()]
 
 
-def _set_sizes(ax: Axes, sizes: Sequence[int]) -> None:
-    """Set a logarithmic axis of bytes, with a tick at every measured size and labels where there
-    is room."""
-    figure = figure_of(ax)
-    margin = (sizes[-1] / sizes[0]) ** 0.03
-    ax.set_xscale("log", base=2)
-    ax.set_xlim(sizes[0] / margin, sizes[-1] * margin)
+def _set_axes(ax: Axes, sizes: Sequence[int]) -> None:
+    """Give each measured size a place, with labels where there is room, and set a logarithmic axis
+    of ratios."""
+    box = ax.get_window_extent()
+    dpi = figure_of(ax).dpi
+    step = math.ceil(SIZE_LABEL_GAP * len(sizes) * dpi / box.width)
+    names = [show.size(nbytes).replace(" ", "\n") for nbytes in sizes[::step]]
+    ax.set_xlim(-0.5, len(sizes) - 0.5)
+    ax.set_xticks(range(0, len(sizes), step), names, fontsize=LABEL_POINTS)
+    ax.set_xticks(range(len(sizes)), minor=True)
     ax.set_xlabel("size of the source")
-    width = ax.get_window_extent().width / figure.dpi
-    label_ticks(ax.xaxis, sizes[::-1], SIZE_LABEL_GAP / width, show.size)
-    ax.xaxis.set_minor_locator(ticker.FixedLocator(sizes))
-
-
-def _set_values(ax: Axes, curves: Curves, values: Sequence[float]) -> None:
-    """Set a linear axis from zero, or a logarithmic one with ticks at 1, 2, 5 if it spans less than
-    two decades."""
-    low, high = min(values), max(values)
-    ax.set_ylabel(curves.axis)
-    if curves.log:
-        ax.set_yscale("log")
-        subs = (1, 2, 5) if high < 100 * low else (1,)
-        ax.yaxis.set_major_locator(ticker.LogLocator(subs=subs, numticks=12))
-        ax.yaxis.set_minor_locator(ticker.FixedLocator([]))
-        ax.set_ylim(low / 1.25, high * 1.25)
-    else:
-        ax.set_ylim(0, 1.05 * high)
-    ax.yaxis.set_major_formatter(curves.formatter())
+    ax.set_title(Y_TITLE, loc="left", color=MUTED, fontsize=LABEL_POINTS, pad=5)
+    ax.set_yscale("log", base=2)
+    ax.set_ylim(max(LEAST_RATIO, ax.get_ylim()[0]))
+    label_ticks(ax.yaxis, RATIO_TICKS, VALUE_LABEL_GAP * dpi / box.height, "{:g}×".format)
 
 
 def label_ticks(
@@ -342,30 +345,6 @@ def label_ticks(
 # --- the figures of a machine --------------------------------------------------------------------
 
 
-def _has_sizes(cells: Rows) -> bool:
-    """Whether there are two or more sizes."""
-    return len({cell.nbytes for cell in cells}) > 1
-
-
-def times_figure(
-    name: str, title: str, cells: Rows, limit: Limit | None = None
-) -> Iterator[Figure]:
-    """Seconds against size, both logarithmic, if there are two or more sizes."""
-    if _has_sizes(cells):
-        caption = times_caption(title, cells)
-        yield against_size(name, caption, cells, TIME, limit.seconds if limit else {})
-
-
-def bandwidths(name: str, title: str, cells: Rows, limit: float | None) -> Iterator[Figure]:
-    """Decimal GB/s against size, if there are two or more sizes; ``limit`` in bytes per second."""
-    if _has_sizes(cells):
-        best = max(cells, key=lambda cell: cell.nbytes / cell.seconds)
-        values = {"title": title, "cell": best, "label": label(best)}
-        caption = render_line("figures", "bandwidth", **values)
-        seconds = {cell.nbytes: cell.nbytes / limit for cell in cells} if limit else {}
-        yield against_size(name, caption, cells, SPEED, seconds)
-
-
 def times_caption(title: str, cells: Rows, anywhere: bool = False) -> str:
     """A caption: the shortest and the longest time at the usual size. anywhere: the times hold at
     all sizes."""
@@ -384,23 +363,27 @@ def times_caption(title: str, cells: Rows, anywhere: bool = False) -> str:
     )
 
 
-def times(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
-    """One panel per kind of memory and direction with two or more sizes; dots where the size does
-    not matter."""
-    plain = conversions(cells).sort_values(["order", "nbytes"])
-    directions = conversions(cells)["direction"].unique()
-    for memory, direction in itertools.product(MEMORIES, directions):
-        shown = where(plain, direction=[direction], memory=memory)
-        title = advice.need_title(Need(direction, memory, usual_dtype(plain)))
-        name = slug("time", direction, memory)
-        by_route = shown.groupby("route", sort=False)["seconds"]
-        if memory != ALIAS or not by_route.agg(advice.is_flat).all():
-            bound = limit if memory in (COPY, INTO) else None
-            yield from times_figure(name, title, list_rows(shown), bound)
+def times(
+    prefix: str, answers: Sequence[DataFrame], threads: int, limit: Limit
+) -> Iterator[Figure]:
+    """A figure per plain answer with two or more sizes; dots where the size does not matter.
+    prefix: of the names."""
+    for rows in answers:
+        need = rows["need"].iloc[0]
+        if not need.plain:
             continue
-        largest = shown.drop_duplicates("route", keep="last")
+        title = advice.answer_title(rows)
+        name = slug(prefix, need.direction, need.memory)
+        by_route = rows.sort_values("nbytes").groupby("route", sort=False)
+        if need.memory != ALIAS or not by_route["seconds"].agg(advice.is_flat).all():
+            title = f"{title}, {show.threads(threads)}"
+            decided = filter(limit.decides, limit.seconds if need.memory != ALIAS else ())
+            bounds = {nbytes: limit.seconds[nbytes] for nbytes in decided}
+            yield from times_figure(name, title, rows, bounds)
+            continue
+        largest = by_route.tail(1).sort_values("seconds", kind="stable")
         if len(largest) > 1:
-            fastest = list_rows(largest.sort_values("seconds", kind="stable"))
+            fastest = list_rows(largest)
             yield dots(name, times_caption(title, fastest, anywhere=True), fastest)
 
 
@@ -408,34 +391,18 @@ def dots(name: str, caption: str, cells: Rows) -> Figure:
     """A row per route, the fastest first: its name, and below it its time and range over
     processes."""
     with plt.style.context(STYLE):
-        figure, ax = _plot([], height=(2 * len(cells) + 1) * LABEL_POINTS_GAP / 72)
+        figure, ax = _plot((2 * len(cells) + 1) * ROW_POINTS / 72)
         font: Look = {"transform": ax.get_yaxis_transform(), "family": MONO, **LABEL}
         dot: Look = {"color": BLUE, "markersize": 4.4, "markeredgewidth": 0}
         for row, cell in enumerate(cells):
-            ax.hlines(row, cell.low, cell.high, color=BLUE, **BAR)
+            ax.hlines(row, cell.low, cell.high, color=BLUE, linewidth=2.6, alpha=0.35)
             ax.plot(cell.seconds, row, "o", gid=f"{POINTS}{row}", **dot)
-            ax.text(0.01, row - 0.5, show.short(label(cell), LABEL_LETTERS), **font)
+            name_of_row = show.short(label(cell), ROW_LETTERS)
+            ax.text(0.01, row - 0.5, name_of_row, va="center_baseline", **font)
         ax.set_xlim(0, 1.08 * max(cell.high for cell in cells))
         ax.set_ylim(len(cells) - 0.5, -1)
         ax.set_yticks([])
-        ax.xaxis.set_major_formatter(TIME.formatter())
+        ax.xaxis.set_major_formatter(ticker.EngFormatter("s", sep=" "))
         ax.xaxis.set_major_locator(ticker.MaxNLocator(5))
-        ax.set_xlabel(TIME.axis)
-        return finish(figure, name, _described(cells, {}, ""), cells, caption)
-
-
-def efficiency(cells: DataFrame, limit: Limit) -> Iterator[Figure]:
-    """One panel per direction: copies, also into a buffer, as a share of memcpy, at sizes where
-    bytes dominate."""
-    sizes = [*filter(limit.decides, limit.seconds)]
-    copies = where(conversions(cells), memory=[COPY, INTO], nbytes=sizes)
-    for direction, rows in copies.groupby("direction", sort=False):
-        shown = list_rows(rows)
-        if not _has_sizes(shown):
-            continue
-        usual = at_usual_size(rows, shown[0].down, sys.maxsize).itertuples()
-        best = max(usual, key=lambda cell: limit.share(cell) or 0)
-        share = limit.share(best)
-        caption = render_line("figures", "efficiency", direction=direction, cell=best, share=share)
-        name = slug("efficiency", str(direction))
-        yield against_size(name, caption, shown, share_of(limit), limit.seconds)
+        ax.set_xlabel("time per call")
+        return finish(figure, name, _described(cells, {}), cells, caption)

@@ -22,6 +22,7 @@ from store.files import MEASUREMENTS
 from store.frames import MEASURED
 from store.schema import UNKNOWN, RunRecord
 
+from benchmarks.contracts import ALIAS
 from pages import comparison_words as words
 from pages import transfers
 
@@ -46,7 +47,7 @@ from .page import (
     shell_command,
 )
 from .sections import family_sections, questions_table
-from .show import Lines, render_paragraphs
+from .show import Lines, render_line, render_paragraphs
 from .tables import Table
 
 # --- the page, and its head -----------------------------------------------------------------------
@@ -74,6 +75,7 @@ def machine_page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
         facts=_facts(data),
+        source=render_line("figures", "source", machine=machine, run=results.last),
         boxes=_boxes(data, transfer_boxes),
         legend=render_paragraphs(
             "machine_legend",
@@ -209,12 +211,12 @@ def page_sections(data: MachineData, questions: Sequence[Answer] = ()) -> list[S
     first_read = [
         Section("questions", "What users ask", tables=(questions_table(data),)),
         decisions,
-        _size_section(data),
+        _size_section(data, "size", "time", data.answers, data.threads),
     ]
     details = [
         _section("measured", data, parts=[measured_table(questions)]),
         _decision_section(data),
-        _efficiency_section(data),
+        _single_section(data) if data.default_answers else None,
         *family_sections(data),
         clocks,
         *family_sections(data, on_device=True, sentences=device_sentences),
@@ -244,26 +246,26 @@ def _section(
     return Section(key, title, tuple(introduction), tuple(panels), tuple(parts))
 
 
-def _size_section(data: MachineData) -> Section:
+def _size_section(
+    data: MachineData, key: str, prefix: str, answers: Sequence[DataFrame], threads: int
+) -> Section:
     curves = (
         (figure, tables.curves(figure.cells, data.missing, data.memcpy, data.instructions))
-        for figure in figures.times(data.one_thread, data.memcpy)
+        for figure in figures.times(prefix, answers, threads, data.memcpy)
     )
-    return _section("size", data, curves)
+    return _section(key, data, curves)
+
+
+def _single_section(data: MachineData) -> Section:
+    """Copies with one thread; routes that share memory take the same with any number."""
+    copies = [rows for rows in data.one_thread_answers if rows["memory"].iloc[0] != ALIAS]
+    return _size_section(data, "single", "single", copies, 1)
 
 
 def _decision_section(data: MachineData) -> Section:
     answers = [rows for rows in data.answers if rows["need"].iloc[0].plain]
     limit = data.memcpy if data.threads == 1 else tables.NO_LIMIT
     return _section("decision", data, parts=[tables.decision(answers, limit)])
-
-
-def _efficiency_section(data: MachineData) -> Section:
-    shares = (
-        (figure, tables.shares(figure.cells, data.missing, data.memcpy))
-        for figure in figures.efficiency(data.one_thread, data.memcpy)
-    )
-    return _section("efficiency", data, shares)
 
 
 def _contracts_section(data: MachineData) -> Section:

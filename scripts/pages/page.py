@@ -42,7 +42,7 @@ from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 from . import show
 from .advice import Box
 from .change_pictures import SHADE_RATIOS, HeatMap, shade_class
-from .figures import Panel, slug
+from .figures import Figure, Panel, slug
 from .show import Lines
 from .tables import Counts, Entry, Missing, Table, lines_of, missing_reasons
 
@@ -166,6 +166,7 @@ class Page:
     title: str
     machine: str = ""  # if the page is about one machine
     facts: Lines
+    source: str = ""  # machine, toolchain and date, in a figure's file
     warnings: Lines = ()
     boxes: tuple[Box, ...] = ()
     legend: Lines = ()  # how to read the boxes
@@ -279,13 +280,18 @@ def shell_command(record: RunRecord) -> str:
 def page_files(page: Page) -> dict[str, str]:
     """The files of a page, by name."""
     panels = chain(*(section.figures for section in page.sections))
-    files = {f"{figure.name}.svg": figure.file for figure, _ in panels}
+    files = {f"{figure.name}.svg": figure_file(figure, page.source) for figure, _ in panels}
     readme = _environment(_markdown).get_template("page.md.jinja").render(page=page)
     return files | {
         page.data: page.csv,
         "README.md": readme,
         "index.html": render_web("page.html.jinja", page=page),
     }
+
+
+def figure_file(figure: Figure, source: str) -> str:
+    """A figure with its title, and the source of its data, as SVG."""
+    return render_web("figure.svg.jinja", figure=figure, source=source)
 
 
 def render_web(template: str, **values: object) -> str:
@@ -336,6 +342,7 @@ def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> j
     made.filters |= {
         "line": convert,
         "number": show.number,
+        "bare": show.bare,
         "slug": slug,
         "code": lambda words: convert(show.code(words)),
     }

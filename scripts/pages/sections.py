@@ -135,7 +135,11 @@ def _panels(cells: DataFrame, missing: Missing) -> Iterator[Panel]:
         groups[tuple(others)].append(cell)
     for values, series in groups.items():
         title = ", ".join((_cell_title(series[0]), *values))
-        for figure in times_figure(slug("time", series[0].family, title), title, series):
+        rows = DataFrame(series)
+        name = slug("time", series[0].family, title)
+        if series[0].role == Role.LISTS:
+            title, rows = f"{title}, {show.threads(1)}", rank(rows)
+        for figure in times_figure(name, title, rows):
             yield figure, curves(figure.cells, missing)
 
 

@@ -131,6 +131,12 @@ def by_size(
     return lay_out(title, cells[0].declared, marks, "nbytes", missing, size_head, cells[0].down)
 
 
+def in_row_order(cells: Sequence[Row]) -> list[Row]:
+    """The cells in the order of the rows of ``by_size``."""
+    declared, row = cells[0].declared, cells[0].down
+    return sorted(cells, key=lambda cell: declared.nth(row, cell.parameters.get(row)))
+
+
 def size_head(nbytes: Parameter | None) -> str:
     """Head of a column of one size."""
     return show.size(int(nbytes or 0))
@@ -231,9 +237,8 @@ def curves(
     columns, rows, sizes = [*table.columns], [*table.rows], sorted({cell.nbytes for cell in cells})
     if limit.seconds and cells[0].memory != ALIAS:
         times = {nbytes: show.seconds(limit.seconds[nbytes]) for nbytes in limit.seconds}
-        rows.append(("memcpy", *(times.get(nbytes, "") for nbytes in sizes)))
-    # as the table's rows
-    of_route = {cell.route: cell for cell in sorted(cells, key=lambda cell: cell.order)}
+        rows.append(("memcpy, 1 thread", *(times.get(nbytes, "") for nbytes in sizes)))
+    of_route = {cell.route: cell for cell in in_row_order(cells)}
     for nbytes in sizes:
         counted = [
             counts.get((cell.direction, cell.route, cell.dtype, nbytes))
@@ -243,16 +248,6 @@ def curves(
             columns.append(f"instructions, {show.size(nbytes)}")
             rows = [(*row, count_entry(count)) for row, count in zip_longest(rows, counted)]
     return replace(table, columns=tuple(columns), rows=tuple(rows))
-
-
-def shares(cells: Sequence[Row], missing: Missing, limit: Limit) -> Table:
-    """The figures of a panel of efficiency: memcpy's time as a share of the route's."""
-
-    def share(cell: Row) -> Entry:
-        mark = "" if cell.quiet else show.UPPER_BOUND_MARK
-        return show.percent(limit.share(cell) or 0) + mark
-
-    return by_size("memcpy's time divided by the route's", cells, missing, share)
 
 
 def count_entry(counted: CountRange | None) -> Entry:

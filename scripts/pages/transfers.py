@@ -404,13 +404,16 @@ def _figures(data: MachineData) -> Iterator[figures.Panel]:
     dtype = usual_dtype(moved.main)
     for direction in LINK:
         cells = _bandwidth_cells(moved, direction)
+        if not cells:
+            continue
         title, name = f"{direction}: GB/s by completion", slug("bandwidth", direction)
         limit = moved.limit(direction).bandwidth
-        for figure in figures.bandwidths(name, f"{title} ({dtype})", cells, limit):
+        bounds = {cell.nbytes: cell.nbytes / limit for cell in cells} if limit else {}
+        for figure in figures.times_figure(name, f"{title} ({dtype})", DataFrame(cells), bounds):
             yield figure, by_size(title, cells, data.missing, lambda cell: cost_words(cell, moved))
     for direction, host, clock in itertools.product(LINK, transfers.HOSTS, CLOCKS):
         title = f"{direction}, {host} host memory: {clock} time ({dtype})"
-        timed = list_rows(moved.select(clock, direction, host))
+        timed = moved.select(clock, direction, host)
         name = slug("transfer", direction, host, clock)
         for figure in figures.times_figure(name, title, timed):
             yield figure, curves(figure.cells, data.missing)
