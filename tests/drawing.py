@@ -1,8 +1,9 @@
 """Sources that hypothesis draws: kind × dtype × shape × flags, and lists of them; with what a contract says of each."""
 
 import math
-from functools import reduce
+from functools import partial, reduce
 
+import elsewhere
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -153,12 +154,13 @@ def kinds_of_list(items):
 
 def promised_exceptions(route, kinds, dtypes):
     """The exceptions of a contract for a source of these kinds, and all outcomes; None: it may end the process."""
-    outcomes = {route.outcome(kind) or Does.WORKS * (kind == "0-d") for kind in kinds}
-    if not all(outcomes):
+    here = partial(elsewhere.promised, route)
+    outcomes = {here(kind, route.outcome(kind) or Does.WORKS * (kind == "0-d")) for kind in kinds}
+    if not all(outcomes) or contracts.ENDS in outcomes:
         return None
     raised = {does for does in outcomes if contracts.kind(does) == contracts.RAISES}
     if ".copy_(" not in route.expression:  # it is the buffer that has no such dtype
-        raised |= {route.refuses[dtype] for dtype in dtypes if dtype in route.refuses}
+        raised |= {here(dtype, route.refuses[dtype]) for dtype in dtypes if dtype in route.refuses}
     return raised, outcomes
 
 

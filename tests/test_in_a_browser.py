@@ -11,12 +11,14 @@ import made_histories
 import made_up
 import pytest
 import resultfiles
+from analysis.answers import answer
 from analysis.costs import load_machine
 from analysis.needs import Case
 from analysis.ranking import BEST
 from browsing import SHOWN, address, texts_of
 from conftest import build
 from pages import build as machines
+from pages.case_answer import answer_notes
 from pages.form import row_case
 from pages.page import write_into
 from resultfiles import KIB, MIB
@@ -206,7 +208,7 @@ def test_what_the_form_says_is_what_advise_says(pages, browser):
     machine = load_machine(pages.results, "box")
     browser.goto(pages.rich)
     browser.locator("#choose details summary").click()
-    chance, compared = random.Random(1), 0
+    chance, compared, cautioned = random.Random(1), 0, 0
     for _ in range(300):
         field = chance.choice(browser.locator("#choose :is(select, input[type=checkbox]):visible").all())
         if field.get_attribute("type") == "checkbox":
@@ -222,8 +224,11 @@ def test_what_the_form_says_is_what_advise_says(pages, browser):
         if not any(note[0].isdigit() for note in notes):  # the size was measured
             compared += 1
             assert shown == texts_of(case, machine)[0], (browser.url, command)
+            cautions = [note for note in answer_notes(answer(case, machine)) if "never write to" in note]
+            assert browser.locator("#choose .chosen ul li", has_text="never write to").count() == len(cautions)
+            cautioned += len(cautions)
         assert shown, browser.url
-    assert compared > 150 and browser.complaints == []
+    assert compared > 150 and cautioned and browser.complaints == []
 
 
 def test_a_choice_comes_back_where_it_was_measured(pages, browser):

@@ -59,6 +59,8 @@ def form_data(machine: MachineAnswers) -> str:
         "ways": {" ".join(ends): direction for ends, direction in DIRECTION_OF_ENDS.items()},
         "shown": MAX_ROUTES,
         "reach": MAX_EXTRAPOLATION,
+        "read_only": render_line("case", "read_only"),
+        "caution": render_line("case", "read_only_caution"),
         "threads": [(count, default if count == ALL_THREADS else count) for count in threads],
         "rows": columns,
     }

@@ -12,7 +12,7 @@
   const needs = known.rows.need[1];
   const USUAL = {
     from: "numpy", to: "torch", nbytes: "1MiB", dtype: "float32", "to-dtype": "same", layout: "contiguous",
-    memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", grad: false, batch: "0", enqueue: false,
+    memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", "read-only": false, grad: false, batch: "0", enqueue: false,
   };
   const chosen = { ...USUAL }; // by the reader; a field shows what was measured
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
@@ -25,6 +25,7 @@
     layout: (need) => [need.layout],
     memory: (need) => Object.keys(MEMORIES).filter((name) => MEMORIES[name].includes(need.memory)),
     batch: (need) => [`${need.arrays}`],
+    "read-only": () => (at("from").value === "numpy" ? [false, true] : [false]),
     grad: (need) => [need.grad],
     enqueue: (need) => [need.enqueue],
     threads: (need) => [need.threads || chosen.threads],
@@ -114,7 +115,8 @@
     for (const size of near) parts.push(...answer(rows.filter((row) => wanted.includes(row.need) && row.nbytes === size)));
     root.querySelector(".chosen").replaceChildren(...parts);
     const { command } = rows.find((row) => wanted.includes(row.need));
-    root.querySelector(".command").replaceChildren(near.length ? command.replace("NBYTES", sizeOf(nbytes, true).replace(" ", "")) : "");
+    const option = at("read-only").checked ? " --read-only" : "";
+    root.querySelector(".command").replaceChildren(near.length ? command.replace("NBYTES", sizeOf(nbytes, true).replace(" ", "")) + option : "");
     if (remember) history.replaceState(null, "", `#${address()}`);
   }
 
@@ -125,6 +127,8 @@
     const good = here.filter((row) => GOOD.includes(row.kind));
     const list = fact("ol", ...good.slice(0, known.shown).map((row) => fact("li", ...line(row))));
     const notes = notesOf(good[0]).map((note) => fact("li", fact("code", good[0].route), `: ${note}`));
+    const isReadOnly = at("read-only").checked;
+    if (isReadOnly && good[0].need.memory === "alias") notes.unshift(fact("li", `${known.caution}.`));
     for (const [kind, said] of [["condition", "faster on a condition"], ["unsafe", "faster, but not recommended"]])
       notes.push(...here.filter((row) => row.kind === kind).map((row) => fact("li", `${said}: `, ...line(row), ...notesOf(row).slice(0, 1).map((note) => `: ${note}`))));
     const best = here.find((row) => row.kind === "best");
@@ -140,7 +144,7 @@
     const block = fact("div", copy, code);
     block.className = "paste";
     const rest = good.length - known.shown;
-    return [fact("h3", best.title), list, ...(rest > 0 ? [fact("p", `and ${rest} more`)] : []), block, fact("ul", ...notes)];
+    return [fact("h3", best.title, isReadOnly ? known.read_only : ""), list, ...(rest > 0 ? [fact("p", `and ${rest} more`)] : []), block, fact("ul", ...notes)];
   }
 
   /* The choice of the address, where it holds one. */
