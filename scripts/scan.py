@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it 
 
 import cli
 from analysis import costs
-from analysis.patterns import book, diagnose
+from analysis.patterns import book, diagnose, may_match
 from cli import RESULTS, CommandLine, Parser, UserError, one_line
 from measuring.machine import conditions
 from pages import rules
@@ -106,7 +106,7 @@ def scan(path: Path, codes: frozenset[str]) -> Iterator[str | dict[str, Any]]:
             continue
         tree.body += (ast.increment_lineno(part, len(lines)) if lines else part).body
         lines += [(cell, line, code) for line, code in enumerate(text.split("\n"), 1)]
-    if not any("torch" in code for *_, code in lines):
+    if not may_match("\n".join(code for *_, code in lines), codes):
         return
     for node, place in diagnose(tree, codes):
         cell, line, code = lines[node.lineno - 1]
@@ -134,7 +134,7 @@ def column(line: str, offset: int) -> int:
 
 def main(argv: CommandLine = None) -> int:
     options = arguments(argv)
-    on = [rule["code"] for rule in book()["rules"] if rule.get("on", True)]
+    on = [rule["code"] for rule in book()["rules"] if rule.get("default", True)]
     codes = frozenset(options.select or on)
     warnings.simplefilter("ignore", SyntaxWarning)  # of invalid escapes in the code
     places: list[dict[str, Any]] = []

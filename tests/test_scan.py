@@ -93,8 +93,9 @@ def test_a_directory_in_each_format(code, form, capsys):
 def test_what_cannot_be_scanned(tmp_path, refusal, capsys):
     assert "no such file" in refusal(scan, tmp_path / "x").lower()
     assert "holds no .py" in refusal(scan, tmp_path)
-    (tmp_path / "a.py").write_text("x = 1")
+    (tmp_path / "a.py").write_text("import numpy as np, torch\ntorch.from_numpy(np.stack(x))")  # of a rule that is off
     assert scan.main([str(tmp_path), "--format", "json"]) == 0 and capsys.readouterr().out == "[]\n"
+    assert scan.main([str(tmp_path), "--select", "CNV304"]) == 1
 
 
 def test_this_repository(capsys):

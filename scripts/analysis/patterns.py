@@ -23,7 +23,6 @@ RULES = Path(__file__).with_name("rules.yaml")
 SINGLE = {"arrays": "array", "tensors": "tensor"}
 SEVERAL = {"array": "arrays", "fresh": "arrays", "mapped": "arrays", "tensor": "tensors"}
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
-LOOPS = (ast.For, ast.While)
 STARTS = (ast.Call, ast.ListComp, ast.Assign)  # nodes that patterns begin with
 NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*(?![\w=])")  # at the beginning of a dotted name
 MAX_SHOWN = 80  # characters of an expression in an advice
@@ -68,6 +67,19 @@ def patterns(codes: frozenset[str]) -> Mapping[tuple[type, str], list[Any]]:
     return by_start
 
 
+@functools.cache
+def calls(codes: frozenset[str]) -> list[set[str]]:
+    """The functions that each pattern calls."""
+    steps = [pattern["found"] for of_start in patterns(codes).values() for _, pattern in of_start]
+    return [{*re.findall(r"(\w+)\(", " ".join(found))} - {"in_place_"} for found in steps]
+
+
+def may_match(text: str, codes: frozenset[str]) -> bool:
+    """Whether a file calls all functions of a pattern; a file that does not has no place."""
+    names = {*re.findall(r"(\w+) ?\(", text)}
+    return "torch" in text and any(pattern <= names for pattern in calls(codes))
+
+
 def called(node: AST) -> str:
     """The last name of what a node, or the value that it assigns, calls."""
     func = getattr(getattr(node, "value", node), "func", getattr(node, "func", None))
@@ -87,28 +99,31 @@ def shorten(text: str) -> str:
 
 
 class Code:
-    """A file: its nodes in source order, each with its function and with the loop at each of whose
-    steps it runs."""
+    """A file: its nodes in source order, with their function, and with the loop at each of whose
+    steps they run; what loops call."""
 
     def __init__(self, tree: AST) -> None:
-        self.nodes: list[tuple[Any, AST, AST]] = []
+        self.nodes: list[tuple[Any, AST, AST | None]] = []
         self.modules: Names = {}
-        stack = [(tree, tree, tree)]
+        self.calls: dict[AST | None, set[str]] = defaultdict(set)
+        stack: list[tuple[Any, AST, AST | None, bool]] = [(tree, tree, None, False)]
         while stack:
-            node, scope, loop = stack.pop()
-            self.nodes.append((node, scope, loop))
+            node, scope, loop, is_rare = stack.pop()
+            self.nodes.append((node, scope, None if is_rare else loop))
             if isinstance(node, SCOPES):
-                scope = loop = node
-            elif isinstance(node, LOOPS):
-                loop = node
+                scope, loop = node, None
+            elif isinstance(node, ast.For | ast.While):
+                loop, is_rare = node, False
             elif isinstance(node, ast.If | ast.IfExp):
-                loop = scope
+                is_rare = True
+            elif isinstance(node, ast.Call):
+                self.calls[loop].add(called(node))
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 module = f"{getattr(node, 'module', '')}.".lstrip(".")
                 names = {each.asname or each.name: module + each.name for each in node.names}
                 self.modules |= names
             children = [*ast.iter_child_nodes(node)]
-            stack += [(child, scope, loop) for child in reversed(children)]
+            stack += [(child, scope, loop, is_rare) for child in reversed(children)]
 
     def text(self, node: AST) -> str:
         """The code of a node, with full names of modules."""
@@ -157,15 +172,24 @@ class Code:
                 # an array with a name is not fresh
                 return options.pop().replace("fresh", "array") if len(options) == 1 else ""
             case ast.Call(func) | (ast.Attribute() as func):
-                name = self.text(func)
+                name, text = self.text(func), unparse(node)
                 kind = kinds().get(name) or kinds().get("." + name.rpartition(".")[2], "")
-                if kind == "array" and "mode='r'" in unparse(node):
-                    return "mapped"
-                return of(getattr(func, "value", None)) if kind == "same" else kind
-            case ast.Subscript(value):
-                return SINGLE.get(kind := of(value), kind).replace("fresh", "array")
+                if kind == "map":
+                    return "mapped" if re.search("'r'[,)]", text) else "array"
+                if kind == "fresh" and "copy=" in text:
+                    return "array"
+                source = of(getattr(func, "value", None)) if kind in ("same", "copied") else kind
+                return source.replace("mapped", "array") if kind == "copied" else source
+            case ast.Subscript(value, index):
+                kind = of(value)
+                # an element of an array may be a number
+                is_part = kind == "tensor" or any(
+                    isinstance(each, ast.Slice) for each in ast.walk(index)
+                )
+                return SINGLE.get(kind, kind.replace("fresh", "array") if is_part else "")
             case ast.BinOp(left, _, right):
-                return of(left) or of(right)
+                options = {of(left), of(right)} - {""}
+                return options.pop() if len(options) == 1 else ""
             case ast.ListComp(element) | ast.List([element, *_]):
                 return SEVERAL.get(of(element), "list")
             case ast.List():
@@ -237,13 +261,9 @@ def diagnose(tree: AST, codes: frozenset[str]) -> Iterator[tuple[Any, dict[str, 
         if not isinstance(node, STARTS):
             continue
         for rule, pattern in patterns(codes).get((type(node), called(node)), ()):
-            if begin(node) < ends[rule["code"]] or not runs_in(loop, rule.get("loop", "")):
+            is_looped = "loop" not in rule or (loop and rule["loop"] in code.calls[loop])
+            if begin(node) < ends[rule["code"]] or not is_looped:
                 continue
             if place := code.place(rule, pattern, node, scope):
                 ends[rule["code"]] = end(node)
                 yield place
-
-
-def runs_in(loop: AST, method: str) -> bool:
-    """Whether a loop calls a method; "": any code."""
-    return not method or (isinstance(loop, LOOPS) and method in map(called, ast.walk(loop)))
