@@ -2,7 +2,7 @@
 """Rank the routes for your array by measured time, with the code to paste.
 
     python scripts/advise.py --from numpy --to torch --nbytes 3MiB --dtype float16 --own
-    python scripts/advise.py --from torch --to cuda --nbytes 64MiB --source pageable --count 1000
+    python scripts/advise.py --from torch --to device --nbytes 64MiB --source pageable --count 1000
     python scripts/advise.py --from numpy --to torch --shape 1080x1920x3 --dtype uint8 --measure
     python scripts/advise.py --source "np.load('x.npy')[::2].T" --to torch --measure
 
@@ -28,7 +28,7 @@ import cli
 from analysis.answers import Answer, answer
 from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_runs, load_machine
-from analysis.needs import CUDA, ENDS, NUMPY, TORCH, Case
+from analysis.needs import DEVICE, ENDS, NUMPY, TORCH, Case
 from analysis.refusals import NotMeasured
 from cli import RESULTS, Parser, UserError, parse_shape, parse_size, whole_number
 from measuring.machine import conditions
@@ -77,8 +77,10 @@ def dtype(text: str) -> str:
 
 
 def end(text: str) -> str:
-    """The library or device of an array: "gpu" is "cuda"."""
-    return {"gpu": CUDA, "np": NUMPY, "pytorch": TORCH, "cpu": TORCH}.get(text.lower(), text)
+    """The library of an array, or "device": an accelerator by any of its names."""
+    devices = dict.fromkeys(("cuda", "gpu", "hip", "rocm", "xpu", "mps"), DEVICE)
+    libraries = {"np": NUMPY, "pytorch": TORCH, "cpu": TORCH}
+    return (devices | libraries).get(text.lower(), text)
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -104,9 +106,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         type=str,
         default="",
     )
-    parser.option("--enqueue", "with cuda: rank by the time until the call returns")
+    parser.option("--enqueue", "with a device: rank by the time until the call returns")
     parser.option(
-        "--count N", "with cuda: transfers over which one-time costs are amortised", default=1
+        "--count N", "with a device: transfers over which one-time costs are amortised", default=1
     )
     parser.option("--measure", "measure this case here and now, in about ten seconds")
     about = "with --measure: your own way, an expression over a or t (repeatable)"
@@ -127,8 +129,8 @@ def _add_source_options(parser: Parser) -> None:
     about = "dtype, shape and order of the array in FILE.npy, FILE.npz:NAME, FILE.h5:NAME, DIR.zarr"
     parser.option("--like FILE", about)
     about = (
-        "with cuda: memory of the host, pageable or pinned; or, with --measure, Python that makes "
-        "the source, such as \"np.load('x.npy').T\""
+        "with a device: memory of the host, pageable or pinned; or, with --measure, Python that "
+        "makes the source, such as \"np.load('x.npy').T\""
     )
     parser.option("--source SOURCE", about, default="")
     about = "dtype of the source, such as bfloat16 or int64 (default: float32)"
@@ -150,8 +152,8 @@ def case_of(options: argparse.Namespace) -> Case:
     other."""
     host = options.source if options.source in (PAGEABLE, PINNED) else ""
     expression = "" if host else options.source
-    if expression and CUDA in (options.library, options.target):
-        raise UserError(f"--source {expression}: with cuda it is {PAGEABLE} or {PINNED}")
+    if expression and DEVICE in (options.library, options.target):
+        raise UserError(f"--source {expression}: with a device it is {PAGEABLE} or {PINNED}")
     descriptions = [options.nbytes, options.shape, options.like, expression]
     if sum(map(bool, descriptions)) != 1:
         raise UserError("say what the source is, once: --nbytes, --shape, --like or --source")

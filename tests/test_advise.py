@@ -201,7 +201,7 @@ def test_an_upper_bound_is_marked(known):
         assert (f", up to {high} ~, " in line) == (route == CLONED) and high in line
 
 
-@pytest.mark.parametrize("ends, route", [(("torch", "cuda"), "t.to(device)"), (("cuda", "torch"), "t.cpu()")])
+@pytest.mark.parametrize("ends, route", [(("torch", "device"), "t.to(device)"), (("device", "torch"), "t.cpu()")])
 def test_grad_crosses_a_link(known, ends, route):
     """Autograd records a transfer between tensors, so --grad is answered by routes whose contract says so."""
     case = Case(*ends, 64 * MIB, grad=True)
@@ -218,7 +218,7 @@ def test_grad_crosses_a_link(known, ends, route):
 def test_pinning_that_nobody_measured(known):
     """Pinning of unknown cost may take any time, so a pinned route is advice only for memory already pinned."""
     rows = known.rows.assign(once=known.rows["once"].mask(known.rows["host"] == "pinned"))
-    found = answer(Case("torch", "cuda", 64 * MIB, count=1000), replace(known, rows=rows))
+    found = answer(Case("torch", "device", 64 * MIB, count=1000), replace(known, rows=rows))
     assert found.ranked[0].host == "pageable" and found.ranked[-1].host == "pinned"
     assert any("pinned" in note for note in page.answer_notes(found))
 
@@ -286,14 +286,17 @@ def test_code_has_the_layout_that_was_measured(known, ends, layout):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 USUAL = "--from numpy --to torch --nbytes 1MiB"
-DEVICE = "--from torch --to cuda --nbytes 1MiB"
+DEVICE = "--from torch --to device --nbytes 1MiB"
 BEYOND = "answers reach 4 times beyond the sizes measured:"
 BEYOND_COUNT = "answers reach 4 times as many or as few"
 OFFER = "; measure it: add --measure\n"
 ERRORS = [
     (f"{USUAL} --to numpy", "--from numpy --to numpy: name two different ones"),
     (f"{USUAL} --to tensorflow", "argument --to: invalid choice: 'tensorflow'"),
-    (f"{DEVICE} --from numpy", "--from numpy --to cuda: not measured on box; with an accelerator,"),
+    (
+        f"{DEVICE} --from numpy",
+        "--from numpy --to device: not measured on box; until then take torch.from_numpy(a).to(device) (a rule",
+    ),
     *((f"{USUAL} --nbytes={n}", "write bytes such as") for n in ("-8", "three", "0", "1.5", "9999999GiB")),
     (f"{USUAL} --nbytes 7", "--nbytes 7: a contiguous source of float32 has a multiple of 4"),
     (f"{USUAL} --own --nbytes 1028MiB", f" 1.004 GiB; {BEYOND} 8 B, 64 KiB, 1 MiB, 16 MiB, 64 MiB, 256 MiB{OFFER}"),
@@ -314,7 +317,7 @@ ERRORS = [
     (f"{USUAL} --layout strided", "--layout strided: not measured numpy→torch; there are contiguous, fortran"),
     (f"{USUAL} --enqueue", "--enqueue: not measured numpy→torch; leave it out"),
     (f"{USUAL} --source pinned", "--source pinned: not measured numpy→torch"),
-    (f"{DEVICE} --source fast", "--source fast: with cuda it is pageable or pinned"),
+    (f"{DEVICE} --source fast", "--source fast: with a device it is pageable or pinned"),
     (f"{DEVICE} --threads 1", "--threads 1: not measured host→device"),
     (f"{USUAL} --grad", "--grad: arrays require no grad, leave it out"),
     (f"{USUAL} --from torch --to numpy --dtype int64 --grad", "int64"),
@@ -354,11 +357,11 @@ ASKED = {
     "as many arrays as were measured": "--from numpy --to torch --nbytes 16KiB --batch 64",
     "fewer arrays": "--from numpy --to torch --nbytes 32KiB --batch 32",
     "arrays that end within a line of the cache": "--from numpy --to torch --nbytes 16400 --batch 64",
-    "pinning for two": "--from torch --to cuda --nbytes 64MiB --count 2",
-    "pinning for a thousand": "--from torch --to cuda --nbytes 64MiB --count 1000",
-    "pinned already": "--from torch --to cuda --nbytes 64MiB --source pinned",
-    "a buffer, staged": "--from torch --to cuda --nbytes 64MiB --into-buffer --source pageable --count 10",
-    "until the call returns": "--from torch --to cuda --nbytes 64MiB --source pinned --enqueue",
+    "pinning for two": "--from torch --to device --nbytes 64MiB --count 2",
+    "pinning for a thousand": "--from torch --to device --nbytes 64MiB --count 1000",
+    "pinned already": "--from torch --to device --nbytes 64MiB --source pinned",
+    "a buffer, staged": "--from torch --to device --nbytes 64MiB --into-buffer --source pageable --count 10",
+    "until the call returns": "--from torch --to device --nbytes 64MiB --source pinned --enqueue",
 }
 
 

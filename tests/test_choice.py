@@ -178,7 +178,7 @@ def test_advice_between_the_sizes_of_a_profile_is_near_the_truth_or_its_range_ho
     rng, judged = random.Random(1), 0
     for _ in range(100):
         nbytes = 4 * round(math.exp(rng.uniform(math.log(KIB), math.log(256 * MIB))))
-        ends, enqueue = rng.choice([("torch", "cuda"), ("numpy", "cuda"), ("cuda", "torch")]), rng.random() < 0.25
+        ends, enqueue = rng.choice([("torch", "device"), ("numpy", "device"), ("device", "torch")]), rng.random() < 0.25
         with contextlib.suppress(UserError):  # nothing was measured near it
             for row in answer(Case(*ends, nbytes, enqueue=enqueue), known).ranked[:3]:
                 clock = "enqueue" if enqueue and row.contract.non_blocking else "completion"

@@ -194,12 +194,12 @@ def test_what_was_not_measured_is_not_there_to_be_chosen(pages, tmp_path, browse
     browser.locator("#choose select[name=from]").select_option("torch")
     assert browser.locator("#choose select[name=to]").input_value() == "numpy" and grad.is_enabled()
     assert enqueue.is_hidden(), "what is about transfers"
-    browser.locator("#choose select[name=to]").select_option("cuda")
+    browser.locator("#choose select[name=to]").select_option("device")
     assert enqueue.is_visible()
     assert "share" not in browser.locator("#choose select[name=memory] option:enabled").evaluate_all(VALUES)
     host = build(resultfiles.write(tmp_path / "results", [made_up.host()]), tmp_path / "out")
     browser.goto((host / "index.html").as_uri())
-    cuda = browser.locator("#choose select[name=to] option[value=cuda]")
+    cuda = browser.locator("#choose select[name=to] option[value=device]")
     assert cuda.is_disabled() and cuda.inner_text() == "cuda: not measured"
 
 

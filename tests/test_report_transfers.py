@@ -173,7 +173,7 @@ def test_nothing_is_carried_across_where_a_driver_begins_to_stage(measured, host
     little, and results at 64 KiB and 64 MiB alone say nothing about the sizes between."""
     loaded, found = measured("transfers")
     known = machine_answers(loaded, "box", found.cells, choices(found.cells))
-    made = answer(Case("torch", "cuda", kib * KIB, host=host, memory="into"), known)
+    made = answer(Case("torch", "device", kib * KIB, host=host, memory="into"), known)
     first = made.ranked[0]
     assert first.sizes == tuple(size * KIB for size in sizes) and first.low <= first.seconds <= first.high
     assert [*made.unmeasured] == unmeasured

@@ -26,15 +26,15 @@ from benchmarks.contracts import (
 from .cells import DEFAULT_DTYPE, DIRECTIONS, LINK, usual_dtype, with_threads
 from .ranking import BEST, rank
 
-NUMPY, TORCH, CUDA = ENDS = ("numpy", "torch", "cuda")
+NUMPY, TORCH, DEVICE = ENDS = ("numpy", "torch", "device")
 # Source and target -> direction, and whether the host's end of a link is a NumPy array
 DIRECTION_OF_ENDS = {
     (NUMPY, TORCH): (contracts.NUMPY_TO_TORCH, False),
     (TORCH, NUMPY): (contracts.TORCH_TO_NUMPY, False),
-    (NUMPY, CUDA): (HOST_TO_DEVICE, True),
-    (TORCH, CUDA): (HOST_TO_DEVICE, False),
-    (CUDA, NUMPY): (DEVICE_TO_HOST, True),
-    (CUDA, TORCH): (DEVICE_TO_HOST, False),
+    (NUMPY, DEVICE): (HOST_TO_DEVICE, True),
+    (TORCH, DEVICE): (HOST_TO_DEVICE, False),
+    (DEVICE, NUMPY): (DEVICE_TO_HOST, True),
+    (DEVICE, TORCH): (DEVICE_TO_HOST, False),
 }
 ZERO_D = "0-d"  # a layout
 TRANSPOSED = "m"  # name of a transposed source in routes that cross a link
@@ -135,7 +135,7 @@ class Case:
     @property
     def device(self) -> bool:
         """Whether a link is crossed."""
-        return CUDA in (self.source, self.target)
+        return DEVICE in (self.source, self.target)
 
     @property
     def total(self) -> int:

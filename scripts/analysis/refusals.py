@@ -8,12 +8,19 @@ from benchmarks.contracts import ALIAS, COPY, INTO
 
 from .cells import itemsize
 from .estimates import MAX_EXTRAPOLATION
-from .needs import NUMPY, ZERO_D, Case
+from .needs import DEVICE, NUMPY, TORCH, ZERO_D, Case
 
 FLOATS = ("float", "bfloat", "complex")  # beginnings of dtypes that can require grad
 OPTIONS = {"arrays": "batch", "goal": "to-dtype", "host": "source"}  # of fields with another name
 MEMORY = {ALIAS: " that shares memory", COPY: " that copies", INTO: " into a buffer"}
 MEASURE = "make bench-here PYTHON=python3 PROFILE=transfers"
+# Source and target -> what docs/gpu.md advises where no transfer was measured
+UNMEASURED_RULES = {
+    (NUMPY, DEVICE): "torch.from_numpy(a).to(device)",
+    (TORCH, DEVICE): "t.to(device)",
+    (DEVICE, NUMPY): "t.cpu().numpy()",
+    (DEVICE, TORCH): "t.cpu()",
+}
 
 
 class NotMeasured(UserError):
@@ -53,8 +60,11 @@ def impossible_source(case: Case) -> str:
 
 def direction_not_measured(case: Case, machine: str) -> str:
     """Nothing was measured in this direction."""
-    device = f"; with an accelerator, {MEASURE} measures it" if case.device else ""
-    return f"--from {case.source} --to {case.target}: not measured on {machine}{device}"
+    text = f"--from {case.source} --to {case.target}: not measured on {machine}"
+    if case.device:
+        rule = UNMEASURED_RULES[case.source, case.target]
+        text += f"; until then take {rule} (a rule, see docs/gpu.md); {MEASURE} measures it"
+    return text
 
 
 def value_not_measured(

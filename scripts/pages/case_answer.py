@@ -12,7 +12,7 @@ from analysis.answers import Answer, effects_on
 from analysis.cells import itemsize
 from analysis.costs import Candidate, MachineAnswers
 from analysis.estimates import MEASURED
-from analysis.needs import CUDA, Case, uses
+from analysis.needs import Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
 
 from benchmarks.contracts import ALIAS, ALL_THREADS
@@ -158,7 +158,7 @@ def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
         case=case,
         best=best,
         names=[name for name in CODE_NAMES if uses(best.route, name)],
-        device_type=machine.run.settings.device.partition(":")[0] or CUDA,
+        device_type=machine.run.settings.device.partition(":")[0] or "cuda",
         count=count,
         columns=columns,
     )

@@ -81,7 +81,7 @@
       if (value !== chosen[name]) replaced.push([field, isFlag ? "" : ` ${nameOf(field, chosen[name])}`, isFlag ? value : nameOf(field, value)]);
       found = found.filter((need) => values(need).includes(value));
     }
-    const device = [at("from").value, at("to").value].includes("cuda");
+    const device = [at("from").value, at("to").value].includes("device");
     label(at("source")).hidden = !device;
     label(at("threads")).hidden = device;
     const memory = MEMORIES[at("memory").value].find((each) => found.some((need) => need.memory === each));
@@ -167,10 +167,10 @@
   });
 
   const fill = (name, values) => at(name).append(...[...new Set(values)].map((value) => new Option(value, value)));
-  const crosses = needs.some((need) => waysOf(need).flat().includes("cuda"));
+  const crosses = needs.some((need) => waysOf(need).flat().includes("device"));
   for (const name of ["from", "to"]) {
     fill(name, ["numpy", "torch"]);
-    at(name).append(new Option(crosses ? "cuda" : `cuda: ${UNMEASURED}`, "cuda"));
+    at(name).append(new Option(crosses ? "device" : `device: ${UNMEASURED}`, "device"));
   }
   at("threads").append(...known.threads.map(([value, text]) => new Option(text, value)));
   fill("dtype", needs.map((need) => need.dtype));
