@@ -18,6 +18,7 @@ import itertools
 import json
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ NOTEBOOK = ".ipynb"
 LEFT_OUT = re.compile(r"\..+|__pycache__|node_modules|site-packages")  # directories
 OTHER_LANGUAGE = re.compile(r"\s*%%(?!time|capture|prun)")  # a cell for bash and the like
 # Lines of a cell that are no Python: %matplotlib inline, !pip install, files = !ls, help?
-MAGIC = re.compile(r"^([ \t]*)(?:[%!?].*|.*\?|[\w, ]+=\s*[%!].*)$", re.MULTILINE)
+MAGIC = re.compile(r"^([ \t]*)(?:[\w.]+\?+$|(?:[\w, ]+=\s*)?[%!?](?:.*\\\n)*.*)", re.MULTILINE)
 NOQA = re.compile(r"#\s*noqa(?!\w)(?:\s*:\s*([A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*))?", re.IGNORECASE)
 
 
@@ -84,13 +85,14 @@ def read_cells(path: Path) -> list[str]:
 
 
 def parse(text: str, is_cell: bool) -> ast.Module:
-    """Parse a file, or a cell with or without magic."""
+    """Parse a file, or a cell as IPython reads it: with magic, and perhaps indented."""
     try:
         return ast.parse(text)
     except SyntaxError:
         if not is_cell:
             raise
-        return ast.parse(MAGIC.sub(r"\1pass", text))
+        code = MAGIC.sub(lambda line: f"{line[1]}pass" + "\n" * line[0].count("\n"), text)
+        return ast.parse(textwrap.dedent(code))
 
 
 def scan(path: Path, codes: frozenset[str]) -> Iterator[str | dict[str, Any]]:

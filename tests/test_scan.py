@@ -60,7 +60,12 @@ def test_a_gain_is_the_smallest_that_was_measured():
     assert rules.gain((fast, slow), DataFrame(rows)) == rules.gain((slow, "x"), DataFrame(rows)) == {}
 
 
-CELLS = ("%matplotlib inline\nimport torch", "%%bash\nls", "x = = 1", "é = torch.tensor(x.tolist())  # noqa: E501")
+CELLS = (
+    " files = !ls \\\n   -l\n %matplotlib inline\n torch?\n import torch  # why?",
+    "%%bash\nls",
+    "x = = 1",
+    "é = torch.tensor(x.tolist())  # noqa: E501",
+)
 
 
 @pytest.fixture
