@@ -104,7 +104,7 @@ def scan(path: Path, codes: frozenset[str]) -> Iterator[str | dict[str, Any]]:
         try:
             part = parse(text, cell > 0)
         except SyntaxError as error:
-            yield f"{path}:{f'cell {cell}:' if cell else ''}{error.lineno}: {error.msg}"
+            yield f"{path}:{f'cell {cell}:' if cell else ''}{error.lineno or 1}: {error.msg}"
             continue
         tree.body += (ast.increment_lineno(part, len(lines)) if lines else part).body
         lines += [(cell, line, code) for line, code in enumerate(text.split("\n"), 1)]
@@ -150,7 +150,8 @@ def main(argv: CommandLine = None) -> int:
         except (*PARSE_ERRORS, OSError) as error:
             if not path.exists():
                 raise
-            print(f"not scanned: {one_line(f'{path}: {error}')}", file=sys.stderr)
+            reason = f"{path}: {type(error).__name__}: {error}"
+            print(f"not scanned: {one_line(reason)}", file=sys.stderr)
     if places:
         records = costs.last_runs(options.results, options.machine)
         machine, _ = costs.closest_machine(records, conditions(), device=False)

@@ -45,7 +45,7 @@ def test_the_users_own_names_and_what_is_open():
     tree = ast.parse(f"import torch as th, numpy\nfrom torch import tensor\n{code}")
     places = [place for _, place in diagnose(tree, CODES)]
     assert [place["write"] for place in places] == ["th.from_numpy(numpy.array(q))", "tensor(q.r)"]
-    assert [place["conditions"] for place in places] == [{}, {"q.r": "a"}]
+    assert [place["conditions"] for place in places] == [{}, {"q.r": "array"}]
 
 
 def test_a_gain_is_the_smallest_that_was_measured():

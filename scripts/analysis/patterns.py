@@ -199,7 +199,7 @@ class Code:
     def match(
         self, step: str, node: AST, scope: AST, is_strict: bool
     ) -> tuple[Names, Names] | None:
-        """What the names of a step stand for, and the conditions: code -> name whose kind it must
+        """What the names of a step stand for, and the conditions: code -> the kind that it must
         have, where the function leaves it open. None if the step does not match."""
         match = expression(step).fullmatch(self.text(node))
         conditions = {}
@@ -214,7 +214,7 @@ class Code:
             if is_several or (is_open and (kind or is_strict)):
                 return None
             if is_open:
-                conditions[shorten(text)] = name
+                conditions[shorten(text)] = wanted[0]
         return (match.groupdict(), conditions) if match else None
 
     def follow(self, steps: list[str], names: Names, waits: list[str], start: Any) -> Any:
