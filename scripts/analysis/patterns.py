@@ -229,7 +229,7 @@ class Code:
             is_store = isinstance(getattr(node, "ctx", None), ast.Store)
             if called(node) in waits or (is_store and unparse(node) in names.values()):
                 return None
-            match = self.match(steps[0], node, scope, False)
+            match = self.match(steps[0], node, scope, True)
             if match and all(names.get(name, text) == text for name, text in match[0].items()):
                 steps, last = steps[1:], node
         return None if steps else last

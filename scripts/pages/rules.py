@@ -58,7 +58,9 @@ def gain(routes: tuple[str, str], choices: DataFrame) -> dict[str, Any]:
 def differences(rule: Row, pattern: Row) -> list[str]:
     """Where what was found and what to write give different results, a line each."""
     catalogue = {route.expression: route for route in reversed(ROUTES)}
-    old, new = (catalogue.get(text) for text in (pattern["found"][0], pattern["write"]))
+    written = (pattern["found"][0], pattern["write"])
+    pair = written if catalogue.keys() >= {*written} else routes_of(pattern)
+    old, new = map(catalogue.get, pair)
     changed = old and new and _changed(old, new)
     return show.render_lines("rules", "differences", rule=rule, old=old, changed=changed)
 
