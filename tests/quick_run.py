@@ -11,7 +11,7 @@ from conftest import environment
 from store import files
 
 
-def test_quick_run(checkout):
+def test_a_quick_run_measures_and_builds_its_page(checkout):
     command = [sys.executable, "scripts/run.py", "--profile", "quick", "--machine", "tester"]
     own = environment(checkout.home)
     del own["OMP_NUM_THREADS"], own["MKL_NUM_THREADS"]  # set for tests; a run uses torch's default number of threads

@@ -397,7 +397,7 @@ def test_no_route_will_do(known, refuses, says):
         answer(copy_of(MIB), replace(known, rows=known.rows.assign(contract=contracts)))
 
 
-def test_json(ask, known):
+def test_the_json_has_the_case_and_the_ranked_routes(ask, known):
     code, out, err = ask(f"{USUAL} --own --count 5 --json")
     found = json.loads(out)
     assert (code, err) == (0, "") and Case(**found["case"]) == copy_of(MIB, count=5)

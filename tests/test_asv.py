@@ -152,7 +152,7 @@ def test_skip_is_nan_and_its_reason_is_logged(measured):
     assert len(taken) == 3 * 2 and all(line["wanted"] == 20 <= len(line["seconds"]) for line in taken)
 
 
-def test_asv_check(measured):
+def test_asv_check_accepts_every_benchmark(measured):
     """Every benchmark accepts its parameters as arguments."""
     succeeded(measured.asv("check"))
 
@@ -162,7 +162,7 @@ ELSEWHERE = "settings.Copies.timeit_convert('torch.from_numpy(a).clone()', 'none
 
 
 @pytest.mark.parametrize("cell, call", [(CLONE, r"^\s+100\s.*'clone'"), (ELSEWHERE, r"^\s+1\s.*'readline'")])
-def test_asv_profile(measured, cell, call):
+def test_asv_profile_runs_the_statement_alone(measured, cell, call):
     """The profile is of the statement alone. A statement that another process runs is waited for."""
     said = succeeded(measured.asv("profile", re.escape(cell)))
     assert re.search(call, said, re.MULTILINE), said

@@ -266,7 +266,7 @@ def test_regret_is_what_the_best_takes_less(seconds, regrets):
         ([0.0] * 4, [1.1] * 10, 2),  # of ten asked
     ],
 )
-def test_verdict(regret, predicted, code):
+def test_the_exit_status_follows_from_regrets_and_ranges(regret, predicted, code):
     """Exit code by regrets and predicted seconds, where all routes take 1 s."""
     ends = [each if isinstance(each, tuple) else (each, each) for each in predicted]
     routes = pd.DataFrame(ends, columns=["least", "most"]).assign(case=CASE, route="f(a)")
@@ -347,7 +347,9 @@ def changed(seed, at=5, spread=0.005):
         pytest.param(changed(66), changed(65, spread=0.05), 1.0, 1, id="sessions differ by more than is said"),
     ],
 )
-def test_two_histories(now, before, counts, code, tmp_path, monkeypatch, capsys, snapshot):
+def test_a_second_history_is_compared_with_the_first(
+    now, before, counts, code, tmp_path, monkeypatch, capsys, snapshot
+):
     """Compare a new history with that of a revision. counts: ratio of new to old instruction counts."""
     then = write(tmp_path / "then", before, extra=counting(lambda *_: 1.0))
     monkeypatch.setattr(history, "RESULTS", write(tmp_path / "now", now, extra=counting(lambda *_: counts)))

@@ -49,7 +49,7 @@ def test_letters_that_the_terminal_lacks(tmp_path, more):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_closed_streams(tmp_path, closed):
+def test_closed_streams_are_no_error(tmp_path, closed):
     body = "print('x'); print(sys.stdout.isatty()); print('y', file=sys.stderr)"
     assert ran(body, tmp_path, closed).returncode == 0
     assert ran("print('x'); raise cli.UserError('z')", tmp_path, closed).returncode == 2
@@ -124,7 +124,7 @@ def test_options_that_contradict_check(tmp_path, refusal):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"torch": {"x": 1}}', '{"torch": {"2.0": "2020-99-99"}}', "[" * 100_000])
-def test_broken_releases(text, ledger_of, refusal):
+def test_a_broken_list_of_releases_is_an_error_of_one_line(text, ledger_of, refusal):
     ledger_of(text)
     assert refusal(track, "--releases", "2.6.0") == f"is broken, restore it from git: {ledger.RELEASES}"
 

@@ -36,7 +36,7 @@ ENDS = {"0": 0, "100%": 1}  # all or nothing: accepted only with ``ends``
 
 @pytest.mark.parametrize("text", [*SHARES, *ENDS, "", "x", "5", "-1%", "nan", "200%"])
 @pytest.mark.parametrize("ends", [False, True])
-def test_shares(text, ends):
+def test_a_share_is_a_number_or_a_percentage(text, ends):
     value = (SHARES | ENDS if ends else SHARES).get(text)
     if value is None:
         with pytest.raises(UserError, match="share"):

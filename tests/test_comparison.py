@@ -203,7 +203,7 @@ def found(tmp_path):
     return compared(*(write(tmp_path / side, own, record=together(side)) for side, own in sides.items()))
 
 
-def test_the_wording(found, snapshot):
+def test_text_and_markdown_name_every_verdict(found, snapshot):
     assert comparison_words.text(found, True) == snapshot
     assert comparison_words.markdown(found, True, "the command") == snapshot
 

@@ -275,7 +275,7 @@ def nothing_begins(tmp_path, monkeypatch):
 
 @examples(0.15)
 @given(data=st.data(), verb=st.sampled_from(sorted(VERBS)))
-def test_command_lines(nothing_begins, called, data, verb):
+def test_any_command_line_ends_in_at_most_one_line(nothing_begins, called, data, verb):
     """Any command line ends with exit code 0, 1 or 2; with 2 it prints one line."""
     token = st.one_of(st.sampled_from(OPTIONS[verb]), VALUES)
     given = data.draw(st.lists(token, max_size=6))

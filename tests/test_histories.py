@@ -52,7 +52,7 @@ def test_history_is_of_one_build(project):
     assert [path.name for path in environment.rglob("torch-*.dist-info")] == ["torch-2.3.0.dist-info"]
 
 
-def test_compare(project):
+def test_asv_compare_lists_every_changed_cell(project):
     text = project.asv("compare", "torch-2.0.1", "torch-2.1.0")
     rows = [line for line in text.splitlines() if "timeit_convert" in line]
     assert len(rows) == 4
@@ -60,7 +60,7 @@ def test_compare(project):
     assert "<torch-2.0.1>" in text and "<torch-2.1.0>" in text
 
 
-def test_continuous(project):
+def test_asv_continuous_tells_slower_from_faster(project):
     slower = project.asv("continuous", "torch-2.0.1", "torch-2.1.0", "--bench", "timeit_convert", code=1)
     assert "PERFORMANCE DECREASED" in slower
     faster = project.asv("continuous", "torch-2.1.0", "torch-2.0.1", "--bench", "timeit_convert")
@@ -96,7 +96,7 @@ def test_published_graphs_have_every_release(published):
     assert graphs == {COST: [1, 1, 2, None, 2], REPEATED: [101, 101, 202, None, 202]}
 
 
-def test_show(project):
+def test_asv_show_has_the_figures_of_a_release(project):
     assert COST in project.asv("show", "torch-2.1.0")
     assert COST in project.asv("show", "here")
 

@@ -422,7 +422,7 @@ def built(results):
     return build(results, results.parent / "reports")
 
 
-def test_page(results, built, tmp_path, capsys, snapshot):
+def test_a_history_page_has_each_release_and_links_to_it(results, built, tmp_path, capsys, snapshot):
     text = (built / "README.md").read_text(encoding="utf-8")
     assert re.sub(r"[0-9a-f]{64}", "SHA", text.partition("## Machine and method")[0]) == snapshot
     page = (built / "index.html").read_text(encoding="utf-8")

@@ -64,7 +64,7 @@ def test_how_it_becomes_a_tensor(case, names):
 
 
 @EACH
-def test_what_fails(case, names):
+def test_a_conversion_that_fails_raises_what_the_table_says(case, names):
     for expression, error in case.fails.items():
         with pytest.raises(Exception) as raised:
             eval(expression, names)

@@ -114,7 +114,7 @@ def test_the_order_of_detach_and_cpu(tmp_path, snapshot, cpu):
 # 6: bfloat16
 
 
-def test_bfloat16(tmp_path, snapshot):
+def test_the_answer_on_bfloat16_puts_numbers_before_bits(tmp_path, snapshot):
     """Routes are compared at a size common to both. A route to the numbers comes before a route to their bits."""
     bits, number = "t.view(torch.int16).numpy()", "t.float().numpy()"
     times = {(bits, "bfloat16", MIB): 1e-6, (bits, "bfloat16", BIG): 1e-6, (number, "bfloat16", MIB): 3e-5}
@@ -125,7 +125,7 @@ def test_bfloat16(tmp_path, snapshot):
 # 8 and 9: non-blocking
 
 
-def test_non_blocking(tmp_path, snapshot):
+def test_the_answer_on_non_blocking_shows_both_times(tmp_path, snapshot):
     blocking, early = "t.to(device)", "t.to(device, non_blocking=True)"
     done = {(blocking, "pageable"): 6e-3, (early, "pageable"): 6.2e-3}
     done |= {(blocking, "pinned"): 1.5e-3, (early, "pinned"): 1.2e-3}
@@ -154,7 +154,7 @@ def test_a_device_that_cannot_register_says_why(tmp_path, snapshot):
 
 
 @pytest.mark.parametrize("numpy, last", [("2.4.6", 5e-7), ("2.4.6", None), ("1.26.4", 5e-7)])
-def test_numpy_2(tmp_path, snapshot, numpy, last):
+def test_the_answer_on_numpy_2_shows_times_of_its_direction(tmp_path, snapshot, numpy, last):
     """The answer shows the time of np.array(t) in its own direction, tensor to NumPy."""
     same = resultfiles.conversion({("np.array(t)", MIB): around(1.0)}, [contract("np.array(t)", "copy")])
     timed = conversion({("np.array(t)", MIB): last})

@@ -102,7 +102,7 @@ def test_how_often_advice_kept_its_promises():
     assert f"quiet at most {most} % of the time" in README
 
 
-def test_durations(committed):
+def test_durations_are_estimates_or_from_runs(committed):
     """Durations on a quiet machine are the profiles' estimates, others are from runs or docs/lab-notes.md."""
     quick, busy, share = re.search(
         r"about (\d+) minutes on a quiet machine, and took ([\d.]+) minutes on one that was quiet\s+(\d+) %", README
@@ -140,7 +140,7 @@ def test_the_recomputed_figure_is_that_of_the_table(committed):
 
 
 @pytest.mark.slow
-def test_advice(committed, monkeypatch, capsys):
+def test_the_example_is_what_advise_prints(committed, monkeypatch, capsys):
     """The example equals the answer of advise.py, line by line. A line that ends with … is compared up to there."""
     shown = re.search(r"\$ \S+ scripts/advise\.py ([^\n]+)\n(.+?)\n```", README, re.DOTALL)
     monkeypatch.setattr(advise, "RESULTS", committed / "reports" / "results")

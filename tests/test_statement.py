@@ -93,7 +93,7 @@ def test_planted_cost_is_read():
 
 
 @pytest.mark.parametrize("probed", [True, False])
-def test_quiet_machine(logged, probed):
+def test_on_a_quiet_machine_no_sample_is_disturbed(logged, probed):
     """A benchmark timed by a device's own clock (probed=False) needs no probes."""
     result, line = logged(probed=probed)
     assert line["seconds"] == result["samples"] and line["wanted"] == len(result["samples"]) == timing.SAMPLES

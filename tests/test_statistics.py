@@ -25,7 +25,7 @@ def variances(rng, df0, scale, df, cells):
 
 
 @pytest.mark.parametrize("value", [1e-8, 1e-3, 0.5, 1.0, 20.0, 1e9])
-def test_trigamma_inverse(value):
+def test_trigamma_of_its_inverse_is_the_value(value):
     assert special.polygamma(1, statistics.trigamma_inverse(value)) == pytest.approx(value, rel=1e-6)
 
 

@@ -217,7 +217,7 @@ def test_asv_says_that_releases_json_is_broken(ledger_of):
         ("__version__ = '1.13.1'", "1.13.1+cpu"),
     ],
 )
-def test_build_variant(build, version, tmp_path, monkeypatch):
+def test_the_variant_of_a_build_is_part_of_its_version(build, version, tmp_path, monkeypatch):
     """A CUDA wheel and a CPU wheel of one release are two toolchains, even if their metadata have the same version."""
     put(tmp_path / "torch" / "__init__.py", "raise SystemError('imported')")
     put(tmp_path / "torch" / "version.py", build)

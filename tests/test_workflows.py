@@ -239,7 +239,7 @@ OUTCOMES = {
 
 @needs_jq
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_watch_tells(outcome, runner, snapshot):
+def test_watch_reports_each_outcome_once(outcome, runner, snapshot):
     step, variables = OUTCOMES[outcome]
     write_verdicts(runner)
     runner.run(steps("watch")["tell", step], BRANCH="watch", **{"OPEN_PR": "", "OPEN_ISSUE": "", **variables})
