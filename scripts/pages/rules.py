@@ -31,28 +31,14 @@ def routes_of(pattern: Row) -> tuple[str, str]:
     return first, second
 
 
-def gain(routes: tuple[str, str], choices: DataFrame) -> dict[str, Any]:
-    """How many times as long the first route takes at the size where that is most; from which size
-    to which it is LEAST_GAIN, and at how many of the measured sizes. Of several dtypes and numbers
-    of threads the smallest ratio counts. Empty where it was not measured, or is less."""
+def gain(routes: tuple[str, str], choices: DataFrame) -> dict[int, float]:
+    """Size -> how many times as long the first route takes. Of several dtypes and numbers of
+    threads the smallest ratio counts. Empty where it was not measured, or is always below
+    LEAST_GAIN."""
     slow, fast = (choices[choices["quiet"] & (choices["route"] == route)] for route in routes)
     pairs = slow.merge(fast, on=SAME)
-    ratios = (pairs["seconds_x"] / pairs["seconds_y"]).groupby(pairs["nbytes"]).min()
-    sizes = ratios.index[ratios >= LEAST_GAIN]
-    if sizes.empty:
-        return {}
-    return {
-        "routes": routes,
-        "ratio": round(float(ratios.max()), 2),
-        "nbytes": int(ratios.idxmax()),
-        "worst": round(float(ratios.min()), 2),
-        "worst_nbytes": int(ratios.idxmin()),
-        "least": LEAST_GAIN,
-        "from": int(sizes.min()),
-        "to": int(sizes.max()),
-        "sizes": len(sizes),
-        "measured": len(ratios),
-    }
+    ratios = (pairs["seconds_x"] / pairs["seconds_y"]).groupby(pairs["nbytes"]).min().round(2)
+    return ratios.to_dict() if ratios.max() >= LEAST_GAIN else {}
 
 
 def differences(rule: Row, pattern: Row) -> list[str]:
@@ -77,7 +63,7 @@ def _changed(old: Route, new: Route) -> Route:
 
 def explain(places: list[dict[str, Any]], machine: str, choices: DataFrame) -> None:
     """Put the code, the gain and the message of each place in place of its rule and pattern."""
-    gains: dict[tuple[str, str], dict[str, Any]] = {}
+    gains: dict[tuple[str, str], dict[int, float]] = {}
     for place in places:
         rule, pattern = place.pop("rule"), place.pop("pattern")
         routes = routes_of(pattern)
@@ -87,10 +73,13 @@ def explain(places: list[dict[str, Any]], machine: str, choices: DataFrame) -> N
             "code": rule["code"],
             "page": f"docs/rules.md#{rule['code'].lower()}",
             "machine": machine,
+            "routes": routes,
             "gain": gains[routes],
             "differences": differences(rule, pattern),
         }
-        message = show.render_line("rules", "message", place=place, rule=rule, pattern=pattern)
+        message = show.render_line(
+            "rules", "message", place=place, rule=rule, pattern=pattern, least=LEAST_GAIN
+        )
         place["message"] = one_line(show.to_plain(message))
 
 
