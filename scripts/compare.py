@@ -72,6 +72,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard"
     )
     options = parser.parse_args(argv)
+    if not (options.base.strip() and options.new.strip()):
+        raise UserError(
+            "BASE or NEW is empty: name two toolchains, files or directories of results"
+        )
     if options.equivalence <= options.min_effect:
         raise UserError(
             "--equivalence must be larger than --min-effect, "

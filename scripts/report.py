@@ -99,6 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise MissingPackage(f"no page: {reason_of(error)}. {remedy}") from None
     if options.site:
         print(publish(options.output, options.site, options.url, not options.without_asv))
+        if not options.without_asv:
+            print("asv's part loads scripts from other hosts: it stays blank without a network")
         return 0
     names = machines(options.results) if options.machine is None else [options.machine]
     built = [build(options.results, name, options.output) for name in names]

@@ -73,6 +73,7 @@ def test_several_result_files_must_be_told_apart(pair, called, refusal):
     "arguments",
     [
         ("{base}", "{base}"),
+        ("", " "),
         ("{broken}", "{new}"),
         ("{base}/..", "{new}"),
         ("{base}",),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import report
 from conftest import ROOT, build, piped, run
+from store.files import put
 
 pytestmark = pytest.mark.slow  # builds pages, some in a process of its own
 
@@ -36,12 +37,14 @@ def test_all_pages_are_built_whoever_reads(rich_results, tmp_path):
         (["--machine", "nowhere"], "no results of nowhere; it knows box"),
         (["--machine", "../../etc"], "use letters, digits"),
         (["--results", "absent"], "absent: no such directory"),
-        (["--results", "empty"], "empty holds no results"),
+        (["--results", "empty"], "empty holds no results;"),
+        (["--results", "foreign"], "no results of this suite; box/0-env.json is of another configuration of asv"),
         (["--output", "blocked"], "cannot write"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(rich_results, tmp_path, refusal, arguments, said):
     (tmp_path / "empty").mkdir()
+    put(tmp_path / "foreign" / "box" / "0-env.json", "{}")
     (tmp_path / "blocked").write_text("a file")
     assert said in refusal(report, "--results", rich_results, "--output", "out", *arguments)
 

@@ -149,7 +149,7 @@ SPOILED = {
     "more parameters": (BENCHMARKS, other([["1"], ["2"]], MEMCPY, "params"), OTHERS),
     "name of a column": (BENCHMARKS, other(["process"], MEMCPY, "param_names"), "has a parameter called process"),
     "names of parameters": (BENCHMARKS, other([None], MEMCPY, "param_names"), OTHERS),
-    "values": (BENCHMARKS, other([["f(x)"]], MEMCPY, "params"), f"has other parameters of {MEMCPY} than this reads"),
+    "values": (BENCHMARKS, other([["f(x)"]], MEMCPY, "params"), r"reads \(f\(x\) is no literal\)"),
     "billions of cells": (BENCHMARKS, other([["1"] * 100_001], MEMCPY, "params"), "more than 100000 cells"),
     "broken record": (RECORDS, text("{"), "is broken"),
     "record of another kind": (RECORDS, text("[]\n"), "is broken"),

@@ -111,6 +111,13 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, refusal):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.parametrize("gone", ["index.html", "box/index.html"])
+def test_results_without_a_page_are_no_site(reports, tmp_path, refusal, gone):
+    (reports / gone).unlink()
+    line = refusal(report, "--output", reports, "--site", tmp_path / "site")
+    assert line.endswith("reports/index.html has no page of box: make report builds both")
+
+
 @pytest.mark.parametrize("place", ["reports", "reports/box", ".", "reports/link"])
 def test_a_folder_with_what_is_copied_is_left_alone(reports, tmp_path, refusal, place):
     """Each of these folders has an index.html, so it looks like an older site, which may be replaced."""

@@ -10,7 +10,15 @@ from cli import RESULTS, UserError
 from store import files
 from store.frames import Choice
 from store.questions import remember
-from store.schema import HARDWARE, UNKNOWN, Conditions, RunRecord, machine_differences
+from store.schema import (
+    HARDWARE,
+    UNKNOWN,
+    Conditions,
+    RunRecord,
+    Settings,
+    have_other_builds,
+    machine_differences,
+)
 from toolchains import interpreters
 
 from benchmarks.contracts import (
@@ -267,12 +275,12 @@ def closest_machine(
 
     device: prefer machines with an accelerator
     """
-    build = interpreters.build()
+    current = Settings(build=interpreters.build())
     differences = {}
     for name, record in records.items():
         fields = machine_differences(record.conditions, conditions, is_strict=True)
         # optimised or not, whatever the release of Python
-        is_other = build and record.settings.build and build != record.settings.build
+        is_other = have_other_builds(current, record.settings)
         differences[name] = (*fields, "build") if is_other else fields
 
     def distance(name: str) -> tuple[bool, int, int, int]:

@@ -182,14 +182,19 @@ def _parameter_values(declared: Declared) -> list[list[Parameter]]:
     try:
         if math.prod(map(len, declared.params)) > MAX_CELLS:
             raise ValueError(f"more than {MAX_CELLS} cells")
-        return [
-            [cast(Parameter, harmless(ast.literal_eval(each))) for each in values]
-            for values in declared.params
-        ]
+        return [[_parameter_value(each) for each in values] for values in declared.params]
     except PARSE_ERRORS as error:
         raise UserError(
             f"benchmarks.json has other parameters of {declared.name} than this reads ({error})"
         ) from None
+
+
+def _parameter_value(text: str) -> Parameter:
+    """The value of a parameter in asv's spelling. ValueError if it is no literal."""
+    try:
+        return cast(Parameter, harmless(ast.literal_eval(text)))
+    except ValueError:  # names an object of ast by its address
+        raise ValueError(f"{text} is no literal") from None
 
 
 def noise_of_cells(cells: DataFrame, benchmarks: Benchmarks) -> list[str]:

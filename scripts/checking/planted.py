@@ -43,7 +43,7 @@ _SIDE = _CHECKOUT.rpartition("/")[2].partition("-")[0]
 
 def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
     """Run this Python in ``root`` and return its output, "" if that goes to another file
-    ``stdout``. UserError if it failed; it has printed the reason.
+    ``stdout``. SystemExit if it refused, and has printed why; UserError if it failed otherwise.
 
     It has a home directory of its own, for the machines of asv and the settings of git, and no
     variables of git or of this suite.
@@ -59,6 +59,8 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
     variables["HOME"] = str(home)
     with os_session(command, root, variables, stdout=stdout) as process:
         printed, _ = process.communicate()
+    if process.returncode == 2 and not printed:
+        raise SystemExit(2)
     # a comparison with verdicts has its own exit status
     if process.returncode not in ((0, 1, 2) if printed else (0,)):
         raise UserError(

@@ -25,7 +25,14 @@ import psutil
 from cli import ROOT, UserError
 from msgspec.structs import replace
 from store import files
-from store.schema import Conditions, RunRecord, Settings, from_json, machine_differences
+from store.schema import (
+    Conditions,
+    RunRecord,
+    Settings,
+    from_json,
+    have_other_builds,
+    machine_differences,
+)
 from toolchains import environments, interpreters
 
 from benchmarks.core.probes import probe
@@ -103,9 +110,9 @@ def check_machine(directory: Path, settings: Settings | None = None) -> None:
 
 def is_other_build(one: Settings, other: Settings) -> bool:
     """Whether two runs had different known builds of one release of Python."""
-    if not (one.build and other.build) or one.build == other.build:
-        return False
-    return interpreters.release_of(one.python) == interpreters.release_of(other.python)
+    return have_other_builds(one, other) and (
+        interpreters.release_of(one.python) == interpreters.release_of(other.python)
+    )
 
 
 def caches() -> dict[str, str]:

@@ -195,10 +195,12 @@ def _timed_entry(cell: Row, reference: Row | None, with_range: bool) -> GridEntr
     if with_range:
         lines.append(show.interval(cell.low, cell.high))
     if reference is not None and reference is not cell:
-        name = cell.declared.reference.get("called", "")
-        as_long = f"{show.ratio(cell.seconds / reference.seconds)} as long"
-        verdict = if_significant(cell, reference, as_long)
-        lines.append(f"{name} {show.time(reference)}: {verdict}")
+        times = sorted((cell.seconds, reference.seconds))
+        change = "faster" if times[0] == cell.seconds else "slower"
+        words = f"{show.ratio(times[1] / times[0])} {change}"
+        called = cell.declared.reference.get("called", "")
+        verdict = if_significant(cell, reference, words)
+        lines.append(f"{verdict} ({show.time(reference)} {called})")
     return GridEntry(cell.parameters, lines)
 
 

@@ -83,13 +83,25 @@ def machines(results: Path) -> list[str]:
         raise UserError(f"{results}: no such directory; python scripts/run.py makes results")
     names = sorted({path.relative_to(results).parts[0] for path in result_files(results)})
     if not names:
-        raise UserError(f"{results} holds no results; python scripts/run.py makes some")
+        raise no_results(results)
     for name in names:
         if machine_name_problem(name):
             raise UserError(
                 f"{results} holds results of a machine named {name!a}: rename its directory"
             )
     return names
+
+
+def no_results(results: Path, machine: str | None = None) -> UserError:
+    """An error that says that there are none, and what to do."""
+    for path in sorted(results.glob(f"{machine or '*'}/*.json")):
+        if path.name != MACHINE and not RESULT_FILE.fullmatch(path.name):
+            return UserError(
+                f"{results} holds no results of this suite; {path.relative_to(results)} is of "
+                "another configuration of asv: run asv with this checkout's asv.conf.json"
+            )
+    of_machine = f" of {machine}" if machine else ""
+    return UserError(f"{results} holds no results{of_machine}; python scripts/run.py makes some")
 
 
 def machine_name_problem(name: str) -> str:

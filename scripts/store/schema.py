@@ -285,6 +285,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_cores: Annotated[tuple[int, ...], "cores near the accelerator, by its driver"] = ()
 
 
+def have_other_builds(one: Settings, other: Settings) -> bool:
+    """Whether the builds of Python of two runs are known and differ."""
+    return bool(one.build and other.build and one.build != other.build)
+
+
 # Conditions that distinguish two machines. A virtual machine may report any CPU as "AMD EPYC"
 HARDWARE = ("cpu", "cores", "caches")
 MACHINE = (*HARDWARE, "libc")  # another C library copies and allocates at another speed

@@ -288,7 +288,7 @@ def find_result_file(name: str, results: Path, machine: str | None = None) -> Pa
         results, machine = places[0]
     matches = files.result_files(results, machine)
     if not matches:
-        raise UserError(f"{results} holds no results{f' of {machine}' if machine else ''}")
+        raise files.no_results(results, machine)
     if not path.is_dir():
         matches = _files_of_toolchain(name, matches)
     if len(matches) > 1:
