@@ -14,13 +14,17 @@ ASARRAY = ("torch.asarray(a)", "torch.asarray(a, copy=False)")
 OUTCOMES = {
     "1.13": {
         DLPACK: {
-            contracts.ENDS: ["complex", "masked"],
-            "RuntimeError": ["record field"],
+            contracts.ENDS: ["complex", "masked", "record field, length 1"],
+            "RuntimeError": ["record field", "ulonglong"],
             "TypeError": ["broadcast", "byte-swapped", "datetime64", "longdouble", "ml_dtypes", "object"]
-            + ["object of numbers", "read-only", "structured"],
+            + ["object of numbers", "read-only", "strings", "structured"],
         },
         TO_DLPACK: {"RuntimeError": ["conjugate view", "quantized", "requires grad", "sparse"]},
         "t.contiguous().numpy()": {"TypeError": ["sparse"]},
+        "torch.asarray(a, copy=True)": {routes.Does.WORKS: ["read-only, 0-d"]},
+        "torch.frombuffer(a, dtype=dtype)": {"TypeError": ["ulonglong"]},
+        # NumPy before 1.24 makes an array of lists of unequal length
+        "torch.from_numpy(np.array(values))": {"TypeError": ["ragged"]},
         # NumPy before 1.24 does not warn of infinities
         "torch.from_numpy(a.astype(np.float16))": {f"{routes.Does.INFINITE}, but {routes.Does.WORKS}": ["datetime64"]},
         # NumPy before 2 asks for no copy argument
