@@ -96,7 +96,7 @@ def test_a_point_says_what_it_is(pages, browser):
     tip = browser.locator(".said").inner_text()
     row = browser.locator("#size figure").first.locator("tbody tr").first
     route = row.locator("th").text_content()
-    assert tip.startswith(f"{route} · 256 MiB: ") and tip.endswith("s"), "of what shares memory, one size"
+    assert tip.startswith(f"{route} · 8 B: ") and tip.endswith("s")
 
 
 def test_a_tile_leads_to_its_release(pages, browser):
@@ -147,6 +147,25 @@ def test_between_measured_sizes_it_shows_both(pages, known, browser):
     assert note.inner_text() == "3 MiB was not measured. Shown: 1 MiB and 16 MiB."
     neighbours = [texts_of(replace(case, nbytes=size), known)[0] for size in (MIB, 16 * MIB)]
     assert browser.locator(SHOWN).all_inner_texts() == [*neighbours[0], *neighbours[1]]
+
+
+def test_a_constant_time_is_shown_once(pages, browser):
+    browser.goto(f"{pages.link}#from=numpy&to=torch&nbytes=3MiB&memory=share")
+    assert (
+        "about the same at all measured sizes. Shown: 1 MiB." in browser.locator("#choose .chosen p").first.inner_text()
+    )
+    assert browser.locator("#choose .chosen h3").count() == 1
+
+
+def test_the_bar_is_one_line_and_hides_no_heading(pages, browser):
+    browser.goto(pages.rich)
+    bar = browser.locator("nav").bounding_box()
+    links = browser.locator("nav a").all()
+    assert len(links) <= 7 and bar["height"] < 40
+    for link in links:
+        link.click()
+        target = browser.locator(link.get_attribute("href").partition("&")[0]).bounding_box()
+        assert target["y"] >= bar["height"], link.inner_text()
 
 
 def test_sizes_that_are_offered_are_those_that_were_measured(tmp_path, browser):
@@ -281,7 +300,7 @@ def test_a_link_says_which_dtype(pages, browser):
 def test_without_javascript_the_page_is_what_it_was(pages, opened):
     with opened(java_script_enabled=False) as browser:
         browser.goto(pages.link)
-        assert browser.locator("#choose").is_hidden() and browser.locator(".answers").is_visible()
+        assert browser.locator("#choose").is_hidden() and browser.locator("#answers table").is_visible()
         browser.goto(f"{pages.history}#{made_histories.SERIES[5].tag}")
         sections = browser.locator("section details[open] > div")
         opened = [each.get_attribute("id") for each in sections.all()]

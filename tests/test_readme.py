@@ -54,6 +54,17 @@ def test_figures_of_the_table(cells, route, figures):
         )
 
 
+def test_the_table_gives_the_answers_of_the_machines_page(committed):
+    """A row's route is among those of one need on the page, and so are its times, at the same sizes."""
+    page = (committed / "reports" / MACHINE / "README.md").read_text(encoding="utf-8")
+    answers = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]+) \|" + r" ([^|]*) \|" * len(SIZES), page, re.MULTILINE)
+    for route, figures in ROWS:
+        shown = [figure.strip() for figure in figures.split("|")]
+        times = [each for codes, *each in answers if f"`{route}`" in codes]
+        assert any(all(map(lambda figure, time: figure in ("", time), shown, each)) for each in times), route
+    assert README.index(ROWS[-1][0]) < README.index("No GPU results") < README.index("![")
+
+
 HUGE, SETTING = "THP_MEM_ALLOC_ENABLE=1", "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824"
 COPIED, CLONED = "torch.from_numpy(a.copy())", "torch.from_numpy(a).clone()"
 TIME = r"takes (\S+ \S+)"

@@ -217,6 +217,12 @@ def is_flat(seconds: Sequence[float]) -> bool:
     return max(seconds) <= FLAT_RATIO * min(seconds)
 
 
+def is_constant(rows: pd.DataFrame) -> bool:
+    """Whether the routes of an answer share memory and take the same time at all sizes."""
+    by_route = rows.groupby("route")["seconds"]
+    return bool(rows["memory"].iloc[0] == ALIAS and by_route.agg(is_flat).all())
+
+
 def no_verdict_notes(rows: pd.DataFrame) -> list[str]:
     """Say at which sizes noise on the machine left comparisons undecided."""
     undecided = rows["nbytes"][rows["kind"] == UNDECIDED].unique().tolist()

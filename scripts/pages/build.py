@@ -48,11 +48,10 @@ from .page import (
     write_into,
 )
 from .release_news import FEED, write_feed
-from .tables import Table, render_table
+from .tables import ANSWER_BYTES, Table, render_table
 
 HISTORY = "history"  # next to the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
-COMPARED_BYTES = (8, 2**20, 64 * 2**20)  # of machines, if all have measured these sizes
 ASV = "asv"  # directory of asv's own site; its scripts make its links
 RESULTS = "results"
 PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers)\.csv|[a-z0-9-]+\.svg)"
@@ -184,7 +183,7 @@ def side_by_side(best: DataFrame, machines: Sequence[Page]) -> Table:
     for question, answers in best.groupby("question", sort=False):
         measured = answers.groupby("nbytes")["machine"].nunique()
         shared = measured.index[measured == measured.max()]
-        sizes = [size for size in shared if size in COMPARED_BYTES] or [*shared[-1:]]
+        sizes = [size for size in shared if size in ANSWER_BYTES] or [*shared[-1:]]
         answers = where(answers, nbytes=sizes).sort_values("nbytes", kind="stable")
         entries = [list_rows(where(answers, machine=page.machine)) for page in machines]
         rows.append((question, entries))

@@ -135,13 +135,11 @@ Y_TITLE = "time ÷ time of the fastest safe route"
 LEAST_RATIO = 0.55  # of the axis: a limit that is far below leaves the plot
 # Inches
 WIDTH, PLOT = 3.67, 1.9  # a phone's 364 CSS pixels show 8-point text at 11; height of a plot
-LEFT, RIGHT, TOP, BOTTOM = 0.38, 0.16, 0.26, 0.56  # around the plot
-LABELS = 1.26  # width of the labels right of the lines
+LEFT, RIGHT, TOP, BOTTOM = 0.38, 1.42, 0.26, 0.56  # around the plot; labels are right of it
 VALUE_LABEL_GAP, SIZE_LABEL_GAP = 0.2, 0.27  # between labels of an axis
 LABEL_POINTS = 7.5  # of a label
 LABEL_POINTS_GAP = 10.0  # between the baselines of two lines of a label
 LABEL_LETTERS = 18  # per line of a label; longer labels are broken
-ROW_LETTERS, ROW_POINTS = 46, 11.5  # of dots: letters of a label, and half the height of a row
 LABEL: Look = {"color": INK, "fontsize": LABEL_POINTS}
 DASHED: Look = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
 RULE: Look = {"color": MUTED, "linestyle": (0, (1, 2)), "linewidth": 1.0}  # the advice changes
@@ -224,7 +222,7 @@ def _draw(
     bound = "limit of the link" if rows[0].device else "memcpy, 1 thread"
     labels = [*names, *([bound] if len(bounds) else [])]
     letters = sum(len(broken(each)) for each in labels)
-    figure, ax = _plot(max(PLOT, letters * LABEL_POINTS_GAP / 72), LABELS)
+    figure, ax = _plot(max(PLOT, letters * LABEL_POINTS_GAP / 72))
     points = points.assign(place=points["nbytes"].map(sizes.index))
     order = [*dict.fromkeys(map(label, rows))]
     colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
@@ -283,11 +281,11 @@ def _described(cells: Rows, limit: Mapping[int, float]) -> str:
     return render_line("figures", "described", cells=cells, several=several, limit=limit)
 
 
-def _plot(height: float, labels: float = 0.0) -> tuple:
+def _plot(height: float) -> tuple:
     """A plot with room for labels right of it."""
     total = height + TOP + BOTTOM
     figure = plt.figure(figsize=(WIDTH, total))
-    width = 1 - (LEFT + RIGHT + labels) / WIDTH
+    width = 1 - (LEFT + RIGHT) / WIDTH
     return figure, figure.add_axes((LEFT / WIDTH, BOTTOM / total, width, height / total))
 
 
@@ -345,9 +343,8 @@ def label_ticks(
 # --- the figures of a machine --------------------------------------------------------------------
 
 
-def times_caption(title: str, cells: Rows, anywhere: bool = False) -> str:
-    """A caption: the shortest and the longest time at the usual size. anywhere: the times hold at
-    all sizes."""
+def times_caption(title: str, cells: Rows) -> str:
+    """A caption: the shortest and the longest time at the usual size."""
     cells = [cell for cell in cells if cell.quiet] or cells
     nbytes = usual_size(cells, cells[0].down, sys.maxsize)
     at_size = (cell for cell in cells if cell.nbytes == nbytes)
@@ -359,50 +356,19 @@ def times_caption(title: str, cells: Rows, anywhere: bool = False) -> str:
         title=title,
         ends=[(cell, label(cell)) for cell in ends],
         nbytes=nbytes,
-        anywhere=anywhere,
     )
 
 
 def times(
     prefix: str, answers: Sequence[DataFrame], threads: int, limit: Limit
 ) -> Iterator[Figure]:
-    """A figure per plain answer with two or more sizes; dots where the size does not matter.
-    prefix: of the names."""
+    """A figure per answer with two or more sizes. prefix: of the names."""
     for rows in answers:
         need = rows["need"].iloc[0]
-        if not need.plain:
-            continue
-        title = advice.answer_title(rows)
-        name = slug(prefix, need.direction, need.memory)
-        by_route = rows.sort_values("nbytes").groupby("route", sort=False)
-        if need.memory != ALIAS or not by_route["seconds"].agg(advice.is_flat).all():
-            title = f"{title}, {show.threads(threads)}"
-            decided = filter(limit.decides, limit.seconds if need.memory != ALIAS else ())
-            bounds = {nbytes: limit.seconds[nbytes] for nbytes in decided}
-            yield from times_figure(name, title, rows, bounds)
-            continue
-        largest = by_route.tail(1).sort_values("seconds", kind="stable")
-        if len(largest) > 1:
-            fastest = list_rows(largest)
-            yield dots(name, times_caption(title, fastest, anywhere=True), fastest)
-
-
-def dots(name: str, caption: str, cells: Rows) -> Figure:
-    """A row per route, the fastest first: its name, and below it its time and range over
-    processes."""
-    with plt.style.context(STYLE):
-        figure, ax = _plot((2 * len(cells) + 1) * ROW_POINTS / 72)
-        font: Look = {"transform": ax.get_yaxis_transform(), "family": MONO, **LABEL}
-        dot: Look = {"color": BLUE, "markersize": 4.4, "markeredgewidth": 0}
-        for row, cell in enumerate(cells):
-            ax.hlines(row, cell.low, cell.high, color=BLUE, linewidth=2.6, alpha=0.35)
-            ax.plot(cell.seconds, row, "o", gid=f"{POINTS}{row}", **dot)
-            name_of_row = show.short(label(cell), ROW_LETTERS)
-            ax.text(0.01, row - 0.5, name_of_row, va="center_baseline", **font)
-        ax.set_xlim(0, 1.08 * max(cell.high for cell in cells))
-        ax.set_ylim(len(cells) - 0.5, -1)
-        ax.set_yticks([])
-        ax.xaxis.set_major_formatter(ticker.EngFormatter("s", sep=" "))
-        ax.xaxis.set_major_locator(ticker.MaxNLocator(5))
-        ax.set_xlabel("time per call")
-        return finish(figure, name, _described(cells, {}), cells, caption)
+        decided = filter(limit.decides, limit.seconds if need.memory != ALIAS else ())
+        yield from times_figure(
+            slug(prefix, need.direction, need.memory),
+            f"{advice.answer_title(rows)}, {show.threads(threads)}",
+            rows,
+            {nbytes: limit.seconds[nbytes] for nbytes in decided},
+        )

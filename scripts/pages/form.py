@@ -14,7 +14,7 @@ from analysis.ranking import BEST
 
 from benchmarks.contracts import ALL_THREADS, Route
 
-from .advice import promises, unusual_inputs
+from .advice import is_flat, promises, unusual_inputs
 from .case_answer import MAX_ROUTES, case_threads, case_title, cost_text, snippet
 from .show import render_line
 
@@ -42,6 +42,7 @@ def form_data(machine: MachineAnswers) -> str:
     of its distinct values.
 
     nbytes   of the source; of each source where there are several
+    flat     per need: its time is about the same at all sizes
     command  scripts/advise.py command for the same case, with NBYTES for the size
     title    of the case, and code to paste, if the row is of the route to take
     """
@@ -55,6 +56,8 @@ def form_data(machine: MachineAnswers) -> str:
     # the most common setting first
     threads = sorted({*rows["threads"]} - {""}, key=lambda count: (count != ALL_THREADS, count))
     default = f"{machine.threads}, torch's default"
+    by_need = rows[rows["kind"] == BEST].groupby("need", sort=False)["seconds"]
+    flat = {need for need, seconds in by_need if is_flat([*seconds])}
     document = {
         "ways": {" ".join(ends): direction for ends, direction in DIRECTION_OF_ENDS.items()},
         "shown": MAX_ROUTES,
@@ -62,6 +65,7 @@ def form_data(machine: MachineAnswers) -> str:
         "read_only": render_line("case", "read_only"),
         "caution": render_line("case", "read_only_caution"),
         "threads": [(count, default if count == ALL_THREADS else count) for count in threads],
+        "flat": [need in flat for need in columns["need"][1]],
         "rows": columns,
     }
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars)

@@ -5,13 +5,15 @@ The data are read once (page.MachineData). A function per section turns them int
 strings and numbers. The templates word it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from urllib.parse import quote
 
 from analysis import comparison
 from analysis.answers import Answer
+from analysis.cells import list_rows
 from analysis.costs import machine_answers
 from analysis.findings import setting_advice
 from analysis.ranking import BEST
@@ -22,7 +24,6 @@ from store.files import MEASUREMENTS
 from store.frames import MEASURED
 from store.schema import UNKNOWN, RunRecord
 
-from benchmarks.contracts import ALIAS
 from pages import comparison_words as words
 from pages import transfers
 
@@ -32,6 +33,7 @@ from .advice import (
     answer_box,
     answer_title,
     conditions_box,
+    is_constant,
     neighbours_box,
     setting_box,
 )
@@ -76,11 +78,12 @@ def machine_page(
         machine=machine,
         facts=_facts(data),
         source=render_line("figures", "source", machine=machine, run=results.last),
+        answers=tables.answers(_titled(data, data.answers)),
         boxes=_boxes(data, transfer_boxes),
         legend=render_paragraphs(
             "machine_legend",
             conversions=bool(data.answers),
-            transfers=bool(transfer_boxes),
+            transfers=transfer_boxes[0].lines if transfer_boxes else None,
             dtype=data.dtype,
             threads=data.threads,
         ),
@@ -146,21 +149,19 @@ def _warnings(data: MachineData) -> Lines:
 
 
 def _boxes(data: MachineData, transfer_boxes: Sequence[Box]) -> tuple:
-    """What gains more than any choice of a route comes first, of a device the question that its
-    card is bought for."""
+    """Notes on each answer; settings come last."""
     one_thread = {}
     if data.threads > 1:
         one_thread = {answer_title(rows): rows for rows in data.one_thread_answers}
     boxes = [
-        *transfer_boxes[:1],
-        *map(setting_box, setting_advice(data.results, data.cells)),
-        neighbours_box(data.neighbour_costs),
+        *transfer_boxes,
         *(
             answer_box(rows, one_thread.get(answer_title(rows)), data.threads)
             for rows in data.answers
         ),
-        *transfer_boxes[1:],
         conditions_box(data.answers),
+        neighbours_box(data.neighbour_costs),
+        *map(setting_box, setting_advice(data.results, data.cells)),
     ]
     return tuple(filter(None, boxes))
 
@@ -186,18 +187,21 @@ def _form(data: MachineData) -> str:
 def best_routes(data: MachineData) -> DataFrame:
     """The fastest safe route for each need and size that a page answers, as data for the page over
     all machines."""
-    titled = [
-        (answer_title(rows), rows)
+    answers = [
+        rows
         for answer in (*data.one_thread_answers, *data.default_answers)
         for _, rows in answer.groupby("need", sort=False)
     ]
-    titled += [
-        (f"{transfers.endpoints(need)}, {transfers.result_words(need)}", rows)
-        for need, rows in transfer_answers(data.choices, data.transfers)
-    ]
-    best = [where(rows, kind=BEST).assign(question=title) for title, rows in titled]
+    best = [where(rows, kind=BEST).assign(question=title) for title, rows in _titled(data, answers)]
     rows = concat(best) if best else data.choices[:0].assign(question="")
     return rows[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
+
+
+def _titled(data: MachineData, answers: Sequence[DataFrame]) -> Iterator[tuple[str, DataFrame]]:
+    """These answers and those on transfers, each with its title."""
+    yield from ((answer_title(rows), rows) for rows in answers)
+    for need, rows in transfer_answers(data.choices, data.transfers):
+        yield f"{transfers.endpoints(need)}, {transfers.result_words(need)}", rows
 
 
 # --- sections -------------------------------------------------------------------------------------
@@ -209,14 +213,15 @@ def page_sections(data: MachineData, questions: Sequence[Answer] = ()) -> list[S
     decisions, clocks, overlap, firsts, link = transfers.transfer_sections(data)
     device_sentences = transfers.family_sentences(data.transfers)
     first_read = [
-        Section("questions", "What users ask", tables=(questions_table(data),)),
-        decisions,
         _size_section(data, "size", "time", data.answers, data.threads),
+        decisions,
+        Section("questions", "What users ask", tables=(questions_table(data),)),
     ]
     details = [
         _section("measured", data, parts=[measured_table(questions)]),
-        _decision_section(data),
-        _single_section(data) if data.default_answers else None,
+        _size_section(data, "single", "single", data.one_thread_answers, 1)
+        if data.default_answers
+        else None,
         *family_sections(data),
         clocks,
         *family_sections(data, on_device=True, sentences=device_sentences),
@@ -249,23 +254,19 @@ def _section(
 def _size_section(
     data: MachineData, key: str, prefix: str, answers: Sequence[DataFrame], threads: int
 ) -> Section:
-    curves = (
-        (figure, tables.curves(figure.cells, data.missing, data.memcpy, data.instructions))
-        for figure in figures.times(prefix, answers, threads, data.memcpy)
+    """Figures of plain answers, and tables of those whose time is the same at all sizes."""
+    curves = partial(
+        tables.curves, missing=data.missing, limit=data.memcpy, counts=data.instructions
     )
-    return _section(key, data, curves)
-
-
-def _single_section(data: MachineData) -> Section:
-    """Copies with one thread; routes that share memory take the same with any number."""
-    copies = [rows for rows in data.one_thread_answers if rows["memory"].iloc[0] != ALIAS]
-    return _size_section(data, "single", "single", copies, 1)
-
-
-def _decision_section(data: MachineData) -> Section:
-    answers = [rows for rows in data.answers if rows["need"].iloc[0].plain]
-    limit = data.memcpy if data.threads == 1 else tables.NO_LIMIT
-    return _section("decision", data, parts=[tables.decision(answers, limit)])
+    plain = [rows for rows in answers if rows["need"].iloc[0].plain]
+    changing = [rows for rows in plain if not is_constant(rows)]
+    drawn = figures.times(prefix, changing, threads, data.memcpy)
+    constant = [
+        replace(curves(list_rows(rows)), title=answer_title(rows))
+        for rows in plain
+        if is_constant(rows) and key == "size"
+    ]
+    return _section(key, data, [(figure, curves(figure.cells)) for figure in drawn], constant)
 
 
 def _contracts_section(data: MachineData) -> Section:

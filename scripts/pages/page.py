@@ -168,6 +168,7 @@ class Page:
     facts: Lines
     source: str = ""  # machine, toolchain and date, in a figure's file
     warnings: Lines = ()
+    answers: Table | None = None  # first; then the boxes are notes, and last
     boxes: tuple[Box, ...] = ()
     legend: Lines = ()  # how to read the boxes
     sections: list[Section]

@@ -4,15 +4,16 @@ only format them.
 Sentences are in templates/prose/tables.md.jinja.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, zip_longest
 
-from analysis.cells import DIRECTIONS, Limit, Row, first_row, list_rows
+from analysis.cells import DIRECTIONS, Limit, Row, list_rows
 from analysis.findings import DTYPE, Semantics
-from analysis.ranking import BEST, SLOWER, TIE, differ_significantly, too_few_processes
+from analysis.ranking import BEST, differ_significantly, too_few_processes
 from analysis.results import Results, parameters_of, where
 from analysis.suite import Declared
 from analysis.verdicts import CountRange
@@ -29,6 +30,7 @@ NO_VERDICT = "no verdict"  # of two cells, if one has no quiet process
 UPPER_BOUND_NOTE = (
     f"{show.UPPER_BOUND_MARK.strip()} Upper bound: the fastest sample, as no process was quiet."
 )
+ANSWER_BYTES = (8, 2**20, 64 * 2**20)  # sizes of the first table
 IN_CACHE_BYTES = 2**20  # bytes: the size in tables of a single size, if it was measured
 MIN_COUNT_RANGE = 0.005  # the range of a count over processes is shown from this difference on
 
@@ -191,33 +193,30 @@ def _entry(lines: list[str]) -> Entry:
     return lines[0] if len(lines) == 1 else lines
 
 
-def decision(answers: Sequence[DataFrame], limit: Limit) -> Table:
-    """Needs as rows, sizes as columns: route, seconds, and for copies the bandwidth and its share
-    of memcpy's. answers: plain conversions from analysis.needs.rows_per_answer."""
-    sizes = sorted({int(nbytes) for rows in answers for nbytes in rows["nbytes"]})
-    needs = [
-        (
-            advice.answer_title(rows),
-            [_decision_entry(where(rows, nbytes=nbytes), limit) for nbytes in sizes],
-        )
-        for rows in answers
-    ]
-    return render_table("tables", "decision", False, needs=needs, sizes=sizes)
+def answers(titled: Iterable[tuple[str, DataFrame]]) -> Table:
+    """Needs as rows: the routes to take, and their times at ANSWER_BYTES."""
+    rows = []
+    for title, ranked in titled:
+        best = where(ranked, kind=BEST)
+        first = where(ranked, need=[ranked["need"].iloc[0]])
+        several = best["dtype"].nunique() > 1
+        takes = [*advice.recommendations(first)]
+        rows.append((title, takes, _at_answer_bytes(best), several))
+    return render_table("tables", "answers", False, rows=rows, sizes=ANSWER_BYTES)
 
 
-def _decision_entry(rows: DataFrame, limit: Limit) -> dict:
-    """The route to take for a need at a size, its ties, the next slower route, and its share of
-    memcpy's bandwidth."""
-    best = first_row(where(rows, kind=BEST))
-    share = None
-    if best and best.memory != ALIAS and limit.decides(best.nbytes):
-        share = limit.share(best)
-    return {
-        "best": best,
-        "share": share,
-        "ties": [*where(rows, kind=TIE)["route"]],
-        "next": first_row(where(rows, kind=SLOWER)),
-    }
+def _at_answer_bytes(best: DataFrame) -> list[tuple[int, list[Row]]]:
+    """Each size with the cells there, or at the measured size that is nearest to it."""
+    columns = []
+    for size in ANSWER_BYTES:
+        nearest = min(best["nbytes"], key=partial(_distance, size))
+        is_here = min(ANSWER_BYTES, key=partial(_distance, nearest)) == size
+        columns.append((size, list_rows(where(best, nbytes=nearest)) if is_here else []))
+    return columns
+
+
+def _distance(size: int, other: int) -> float:
+    return abs(math.log(size / other))
 
 
 def curves(

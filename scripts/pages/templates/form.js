@@ -60,6 +60,7 @@
     return `${Number((nbytes / 1024 ** power).toPrecision(exact ? 15 : 4))} ${["B", "KiB", "MiB", "GiB"][power]}`;
   }
 
+  const text = (nbytes) => sizeOf(nbytes, true).replace(" ", "");
   const label = (field) => field.closest("label");
   const titleOf = (field) => (field.type === "checkbox" ? label(field) : label(field).firstChild).textContent.trim();
   const nameOf = (field, value) => [...field.options].find((option) => option.value === value)?.text ?? value;
@@ -97,7 +98,11 @@
     return new URLSearchParams(changed);
   };
 
-  function sizeNote(nbytes, near, all) {
+  /* The measured size that is nearest to one. */
+  const nearest = (nbytes, all) => all.reduce((best, size) => (Math.abs(Math.log(size / nbytes)) < Math.abs(Math.log(best / nbytes)) ? size : best));
+
+  function sizeNote(nbytes, near, all, isFlat) {
+    if (isFlat) return `${sizeOf(nbytes)} was not measured; the time is about the same at all measured sizes. Shown: ${sizeOf(near[0])}.`;
     const isFar = nbytes > known.reach * all.at(-1) || nbytes * known.reach < all[0];
     const reach = isFar ? ", and no estimate reaches that far" : "";
     return `${sizeOf(nbytes)} was not measured${reach}. Shown: ${near.map((size) => sizeOf(size)).join(" and ")}.`;
@@ -107,16 +112,18 @@
     const [wanted, replaced] = needed();
     const nbytes = bytesOf(chosen.nbytes, itemsizeOf(at("dtype").value));
     const all = sizes(wanted);
-    document.getElementById("sizes").replaceChildren(...all.map((size) => new Option(sizeOf(size, true).replace(" ", ""))));
-    const near = all.includes(nbytes) ? [nbytes] : [all.filter((size) => size < nbytes).at(-1), all.find((size) => size > nbytes)].filter(Boolean);
+    document.getElementById("sizes").replaceChildren(...all.map((size) => new Option(text(size))));
+    const around = all.includes(nbytes) ? [nbytes] : [all.filter((size) => size < nbytes).at(-1), all.find((size) => size > nbytes)].filter(Boolean);
+    const isFlat = around.length > 1 && wanted.every((need) => known.flat[needs.indexOf(need)]);
+    const near = isFlat ? [nearest(nbytes, all)] : around;
     const parts = replaced.map(([field, from, to]) => fact("p", `${titleOf(field)}${from} was not measured for this${to === false ? "" : `. Shown: ${to === true ? titleOf(field) : to}`}.`));
     if (!near.length) parts.push(fact("p", "Write the size in bytes, such as 4096, 3MiB, 3MB or 1e6, or a shape such as 1080x1920x3."));
-    else if (near[0] !== nbytes) parts.push(fact("p", sizeNote(nbytes, near, all)));
+    else if (near[0] !== nbytes) parts.push(fact("p", sizeNote(nbytes, near, all, isFlat)));
     for (const size of near) parts.push(...answer(rows.filter((row) => wanted.includes(row.need) && row.nbytes === size)));
     root.querySelector(".chosen").replaceChildren(...parts);
     const { command } = rows.find((row) => wanted.includes(row.need));
     const option = at("read-only").checked ? " --read-only" : "";
-    root.querySelector(".command").replaceChildren(near.length ? command.replace("NBYTES", sizeOf(nbytes, true).replace(" ", "")) + option : "");
+    root.querySelector(".command").replaceChildren(near.length ? command.replace("NBYTES", text(nbytes)) + option : "");
     if (remember) history.replaceState(null, "", `#${address()}`);
   }
 
@@ -154,6 +161,7 @@
       const value = given[name] ?? usual;
       chosen[name] = typeof usual === "boolean" ? String(value) === "true" : value;
     }
+    if (!("from" in given)) chosen.nbytes = text(nearest(2 ** 20, sizes(needed()[0])));
     at("nbytes").value = chosen.nbytes;
     update(false);
   }

@@ -60,7 +60,7 @@
   addEventListener("hashchange", unfold);
   unfold();
 
-  for (const table of document.querySelectorAll(".scroll:not(.heat) > table")) if (table.tBodies[0]?.rows.length > 1) sortable(table);
+  for (const table of document.querySelectorAll(".scroll:not(.heat) > table:not(.take)")) if (table.tBodies[0]?.rows.length > 1) sortable(table);
 
   /* The nearest point of a figure's series, said by the row of its table: series and rows are in one order. */
   const REACH = 14; // pixels
