@@ -298,8 +298,10 @@ def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> tuple[dict[str, Gain]
     declared = without.declared
     settings = cells["parameters"].map(lambda parameters: parameters["setting"])
     # in the order of the entries: benchmarks.json sorts the advised settings by name
-    places = settings.map(lambda setting: declared.nth("setting", setting))
-    cells = cells.assign(place=places, is_free=settings.map(declared.settings) == "")
+    cells = cells.assign(
+        place=settings.map(lambda setting: declared.nth("setting", setting)),
+        is_free=settings.map(declared.settings) == "",
+    )
     advised = cells[settings.isin([*declared.settings])].sort_values("place")
     advised = advised[significantly_slower(DataFrame([without]), advised, MIN_GAIN - 1)]
     fastest = select_fastest(advised, ["benchmark"])

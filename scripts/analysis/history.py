@@ -107,9 +107,8 @@ def histories_of(results: Results, settings: Settings = DEFAULT) -> dict[str, Hi
     histories = {}
     for python, of_python in sessions.merge(pythons).groupby("python"):
         points = points_of(results, of_python)
-        measured = set(points.points["package"])
         for package, of_package in of_python.groupby("package"):
-            if package in measured and of_package["release"].nunique() > 1:
+            if package in {*points.points["package"]} and of_package["release"].nunique() > 1:
                 releases = counts.query("package == @package").set_index("python")["release"]
                 others = releases.drop(python).to_dict()
                 histories[package] = _history(results, of_package, points, others, settings)

@@ -166,9 +166,9 @@ def judge_times(
     needed = np.fmax(needed, np.maximum(fewest + 1, MIN_PROCESSES))
     is_undecided = judged & (table["verdict"] == INCONCLUSIVE)
     table["more"] = np.where(is_undecided, needed - fewest, np.nan)
-    for place, side in enumerate(SIDES):
-        table[f"{side}_seconds"] = np.exp(statistics.means(times.logs[place]))
-        table[f"{side}_processes"] = counts[place]
+    for side, logs, count in zip(SIDES, times.logs, counts):
+        table[f"{side}_seconds"] = np.exp(statistics.means(logs))
+        table[f"{side}_processes"] = count
     return table.assign(paired=times.paired & judged, fresh=False, close=table["p"] < CLOSE_P)
 
 
@@ -320,12 +320,20 @@ def judge_as_history(cells: DataFrame, ratios: DataFrame, settings: Settings) ->
     figures = figures.assign(verdict=figures["verdict"].replace(verdicts.TIME_VERDICTS))
     is_judged = cells["verdict"].isin((*DECIDED, INCONCLUSIVE)) & ratios["ratio"].notna()
     cells[figures.columns] = cells[figures.columns].mask(is_judged, figures)
-    for cell, sizes in ratios.loc[is_judged, "sizes"].items():
+    _name_sizes(cells, ratios.loc[is_judged, "sizes"])
+    return cells
+
+
+def _name_sizes(cells: DataFrame, sizes_of: "Series[object]") -> None:
+    """Give the cells of a series over several sizes the parameter ``sizes`` in place of nbytes.
+
+    sizes_of  cell -> the sizes of its series
+    """
+    for cell, sizes in sizes_of.items():
         if len(sizes) > 1:
             parameters = cells.at[cell, "parameters"] | {"sizes": (sizes[0], sizes[-1])}
             del parameters["nbytes"]
             cells.at[cell, "parameters"] = parameters
-    return cells
 
 
 def judge_ratios(ratios: DataFrame, settings: Settings) -> DataFrame:
@@ -384,19 +392,25 @@ def splits(processes: int) -> list[tuple[list[int], list[int]]]:
     return [([one for one, _ in order], [two for _, two in order]) for order in product(*choices)]
 
 
+def _count_flags(base: Floats, new: Floats, noise: Names, paired: Bools, settings: Settings) -> int:
+    """Return how many cells of two halves of one baseline are judged slower or faster."""
+    estimate = statistics.estimate(base, new, noise, paired)
+    figures = _judge_effects(estimate, np.isfinite(estimate.error), settings)
+    return int(figures["verdict"].isin((SLOWER, FASTER)).sum())
+
+
 def self_check(times: Times, noise: Names, is_open: Bools, settings: Settings) -> SelfCheck:
     """A/A over the splits of the baseline's processes, of open cells with at least four."""
-    has_process = np.isfinite(times.logs[0])
-    is_enough = is_open & (has_process.sum(axis=1) >= MIN_PROCESSES)
+    is_enough = is_open & (np.isfinite(times.logs[0]).sum(axis=1) >= MIN_PROCESSES)
     cells = int(is_enough.sum())
-    halves = splits(1 + int(np.flatnonzero(has_process.any(axis=0))[-1])) if cells else []
-    logs, noise, paired = times.logs[0, is_enough], noise[is_enough], times.paired[is_enough]
-    flags = []
-    for one, other in halves:
-        estimate = statistics.estimate(logs[:, one], logs[:, other], noise, paired)
-        figures = _judge_effects(estimate, np.isfinite(estimate.error), settings)
-        flags.append(int(figures["verdict"].isin((SLOWER, FASTER)).sum()))
+    present = np.flatnonzero(np.isfinite(times.logs[0]).any(axis=0))
+    halves = splits(1 + int(present[-1])) if cells else []
+    logs = times.logs[0, is_enough]
+    noise, paired = noise[is_enough], times.paired[is_enough]
+    flags = [
+        _count_flags(logs[:, one], logs[:, other], noise, paired, settings) for one, other in halves
+    ]
     mean = sum(flags) / len(flags) if flags else 0.0
-    lower, _ = statistics.rate_bounds(math.floor(mean), cells)
-    _, upper = statistics.rate_bounds(math.ceil(mean), cells)
+    lower = statistics.rate_bounds(math.floor(mean), cells)[0]
+    upper = statistics.rate_bounds(math.ceil(mean), cells)[1]
     return SelfCheck(len(flags), cells, mean, lower, upper)

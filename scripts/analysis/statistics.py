@@ -163,13 +163,14 @@ def estimate(
         members = (families == family) & (paired == is_paired)
         figures[:, members] = _estimate_family(base[members], new[members], is_paired)
     effect, squared, df, sd = figures
-    if session is not None:
-        if session:
-            widest = max(session.values())
-            extra = np.array([session.get(family, widest) for family in families])
-        else:
-            extra = session_variance(effect, squared, families, controls)
-        squared = np.where(paired, squared, squared + extra)
+    if session:
+        widest = max(session.values())
+        between_sessions = np.array([session.get(family, widest) for family in families])
+    elif session is not None:
+        between_sessions = session_variance(effect, squared, families, controls)
+    else:
+        between_sessions = np.zeros(len(base))
+    squared = np.where(paired, squared, squared + between_sessions)
     is_usable = (df > 0) & np.isfinite(effect) & np.isfinite(squared)
     squared, df = np.where(is_usable, (squared, df), np.nan)
     return Estimate(effect, np.sqrt(squared), df, sd)

@@ -142,9 +142,9 @@ def cells_in(benchmarks: Benchmarks) -> tuple[DataFrame, dict[str, dict[str, Par
     cell_parameters = {}
     rows = []
     for name, declared in benchmarks.items():
-        family, group, method = [*name.split("."), "", ""][:3]
-        columns = {"benchmark": name, "family": family, "group": group, "method": method}
-        columns["unit"] = declared.unit if declared.type != "time" else ""
+        columns = dict(zip(("family", "group", "method"), [*name.split("."), "", ""]))
+        unit = declared.unit if declared.type != "time" else ""
+        columns = {"benchmark": name, **columns, "unit": unit}
         combinations = itertools.product(*_parameter_values(declared))
         for cell, combination in zip(cell_names(name, declared.params), combinations):
             parameters = dict(zip(declared.param_names, combination))

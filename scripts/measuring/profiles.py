@@ -196,8 +196,10 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
     matches = matcher(only, suite_cells(benchmarks) if only else ())
     selected = select(definition, benchmarks, matches=matches)
     if not selected:
-        near = near_names(only, matches, profile, benchmarks)
-        raise UserError(f"--only {only!r} matches no cell of the profile {profile}{near}")
+        raise UserError(
+            f"--only {only!r} matches no cell of the profile {profile}"
+            f"{near_names(only, matches, profile, benchmarks)}"
+        )
     missing = {name: missing_requirement(benchmarks[name], no_device) for name in selected}
     unavailable = group_by_reason((reason, name) for name, reason in missing.items() if reason)
     available = {name: benchmarks[name] for name in selected if not missing[name]}
@@ -207,9 +209,6 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
         )
     timed = {name: each for name, each in available.items() if each["type"] == "time"}
 
-    def declaring(attribute: str) -> list[str]:
-        return [name for name, each in available.items() if each.get(attribute)]
-
     return Cells(
         list(itertools.chain(*map(selected.__getitem__, available))),
         [
@@ -217,10 +216,17 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
             for number in range(max(2, definition.rounds))
         ],
         unavailable,
-        on_device=bool(declaring("needs_device")),
-        waking=declaring("asleep"),
-        counted=list(itertools.chain(*map(selected.__getitem__, declaring("repeated")))),
+        on_device=bool(names_with(available, "needs_device")),
+        waking=names_with(available, "asleep"),
+        counted=list(
+            itertools.chain(*map(selected.__getitem__, names_with(available, "repeated")))
+        ),
     )
+
+
+def names_with(benchmarks: Benchmarks, attribute: str) -> list[str]:
+    """Return the benchmarks that declare an attribute."""
+    return [name for name, benchmark in benchmarks.items() if benchmark.get(attribute)]
 
 
 def group_by_reason(pairs: Iterable[tuple[str | None, str]]) -> Reasons:

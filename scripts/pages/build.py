@@ -79,8 +79,8 @@ def build(results: Path, machine: str, output: Path) -> Built:
     histories = [*histories_of(loaded).values()]
     links = [(history_page.link(histories), f"../{HISTORY}/{quote(machine)}/")] if histories else []
     latest, previous, toolchains = latest_results(loaded, with_histories=bool(histories))
-    measured = read_questions(results, machine, Measured)
-    answers = [measured_answer(question, machine) for question in measured]
+    questions = read_questions(results, machine, Measured)
+    answers = [measured_answer(question, machine) for question in questions]
     page = machine_page(latest, previous, machine, [*unread, *toolchains], links, answers)
     pages = [(page, write(output / machine, page))]
     if histories:

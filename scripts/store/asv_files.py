@@ -130,22 +130,34 @@ def export(
     # asv's own dictionary: it drops results of other versions
     versions = exported.benchmark_version
     versions.update({name: version_number(name, hashed) for name, hashed in versions.items()})
-    for run in [_load(path) for path in ran]:
-        for name, params, figures in _figures_in(run):
-            figures |= dict.fromkeys(skipped.intersection(figures), math.nan)
-            for cell in samples_of.keys() & figures:
-                figures[cell] = statistics.median(samples_of[cell][0])
-            staying = set(_cells_in(exported, name)).difference(samples_of, tried)
-            exported.add_result(
-                {"name": name, "version": run.benchmark_version[name], "params": params},
-                _asv_figures(figures, samples_of),
-                started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
-                duration=run.duration.get(name),
-                selected_idx=_places_to_write(figures, staying),
-            )
+    for path in ran:
+        _add_run(exported, _load(path), samples_of, skipped, tried)
     with tempfile.TemporaryDirectory() as directory:  # asv writes in place
         exported.save(directory)
         files.put(filed, Path(directory, filed.parent.name, filed.name).read_bytes())
+
+
+def _add_run(
+    exported: "Results",
+    run: "Results",
+    samples_of: UsedSamples,
+    skipped: Collection[str],
+    tried: Collection[str],
+) -> None:
+    """Add the figures of a run of asv to the file that is exported. Cells with used samples have
+    their median."""
+    for name, params, figures in _figures_in(run):
+        figures |= dict.fromkeys(figures.keys() & skipped, math.nan)
+        for cell in samples_of.keys() & figures:
+            figures[cell] = statistics.median(samples_of[cell][0])
+        staying = set(_cells_in(exported, name)).difference(samples_of, tried)
+        exported.add_result(
+            {"name": name, "version": run.benchmark_version[name], "params": params},
+            _asv_figures(figures, samples_of),
+            started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
+            duration=run.duration.get(name),
+            selected_idx=_places_to_write(figures, staying),
+        )
 
 
 def _asv_figures(figures: Figures, samples_of: UsedSamples) -> "BenchmarkResult":
