@@ -179,13 +179,6 @@ def test_links_lead_somewhere(committed, name):
             assert anchor in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings], anchor
 
 
-def test_citation_and_changelog_agree_on_the_newest_release():
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    cited = re.search(r"^version: (\S+)\ndate-released: (\S+)$", citation, re.MULTILINE)
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert cited.groups() == re.search(r"^## (\d\S*) - (\S+)$", changelog, re.MULTILINE).groups()
-
-
 def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README + METHOD)):
