@@ -70,6 +70,17 @@ def test_axe_finds_nothing(pages, browser, kind):
     assert browser.complaints == [] and set(browser.requests) == {address}
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_committed_pages_of_machines_are_short_and_sound(committed, browser, scheme):
+    """A page as it opens has at most 12 screens of 800 pixels, and axe finds nothing in it."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    for page in (committed / "reports").glob("*-vm/index.html"):
+        browser.emulate_media(color_scheme=scheme)
+        browser.goto(page.as_uri())
+        assert browser.evaluate("document.documentElement.scrollHeight") <= 12 * 800, page
+        assert axe.Axe().run(browser).response["violations"] == [] == browser.complaints
+
+
 def test_tables_sort_and_filter(pages, browser):
     browser.goto(pages.link)
     table = browser.locator("#size table").first

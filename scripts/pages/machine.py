@@ -77,7 +77,7 @@ def machine_page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
         facts=_facts(data),
-        source=render_line("figures", "source", machine=machine, run=results.last),
+        source=render_line("figures", "source", machine=machine, run=_main_run(results)),
         answers=tables.answers(_titled(data, data.answers)),
         boxes=_boxes(data, transfer_boxes),
         legend=render_paragraphs(
@@ -117,14 +117,19 @@ def list_runs(results: Results) -> list[tuple[RunRecord, int, int]]:
     return runs[::-1]
 
 
+def _main_run(results: Results) -> RunRecord:
+    """The run of the most cells."""
+    runs = [run for run in list_runs(results) if run[0].started]
+    run, *_ = max(runs, key=itemgetter(1), default=(results.last,))
+    return run
+
+
 def _facts(data: MachineData) -> Lines:
     results = data.results
-    runs = [run for run in list_runs(results) if run[0].started]
-    run, *_ = max(runs, key=itemgetter(1), default=[results.last])
     return render_paragraphs(
         "machine_facts",
         results=results,
-        run=run,
+        run=_main_run(results),
         python=results.cells["python"].iloc[0],
         cells=len(results.timed),
         processes=show.ends(results.timed["processes"].astype(int)),
