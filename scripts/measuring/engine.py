@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -97,13 +98,12 @@ def revision_of(root: Path) -> str:
     place = ["git", "--no-optional-locks", f"--git-dir={root / '.git'}", f"--work-tree={root}"]
     command = [*place, "status", "--porcelain=v2", "--branch", "--", *CODE]
     try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        status = run_in_session(command, root).stdout
     except OSError:  # there is no git
         return ""
-    lines = done.stdout.splitlines()
-    commits = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
-    is_dirty = any(not line.startswith("#") for line in lines)
-    return f"{commits[0]}-dirty" if commits and is_dirty else "".join(commits)
+    commit = re.search("^# branch.oid ([0-9a-f]+)$", status, re.MULTILINE)
+    is_dirty = re.search("^[^#]", status, re.MULTILINE)
+    return commit[1] + ("-dirty" if is_dirty else "") if commit else ""
 
 
 def link_environments(root: Path, target: Path) -> None:
