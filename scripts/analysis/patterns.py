@@ -26,6 +26,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 STARTS = (ast.Call, ast.ListComp, ast.Assign)  # nodes that patterns begin with
 NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*(?![\w=])")  # at the beginning of a dotted name
 MAX_SHOWN = 80  # characters of an expression in an advice
+MAX_APART = 2000  # nodes between the steps of a pattern: some 200 lines
 MAX_DEPTH = 8  # assignments that are followed to find a kind
 Names = dict[str, str]  # name in a pattern -> code
 
@@ -61,10 +62,16 @@ def patterns(codes: frozenset[str]) -> Mapping[tuple[type, str], list[Any]]:
     by_start = defaultdict(list)
     for rule in book()["rules"]:
         for pattern in rule["patterns"] if rule["code"] in codes else ():
-            (statement,) = ast.parse(pattern["found"][0]).body
-            first = statement.value if isinstance(statement, ast.Expr) else statement
-            by_start[type(first), called(first)].append((rule, pattern))
+            by_start[start(pattern["found"][0])].append((rule, pattern))
     return by_start
+
+
+@functools.cache
+def start(step: str) -> tuple[type, str]:
+    """Type of a step's node, and what it calls."""
+    (statement,) = ast.parse(step).body
+    node = statement.value if isinstance(statement, ast.Expr) else statement
+    return type(node), called(node)
 
 
 @functools.cache
@@ -106,6 +113,7 @@ class Code:
         self.nodes: list[tuple[Any, AST, AST | None]] = []
         self.modules: Names = {}
         self.calls: dict[AST | None, set[str]] = defaultdict(set)
+        self.given: dict[AST, dict[str, list[AST | None]]] = {}
         stack: list[tuple[Any, AST, AST | None, bool]] = [(tree, tree, None, False)]
         while stack:
             node, scope, loop, is_rare = stack.pop()
@@ -138,28 +146,29 @@ class Code:
             text = re.sub(rf"(?<![\w.]){re.escape(module)}\b", modules[module], text)
         return text
 
-    def values(self, name: str, scope: AST) -> Iterator[AST | None]:
-        """What a function gives to a name; None where the code leaves it open."""
+    def values(self, scope: AST) -> dict[str, list[AST | None]]:
+        """Name -> what a function gives to it; None where the code leaves it open."""
+        if scope in self.given:
+            return self.given[scope]
+        values = self.given[scope] = defaultdict(list)
         for node in ast.walk(scope):
             match node:
                 case (
-                    ast.Assign([Name(target)], value)
-                    | ast.AnnAssign(Name(target), value)
-                    | ast.arg(target, value)
+                    ast.Assign([Name(name)], value)
+                    | ast.AnnAssign(Name(name), value)
+                    | ast.arg(name, value)
                 ):
-                    pass
-                case ast.For(Name(target), value) | ast.comprehension(Name(target), value):
-                    value = ast.Subscript(value, ast.Constant(0))
-                case ast.Call(ast.Attribute(Name(target), "append"), [value]):
-                    value = ast.List([value])
-                case ast.NamedExpr(Name(target)) | ast.withitem(_, Name(target)):
-                    value = None
-                case ast.Tuple(parts, ast.Store()) if name in map(unparse, parts):
-                    target, value = name, None
-                case _:
-                    continue
-            if target == name:
-                yield value
+                    values[name].append(value)
+                case ast.For(Name(name), value) | ast.comprehension(Name(name), value):
+                    values[name].append(ast.Subscript(value, ast.Constant(0)))
+                case ast.Call(ast.Attribute(Name(name), "append"), [value]):
+                    values[name].append(ast.List([value]))
+                case ast.NamedExpr(Name(name)) | ast.withitem(_, Name(name)):
+                    values[name].append(None)
+                case ast.Tuple(parts, ast.Store()):
+                    for part in parts:
+                        values[unparse(part)].append(None)
+        return values
 
     def kind(self, node: AST | None, scope: AST, depth: int = 0) -> str:
         """The kind of an expression; "" if the code leaves it open."""
@@ -168,7 +177,7 @@ class Code:
         of = functools.partial(self.kind, scope=scope, depth=depth + 1)
         match node:
             case Name(name):
-                options = {*map(of, self.values(name, scope))} - {"empty"}
+                options = {*map(of, self.values(scope)[name])} - {"empty"}
                 # an array with a name is not fresh
                 return options.pop().replace("fresh", "array") if len(options) == 1 else ""
             case ast.Call(func) | (ast.Attribute() as func):
@@ -217,11 +226,11 @@ class Code:
                 conditions[shorten(text)] = wanted[0]
         return (match.groupdict(), conditions) if match else None
 
-    def follow(self, steps: list[str], names: Names, waits: list[str], start: Any) -> Any:
-        """The last of the steps that follow in a function; None if there is a call of ``waits``
-        before, or a name gets another value."""
-        last, function = start
-        for node, scope, _ in self.nodes:
+    def follow(self, steps: list[str], names: Names, waits: list[str], first: int) -> Any:
+        """The last of the steps that follow a node, by its number, in its function; None if there
+        is a call of ``waits`` before, or a name gets another value."""
+        last, function, _ = self.nodes[first]
+        for node, scope, _ in self.nodes[first + 1 : first + MAX_APART]:
             if not steps:
                 break
             if scope is not function or begin(node) < end(last):
@@ -229,16 +238,18 @@ class Code:
             is_store = isinstance(getattr(node, "ctx", None), ast.Store)
             if called(node) in waits or (is_store and unparse(node) in names.values()):
                 return None
-            match = self.match(steps[0], node, scope, True)
+            is_alike = isinstance(node, start(steps[0])[0])
+            match = is_alike and self.match(steps[0], node, scope, True)
             if match and all(names.get(name, text) == text for name, text in match[0].items()):
                 steps, last = steps[1:], node
         return None if steps else last
 
-    def place(self, rule: Any, pattern: Any, node: AST, scope: AST) -> tuple[Any, Any] | None:
-        """See ``diagnose``; None if the pattern does not match."""
+    def place(self, rule: Any, pattern: Any, number: int) -> tuple[Any, Any] | None:
+        """See ``diagnose``, for the node of this number; None if the pattern does not match."""
         first, *steps = pattern["found"]
+        node, scope, _ = self.nodes[number]
         match = self.match(first, node, scope, pattern.get("known", False))
-        last = match and self.follow(steps, match[0], rule.get("waits", []), (node, scope))
+        last = match and self.follow(steps, match[0], rule.get("waits", []), number)
         if not match or not last:
             return None
         names, conditions = match
@@ -257,13 +268,13 @@ def diagnose(tree: AST, codes: frozenset[str]) -> Iterator[tuple[Any, dict[str, 
     pattern, the steps that were found, what to write, and the conditions (see ``match``)."""
     code = Code(tree)
     ends: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))  # of a rule's last place
-    for node, scope, loop in code.nodes:
+    for number, (node, _, loop) in enumerate(code.nodes):
         if not isinstance(node, STARTS):
             continue
         for rule, pattern in patterns(codes).get((type(node), called(node)), ()):
             is_looped = "loop" not in rule or (loop and rule["loop"] in code.calls[loop])
             if begin(node) < ends[rule["code"]] or not is_looped:
                 continue
-            if place := code.place(rule, pattern, node, scope):
+            if place := code.place(rule, pattern, number):
                 ends[rule["code"]] = end(node)
                 yield place
