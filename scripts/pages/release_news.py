@@ -140,12 +140,15 @@ def changes_table(history: History, release: Release) -> Table:
     by_layout = changes["evidence"] == LAYOUT
     routes: dict[str, list[tuple[Rows, list[Rows]]]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
     counted = _times_first(changes[~by_layout])
+    counted = counted.assign(
+        row=[*counted.itertuples()]
+    )  # once for all groups: a call looks up each column
     for _, rows in counted.groupby(ROUTE, sort=False, dropna=False):
         is_time = rows["what"] == TIME
         counts = rows[~is_time].groupby("verdict", sort=False)
         largest = rows.iloc[0]
         routes[largest["verdict"] if is_time.any() else INSTRUCTIONS].append(
-            ([*rows.itertuples()], [[*cells.itertuples()] for _, cells in counts])
+            (rows["row"].tolist(), [cells["row"].tolist() for _, cells in counts])
         )
     return render_table(
         "history",
