@@ -81,8 +81,9 @@ def test_the_head_of_a_page(tmp_path, snapshot, benches, records, older):
     text = (build(root, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if re.match(r"> |torch \d|Python \d|These ", line)] == snapshot
     assert "Measured by ." not in text
-    (samples,) = re.findall(r"\]\(\.\./results/(.+?)\)", text)
-    assert (root / samples).is_file()
+    samples = re.findall(r"\]\(\.\./results/(.+?)\)", text)
+    filed = [] if records == [] else [*root.glob("box/c0ffee*.gz")]  # by hand, asv files no samples
+    assert [root / each for each in samples] == filed
 
 
 def test_two_toolchains_are_compared(tmp_path, snapshot):
@@ -134,7 +135,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
     made.runs.append(from_json(RunRecord, counted))
     page = machine.machine_page(made, None, "box", [], [])
     assert page.facts[-3:-1] == ("2026-01-02", "profile quick"), "the run that measured most"
-    assert [show.to_plain(line).partition("`, ")[2] for line in page.measured_by] == [
+    assert sorted(show.to_plain(line).partition("`, ")[2] for line in page.measured_by) == [
         "2026-01-02, suite's revision unknown",
         "2026-02-03, suite's revision unknown",
         "2026-03-04, suite's revision abc-dirty",

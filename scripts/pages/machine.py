@@ -72,7 +72,7 @@ def machine_page(
     sections = page_sections(data, questions)
     transfer_boxes = transfers.advice_boxes(data)
     has_samples = results.runs and (results.cells["status"] == MEASURED).any()
-    file = results.cells["file"].iloc[0] + (MEASUREMENTS if has_samples else ".json")
+    file = quote(results.cells["file"].iloc[0] + MEASUREMENTS)
     return Page(
         title=f"NumPy and PyTorch conversions on {machine}",
         machine=machine,
@@ -96,7 +96,7 @@ def machine_page(
         csv=results_csv(results),
         columns=results_columns(results),
         toolchain=results.cells["toolchain"].iloc[0],
-        samples=f"../results/{quote(machine)}/{quote(file)}",
+        samples=f"../results/{quote(machine)}/{file}" if has_samples else "",
         best_routes=best_routes(data),
         quiet=min(results.quiet, default=None),
         form=_form(data),

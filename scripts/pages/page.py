@@ -13,7 +13,7 @@ import math
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -178,7 +178,7 @@ class Page:
     csv: str
     columns: Mapping[Lines, str]  # of results.csv, with their meaning
     toolchain: str = ""  # if the page has one
-    samples: str = ""  # address of the raw data: of samples, or asv's file, which may have none
+    samples: str = ""  # address of the raw data, if there are any
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[HeatMap, ...] = ()  # before the boxes
     feed: str = ""  # address of the feed for this page
@@ -217,35 +217,19 @@ class Page:
         return f"python scripts/report.py{option}"
 
     @property
-    def samples_title(self) -> str:
-        return "asv's file" if self.samples.endswith(".json") else "Raw samples"
-
-    @property
     def measured_by(self) -> Lines:
-        """The commands that measured the page's figures, each with its days and the suite's
+        """The commands that measured the page's figures, with their days and the suite's
         revision."""
-        groups: dict[tuple[str, str], list[RunRecord]] = {}
-        for record in self.runs:
-            groups.setdefault((shell_command(record), record.revision), []).append(record)
-        runs = {key: first_and_last_day(records) for key, records in groups.items()}
-        return show.render_paragraphs("origin", "runs", runs=runs)
+        runs = {"runs": self.runs, "shell_command": shell_command}
+        return show.render_paragraphs("origin", "runs", **runs)
 
     @property
     def citation(self) -> str:
         """How to cite the page's figures: the suite with its version, and the data by their
         hash."""
-        return show.render_line(
-            "origin",
-            "citation",
-            cited=read_citation(),
-            licence=licence(),
-            title=self.title,
-            days=first_and_last_day(self.runs),
-            revisions=sorted({record.revision for record in self.runs if record.revision}),
-            address=self.address,
-            data=self.data,
-            sha256=self.csv_sha256,
-        )
+        page = {"title": self.title, "runs": self.runs, "address": self.address, "data": self.data}
+        page["sha256"] = self.csv_sha256
+        return show.render_line("origin", "citation", cited=read_citation(), **page)
 
     @functools.cached_property
     def csv_sha256(self) -> str:
@@ -258,17 +242,6 @@ def read_citation() -> dict[str, Any]:
 
     cited: dict[str, Any] = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
     return cited
-
-
-def licence() -> str:
-    """The licence of the data, as a sentence."""
-    return show.render_line("origin", "licence", data=read_citation()["references"][0])
-
-
-def first_and_last_day(runs: Iterable[RunRecord]) -> list[str]:
-    """The days between which runs began: one or two; none if they are unknown."""
-    days = sorted(record.started[:10] for record in runs if record.started)
-    return [*dict.fromkeys((*days[:1], *days[-1:]))]
 
 
 def shell_command(record: RunRecord) -> str:
@@ -426,5 +399,6 @@ def write_figures(results: Results, directory: Path) -> None:
         for names, words in results_columns(results).items()
         for name in names
     ]
-    rows.append({"column": "*", "meaning": licence()})
+    licence = show.render_line("origin", "licence", cited=read_citation())
+    rows.append({"column": "*", "meaning": licence})
     put(directory / FIGURES_COLUMNS_CSV, to_csv(DataFrame(rows)))
