@@ -126,6 +126,7 @@ class Code:
                 is_rare = True
             elif isinstance(node, ast.Call):
                 self.calls[loop].add(called(node))
+                node.keywords.sort(key=lambda each: each.arg or "")  # as in patterns
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 module = f"{getattr(node, 'module', '')}.".lstrip(".")
                 names = {each.asname or each.name: module + each.name for each in node.names}
