@@ -1,21 +1,14 @@
 """What pages show in a browser."""
 
-from urllib.parse import urlencode
-
 from analysis.answers import answer
 from pages import case_answer as words
 from pages import show
-
-MEMORIES = {"copy": "own", "alias": "share", "into": "into-buffer"}
+from pages.form import case_address
 
 
 def address(page, case):
     """Return the address of a page's answer to a case."""
-    options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
-    options |= {"layout": case.layout, "memory": MEMORIES[case.memory], "source": case.host or "pageable"}
-    options |= {"to-dtype": case.goal or "same", **({"threads": case.threads} if case.threads else {})}
-    options |= {name: str(getattr(case, name)).lower() for name in ("grad", "batch", "enqueue")}
-    return f"{page}#{urlencode(options)}"
+    return f"{page}#{case_address(case)}"
 
 
 SHOWN = "#choose .chosen :is(h3, ol li)"

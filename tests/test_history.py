@@ -476,11 +476,9 @@ def test_a_history_of_python_reads_like_the_others(tmp_path):
 
 def test_machines_with_histories_are_listed(tmp_path):
     write(tmp_path / "results", logs_of(1, [(2, 5, 1.25)]), machine="one")
-    (tmp_path / "history").mkdir()
-    (tmp_path / "history" / "index.html").touch()
     pages_of.over_machines([pages_of.build(tmp_path / "results", "one", tmp_path / "one")], tmp_path)
-    assert [path.name for path in (tmp_path / "history").iterdir()] == ["README.md"], "an older version's page is gone"
-    assert "- [one](one/README.md)" in (tmp_path / "history" / "README.md").read_text(encoding="utf-8")
+    assert "| [one](one/README.md) | torch " in (tmp_path / "history" / "README.md").read_text(encoding="utf-8")
+    assert 'href="one/index.html#' in (tmp_path / "history" / "index.html").read_text(encoding="utf-8")
 
 
 # --- the feed: Atom (RFC 4287), one entry per release with changes, with a permanent id -------------------------------

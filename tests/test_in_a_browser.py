@@ -12,15 +12,19 @@ import made_up
 import pytest
 import resultfiles
 from analysis.answers import answer
+from analysis.comparison import compare, compare_by_name
 from analysis.costs import load_machine
 from analysis.needs import Case
 from analysis.ranking import BEST
+from analysis.verdicts import DEFAULT
 from browsing import SHOWN, address, texts_of
 from conftest import build
 from pages import build as machines
+from pages import comparison_words as words
 from pages.case_answer import answer_notes
 from pages.form import row_case
 from pages.page import write_into
+from pages.pairs import ACROSS
 from resultfiles import KIB, MIB
 
 pytestmark = pytest.mark.slow
@@ -48,10 +52,13 @@ def pages(known_results, tmp_path_factory):
     history = made_histories.build(results, root / "out" / "history")
     over = root / "out" / "over"
     built = [machines.build(place, "box", over / place.name) for place in (known_results, rich)]
-    write_into(over, machines.index_of([replace(each.pages[0][0], machine=name) for each, name in zip(built, "ab")]))
+    both = [replace(each.pages[0][0], machine=name) for each, name in zip(built, "ab")]
+    write_into(over, machines.index_of(both, {name: each.results for each, name in zip(built, "ab")}))
     link, of_all = (each.pages[0][1] for each in built)
     places = {"link": link, "rich": of_all, "history": history / "index.html", "over": over / "index.html"}
-    return SimpleNamespace(**{kind: path.as_uri() for kind, path in places.items()}, results=rich)
+    return SimpleNamespace(
+        **{kind: path.as_uri() for kind, path in places.items()}, results=rich, logs=results, built=built
+    )
 
 
 @pytest.mark.parametrize("kind", ["link", "rich", "history", "over"])
@@ -127,6 +134,29 @@ def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
     table = browser.locator(f"[id='{section}'] table").first
     shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
     assert len(shown) == 1 and "slower" in shown[0].inner_text()
+
+
+@pytest.mark.parametrize(("base", "new"), [(4, 5), (5, 4), (0, 1), (0, 11)])
+def test_two_releases_compare_as_compare_py_says(pages, browser, base, new):
+    sides = [made_histories.SERIES[place] for place in (base, new)]
+    found = compare_by_name(*(side.tag for side in sides), pages.logs, "box", DEFAULT)
+    address = f"{pages.history}#at=compare-torch&base={sides[0].version}&new={sides[1].version}"
+    browser.goto(address)
+    shown = browser.locator("#compare-torch")
+    assert shown.locator("h3").inner_text() == (words.summarise(found)["of_history"] or "no change")
+    changed = found.changed_rows(found.cells)
+    texts = [text.partition(" (")[0] for text in shown.locator("tbody td:last-child").all_inner_texts()]
+    assert texts == [f"{max(row.ratio, 1 / row.ratio):.2f}× {row.verdict}" for row in changed.itertuples()]
+    assert bool(texts) == (new != 1)
+    shown.locator("select[name=new]").select_option(made_histories.SERIES[2].version)
+    assert browser.url.endswith(f"new={made_histories.SERIES[2].version}") and browser.complaints == []
+
+
+def test_two_machines_compare_as_compare_py_says(pages, browser):
+    browser.goto(f"{pages.over}#at=compare-machines&base=b&new=a")
+    found = words.summarise(compare(*(each.results for each in pages.built[::-1]), ACROSS))
+    heading = browser.locator("#compare-machines h3").inner_text()
+    assert heading.endswith(found["headline"].replace("cells", "results")) and browser.complaints == []
 
 
 # The form shows the same rows and words as scripts/advise.py, and is tested with clicks and keys as people use it ----

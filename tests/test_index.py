@@ -27,7 +27,8 @@ def test_machines_side_by_side(tmp_path, snapshot):
     assert report.main(["--results", str(tmp_path / "results"), "--output", str(out)]) == 0
     text = (out / "README.md").read_text(encoding="utf-8")
     own, _, rest = text.partition("## From what you have\n")
-    libraries, _, rest = rest.partition("</details>\n")
+    libraries, glossary, rest = rest.split("</details>\n", 2)
+    assert "| route | one way to convert" in glossary
     assert re.sub(r"[0-9a-f]{64}", "SHA", own + rest) == snapshot
     assert "| h5py dataset | `x[:]`" in libraries
     page = (out / "index.html").read_text(encoding="utf-8")
@@ -42,17 +43,22 @@ def test_machines_stand_at_the_sizes_that_all_have():
 
     def page(name, *rows, quiet=0.95):
         best = pandas.DataFrame(rows, columns=["question", "nbytes", "route", "seconds", "quiet"])
-        return SimpleNamespace(machine=name, best_routes=best.assign(threads=ONE_THREAD), quiet=quiet)
+        return SimpleNamespace(machine=name, best_routes=best.assign(threads=ONE_THREAD, address=""), quiet=quiet)
 
     machines = [
         page("one", ("all", 8, "f", 1e-6, True), ("all", MIB, "f", 2e-6, True), ("own", 64, "g", 1e-6, True)),
         page("other", ("all", 8, "h", 1e-6, False), ("all", 4096, "f", 3e-6, True), quiet=0.5),
     ]
     best = pandas.concat([each.best_routes.assign(machine=each.machine) for each in machines])
-    table = build.side_by_side(best, machines)
-    assert [show.bare(head) for head in table.columns[1:]] == ["one", "other (noisy: quiet 50 % of the time)"]
+    table = build.side_by_side(build.shown_answers(best), machines)
+    heads = [[show.bare(line) for line in head] for head in table.columns[1:]]
+    assert heads == [["one"], ["other", "quiet 50 % of the time"]]
+    absent = [*"no safe route was measured"]  # a line, not a list of lines
     shown = {row[0]: [[show.bare(line) for line in entry] for entry in row[1:]] for row in table.rows}
-    assert shown == {"all": [["f", "8 B: 1.00 µs"], ["h", "8 B: 1.00 µs ~"]], "own": [["g", "64 B: 1.00 µs"], []]}
+    assert shown == {
+        "all": [["f", "8 B: 1.00 µs"], ["h", "8 B: 1.00 µs ~"]],
+        "own": [["g", "64 B: 1.00 µs"], absent],
+    }
 
 
 def test_nobodys_own_run_changes_it(tmp_path):

@@ -141,7 +141,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
         "2026-03-04, suite's revision abc-dirty",
     ]
     assert ", measured 2026-01-02 to 2026-03-04. " in page.citation and "version 0.5.0 (revision abc" in page.citation
-    assert [run.started for run in index_of([page]).runs] == [old, new], "it shows no counts"
+    assert [run.started for run in index_of([page], {}).runs] == [old, new], "it shows no counts"
     said = show.render_paragraphs("machine_warnings", "runs", runs=machine.list_runs(made))
     assert [show.to_plain(line) for line in said] == snapshot
     assert sorted(made.quiet) == [0.72, 0.94], "not the last run's alone"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from cli import UserError
-from pandas import DataFrame, Index
+from pandas import DataFrame, Index, concat
 from store.files import fresh_results, result_name, results_directory
 from store.frames import SKIPPED, check_frame
 from store.schema import HARDWARE
@@ -54,6 +54,7 @@ from .verdicts import (
     ComparedTime,
     Reason,
     Settings,
+    count_changes,
     largest_first,
 )
 
@@ -125,13 +126,8 @@ class Comparison:
     @property
     def changed(self) -> Mapping[str, float]:
         """Verdict -> number of its rows that count, and under verdict_ratio their median."""
-        ratios = {
-            verdict: rows["ratio"].astype(float)
-            for table in (self.cells, self.counted)
-            for verdict, rows in self.changed_rows(table).groupby("verdict")
-        }
-        counts = {verdict: len(ratios.get(verdict, ())) for verdict in verdicts.CHANGED}
-        return counts | {f"{name}_ratio": each.median() for name, each in ratios.items()}
+        tables = [self.changed_rows(table) for table in (self.cells, self.counted)]
+        return count_changes(concat([table[["verdict", "ratio"]] for table in tables]))
 
     @property
     def decided(self) -> int:

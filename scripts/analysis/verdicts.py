@@ -260,6 +260,13 @@ def has_slower(counts: Mapping[str, float]) -> bool:
     return bool(counts[SLOWER] or counts[MORE])
 
 
+def count_changes(changed: DataFrame) -> dict[str, float]:
+    """Return verdict -> number of changed rows, and under verdict_ratio their median ratio."""
+    ratios = {verdict: rows["ratio"].astype(float) for verdict, rows in changed.groupby("verdict")}
+    counts = {verdict: len(ratios.get(verdict, ())) for verdict in CHANGED}
+    return counts | {f"{verdict}_ratio": each.median() for verdict, each in ratios.items()}
+
+
 def largest_first(rows: DataFrame) -> DataFrame:
     """Sort changes by the size of their ratio; rows without one keep their order."""
     return rows.sort_values("ratio", key=lambda ratio: -np.log(ratio).abs(), kind="stable")

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -38,6 +38,7 @@ from . import history_page, show
 from .libraries import library_table
 from .machine import machine_page
 from .page import (
+    OVERVIEW_LINK,
     Page,
     Section,
     column_meanings,
@@ -47,11 +48,13 @@ from .page import (
     write_figures,
     write_into,
 )
-from .release_news import FEED, write_feed
+from .pairs import machine_pairs
+from .release_news import FEED, release_news, write_feed
 from .tables import ANSWER_BYTES, Table, render_table
 
 HISTORY = "history"  # next to the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 ASV = "asv"  # directory of asv's own site; its scripts make its links
 RESULTS = "results"
 PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers)\.csv|[a-z0-9-]+\.svg)"
@@ -69,6 +72,7 @@ class Built:
 
     machine: str
     pages: Sequence[tuple[Page, Path]]
+    results: Results  # of its page
     histories: Sequence[History] = ()
 
 
@@ -86,26 +90,40 @@ def build(results: Path, machine: str, output: Path) -> Built:
     if histories:
         page = history_page.page_of(loaded, histories)
         pages.append((page, write(output / HISTORY / machine, page)))
-    return Built(machine, pages, histories)
+    return Built(machine, pages, latest, histories)
 
 
 def over_machines(built: Sequence[Built], output: Path) -> None:
-    """Write the output over all machines: their page, the list of their histories, and the feed."""
+    """Write the output over all machines: their page, the index of their histories, and the feed.
+    Remove an older version's index if there are none."""
     histories = {each.machine: each.histories for each in built if each.histories}
     write_feed(output, [*chain(*histories.values())])
-    name_histories(output, list(histories))
-    write_into(output, index_of([each.pages[0][0] for each in built]))
+    if histories:
+        write_into(output / HISTORY, index_of_histories(histories))
+    else:
+        for name in ("index.html", "README.md"):
+            (output / HISTORY / name).unlink(missing_ok=True)
+    results = {each.machine: each.results for each in built}
+    write_into(output, index_of([each.pages[0][0] for each in built], results, bool(histories)))
 
 
-def name_histories(output: Path, machines: Sequence[str]) -> None:
-    """Write a README that lists the machines with a page of their histories. Remove the page of
-    earlier versions that compared them."""
-    directory = output / HISTORY
-    for name in ("index.html", "changes.csv", *(() if machines else ("README.md",))):
-        (directory / name).unlink(missing_ok=True)
-    if machines:
-        text = show.render("index", "histories", machines=machines, quote=quote)
-        put(directory / "README.md", text)
+def index_of_histories(histories: Mapping[str, Sequence[History]]) -> Page:
+    """The content of the page that lists the machines with histories."""
+    machines = []
+    for name, of_machine in histories.items():
+        newest = [release_news(history)[0] for history in of_machine]
+        machines.append((name, [*map(history_page.span, of_machine)], newest))
+    table = render_table("index", "histories", False, machines=machines, quote=quote)
+    return Page(
+        title="What releases of torch and numpy changed, by machine",
+        facts=show.render_paragraphs("index", "facts_of_histories", machines=len(machines)),
+        sections=[Section("histories", "Histories", tables=(table,))],
+        trail=(OVERVIEW_LINK,),
+        links=(),
+        runs=(),
+        address="reports/history/index.html",
+        feed=f"../{FEED}",
+    )
 
 
 def latest_results(
@@ -138,28 +156,35 @@ def print_summary(page: Page, path: Path) -> None:
 # --- the page over all machines -------------------------------------------------------------------
 
 
-def index_of(machines: Sequence[Page]) -> Page:
-    """The content of the page over all machines. A machine's page has links only if there is a page
-    of its history."""
-    links = []
-    for page in machines:
-        links.append((page.machine, f"{quote(page.machine)}/"))
-        if page.links:
-            links.append((f"{page.machine}: changes by release", f"history/{quote(page.machine)}/"))
+def index_of(
+    machines: Sequence[Page], results: Mapping[str, Results], has_histories: bool = False
+) -> Page:
+    """The content of the page over all machines. results: of each machine, by its name."""
+    links = [(page.machine, f"{quote(page.machine)}/") for page in machines]
+    if has_histories:
+        links += [("What releases changed, by machine", f"{HISTORY}/")]
+        links += [("Feed of what releases changed", FEED)]
     best = concat(
         [page.best_routes.assign(machine=page.machine) for page in machines], ignore_index=True
     )
     columns = column_meanings("answers")
     intro = show.render_paragraphs("index", "answers")
-    table = side_by_side(best, machines)
+    shown = shown_answers(best)
+    table = side_by_side(shown, machines)
     from_libraries = show.render_paragraphs("libraries", "intro")
     libraries = Section(
         "libraries", "From what you have", from_libraries, tables=(library_table(),), folded=True
     )
+    glossary = Section("glossary", "Glossary", tables=(glossary_table(),), folded=True)
     return Page(
         title=TITLE,
         facts=show.render_paragraphs("index", "facts", machines=len(machines)),
-        sections=[Section("routes", "Fastest safe routes", intro, tables=(table,)), libraries],
+        sections=[
+            Section("routes", "Fastest safe routes", intro, tables=(table,)),
+            libraries,
+            glossary,
+        ],
+        pairs=machine_pairs(results, shown),
         links=tuple(links),
         runs=[
             record
@@ -171,23 +196,43 @@ def index_of(machines: Sequence[Page]) -> Page:
         csv=to_csv(best[[*chain(*columns)]]),
         columns=columns,
         data="answers.csv",
-        feed=FEED if any(page.links for page in machines) else "",
+        feed=FEED if has_histories else "",
     )
 
 
-def side_by_side(best: DataFrame, machines: Sequence[Page]) -> Table:
-    """Needs as rows, machines as columns: call and times, at the sizes shared by all machines that
-    answer the need."""
-    best = where(best, threads=["", ONE_THREAD])
+def glossary_table() -> Table:
+    """The terms of docs/glossary.md."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", GLOSSARY.read_text("utf-8"), re.MULTILINE)
+    terms = [[re.sub("`([^`]+)`", _code, text) for text in row] for row in rows]
+    return render_table(
+        "index", "glossary", False, terms=[row for row in terms if row[0] != "term"]
+    )
+
+
+def _code(found: re.Match[str]) -> str:
+    return show.code(found[1])
+
+
+def side_by_side(shown: DataFrame, machines: Sequence[Page]) -> Table:
+    """Needs as rows, machines as columns: call and times of ``shown_answers``."""
     rows = []
-    for question, answers in best.groupby("question", sort=False):
+    for question, answers in shown.groupby("question", sort=False):
+        answers = answers.sort_values("nbytes", kind="stable")
+        entries = [(page, list_rows(where(answers, machine=page.machine))) for page in machines]
+        rows.append((question, entries))
+    return render_table("index", "routes", False, rows=rows, machines=machines, quote=quote)
+
+
+def shown_answers(best: DataFrame) -> DataFrame:
+    """Answers with one torch thread, at the sizes shared by all machines that answer the need."""
+    best = where(best, threads=["", ONE_THREAD])
+    shown = []
+    for _, answers in best.groupby("question", sort=False):
         measured = answers.groupby("nbytes")["machine"].nunique()
         shared = measured.index[measured == measured.max()]
         sizes = [size for size in shared if size in ANSWER_BYTES] or [*shared[-1:]]
-        answers = where(answers, nbytes=sizes).sort_values("nbytes", kind="stable")
-        entries = [list_rows(where(answers, machine=page.machine)) for page in machines]
-        rows.append((question, entries))
-    return render_table("index", "routes", False, rows=rows, machines=machines)
+        shown.append(where(answers, nbytes=sizes))
+    return concat(shown) if shown else best
 
 
 # --- the site -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ writes all it shows about a route.
 """
 
 import json
+from urllib.parse import urlencode
 
 import pandas as pd
 from analysis.costs import Candidate, MachineAnswers, add_totals
@@ -12,13 +13,14 @@ from analysis.estimates import MAX_EXTRAPOLATION
 from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case
 from analysis.ranking import BEST
 
-from benchmarks.contracts import ALL_THREADS, Route
+from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, Route
 
 from .advice import is_flat, promises, unusual_inputs
 from .case_answer import MAX_ROUTES, case_threads, case_title, cost_text, snippet
 from .show import render_line
 
 FORM_COLUMNS = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")
+FORM_MEMORIES = {COPY: "own", ALIAS: "share", INTO: "into-buffer"}  # as form.js names them
 ENDS_OF_DIRECTION = {direction: ends for ends, direction in DIRECTION_OF_ENDS.items()}
 
 
@@ -28,6 +30,16 @@ def row_case(row: Candidate) -> Case:
     shared_names = [name for name in NEED_FIELDS if name in Case.__dataclass_fields__]
     fields = {name: getattr(row, name) for name in shared_names} | {"batch": row.arrays}
     return Case(source, target, row.nbytes // max(1, row.arrays), **fields)
+
+
+def case_address(case: Case) -> str:
+    """The fragment of a page's address with which its form shows a case."""
+    options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
+    options |= {"layout": case.layout, "memory": FORM_MEMORIES[case.memory]}
+    options |= {"source": case.host or "pageable", "to-dtype": case.goal or "same"}
+    options |= {"threads": case.threads} if case.threads else {}
+    options |= {name: str(getattr(case, name)).lower() for name in ("grad", "batch", "enqueue")}
+    return urlencode(options)
 
 
 def route_notes(contract: Route) -> str:

@@ -25,6 +25,7 @@ from . import show
 from .advice import Box, capitalize_first
 from .change_pictures import heat_maps
 from .page import Page, Section, to_csv
+from .pairs import Pairs, release_pairs
 from .release_news import ReleaseNews, changes_table, release_news
 from .tables import render_table
 
@@ -82,7 +83,7 @@ def read_histories(results: Results, histories: Sequence[History]) -> HistoryDat
 
 def link(histories: Sequence[History]) -> str:
     """Text of links to this page."""
-    return f"What releases changed: {show.join([*map(_span, histories)])}"
+    return f"What releases changed: {show.join([*map(span, histories)])}"
 
 
 def _packages(histories: Sequence[History]) -> str:
@@ -90,7 +91,7 @@ def _packages(histories: Sequence[History]) -> str:
     return "torch, numpy and Python" if varies_python else "torch and numpy"
 
 
-def _span(history: History) -> str:
+def span(history: History) -> str:
     return f"{history.releases[0].name} to {history.releases[-1].version}"
 
 
@@ -98,11 +99,12 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     """The content of the page of a machine's histories."""
     data = read_histories(results, histories)
     news = [release_news(history) for history in histories]
+    pairs = [release_pairs(history) for history in histories]
     columns = csv_columns(data)
     machine = histories[0].machine
     sections = [
-        _release_section(data, history, each)
-        for history, of_history in zip(histories, news)
+        _release_section(data, history, each, of_releases)
+        for history, of_history, of_releases in zip(histories, news, pairs)
         for each in of_history
     ]
     timed = [history.rows[history.rows["what"] == TIME] for history in histories]
@@ -120,7 +122,9 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         boxes=tuple(map(_box, histories, news)),
         heats=tuple(chain.from_iterable(map(heat_maps, histories))),
         legend=data.paragraphs("legend"),
+        pairs=tuple(pairs),
         sections=[*sections, _method(data)],
+        trail=(("All machines", "../../"), ("Histories", "../")),
         links=(
             (
                 f"What to use on {machine}: every conversion with one toolchain",
@@ -145,12 +149,15 @@ def _box(history: History, news: Sequence[ReleaseNews]) -> Box:
         entries = (title, each.headline, each.summaries[0] if each.timed else "")
         rows.append((each.release.tag, entries))
     columns = ("release", "routes that changed, once each", "largest change of time")
-    title = f"{_span(history)}, {history.fixed_package}"
+    title = f"{span(history)}, {history.fixed_package}"
     return Box(title, columns=columns, rows=tuple(rows))
 
 
-def _release_section(data: HistoryData, history: History, news: ReleaseNews) -> Section:
-    """What a release changed: its headline, what behaves differently, and a row per route."""
+def _release_section(
+    data: HistoryData, history: History, news: ReleaseNews, pairs: Pairs
+) -> Section:
+    """What a release changed: its headline, what behaves differently, a row per route, and what
+    change of other routes would have been found."""
     release = news.release
     appearances, redefinitions = (
         [*rows[rows["release"] == release.version].itertuples()]
@@ -166,6 +173,7 @@ def _release_section(data: HistoryData, history: History, news: ReleaseNews) -> 
         release.tag,
         f"{release.name}, {release.date}",
         (f"{capitalize_first(news.headline)}.", *_causes(history, release), *behaviour),
+        after=pairs.tables[news.previous.version, release.version].notes[-1:],
         tables=(changes_table(history, release),),
         folded=True,
     )

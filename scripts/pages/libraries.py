@@ -58,9 +58,10 @@ def library_table() -> Table:
 def document() -> str:
     """The text of docs/libraries.md."""
     table = library_table()
-    rows = [[*table.columns], ["---"] * len(table.columns)]
-    for row in table.rows:
+    rows = []
+    for row in (table.columns, *table.rows):
         rows.append(["<br>".join(map(show.to_markdown, lines_of(entry))) for entry in row])
+    rows.insert(1, ["---"] * len(table.columns))
     return show.to_plain(
         show.render("libraries", "document", rows=[f"| {' | '.join(row)} |" for row in rows])
     ).lstrip()

@@ -38,8 +38,9 @@ from .advice import (
     setting_box,
 )
 from .case_answer import measured_table
-from .form import form_data
+from .form import case_address, form_data, row_case
 from .page import (
+    OVERVIEW_LINK,
     MachineData,
     Page,
     Section,
@@ -90,6 +91,7 @@ def machine_page(
         warnings=_warnings(data),
         sections=sections,
         commands=_commands(results, sections),
+        trail=(OVERVIEW_LINK,),
         links=tuple(links),
         runs=[record for record in results.runs if not record.failed] or [UNKNOWN],
         address=f"reports/{machine}/index.html",
@@ -199,7 +201,9 @@ def best_routes(data: MachineData) -> DataFrame:
     ]
     best = [where(rows, kind=BEST).assign(question=title) for title, rows in _titled(data, answers)]
     rows = concat(best) if best else data.choices[:0].assign(question="")
-    return rows[["question", "threads", "nbytes", "route", "seconds", "quiet"]]
+    addresses = [case_address(row_case(row)) for row in rows.itertuples()]
+    names = ["question", "threads", "nbytes", "route", "seconds", "quiet", "cell"]
+    return rows[names].assign(address=addresses)
 
 
 def _titled(data: MachineData, answers: Sequence[DataFrame]) -> Iterator[tuple[str, DataFrame]]:

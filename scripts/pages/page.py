@@ -43,12 +43,14 @@ from . import show
 from .advice import Box
 from .change_pictures import SHADE_RATIOS, HeatMap, shade_class
 from .figures import Figure, Panel, slug
+from .pairs import Pairs
 from .show import Lines
 from .tables import Counts, Entry, Missing, Table, lines_of, missing_reasons
 
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
 
 
+OVERVIEW_LINK = ("All machines", "../")  # of a page in a directory of its own
 FIGURES_CSV, FIGURES_COLUMNS_CSV = "figures.csv", "figures-columns.csv"
 DIGITS = 7  # significant digits: more than the clock has
 # Column -> attribute of a toolchain
@@ -175,13 +177,15 @@ class Page:
     links: tuple[tuple[str, str], ...]  # text of the link, and the directory of another page
     runs: Sequence[RunRecord]  # whose figures it shows, oldest first
     address: str  # in a checkout
-    csv: str
-    columns: Mapping[Lines, str]  # of results.csv, with their meaning
+    trail: tuple[tuple[str, str], ...] = ()  # links to the pages above it, as ``links``
+    csv: str = ""
+    columns: Mapping[Lines, str] = field(default_factory=dict)  # of results.csv, with their meaning
     toolchain: str = ""  # if the page has one
     samples: str = ""  # address of the raw data, if there are any
     data: str = "results.csv"  # the file that ``csv`` becomes
     heats: tuple[HeatMap, ...] = ()  # before the boxes
     feed: str = ""  # address of the feed for this page
+    pairs: tuple[Pairs, ...] = ()  # history pages, and the page over all machines
     form: str = ""  # data of the form, see advice.py; "" for a page without a form
     commands: Mapping[str, Sequence[str]] = field(
         default_factory=dict
@@ -256,11 +260,8 @@ def page_files(page: Page) -> dict[str, str]:
     panels = chain(*(section.figures for section in page.sections))
     files = {f"{figure.name}.svg": figure_file(figure, page.source) for figure, _ in panels}
     readme = _environment(_markdown).get_template("page.md.jinja").render(page=page)
-    return files | {
-        page.data: page.csv,
-        "README.md": readme,
-        "index.html": render_web("page.html.jinja", page=page),
-    }
+    files |= {page.data: page.csv} if page.csv else {}
+    return files | {"README.md": readme, "index.html": render_web("page.html.jinja", page=page)}
 
 
 def figure_file(figure: Figure, source: str) -> str:

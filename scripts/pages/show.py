@@ -51,6 +51,8 @@ PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 # They delimit code in a sentence: the control characters shift out and shift in
 BEGIN = "\x0e"
 END = "\x0f"
+# A link in a sentence: its address, then its text; a directory stands for the page in it
+LINK = re.compile("\x15([^\x16]*)\x16([^\x17]*)\x17")
 # Between entries of a table's row, and after a line of an entry; never in a file's text
 ENTRY_SEPARATOR = "\x11"
 LINE_MARK = "\x12"
@@ -59,6 +61,12 @@ LINE_MARK = "\x12"
 def code(text: str) -> str:
     """Mark text as code in a sentence: Python, a command or a name, from any source."""
     return f"{BEGIN}{re.sub(f'[{BEGIN}{END}]', '', text)}{END}"
+
+
+def link(text: str, address: str) -> str:
+    """Mark a part of a sentence as a link. An address that ends in "/", but for its fragment, is
+    that of the page in this directory."""
+    return f"\x15{address}\x16{text}\x17"
 
 
 def spans(sentence: str) -> Iterator[tuple[str, bool]]:
@@ -240,7 +248,9 @@ def to_html(sentence: str) -> str:
             f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', html.escape(text))}</code>"
         )
 
-    return _shown(sentence, html.escape, code)
+    anchor = r'<a href="\1">\2</a>'
+    marked = LINK.sub(anchor, _shown(sentence, html.escape, code))
+    return re.sub(r'(?<=href=")(?!https:)([^"#]*/)(?=["#])', r"\1index.html", marked)
 
 
 def to_markdown(sentence: str) -> str:
@@ -252,17 +262,25 @@ def to_markdown(sentence: str) -> str:
             return f"<code>{_escaped(text)}</code>"
         return f"`{text}`" if text.strip() else ""
 
-    return _BLOCK.sub(r"\\", _shown(sentence.replace("\n", " "), _escaped, code).strip())
+    marked = _shown(sentence.replace("\n", " "), _escaped, code).strip()
+    linked = LINK.sub(lambda found: f"[{found[2]}]({_markdown_address(found[1])})", marked)
+    return _BLOCK.sub(r"\\", linked)
+
+
+def _markdown_address(address: str) -> str:
+    """Address of a link: pages in Markdown have no form, so its case is left out."""
+    page = address.partition("#")[0]
+    return f"{page}README.md" if page.endswith("/") and "https" not in page else address
 
 
 def to_plain(sentence: str) -> str:
     """A sentence as text, its code in backticks."""
-    return _shown(sentence, str, "`{}`".format)
+    return LINK.sub(r"\2", _shown(sentence, str, "`{}`".format))
 
 
 def bare(sentence: str) -> str:
     """A sentence as text, its code without backticks."""
-    return _shown(sentence, str, str)
+    return LINK.sub(r"\2", _shown(sentence, str, str))
 
 
 # Begins a heading, a list item, a fence or a rule. Numbers are left alone: our own lists use them
@@ -317,6 +335,7 @@ FILTERS = {
 }
 FUNCTIONS = {
     "interval": interval,
+    "link": link,
     "parameter_text": parameter_text,
     "size_ranges": size_ranges,
 }

@@ -5,7 +5,7 @@ Sentences are in templates/prose/tables.md.jinja.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +32,7 @@ UPPER_BOUND_NOTE = (
 )
 ANSWER_BYTES = (8, 2**20, 64 * 2**20)  # sizes of the first table
 IN_CACHE_BYTES = 2**20  # bytes: the size in tables of a single size, if it was measured
+MAX_REPEATED_LETTERS = 40  # of a line that rows of a table of contracts repeat
 MIN_COUNT_RANGE = 0.005  # the range of a count over processes is shown from this difference on
 
 Counts = Mapping[Hashable, CountRange]  # of calls
@@ -46,7 +47,7 @@ class Table:
     row."""
 
     title: str
-    columns: Lines
+    columns: tuple[Entry, ...]
     rows: tuple[tuple[Entry, ...], ...]
     notes: Lines = ()
     numeric: bool = True  # all columns but the first hold figures
@@ -91,7 +92,7 @@ def render_table(name: str, block: str, numeric: bool = True, **values: object) 
     notes = [line for line in lines if line.startswith(show.LINE_MARK)]
     return Table(
         title,
-        tuple(map(str.strip, columns.split(show.ENTRY_SEPARATOR))),
+        tuple(entries(columns)),
         tuple(tuple(entries(line)) for line in lines if line not in notes),
         tuple(note[1:].strip() for note in notes),
         numeric,
@@ -297,7 +298,24 @@ def _contract_table(direction: str, routes: Sequence[Route], semantics: Semantic
             }
         )
     graded = any(row["takes_grad"] is not None for row in rows)
-    return render_table("tables", "contracts", False, direction=direction, rows=rows, graded=graded)
+    table = render_table(
+        "tables", "contracts", False, direction=direction, rows=rows, graded=graded
+    )
+    return _fold_repeats(table)
+
+
+def _fold_repeats(table: Table) -> Table:
+    """Move long lines that several rows share into notes."""
+    lines = [line for row in table.rows for entry in row for line in lines_of(entry)]
+    shared = [line for line, count in Counter(lines).items() if count > 1]
+    texts = [line for line in shared if len(line) > MAX_REPEATED_LETTERS]
+    marks = {line: f"note {number}" for number, line in enumerate(texts, 1)}
+    rows = [
+        tuple(_entry([marks.get(line, line) for line in lines_of(entry)]) for entry in row)
+        for row in table.rows
+    ]
+    notes = [f"{advice.capitalize_first(mark)}: {line}." for line, mark in marks.items()]
+    return replace(table, rows=tuple(rows), notes=(*table.notes, *notes))
 
 
 def catalogue_routes(results: Results) -> list[Route]:

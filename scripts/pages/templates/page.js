@@ -22,6 +22,7 @@
     const rows = [...body.rows];
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
+      if (head.querySelector("a")) return; // a button holds no link
       const button = document.createElement("button");
       button.type = "button";
       button.className = "sort";

@@ -1,0 +1,162 @@
+"""The comparisons that a page offers: any two releases of a history, any two machines.
+
+The page's script (templates/pairs.js) shows what this module writes and computes nothing: ratios,
+intervals, verdicts and thresholds are those of scripts/compare.py.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import pandas as pd
+from analysis.changes import ROUTE
+from analysis.comparison import Comparison, compare
+from analysis.history import MACHINE_SERIES, History, compare_pairs
+from analysis.judging import judge_ratios
+from analysis.results import Results
+from analysis.verdicts import (
+    CHANGED,
+    INCONCLUSIVE,
+    NO_CHANGE,
+    TIME,
+    Settings,
+    count_changes,
+    largest_first,
+)
+from cli import UserError
+
+from . import comparison_words, show
+from .tables import Table, lines_of, render_table
+
+ACROSS = Settings(across_machines=True, across_builds=True)
+OF_CHANGE = {"low95": "ratio_low", "high95": "ratio_high"}  # columns as a history names them
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What two menus choose from: a table for each base and new.
+
+    key     of the section on the page
+    title   of the section
+    names   of the sides, in the order of the menus
+    chosen  base and new until a reader chooses
+    """
+
+    key: str
+    title: str
+    names: Sequence[str]
+    chosen: tuple[str, str]
+    tables: Mapping[tuple[str, str], Table]
+
+    @property
+    def as_json(self) -> str:
+        """For a script element. Texts of a table are places in ``texts``, as most repeat."""
+        places: dict[str, int] = {}
+
+        def place(line: str) -> int:
+            return places.setdefault(show.to_html(line), len(places))
+
+        tables = {
+            "\t".join(sides): {
+                "title": place(table.title),
+                "rows": [
+                    [place(" ".join(lines_of(entry))) for entry in row]
+                    for row in (table.columns, *table.rows)
+                ],
+                "notes": [*map(place, table.notes)],
+            }
+            for sides, table in self.tables.items()
+        }
+        document = {
+            "names": self.names,
+            "chosen": self.chosen,
+            "tables": tables,
+            "texts": [*places],
+        }
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        # "</script>" in a text would end the element, and "<!--" would begin a comment
+        return text.replace("<", "\\u003c")
+
+
+def release_pairs(history: History) -> Pairs:
+    """Any two releases of a history, as scripts/compare.py compares them."""
+    names = [release.version for release in history.releases]
+    sides = [*permutations(names, 2)]
+    judged = judged_pairs(history, sides)
+    rows = dict(iter(judged.groupby(["base", "new"])))
+    tables = {
+        (base, new): _release_table(base, new, rows.get((base, new), judged[:0]), history.settings)
+        for base, new in sides
+    }
+    title = f"Compare two releases of {history.package}"
+    chosen = (names[-2], names[-1])
+    return Pairs(f"compare-{history.package}", title, names, chosen, tables)
+
+
+def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """``history.compare_pairs`` with a verdict for each row, controls left out, and what describes
+    its series."""
+    ratios = judge_ratios(compare_pairs(history, releases), history.settings)
+    described = [*MACHINE_SERIES, *ROUTE, "statement", "dtype", "control"]
+    series = history.rows[described].drop_duplicates(MACHINE_SERIES)
+    rows = ratios.merge(series, on=MACHINE_SERIES).query("not control")
+    return rows.rename(columns=OF_CHANGE)
+
+
+def _release_table(base: str, new: str, rows: pd.DataFrame, settings: Settings) -> Table:
+    """The routes whose time changed, or else those whose instructions did, once each."""
+    changed = largest_first(rows[rows["verdict"].isin(CHANGED)]).drop_duplicates([*ROUTE, "what"])
+    times = rows[rows["what"] == TIME]
+    is_time = changed["what"] == TIME
+    shown = changed[is_time] if is_time.any() else changed
+    steady = times[times["verdict"] == NO_CHANGE]
+    counts = count_changes(changed)
+    return render_table(
+        "history",
+        "pair",
+        False,
+        base=base,
+        new=new,
+        headline=show.render_line("history", "headline", row=counts),
+        counts=counts,
+        changes=[*shown.itertuples()],
+        steady=len(steady),
+        detectable=steady["detectable"].median(),
+        undecided=int(times["verdict"].eq(INCONCLUSIVE).sum()),
+        equivalence=settings.equivalence,
+    )
+
+
+def machine_pairs(results: Mapping[str, Results], answers: pd.DataFrame) -> tuple[Pairs, ...]:
+    """Any two machines, as scripts/compare.py compares them. Empty if there are fewer than two.
+
+    results  of each machine
+    answers  to show: fastest safe routes of all machines, see machine.best_routes
+    """
+    names = [*results]
+    if len(names) < 2:
+        return ()
+    tables = {}
+    for base, new in permutations(names, 2):
+        try:
+            comparison = compare(results[base], results[new], ACROSS)
+        except UserError as error:  # nothing to compare
+            tables[base, new] = Table(str(error), ("",), ())
+        else:
+            own = answers[answers["machine"] == base]
+            tables[base, new] = _machine_table(comparison, own)
+    chosen = (names[0], names[1])
+    return (Pairs("compare-machines", "Compare two machines", names, chosen, tables),)
+
+
+def _machine_table(comparison: Comparison, answers: pd.DataFrame) -> Table:
+    """The verdict on the fastest safe route of the base for each need and size."""
+    cells = {row["cell"]: row for row in comparison.cells.to_dict("records")}
+    rows = [
+        (answer, cells[answer.cell], comparison_words.evidence(cells[answer.cell], comparison))
+        for answer in answers.itertuples()
+        if answer.cell in cells
+    ]
+    summary = comparison_words.summarise(comparison)
+    return render_table("comparison", "machines", False, rows=rows, **summary)

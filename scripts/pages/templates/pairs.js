@@ -1,0 +1,46 @@
+"use strict";
+/* Shows the comparison that two menus choose, as Python judged and worded it (pages/pairs.py). The address holds the choice.
+ * Without JavaScript the section stays hidden. */
+for (const script of document.querySelectorAll("script.pairs")) {
+  const { names, chosen, tables, texts } = JSON.parse(script.textContent);
+  const section = script.closest("section");
+  const menus = [...section.querySelectorAll("select")];
+  const shown = section.querySelector(".chosen");
+  const cells = (tag, places) => places.map((place) => `<${tag}>${texts[place]}</${tag}>`).join("");
+
+  function show() {
+    const sides = menus.map((menu) => menu.value);
+    for (const menu of menus) for (const option of menu.options) option.disabled = sides.includes(option.value) && option.value !== menu.value;
+    const { title, rows, notes } = tables[sides.join("\t")];
+    const [head, ...body] = rows.map(([first, ...rest]) => [first, rest]);
+    shown.querySelector("h3").innerHTML = texts[title];
+    const scroll = shown.querySelector(".scroll");
+    scroll.hidden = !body.length;
+    scroll.querySelector("thead").innerHTML = `<tr>${cells("th", [head[0], ...head[1]])}</tr>`;
+    scroll.querySelector("tbody").innerHTML = body.map(([first, rest]) => `<tr>${cells("th", [first])}${cells("td", rest)}</tr>`).join("");
+    shown.querySelector("ul").innerHTML = cells("li", notes);
+  }
+
+  function read() {
+    const query = new URLSearchParams(location.hash.slice(1));
+    const isHere = query.get("at") === section.id;
+    const sides = menus.map((menu) => query.get(menu.name));
+    const areKnown = isHere && tables[sides.join("\t")];
+    menus.forEach((menu, place) => (menu.value = (areKnown ? sides : chosen)[place]));
+    show();
+    if (isHere) section.scrollIntoView();
+  }
+
+  for (const menu of menus) {
+    menu.append(...names.map((name) => new Option(name)));
+    menu.onchange = () => {
+      const options = menus.map((each) => [each.name, each.value]);
+      history.replaceState(null, "", `#${new URLSearchParams([["at", section.id], ...options])}`);
+      show();
+    };
+  }
+  section.hidden = false;
+  for (const link of document.querySelectorAll(`nav [href="#${section.id}"]`)) link.hidden = false;
+  addEventListener("hashchange", read);
+  read();
+}
