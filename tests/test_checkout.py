@@ -49,6 +49,8 @@ def test_the_citation_names_the_newest_version():
     assert versions == sorted(versions, key=lambda one: [int(part) for part in one[0].split(".")], reverse=True)
     license = (ROOT / "LICENSE").read_text(encoding="utf-8")
     (author,) = re.findall(r"^  - name: (.+)$", text, re.MULTILINE)
+    assert "    license: CC-BY-4.0\n" in text, "of the data"
+    assert all("CC BY 4.0" in (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "README.md"))
     assert license.startswith(cited["license"]) and author.lower() in license.lower() and cited["title"] in license
 
 

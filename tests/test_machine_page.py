@@ -14,7 +14,7 @@ from analysis.suite import declared_in
 from conftest import build
 from pages import figures, machine, show, tables
 from pages.build import index_of
-from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, around, contract, conversion, every, mend, steady
+from resultfiles import FROM_NUMPY, KIB, MIB, TENSOR, Bench, around, contract, conversion, every, mend, steady
 from store.schema import RunRecord, from_json
 
 
@@ -59,6 +59,7 @@ def test_the_csv_holds_every_cell(page, snapshot):
 
 ALIAS = "semantics.NumpyToTorch.track_alias"
 ALIAS_COUNTED = every(ALIAS, lambda *_: 1, [FROM_NUMPY], "1: shares memory", dtype=["float32"])
+TOYS = {"section": "Toys", "about": "Of a test.", "title": "toys", "place": 3, "down": "a, b"}
 TIMED = conversion({("torch.tensor(a)", n): [1e-6] for n in (8, KIB)}, [TENSOR])
 OLDER = resultfiles.record([TIMED], started="2020-01-01T00:00:00+00:00", toolchain={"tag": "old", "torch": "1"})
 
@@ -69,9 +70,16 @@ OLDER = resultfiles.record([TIMED], started="2020-01-01T00:00:00+00:00", toolcha
         ([ALIAS_COUNTED], None, []),
         ([conversion({("torch.tensor(a)", 8): None}, [TENSOR])], None, []),
         ([TIMED], [], []),
+        ([Bench("toy.Toy.timeit_call", {"a, b": [1]}, {(1,): [1e-6]}, declared=TOYS)], None, []),
         ([TIMED, ALIAS_COUNTED], None, [TIMED]),  # benchmarks.json describes the results written last
     ],
-    ids=["only counted", "every cell failed", "asv run by hand", "an older toolchain, and a benchmark is no more"],
+    ids=[
+        "only counted",
+        "every cell failed",
+        "asv run by hand",
+        "a comma",
+        "an older toolchain, and a benchmark is no more",
+    ],
 )
 def test_the_head_of_a_page(tmp_path, snapshot, benches, records, older):
     """The head of a page has its facts and warnings."""
