@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from itertools import combinations, product
+from itertools import chain, combinations, product, repeat
 from unittest.mock import Mock
 
 import cli
@@ -206,7 +206,8 @@ def submit(made, monkeypatch):
 def test_slurm_may_fail_for_a_while_to_list_its_jobs(made, monkeypatch, capsys):
     monkeypatch.setattr(running, "POLL", 0.0)
     why = "slurm_load_jobs error: Socket timed out on send/recv operation"
-    answers = iter([(1, "", why), (1, "", why), (0, "RUNNING None\n", ""), (1, "", why)])
+    failure = (1, "", why)
+    answers = chain([failure, failure, (0, "RUNNING None\n", "")], repeat(failure))  # interpreters are asked, too
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, *next(answers)))
     assert running.queued_jobs(made) == ["RUNNING None"]
     monkeypatch.setattr(running, "SILENCE", 0.0)
