@@ -59,9 +59,8 @@ def test_the_table_gives_the_answers_of_the_machines_page(committed):
     page = (committed / "reports" / MACHINE / "README.md").read_text(encoding="utf-8")
     answers = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]+) \|" + r" ([^|]*) \|" * len(SIZES), page, re.MULTILINE)
     for route, figures in ROWS:
-        shown = [figure.strip() for figure in figures.split("|")]
-        times = [each for codes, *each in answers if f"`{route}`" in codes]
-        assert any(all(map(lambda figure, time: figure in ("", time), shown, each)) for each in times), route
+        pairs = (zip(map(str.strip, figures.split("|")), times) for codes, *times in answers if f"`{route}`" in codes)
+        assert any(all(figure in ("", time) for figure, time in pair) for pair in pairs), route
     assert README.index(ROWS[-1][0]) < README.index("No GPU results") < README.index("![")
 
 

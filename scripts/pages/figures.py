@@ -141,6 +141,7 @@ LABEL_POINTS = 7.5  # of a label
 LABEL_POINTS_GAP = 10.0  # between the baselines of two lines of a label
 LABEL_LETTERS = 18  # per line of a label; longer labels are broken
 LABEL: Look = {"color": INK, "fontsize": LABEL_POINTS}
+LEADER: Look = {"arrowstyle": "-", "linewidth": 0.9, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
 DASHED: Look = {"color": MUTED, "linestyle": (0, (4, 2)), "linewidth": 1.1}
 RULE: Look = {"color": MUTED, "linestyle": (0, (1, 2)), "linewidth": 1.0}  # the advice changes
 RING: Look = {"marker": "o", "markersize": 6.5, "markerfacecolor": "none", "linestyle": ""}
@@ -225,14 +226,7 @@ def _draw(
     figure, ax = _plot(max(PLOT, letters * LABEL_POINTS_GAP / 72))
     points = points.assign(place=points["nbytes"].map(sizes.index))
     order = [*dict.fromkeys(map(label, rows))]
-    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
-    ends = []
-    for name, colour, marker in zip(names, colours, MARKERS):
-        line = where(points, line=name)
-        ax.fill_between(line["place"], line["low"], line["high"], color=colour, **BAND)
-        look: Look = {"color": colour, "marker": marker, "markeredgewidth": 0}
-        ax.plot(line["place"], line["seconds"], gid=f"{POINTS}{order.index(name)}", **look)
-        ends.append((line["place"].iloc[-1], line["seconds"].iloc[-1], name, colour))
+    ends = [*_draw_lines(ax, points, names, order)]
     if len(bounds):
         ax.plot([*map(sizes.index, bounds.index)], bounds, **DASHED)
         ends.append((sizes.index(bounds.index[-1]), bounds.iloc[-1], bound, MUTED))
@@ -248,20 +242,32 @@ def _draw(
 End = tuple[int, float, str, str]  # of a line: place, value, name and colour
 
 
+def _draw_lines(
+    ax: Axes, points: DataFrame, names: Sequence[str], order: Sequence[str]
+) -> Iterator[End]:
+    """Draw the lines of these names. order: of names, as rows of the data table."""
+    colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    for name, colour, marker in zip(names, colours, MARKERS):
+        line = where(points, line=name)
+        ax.fill_between(line["place"], line["low"], line["high"], color=colour, **BAND)
+        look: Look = {"color": colour, "marker": marker, "markeredgewidth": 0}
+        ax.plot(line["place"], line["seconds"], gid=f"{POINTS}{order.index(name)}", **look)
+        yield line["place"].iloc[-1], line["seconds"].iloc[-1], name, colour
+
+
 def _label_ends(ax: Axes, ends: Sequence[End], plain: str) -> None:
     """Label lines at their right ends, from the lowest up, moved apart where they would overlap.
     All names but ``plain`` are code."""
     height = ax.get_window_extent().height / figure_of(ax).dpi * 72
-    shares = {name: len(broken(name)) * LABEL_POINTS_GAP / height for _, _, name, _ in ends}
+    halves = {name: len(broken(name)) * LABEL_POINTS_GAP / height / 2 for _, _, name, _ in ends}
     to_axes = ax.transData + ax.transAxes.inverted()
-    above, floor = sum(shares.values()), 0.0
+    above, floor = 2 * sum(halves.values()), 0.0
     for place, value, name, colour in sorted(ends, key=lambda end: end[1]):
-        above -= shares[name]
-        half = shares[name] / 2
+        above -= 2 * halves[name]
         value = max(value, ax.get_ylim()[0])
-        middle = max(min(to_axes.transform((place, value))[1], 1 - above - half), floor + half)
-        floor = middle + half
-        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 0}
+        middle = min(to_axes.transform((place, value))[1], 1 - above - halves[name])
+        middle = max(middle, floor + halves[name])
+        floor = middle + halves[name]
         ax.annotate(
             "\n".join(broken(name)),
             (place, value),
@@ -270,7 +276,7 @@ def _label_ends(ax: Axes, ends: Sequence[End], plain: str) -> None:
             va="center",
             annotation_clip=False,
             family=SANS if name == plain else MONO,
-            arrowprops=arrow | {"relpos": (0, 0.5)},
+            arrowprops=LEADER | {"color": colour},
             **LABEL,
         )
 
