@@ -253,13 +253,13 @@ def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str
         )
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "index.html").is_file():
         raise UserError(f"--site {folder} holds something else: name an empty directory")
+    results = load(reports / RESULTS)
     overview = reports / "index.html"
     links = overview.read_text(encoding="utf-8") if overview.is_file() else ""
     for machine in machines:
         page = f"{machine}/index.html"
         if page not in links or not (reports / page).is_file():
             raise UserError(f"{overview} has no page of {machine}: make report builds both")
-    results = load(reports / RESULTS)
     shutil.rmtree(folder, ignore_errors=True)
     _copy(reports, folder, machines)
     _list_directories(folder)
