@@ -275,12 +275,15 @@ def by_dtype(words: Mapping[str, str]) -> str:
 
 
 def contracts(semantics: Semantics, routes: Sequence[Route]) -> list[Table]:
-    """One table per direction: the contract of each route, and its measured behaviour.
+    """For each direction the contract of each route, with its measured behaviour, and a table of
+    the notes that it refers to.
 
     routes: grouped by direction
     """
-    by_direction = groupby(routes, lambda route: route.direction)
-    return [_contract_table(direction, [*group], semantics) for direction, group in by_direction]
+    tables: list[Table] = []
+    for direction, group in groupby(routes, lambda route: route.direction):
+        tables += _fold_repeats(_contract_table(direction, [*group], semantics), direction)
+    return tables
 
 
 def _contract_table(direction: str, routes: Sequence[Route], semantics: Semantics) -> Table:
@@ -298,14 +301,11 @@ def _contract_table(direction: str, routes: Sequence[Route], semantics: Semantic
             }
         )
     graded = any(row["takes_grad"] is not None for row in rows)
-    table = render_table(
-        "tables", "contracts", False, direction=direction, rows=rows, graded=graded
-    )
-    return _fold_repeats(table)
+    return render_table("tables", "contracts", False, direction=direction, rows=rows, graded=graded)
 
 
-def _fold_repeats(table: Table) -> Table:
-    """Move long lines that several rows share into notes."""
+def _fold_repeats(table: Table, direction: str) -> tuple[Table, Table]:
+    """Move long lines that several rows share into a table of notes."""
     lines = [line for row in table.rows for entry in row for line in lines_of(entry)]
     shared = [line for line, count in Counter(lines).items() if count > 1]
     texts = [line for line in shared if len(line) > MAX_REPEATED_LETTERS]
@@ -314,8 +314,8 @@ def _fold_repeats(table: Table) -> Table:
         tuple(_entry([marks.get(line, line) for line in lines_of(entry)]) for entry in row)
         for row in table.rows
     ]
-    notes = [f"{advice.capitalize_first(mark)}: {line}." for line, mark in marks.items()]
-    return replace(table, rows=tuple(rows), notes=(*table.notes, *notes))
+    notes = render_table("tables", "shared_notes", False, direction=direction, notes=marks)
+    return replace(table, rows=tuple(rows)), notes
 
 
 def catalogue_routes(results: Results) -> list[Route]:
