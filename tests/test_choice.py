@@ -239,7 +239,7 @@ def simulated(rng, slowdown, sd):
     found = ranking.weigh(logs, np.full(slowdown.size, "copy"))
     need, route, size = np.unravel_index(np.arange(slowdown.size), slowdown.shape)
     given = {"need": need, "route": route.astype(str), "order": route, "nbytes": size}
-    promised = {"quiet": True, "keeps": True, "safe": True, "non_blocking": False}
+    promised = {"quiet": True, "keeps": True, "safe": True, "non_blocking": False, "excess_limit": 0.1}
     ranked = rank(found.assign(**given, **promised, seconds=np.exp(found["mean"])), ["need"])
     best = ranked[ranked["kind"] == BEST].sort_values(["need", "nbytes"])
     return best["order"].to_numpy().reshape(needs, sizes)

@@ -267,7 +267,9 @@ def nothing_begins(tmp_path, monkeypatch):
     for module, name in WORK:
         monkeypatch.setattr(module, name, unittest.mock.Mock(side_effect=UserError("it would begin")))
     monkeypatch.setattr(report, "REPORTS", tmp_path / "out")
-    monkeypatch.setattr(build, "build", lambda found, name, _: results.load(found, name) and build.Built(name, []))
+    monkeypatch.setattr(
+        build, "build", lambda found, name, _: results.load(found, name) and build.Built(name, [], None)
+    )
     monkeypatch.setattr(build, "over_machines", lambda built, output: None)
     monkeypatch.setattr(track, "ROOT", tmp_path)
     monkeypatch.setattr(campaigns, "FLEET", tmp_path)
