@@ -273,10 +273,9 @@ def check_routes(source, request, question):
 # --- measurement ----------------------------------------------------------------------------------
 
 
-def sample_route(source, request, question):
+def sample_route(source, described, request, question):
     """Take the samples of a route in this process, by the suite's own timing."""
     began = time.perf_counter()
-    described = describe_source(source)
     threads = question["threads"]
     number = sources.DEFAULT_THREADS if threads == contracts.ALL_THREADS else int(threads)
     torch.set_num_threads(number)
@@ -333,20 +332,21 @@ def in_fork(work, seconds):
 
 def serve(lines, answers):
     """Answer requests until the input ends."""
-    question = source = None
+    question = source = described = None
     for line in lines:
         request = json.loads(line)
         if "source" in request:
             question = request
             try:
                 source = make_source(question)
-                answer = describe_source(source)
+                answer = described = describe_source(source)
             except Exception as error:
                 answer = {"fails": explain(error)}
         elif "check" in request:
             answer = in_fork(partial(check_routes, source, request, question), CHECK_SECONDS)
         else:
-            answer = in_fork(partial(sample_route, source, request, question), PROCESS_SECONDS)
+            work = partial(sample_route, source, described, request, question)
+            answer = in_fork(work, PROCESS_SECONDS)
         print(json.dumps(answer), file=answers, flush=True)
 
 

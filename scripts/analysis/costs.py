@@ -1,9 +1,10 @@
 """The measured routes of one machine with their costs, and the machine most like another."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 from cli import RESULTS, UserError
@@ -45,6 +46,7 @@ from .needs import NEED_FIELDS, Case, Need, choices, uses
 from .ranking import BEST, OTHER, is_steady
 from .results import Results, load_files, newest
 
+T = TypeVar("T")
 # Dtypes with tested contracts and no times: bits are bits
 UNTIMED_DTYPES = ("int8", "int16", "complex128")
 # From here on glibc gives fresh memory fresh pages at every call, see benchmarks/core/sources.py
@@ -202,32 +204,38 @@ def last_runs(results: Path, machine: str | None = None) -> dict[str, RunRecord]
 
 def load_machine(results: Path, machine: str) -> MachineAnswers:
     """Load the last run of a machine with results; UserError if a file is broken."""
-    return _load(results, machine)[0]
+    return _load(results, machine, _answers)
 
 
 def load_choices(results: Path, machine: str) -> pd.DataFrame:
     """Load the choices of the last run of a machine, of all kinds."""
-    return _load(results, machine)[1]
+    return _load(results, machine, _times)
 
 
-def _load(results: Path, machine: str) -> tuple[MachineAnswers, pd.DataFrame]:
+def _load(results: Path, machine: str, compute: Callable[[Results, str], T]) -> T:
+    """Compute a value of the last run of a machine, or take it from before."""
     _, paths = last_run(results, machine)
     suffixes = (".json", files.MEASUREMENTS, files.RECORDS)
     inputs = {*results.glob("*.json*"), RESULTS / files.TABLE, *paths}
     inputs |= {files.sibling(path, suffix) for path in paths for suffix in suffixes}
     existing = filter(Path.is_file, inputs)
-    return remember(machine, existing, lambda: _load_run(results, machine, paths))
+    name = f"{compute.__name__} {machine}"
+    return remember(name, existing, lambda: compute(load_files(results, paths), machine))
 
 
-def _load_run(
-    results: Path, machine: str, paths: list[Path]
-) -> tuple[MachineAnswers, pd.DataFrame]:
-    loaded = load_files(results, paths)
+def _credible_cells(loaded: Results) -> pd.DataFrame:
     cells = cells_of(loaded)
-    cells = cells[cells["credible"]]
-    table = choices(cells)
-    times = table[[*NEED_FIELDS, *CELL_FIELDS]].drop(columns="contract")
-    return machine_answers(loaded, machine, cells, table), times
+    return cells[cells["credible"]]
+
+
+def _answers(loaded: Results, machine: str) -> MachineAnswers:
+    cells = _credible_cells(loaded)
+    return machine_answers(loaded, machine, cells, choices(cells))
+
+
+def _times(loaded: Results, machine: str) -> pd.DataFrame:
+    table = choices(_credible_cells(loaded))
+    return table[[*NEED_FIELDS, *CELL_FIELDS]].drop(columns="contract")
 
 
 def machine_answers(

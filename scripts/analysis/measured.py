@@ -72,8 +72,9 @@ def candidates(case: Case) -> dict[str, Route]:
         is_fitting = route.direction == case.direction and uses(route.expression, name)
         if is_fitting and route.safe and not route.per_element:
             candidate = _with_goal(route, case.goal or case.dtype)
-            is_cast = candidate is not None and bool(candidate.casts_to)
-            if candidate and (is_cast == bool(case.goal) or case.batch or case.values):
+            if candidate is None:
+                continue
+            if case.batch or case.values or bool(candidate.casts_to) == bool(case.goal):
                 selected[candidate.expression] = candidate
     return selected
 

@@ -84,10 +84,10 @@ def try_once(slowdown: float, number: int) -> pd.DataFrame:
 def summarise(cells: pd.DataFrame) -> pd.DataFrame:
     """Return one row per slowdown, route and size: tries, flagged (share), median ratio, the median
     minutes of a comparison, limit of the share, and whether it is kept."""
-    cells = cells.assign(is_flagged=cells["verdict"].isin([SLOWER, FASTER]))
-    cells["is_slowed"] = cells["route"].isin(list(SLOWED))
-    wrong = cells["is_slowed"] & (cells["verdict"] == FASTER)
-    cells["is_flagged"] &= ~wrong
+    is_slowed = cells["route"].isin(list(SLOWED))
+    is_faster = cells["verdict"] == FASTER
+    is_flagged = (cells["verdict"] == SLOWER) | (is_faster & ~is_slowed)
+    cells = cells.assign(is_slowed=is_slowed, is_flagged=is_flagged)
     keys = ["slowdown", "is_slowed", "route", "nbytes"]
     rows = cells.groupby(keys, sort=False, as_index=False).agg(
         tries=("is_flagged", "size"),

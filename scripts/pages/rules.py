@@ -23,6 +23,8 @@ LEAST_GAIN = 1.3
 # Columns in which two times that are compared agree
 SAME = ["direction", "dtype", "goal", "layout", "grad", "arrays", "threads", "nbytes"]
 Row = Mapping[str, Any]
+# Of an expression with two directions, the first in the catalogue
+CATALOGUE = {route.expression: route for route in reversed(ROUTES)}
 
 
 def routes_of(pattern: Row) -> tuple[str, str]:
@@ -43,10 +45,9 @@ def gain(routes: tuple[str, str], choices: DataFrame) -> dict[int, float]:
 
 def differences(rule: Row, pattern: Row) -> list[str]:
     """Where what was found and what to write give different results, a line each."""
-    catalogue = {route.expression: route for route in reversed(ROUTES)}
     written = (pattern["found"][0], pattern["write"])
-    pair = written if catalogue.keys() >= {*written} else routes_of(pattern)
-    old, new = map(catalogue.get, pair)
+    pair = written if CATALOGUE.keys() >= {*written} else routes_of(pattern)
+    old, new = map(CATALOGUE.get, pair)
     changed = old and new and _changed(old, new)
     return show.render_lines("rules", "differences", rule=rule, old=old, changed=changed)
 
