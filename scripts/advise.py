@@ -28,8 +28,8 @@ import cli
 from analysis.answers import Answer, answer
 from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_runs, load_machine
+from analysis.estimates import NotMeasured
 from analysis.needs import DEVICE, ENDS, NUMPY, TORCH, Case
-from analysis.refusals import NotMeasured
 from cli import RESULTS, Parser, UserError, parse_shape, parse_size, whole_number
 from measuring.machine import conditions
 from pages.case_answer import answer_text, as_json

@@ -28,7 +28,7 @@ CHECKS = {
     "timing": "planted:timing",
     "noise": "planted:noise",
     "advice": "advice:main",
-    "questions": "everyday:main",
+    "questions": "question:main",
     "libraries": "libraries:main",
     "history": "history:main",
     "power": "power:main",

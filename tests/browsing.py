@@ -3,7 +3,7 @@
 from analysis.answers import answer
 from pages import case_answer as words
 from pages import show
-from pages.form import case_address
+from pages.case_answer import case_address
 
 
 def address(page, case):

@@ -21,7 +21,7 @@ from analysis.ranking import GOOD
 from cli import ROOT, UserError
 from made_up import FAST, LATENCY, copied, glibc, host
 from pages import case_answer as page
-from pages import form, show
+from pages import show
 from resultfiles import FROM_NUMPY, KIB, MIB, SKIPPED, TENSOR, around, contract, conversion, every, record, write
 from store.schema import Conditions, RunRecord, Settings, Toolchain
 
@@ -410,9 +410,9 @@ def test_the_json_has_the_case_and_the_ranked_routes(ask, known):
 def test_what_is_embedded_cannot_end_its_element(known):
     hostile = "</script><!--"
     rows = known.rows.assign(contract=[replace(contract, caution=hostile) for contract in known.rows["contract"]])
-    found = form.form_data(replace(known, rows=rows))
+    found = page.form_data(replace(known, rows=rows))
     assert any(f"{hostile}." in notes for notes in json.loads(found)["rows"]["notes"][1]), "it is there as text"
-    assert "<" not in found and "<" not in form.form_data(known)
+    assert "<" not in found and "<" not in page.form_data(known)
 
 
 def test_the_machine_it_speaks_of():

@@ -31,7 +31,7 @@ from made_histories import SERIES, counting, logs_of, write
 from measuring.engine import copy_code
 from measuring.profiles import PROFILES, select
 from pages import comparison_words, show
-from pages.form import row_case
+from pages.case_answer import row_case
 from resultfiles import SUITE
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, ONE_THREAD

@@ -21,8 +21,7 @@ from browsing import SHOWN, address, texts_of
 from conftest import build
 from pages import build as machines
 from pages import comparison_words as words
-from pages.case_answer import answer_notes
-from pages.form import row_case
+from pages.case_answer import answer_notes, row_case
 from pages.page import write_into
 from pages.pairs import ACROSS
 from resultfiles import KIB, MIB

@@ -11,8 +11,8 @@ import report
 from analysis.results import load
 from conftest import ROOT, run
 from pages import page as page_files
+from pages.history_page import read_causes
 from store.files import put
-from toolchains.causes import read_causes
 
 pytestmark = pytest.mark.slow  # builds the site of all machines
 

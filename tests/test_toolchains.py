@@ -16,10 +16,10 @@ from asv import util
 from cli import UserError
 from conftest import environment
 from measuring import engine
+from pages.history_page import read_causes
 from store import files
 from store.files import put
 from toolchains import environments, interpreters, ledger, plugin, selection
-from toolchains.causes import read_causes
 from toolchains.ledger import Toolchain
 
 LINE = [

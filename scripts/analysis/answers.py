@@ -1,7 +1,7 @@
 """The routes for a case: an array of a given size with its source and target.
 
 ``answer`` looks them up among the routes that were measured on a machine. See estimates.py for
-sizes that were not measured, and refusals.py for cases without an answer.
+sizes that were not measured, and for cases without an answer.
 """
 
 import itertools
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from cli import UserError
+from pandas import DataFrame, Series, concat
 
 from benchmarks import contracts
 from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, ONE_THREAD
 
-from . import refusals
+from . import estimates
 from .cells import itemsize
 from .costs import Candidate, MachineAnswers, add_totals
 from .estimates import (
@@ -27,13 +27,13 @@ from .estimates import (
     MEASURED,
     STEADY_SESSION,
     UNSTEADY_SESSION,
+    NotMeasured,
     estimate,
     reaches,
 )
 from .findings import Gain
 from .needs import Case, Need
 from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED, recommendable, weakest
-from .refusals import NotMeasured
 
 if TYPE_CHECKING:
     from .measured import Measured
@@ -55,7 +55,7 @@ class Answer:
 
     case: Case
     machine: MachineAnswers
-    routes: pd.DataFrame
+    routes: DataFrame
     unmeasured: tuple[str, ...] = ()
     instead: str = ""
     measured: "Measured | None" = None
@@ -101,27 +101,27 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
 # --- rows that match a case -----------------------------------------------------------------------
 
 
-def _matching_rows(case: Case, machine: MachineAnswers) -> pd.DataFrame:
+def _matching_rows(case: Case, machine: MachineAnswers) -> DataFrame:
     """Select the rows that match a case in every property that cannot be substituted; UserError if
     there are none, or the case is impossible."""
-    _require_no(refusals.contradiction(case))
+    _require_no(estimates.contradiction(case))
     is_direction = machine.rows["direction"] == case.direction
     rows = machine.rows[is_direction & (machine.rows["array"] == case.has_host_array)]
     if rows.empty:
-        raise NotMeasured(refusals.direction_not_measured(case, machine.name))
+        raise NotMeasured(estimates.direction_not_measured(case, machine.name))
     for field, values in _requirements(case, machine, rows).items():
         matches = rows[field].isin(values)
         if not matches.any():
             alternatives = _alternatives(rows[field], machine) if field not in NUMBERS else []
             refused = UserError if field in ("enqueue", "host") else NotMeasured
-            raise refused(refusals.value_not_measured(field, values[-1], case, alternatives))
+            raise refused(estimates.value_not_measured(field, values[-1], case, alternatives))
         rows = rows[matches]
     dtypes = machine.dtypes.get(case.direction, {})
     if not case.goal and case.dtype not in dtypes:
-        raise NotMeasured(refusals.dtype_not_timed(case, [*dtypes]))
+        raise NotMeasured(estimates.dtype_not_timed(case, [*dtypes]))
     if not case.goal and dtypes[case.dtype]:
         raise NotMeasured(f"--dtype {case.dtype}: {dtypes[case.dtype]}")
-    _require_no(refusals.impossible_source(case))
+    _require_no(estimates.impossible_source(case))
     return rows
 
 
@@ -131,7 +131,7 @@ def _require_no(reason: str) -> None:
 
 
 def _requirements(
-    case: Case, machine: MachineAnswers, rows: pd.DataFrame
+    case: Case, machine: MachineAnswers, rows: DataFrame
 ) -> dict[str, Sequence[str | int]]:
     """Return the fields that cannot be substituted -> values that match the case."""
     requirements: dict[str, Sequence[str | int]] = {
@@ -148,7 +148,7 @@ def _requirements(
     return requirements
 
 
-def _counts_to_use(case: Case, rows: pd.DataFrame) -> list[int]:
+def _counts_to_use(case: Case, rows: DataFrame) -> list[int]:
     """Return the measured numbers of arrays whose times are used: the case's own, or the next ones
     on either side. NotMeasured if it is beyond all, and the next is not near."""
     counts = sorted({*rows["arrays"]} - {0})
@@ -158,17 +158,17 @@ def _counts_to_use(case: Case, rows: pd.DataFrame) -> list[int]:
     more = [count for count in counts if count > case.batch][:1]
     neighbours = fewer + more
     if len(neighbours) == 1 and not reaches(case.batch, neighbours[0]):
-        raise NotMeasured(refusals.other_count(case, counts))
+        raise NotMeasured(estimates.other_count(case, counts))
     return neighbours
 
 
-def _alternatives(column: "pd.Series[str]", machine: MachineAnswers) -> list[str]:
+def _alternatives(column: "Series[str]", machine: MachineAnswers) -> list[str]:
     """Return the measured values of a field."""
     values = sorted({*column} - {""})
     return [f"{machine.threads}" if value == ALL_THREADS else value for value in values]
 
 
-def _threads_to_use(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> str:
+def _threads_to_use(case: Case, machine: MachineAnswers, rows: DataFrame) -> str:
     """Return the number of threads whose rows are used for a case. It is one if the case's size was
     not measured and is too small for torch to spread; then sizes on either side can be used."""
     threads = machine.torch_threads(case)
@@ -178,14 +178,14 @@ def _threads_to_use(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> 
     return threads if is_spread or not threads or rows.empty or is_measured else ONE_THREAD
 
 
-def _no_answer(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> UserError:
+def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> UserError:
     """Return why no route can be recommended, though these rows match the case."""
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
         casts = machine.rows[machine.rows["direction"] == case.direction]
         goals = casts["goal"][casts["dtype"] == case.dtype]
-        return UserError(refusals.dtype_refused(case, sorted({*goals} - {""})))
+        return UserError(estimates.dtype_refused(case, sorted({*goals} - {""})))
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
-        return UserError(refusals.grad_refused(case))
+        return UserError(estimates.grad_refused(case))
     good = rows[rows["kind"].isin(GOOD)]
     sizes = sorted({*good["nbytes"]})
     close_sizes = [nbytes for nbytes in sizes if reaches(case.total, nbytes)]
@@ -195,7 +195,7 @@ def _no_answer(case: Case, machine: MachineAnswers, rows: pd.DataFrame) -> UserE
         jumps = [
             jump for jump in machine.jump_sizes(need) if _is_between(jump, case.total, close_sizes)
         ]
-    return NotMeasured(refusals.no_route(case, sizes, next(iter(jumps), 0)))
+    return NotMeasured(estimates.no_route(case, sizes, next(iter(jumps), 0)))
 
 
 def _is_between(jump: int, nbytes: int, measured: Sequence[int]) -> bool:
@@ -206,7 +206,7 @@ def _is_between(jump: int, nbytes: int, measured: Sequence[int]) -> bool:
 # --- routes of one source -------------------------------------------------------------------------
 
 
-def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Answer | None:
+def _answer_from(rows: DataFrame, case: Case, machine: MachineAnswers) -> Answer | None:
     """Answer from the rows of one source on any host memory; None if none of its routes may be
     taken."""
     rows = rows[[_is_suitable(row, case) for row in rows.itertuples()]]
@@ -215,8 +215,8 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
     # rows of the case's own size come first, in their ranking
     rows = rows.sort_values("nbytes", key=lambda sizes: sizes != case.total, kind="stable")
     need = rows["need"].iloc[0]
-    estimates = _estimates(rows, need, case, machine)
-    routes = pd.DataFrame(filter(None, estimates.values()), columns=[*rows, "sizes"])
+    by_route = _estimates(rows, need, case, machine)
+    routes = DataFrame(filter(None, by_route.values()), columns=[*rows, "sizes"])
     if case.batch:
         routes = _for_count(routes, rows, case.batch)
     routes = add_totals(routes, case.count, pinned=case.host == contracts.PINNED)
@@ -226,17 +226,17 @@ def _answer_from(rows: pd.DataFrame, case: Case, machine: MachineAnswers) -> Ans
     good = _in_order(routes[is_good])
     faster = routes[~is_good & (routes["total"] < good["total"].iloc[0])]
     answered = {*routes["route"]}
-    unmeasured = [route for _, route, _ in estimates if route not in answered]
+    unmeasured = [route for _, route, _ in by_route if route not in answered]
     return Answer(
         case,
         machine,
-        pd.concat([good, faster]),
+        concat([good, faster]),
         tuple(dict.fromkeys(unmeasured)),
         _substitutes(need, case),
     )
 
 
-def _for_count(routes: pd.DataFrame, rows: pd.DataFrame, count: int) -> pd.DataFrame:
+def _for_count(routes: DataFrame, rows: DataFrame, count: int) -> DataFrame:
     """Give the times of lists of ``count`` arrays, estimated from lists of other numbers that have
     as many bytes. They are ranges.
 
@@ -258,7 +258,7 @@ def _for_count(routes: pd.DataFrame, rows: pd.DataFrame, count: int) -> pd.DataF
     return estimated.reset_index()[[*routes, "counts"]]
 
 
-def _between_counts(by_count: Mapping[int, pd.DataFrame], count: int) -> pd.DataFrame:
+def _between_counts(by_count: Mapping[int, DataFrame], count: int) -> DataFrame:
     """Interpolate between lists of two numbers of arrays. As the bytes are the same, each array
     adds the same time; a power of the number, the other line, holds where the caches differ."""
     (fewer, few), (more, many) = sorted(by_count.items())
@@ -279,7 +279,7 @@ def _between_counts(by_count: Mapping[int, pd.DataFrame], count: int) -> pd.Data
     )
 
 
-def _beyond_count(table: pd.DataFrame, shortest: "pd.Series[float]", ratio: float) -> pd.DataFrame:
+def _beyond_count(table: DataFrame, shortest: "Series[float]", ratio: float) -> DataFrame:
     """Extrapolate to ``ratio`` times as many arrays. The shortest call of a route is the share of
     its arrays; the range reaches from there to the time that was measured."""
     further = (ratio - 1) * shortest.reindex(table.index)
@@ -306,26 +306,26 @@ def _is_suitable(row: Candidate, case: Case) -> bool:
 
 
 def _estimates(
-    rows: pd.DataFrame, need: Need, case: Case, machine: MachineAnswers
+    rows: DataFrame, need: Need, case: Case, machine: MachineAnswers
 ) -> dict[tuple[str, str, int], dict[str, object] | None]:
     """Return (host memory, route, number of arrays) -> the estimated row for the case's bytes, see
     ``estimate``."""
     is_alias = need.memory == ALIAS and not need.crosses
     limit = ANY_SIZE if is_alias or need.crosses else machine.limit
     session = STEADY_SESSION if machine.is_steady else UNSTEADY_SESSION
-    estimates = {}
+    by_route = {}
     for (host, route, arrays), curve in rows.groupby(["host", "route", "arrays"], sort=False):
         # times jump at other sizes for the case's dtype: torch spreads elements, not bytes
         need_on_host = replace(need, host=host, arrays=arrays)
         regime = machine.regime(replace(need_on_host, dtype=case.dtype), case.total)
         jumps = machine.jump_sizes(need_on_host)
-        estimates[host, route, arrays] = estimate(
+        by_route[host, route, arrays] = estimate(
             curve, case.total, jumps, regime, limit, is_alias, session
         )
-    return estimates
+    return by_route
 
 
-def _in_order(good: pd.DataFrame) -> pd.DataFrame:
+def _in_order(good: DataFrame) -> DataFrame:
     """Keep the ranking of a measured size; sort the routes of any other size by time. Then the
     route that is best at the measured sizes comes first, if it may be recommended; routes that tie
     there also tie here, up to the first slower one."""

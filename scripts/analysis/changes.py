@@ -15,10 +15,16 @@ import pandas as pd
 import scipy
 from pandas import DataFrame, Index, Series, concat
 
-from .functions import explain_rows
 from .series import FDR, SESSION, average_points
 from .statistics import CONFIDENCE, Z90_OVER_Z95, Z95, Floats, q_values
-from .verdicts import INSTRUCTIONS, TIME, TIME_VERDICTS, Settings, verdict_of_change
+from .verdicts import (
+    INSTRUCTIONS,
+    TIME,
+    TIME_VERDICTS,
+    Settings,
+    explain_rows,
+    verdict_of_change,
+)
 
 # Evidence: the other figure (count or time) changes the same way, the opposite way, or not at all
 AGREES, CONTRADICTS, UNCHANGED = "agrees", "contradicts", "unchanged"

@@ -21,7 +21,6 @@ from toolchains import selection
 
 from . import verdicts
 from .changes import ROUTE
-from .functions import explain_rows
 from .history import History, compare_releases, histories_of
 from .judging import (
     SelfCheck,
@@ -55,6 +54,7 @@ from .verdicts import (
     Reason,
     Settings,
     count_changes,
+    explain_rows,
     largest_first,
 )
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import pandas as pd
 from cli import RESULTS, UserError
+from pandas import DataFrame, Series
 from store import files
 from store.frames import Choice
 from store.questions import remember
@@ -127,8 +127,8 @@ class MachineAnswers:
     name: str
     run: RunRecord
     quiet: float | None
-    rows: pd.DataFrame
-    limit: "pd.Series[float]"
+    rows: DataFrame
+    limit: "Series[float]"
     effects: Sequence[Gain]
     dtypes: Mapping[str, Mapping[str, str]]
 
@@ -207,7 +207,7 @@ def load_machine(results: Path, machine: str) -> MachineAnswers:
     return _load(results, machine, _answers)
 
 
-def load_choices(results: Path, machine: str) -> pd.DataFrame:
+def load_choices(results: Path, machine: str) -> DataFrame:
     """Load the choices of the last run of a machine, of all kinds."""
     return _load(results, machine, _times)
 
@@ -223,7 +223,7 @@ def _load(results: Path, machine: str, compute: Callable[[Results, str], T]) -> 
     return remember(name, existing, lambda: compute(load_files(results, paths), machine))
 
 
-def _credible_cells(loaded: Results) -> pd.DataFrame:
+def _credible_cells(loaded: Results) -> DataFrame:
     cells = cells_of(loaded)
     return cells[cells["credible"]]
 
@@ -233,16 +233,16 @@ def _answers(loaded: Results, machine: str) -> MachineAnswers:
     return machine_answers(loaded, machine, cells, choices(cells))
 
 
-def _times(loaded: Results, machine: str) -> pd.DataFrame:
+def _times(loaded: Results, machine: str) -> DataFrame:
     table = choices(_credible_cells(loaded))
     return table[[*NEED_FIELDS, *CELL_FIELDS]].drop(columns="contract")
 
 
 def machine_answers(
-    results: Results, machine: str, cells: pd.DataFrame, table: pd.DataFrame
+    results: Results, machine: str, cells: DataFrame, table: DataFrame
 ) -> MachineAnswers:
     """Combine results, their credible cells (see ``cells_of``) and the choices of these cells."""
-    memcpy = pd.Series(limit_of(cells).seconds, dtype=float).sort_index()
+    memcpy = Series(limit_of(cells).seconds, dtype=float).sort_index()
     effects = neighbour_costs(cells)
     for advice in setting_advice(results, cells):
         effects += advice.gains
@@ -305,7 +305,7 @@ def closest_machine(
 # --- costs ----------------------------------------------------------------------------------------
 
 
-def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+def costs(cells: DataFrame, table: DataFrame) -> DataFrame:
     """Return the choices of all kinds but OTHER, with their costs: see Candidate."""
     fastest = table.groupby(["need", "route"], sort=False)["seconds"].transform("min")
     moves_bytes = (table["memory"] != ALIAS) & ~table["enqueue"]
@@ -321,7 +321,7 @@ def costs(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
         limit = links.get(row.direction, Limit()) if row.need.crosses else memcpy
         shares.append(_share(row, row.rate, limit))
         one_time_costs.append(_one_time_cost(row, pinning))
-    paid = pd.DataFrame(one_time_costs, table.index, ["paid", "once"])
+    paid = DataFrame(one_time_costs, table.index, ["paid", "once"])
     columns = ["need", *NEED_FIELDS, *CELL_FIELDS, "kind", "rate"]
     return table[columns].assign(share=shares).join(paid).assign(how=MEASURED, is_range=False)
 
@@ -335,7 +335,7 @@ def _share(row: Choice, rate: float, limit: Limit) -> float:
     return limit.share(row) or math.nan
 
 
-def _one_time_cost(row: Choice, pinning: pd.DataFrame) -> tuple[str, float]:
+def _one_time_cost(row: Choice, pinning: DataFrame) -> tuple[str, float]:
     """Return the memory that is pinned once, by its name in the route ("": none), and the seconds
     that this takes, NaN where not measured."""
     name, method, nbytes = _pinned_memory(row.route, row.nbytes, row.need)
@@ -360,7 +360,7 @@ def _pinned_memory(route: str, nbytes: int, need: Need) -> tuple[str, str, int]:
     return "", "", 0
 
 
-def add_totals(rows: pd.DataFrame, count: int = 1, pinned: bool = True) -> pd.DataFrame:
+def add_totals(rows: DataFrame, count: int = 1, pinned: bool = True) -> DataFrame:
     """Add ``total``, the seconds per transfer with one-time costs amortised over ``count``
     transfers. If memory is ``pinned`` already, pinning is free."""
     is_free = (rows["host"] == PINNED) & pinned

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from cli import UserError
+from pandas import DataFrame
 from store import quiet
 from store.schema import RunRecord, TimedProcess
 
@@ -156,12 +156,12 @@ def undecided(
 
 def _evidence(
     lines: Sequence[TimedProcess], case: Case, outside: Collection[str] = ()
-) -> pd.DataFrame:
+) -> DataFrame:
     """Return one row per measured route with the columns that ranking.py needs. A route
     without a quiet process has its fastest one; on several threads that is no evidence, see
     ranking.py."""
     run = quiet.Run(lines)
-    processes = pd.DataFrame(
+    processes = DataFrame(
         {
             "route": [ast.literal_eval(line.params[0]) for line in lines],
             "round": [line.round for line in lines],
@@ -177,7 +177,7 @@ def _evidence(
     quiet_routes = by_route["quiet"].any()[logs.index]
     variance, df = _pooled_variance(logs[quiet_routes].to_numpy())
     present = logs.notna().to_numpy()
-    cells = pd.DataFrame(
+    cells = DataFrame(
         {
             "seconds": np.exp(logs.median(axis=1)),
             "low": np.exp(logs.min(axis=1)),
@@ -235,7 +235,7 @@ def measured_answer(measured: Measured, name: str) -> Answer:
     """Return the ranked routes of a measured case on the machine ``name``; the user's own that give
     another memory come last."""
     case = measured.case
-    checks = pd.DataFrame.from_dict(measured.checks, "index")
+    checks = DataFrame.from_dict(measured.checks, "index")
     _, memory = suitable(case, measured.checks, measured.user_routes)
     ranked = rank(_evidence(measured.lines, case, measured.outside(memory)))
     need = Need(

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame, concat
 from store.frames import Choice, check_frame
 
 from benchmarks import contracts
@@ -150,7 +150,7 @@ class Case:
         return [contracts.UNEVEN, CONTIGUOUS] if uneven else [self.layout]
 
 
-def choices(cells: pd.DataFrame) -> pd.DataFrame:
+def choices(cells: DataFrame) -> DataFrame:
     """Return the ranked routes of every need in the cells, with the columns of ``rank`` and Need,
     and the need: see store.frames.Choice."""
     cells = _with_enqueue_needs(_with_needs(_per_thread_count(cells)))
@@ -164,15 +164,15 @@ def choices(cells: pd.DataFrame) -> pd.DataFrame:
     return check_frame(table.assign(need=[Need(*need) for need in fields]), Choice)
 
 
-def _per_thread_count(cells: pd.DataFrame) -> pd.DataFrame:
+def _per_thread_count(cells: DataFrame) -> DataFrame:
     """Return the host's cells for each number of threads that was measured, then the device's."""
     on_device = cells["device"]
     thread_counts = sorted({ONE_THREAD, *cells.loc[~on_device, "threads"]})
     frames = [with_threads(cells, threads).assign(threads=threads) for threads in thread_counts]
-    return pd.concat([*frames, cells[on_device].assign(threads="")], ignore_index=True)
+    return concat([*frames, cells[on_device].assign(threads="")], ignore_index=True)
 
 
-def _with_needs(cells: pd.DataFrame) -> pd.DataFrame:
+def _with_needs(cells: DataFrame) -> DataFrame:
     """Select the cells that answer a need, with the columns NEED_FIELDS."""
     uses_transposed = np.array([uses(route, TRANSPOSED) for route in cells["route"]], dtype=bool)
     is_transposed = cells["device"] & uses_transposed
@@ -195,7 +195,7 @@ def _with_needs(cells: pd.DataFrame) -> pd.DataFrame:
     )[is_clocked.where(is_transfer, is_conversion) & has_route & has_direction]
 
 
-def _with_enqueue_needs(cells: pd.DataFrame) -> pd.DataFrame:
+def _with_enqueue_needs(cells: DataFrame) -> DataFrame:
     """Add the cells of the needs that are ranked by enqueue time. The caller of a non-blocking
     route is taken to heed its hazard. A blocking route takes its completion time."""
     crosses = cells["device"] & cells["direction"].isin(LINK)
@@ -207,10 +207,10 @@ def _with_enqueue_needs(cells: pd.DataFrame) -> pd.DataFrame:
         for cell in early.itertuples()
     ]
     early = early.assign(enqueue=True, safe=np.array(safe, dtype=bool))
-    return pd.concat([cells[~is_enqueue], early], ignore_index=True)
+    return concat([cells[~is_enqueue], early], ignore_index=True)
 
 
-def rows_per_answer(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
+def rows_per_answer(table: DataFrame, threads: str) -> list[DataFrame]:
     """Return the rows of each answer on a page: alias, copy and into in either direction for the
     usual dtype; sources that require grad; lists of the number with the most sizes; and casts,
     where dtypes with one recommendation share an answer."""
@@ -235,13 +235,13 @@ def rows_per_answer(table: pd.DataFrame, threads: str) -> list[pd.DataFrame]:
     return [rows for rows in answers if not rows.empty]
 
 
-def _cast_answers(table: pd.DataFrame) -> list[pd.DataFrame]:
+def _cast_answers(table: DataFrame) -> list[DataFrame]:
     """Return the rows of each answer on casts, without those that have no safe route."""
-    answers: dict[tuple[str, ...], list[pd.DataFrame]] = {}
+    answers: dict[tuple[str, ...], list[DataFrame]] = {}
     for need, rows in table.groupby("need", sort=False):
         best = rows[rows["kind"] == BEST]
         if best["safe"].all():
             routes = best.drop_duplicates("part")["route"]
             answers.setdefault((need.direction, need.goal, *routes), []).append(rows)
     in_order = sorted(answers, key=lambda answer: DIRECTIONS.index(answer[0]))
-    return [pd.concat(answers[answer]) for answer in in_order]
+    return [concat(answers[answer]) for answer in in_order]

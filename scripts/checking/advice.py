@@ -32,7 +32,6 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import pandas as pd
 from analysis.answers import answer
 from analysis.costs import Candidate, MachineAnswers, load_machine
 from analysis.estimates import SINGLE_TIME_ERROR
@@ -43,12 +42,13 @@ from measuring.processes import Progress
 from measuring.question import sample_route, serve
 from pages import show
 from pages.case_answer import case_title
+from pandas import DataFrame, Series, concat
 from store import files, quiet
 from store.schema import TimedProcess
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
 from benchmarks.core.probes import PROCESSOR
-from checking.question import question
+from checking.question import question, regrets
 
 MIN_BYTES = 3 * 2**10
 MAX_BYTES = 2**28
@@ -101,7 +101,7 @@ def _log_uniform(least: float, most: float, rng: random.Random) -> float:
     return math.exp(rng.uniform(math.log(least), math.log(most)))
 
 
-def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: int) -> pd.DataFrame:
+def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: int) -> DataFrame:
     """Draw ``count`` cases with an answer. Return a row per competitive route, the advised one
     first, with its ``predicted_range``.
 
@@ -127,7 +127,7 @@ def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: in
         raise UserError(
             "no route was measured near any of these cases: scripts/run.py --profile standard"
         )
-    return pd.DataFrame(rows, columns=["case", "route", "least", "most"])
+    return DataFrame(rows, columns=["case", "route", "least", "most"])
 
 
 def predicted_range(route: Candidate) -> tuple[float, float]:
@@ -140,7 +140,7 @@ def predicted_range(route: Candidate) -> tuple[float, float]:
     return (low if route.quiet else 0.0), high
 
 
-def measure(predictions: pd.DataFrame, processes: int) -> quiet.Run:
+def measure(predictions: DataFrame, processes: int) -> quiet.Run:
     """Measure the routes of each case in turns, one process per route, then repeat this for all
     cases. At the end, measure noisy processes again while there is time. Print progress on stderr.
     """
@@ -168,26 +168,7 @@ def measure(predictions: pd.DataFrame, processes: int) -> quiet.Run:
     return run
 
 
-def regrets(readings: Floats) -> list[float]:
-    """Return how much longer the advised route (the first) takes than the best one: a share per
-    process, sorted.
-
-    The other processes choose the best route. Chosen by the same process, it would be the luckiest
-    of all routes.
-
-    readings  (routes, processes) of log seconds, NaN where a process was noisy
-    """
-    shares = []
-    for process, times in enumerate(readings.T):
-        other_means = means(np.delete(readings, process, axis=1))
-        judged = np.isfinite(other_means) & np.isfinite(times)
-        if judged[0]:
-            best = np.argmin(np.where(judged, other_means, math.inf))
-            shares.append(math.exp(times[0] - times[best]) - 1)
-    return sorted(shares)
-
-
-def judge(predictions: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd.DataFrame]:
+def judge(predictions: DataFrame, readings: Floats) -> tuple[DataFrame, DataFrame]:
     """Return a row per case that can be judged, by regret, and a row per predicted route, by error;
     largest first.
 
@@ -209,12 +190,12 @@ def judge(predictions: pd.DataFrame, readings: Floats) -> tuple[pd.DataFrame, pd
                 (*verdict, *advised[["route", "took"]], *best[["route", "took"]], advised["case"])
             )
     columns = ["regret", "low", "high", "advised", "took", "best", "best took", "case"]
-    by_regret = pd.DataFrame(cases, columns=columns).sort_values("regret", ascending=False)
+    by_regret = DataFrame(cases, columns=columns).sort_values("regret", ascending=False)
     by_error = routes[["route", "took", "least", "most", "case", "error"]].dropna()
     return by_regret, by_error.sort_values("error", ascending=False)
 
 
-def kept_promises(routes: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
+def kept_promises(routes: DataFrame) -> dict[str, "Series[bool]"]:
     """Promise about predictions -> whether each of these routes keeps it."""
     is_bound = routes["least"] == 0
     is_time = routes["least"] == routes["most"]
@@ -228,7 +209,7 @@ def kept_promises(routes: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
     return {promise: is_kept for promise, is_kept in promises.items() if len(is_kept)}
 
 
-def exit_status(cases: int, regret: "pd.Series[float]", routes: pd.DataFrame) -> int:
+def exit_status(cases: int, regret: "Series[float]", routes: DataFrame) -> int:
     """0 promises kept, 1 not kept, 2 too noisy: fewer than half of the cases have quiet figures."""
     if 2 * len(regret) < cases:
         return 2
@@ -239,7 +220,7 @@ def exit_status(cases: int, regret: "pd.Series[float]", routes: pd.DataFrame) ->
 
 
 def summary_lines(
-    threads: int, case_count: int, cases: pd.DataFrame, routes: pd.DataFrame
+    threads: int, case_count: int, cases: DataFrame, routes: DataFrame
 ) -> Iterator[str]:
     """Yield the lines to print for a number of threads: the figures, then the worst cases and
     predictions."""
@@ -283,7 +264,7 @@ def load_only_machine(name: str | None) -> MachineAnswers:
     return load_machine(RESULTS, machines[0])
 
 
-def print_verdict(torch_threads: int, predictions: pd.DataFrame, readings: Floats) -> int:
+def print_verdict(torch_threads: int, predictions: DataFrame, readings: Floats) -> int:
     """Print the summary of the cases with a number of threads. Return the exit status."""
     cases, routes = judge(predictions.reset_index(drop=True), readings)
     count = predictions["case"].nunique()
@@ -297,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     threads = [args.threads] if args.threads else [ONE_THREAD]
     if not args.threads and machine.spreads:
         threads = [ALL_THREADS, ONE_THREAD]
-    predictions = pd.concat(
+    predictions = concat(
         [draw_predictions(machine, number, args.cases, args.seed) for number in threads],
         ignore_index=True,
     )

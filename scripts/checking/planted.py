@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from analysis.comparison import compare_by_name
 from analysis.results import load
 from analysis.verdicts import FASTER, INCONCLUSIVE, SLOWER, Settings
@@ -23,6 +22,7 @@ from measuring.engine import copy_code, new_id
 from measuring.processes import os_session
 from pages import show
 from pages.show import percent
+from pandas import DataFrame, Series
 
 Report = Mapping[str, Any]  # of compare.py --format json
 MACHINE = "checked"  # name of the machine in copies of the checkout
@@ -204,7 +204,7 @@ def differences(results: Sequence[Path]) -> Iterator[Finding]:
 
 def judge_slowdown(report: Report) -> Iterator[Finding]:
     """Report whether the planted slowdown was found, and how many unchanged cells were flagged."""
-    cells = pd.DataFrame(report["cells"], columns=["route", "verdict"])
+    cells = DataFrame(report["cells"], columns=["route", "verdict"])
     is_slowed = cells["route"] == ROUTE
     slowed, unchanged = cells["verdict"][is_slowed], cells["verdict"][~is_slowed]
     detected = int((slowed == SLOWER).sum())
@@ -298,7 +298,7 @@ if _SIDE == "base":
 """
 
 
-def median_interval(effects: "pd.Series[float]") -> tuple[float, float]:
+def median_interval(effects: "Series[float]") -> tuple[float, float]:
     """The confidence interval of the median of all such cells, in log units; unbounded for few
     cells."""
     from scipy.stats import quantile_test  # scipy.stats takes half a second to import
@@ -309,10 +309,10 @@ def median_interval(effects: "pd.Series[float]") -> tuple[float, float]:
     return float(low), float(high)
 
 
-def judge_timing(report: Report) -> tuple[pd.DataFrame, list[str], list[str]]:
+def judge_timing(report: Report) -> tuple[DataFrame, list[str], list[str]]:
     """Return the cells of a comparison (suite time / torch time), the signs of bias, and those of
     too much noise."""
-    cells = pd.DataFrame(report["cells"]).dropna(subset="ratio")
+    cells = DataFrame(report["cells"]).dropna(subset="ratio")
     if cells.empty:
         raise UserError("no cell was timed on both sides")
     biased = cells["verdict"].isin((SLOWER, FASTER)).sum()
@@ -385,7 +385,7 @@ def timing(argv: Sequence[str]) -> int:
     return 0
 
 
-def print_cells(cells: pd.DataFrame) -> None:
+def print_cells(cells: DataFrame) -> None:
     """Print the cells of a comparison of the suite with torch's Timer."""
     titles = {
         "nbytes": "size",

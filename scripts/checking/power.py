@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import pandas as pd
 from analysis.verdicts import FASTER, SLOWER
 from cli import ROOT, Parser, parse_share, size
 from measuring.engine import new_id
 from pages.show import percent
+from pandas import DataFrame, concat
 
 from checking.planted import compare_with_itself, repeat_calls
 
@@ -68,7 +68,7 @@ def slowdown_code(slowdown: float) -> str:
     )
 
 
-def try_once(slowdown: float, number: int) -> pd.DataFrame:
+def try_once(slowdown: float, number: int) -> DataFrame:
     """Plant a slowdown and compare. Return one row per cell: route, nbytes, verdict, ratio, and the
     minutes that the comparison took."""
     place = ROOT / ".asv" / "power" / f"{new_id()}-{round(100 * slowdown)}-{number}"
@@ -76,12 +76,12 @@ def try_once(slowdown: float, number: int) -> pd.DataFrame:
     report = compare_with_itself(
         place, "conversion.py", slowdown_code(slowdown), only_pattern(), *RECIPE
     )
-    cells = pd.DataFrame(report["cells"], columns=["route", "nbytes", "verdict", "ratio"])
+    cells = DataFrame(report["cells"], columns=["route", "nbytes", "verdict", "ratio"])
     minutes = (time.monotonic() - start) / 60
     return cells.assign(slowdown=slowdown, minutes=minutes)
 
 
-def summarise(cells: pd.DataFrame) -> pd.DataFrame:
+def summarise(cells: DataFrame) -> DataFrame:
     """Return one row per slowdown, route and size: tries, flagged (share), median ratio, the median
     minutes of a comparison, limit of the share, and whether it is kept."""
     is_slowed = cells["route"].isin(list(SLOWED))
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             cells.append(try_once(slowdown, number))
             verdicts = ", ".join(cells[-1]["verdict"])
             print(f"try {number + 1}, {percent(slowdown)}: {verdicts}", flush=True)
-    rows = summarise(pd.concat(cells))
+    rows = summarise(concat(cells))
     for row in rows.itertuples():
         print(line_of(row))
     return int(not rows["kept"].all())

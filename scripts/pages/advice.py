@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import pandas as pd
 from analysis.cells import Row
 from analysis.findings import Gain, SettingAdvice
 from analysis.needs import Need
 from analysis.ranking import BEST, CONDITION, SLOWER, TIE, UNDECIDED, UNSAFE
+from pandas import DataFrame, concat
 
 from benchmarks.contracts import ALIAS, Route
 
@@ -68,7 +68,7 @@ class Box:
 # --- boxes of a page ------------------------------------------------------------------------------
 
 
-def answer_box(rows: pd.DataFrame, one_thread: pd.DataFrame | None = None, threads: int = 1) -> Box:
+def answer_box(rows: DataFrame, one_thread: DataFrame | None = None, threads: int = 1) -> Box:
     """The box for one answer of a page, see analysis.needs.rows_per_answer.
 
     one_thread: the same answer's rows with one torch thread, if ``rows`` are with several
@@ -92,7 +92,7 @@ def answer_box(rows: pd.DataFrame, one_thread: pd.DataFrame | None = None, threa
 
 
 def _answer_box_notes(
-    rows: pd.DataFrame, one_need: pd.DataFrame, one_thread: pd.DataFrame | None
+    rows: DataFrame, one_need: DataFrame, one_thread: DataFrame | None
 ) -> tuple[str, ...]:
     """Ties, faster routes that are not recommended, and the slowest route. one_need: the rows if
     they have one need, else none."""
@@ -121,12 +121,12 @@ def _answer_box_notes(
     )
 
 
-def conditions_box(answers: Sequence[pd.DataFrame]) -> Box | None:
+def conditions_box(answers: Sequence[DataFrame]) -> Box | None:
     """Conditions of all routes named in the answers, each stated once; None if there are no
     conditions."""
     if not answers:
         return None
-    rows = pd.concat(answers)
+    rows = concat(answers)
     routes = [*rows[rows["kind"] == BEST].drop_duplicates("route").itertuples()]
     promised = group_routes(routes, promises)
     inputs = group_routes(routes, _input_outcomes)
@@ -134,7 +134,7 @@ def conditions_box(answers: Sequence[pd.DataFrame]) -> Box | None:
     return Box("Conditions and unusual inputs", lines=lines, folded=True) if lines else None
 
 
-def _faster_on_one_thread(rows: pd.DataFrame, one_thread: pd.DataFrame) -> dict[str, list[Row]]:
+def _faster_on_one_thread(rows: DataFrame, one_thread: DataFrame) -> dict[str, list[Row]]:
     """Routes significantly faster with one torch thread than the recommended route, with their
     cells."""
     recommended = rows[rows["kind"] == BEST][["nbytes", "route"]]
@@ -159,7 +159,7 @@ def neighbours_box(copies: Sequence[Gain]) -> Box | None:
     return Box(title, lines=tuple(lines), notes=(avoided,))
 
 
-def answer_title(rows: pd.DataFrame) -> str:
+def answer_title(rows: DataFrame) -> str:
     """Title of an answer whose rows have one need, or several that differ only in the source's
     dtype."""
     return need_title(rows["need"].iloc[0], list(rows["dtype"].unique()))
@@ -175,7 +175,7 @@ def capitalize_first(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def recommendations(rows: pd.DataFrame) -> Iterator[Recommendation]:
+def recommendations(rows: DataFrame) -> Iterator[Recommendation]:
     """The routes to take for a need, one per part. Times are of quiet cells, if there are any: one
     time for all sizes if it hardly changes (see ``is_flat``), else up to three, each with its range
     if the range is WIDE_RATIO."""
@@ -207,7 +207,7 @@ def _part_cost(cells: Sequence[Row], at_any_size: bool) -> str:
     )
 
 
-def quiet_or_all(cells: pd.DataFrame) -> pd.DataFrame:
+def quiet_or_all(cells: DataFrame) -> DataFrame:
     """Return the quiet cells, or all cells if no cell is quiet."""
     return cells[cells["quiet"]] if cells["quiet"].any() else cells
 
@@ -217,13 +217,13 @@ def is_flat(seconds: Sequence[float]) -> bool:
     return max(seconds) <= FLAT_RATIO * min(seconds)
 
 
-def is_constant(rows: pd.DataFrame) -> bool:
+def is_constant(rows: DataFrame) -> bool:
     """Whether the routes of an answer share memory and take the same time at all sizes."""
     by_route = rows.groupby("route")["seconds"]
     return bool(rows["memory"].iloc[0] == ALIAS and by_route.agg(is_flat).all())
 
 
-def no_verdict_notes(rows: pd.DataFrame) -> list[str]:
+def no_verdict_notes(rows: DataFrame) -> list[str]:
     """Say at which sizes noise on the machine left comparisons undecided."""
     undecided = rows["nbytes"][rows["kind"] == UNDECIDED].unique().tolist()
     sizes = rows["nbytes"].unique().tolist()

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from analysis.changes import LAYOUT
 from analysis.comparison import Comparison
 from analysis.history import History
@@ -21,6 +20,7 @@ from analysis.verdicts import (
     largest_first,
 )
 from matplotlib.axes import Axes
+from pandas import DataFrame
 from store.frames import Change
 
 from . import comparison_words as words
@@ -83,7 +83,7 @@ class HeatMap:
     folded: bool
 
 
-def picture_rows(history: History) -> pd.DataFrame:
+def picture_rows(history: History) -> DataFrame:
     """The rows of routes in one dtype. level_ratio: over the level at the last release, ``base``;
     shade: see ``shade_class``; tag: of the release."""
     rows = history.rows.query("route.notna() and not control")
@@ -130,7 +130,7 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
         yield HeatMap(title, tuple(zip(versions, tags)), groups, legend, is_folded)
 
 
-def _heat_rows(versions: Sequence[str], group: pd.DataFrame) -> Iterator[HeatRow]:
+def _heat_rows(versions: Sequence[str], group: DataFrame) -> Iterator[HeatRow]:
     for _, points in group.groupby("series", sort=False):
         of_release = {tile.release: tile for tile in points.itertuples()}
         first = next(iter(of_release.values()))
@@ -175,7 +175,7 @@ MARKS = {
 }
 
 
-def forest_cells(comparison: Comparison) -> pd.DataFrame:
+def forest_cells(comparison: Comparison) -> DataFrame:
     """The cells of the plot, from slowest to fastest: changes first, then inconclusive ones, then
     others, as far as there is room."""
     cells = comparison.cells[np.isfinite(comparison.cells["low95"].astype(float))]
@@ -237,7 +237,7 @@ def _draw_cell(ax: Axes, place: int, row: words.CellRow) -> None:
     ax.plot(row["ratio"], place, color=colour, **look)
 
 
-def _set_ratios(ax: Axes, cells: pd.DataFrame, equivalence: float) -> None:
+def _set_ratios(ax: Axes, cells: DataFrame, equivalence: float) -> None:
     """Set a logarithmic axis. An interval that is far wider than any effect is cut off."""
     low = max(cells["low95"].min(), cells["ratio"].min() / 1.5)
     high = min(cells["high95"].max(), cells["ratio"].max() * 1.5)

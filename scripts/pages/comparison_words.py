@@ -19,7 +19,6 @@ from typing import Any, TextIO
 import pandas as pd
 from analysis import verdicts
 from analysis.comparison import Comparison
-from analysis.functions import Because
 from analysis.verdicts import (
     FAILED,
     FASTER,
@@ -28,9 +27,11 @@ from analysis.verdicts import (
     MORE,
     NOT_COMPARABLE,
     SLOWER,
+    Because,
     Reason,
     largest_first,
 )
+from pandas import DataFrame
 from store.schema import HARDWARE
 
 from . import show
@@ -130,7 +131,7 @@ def _history_headline(comparison: Comparison) -> str:
     return show.render_line("history", "headline", row=changed)
 
 
-def _excluded(cells: pd.DataFrame) -> Iterator[tuple[str, int, str]]:
+def _excluded(cells: DataFrame) -> Iterator[tuple[str, int, str]]:
     """Verdict, number of cells and reason of cells that were not compared."""
     for verdict, most in REASONS.items():
         reasons = Counter(cells.loc[cells["verdict"] == verdict, "reason"])
@@ -163,7 +164,7 @@ def evidence(row: CellRow, comparison: Comparison) -> str:
 Cells = list[tuple[str, str]]  # the evidence and the name of each
 
 
-def _cells(rows: pd.DataFrame, comparison: Comparison) -> Cells:
+def _cells(rows: DataFrame, comparison: Comparison) -> Cells:
     return [(evidence(row, comparison), cell_text(row)) for row in rows.to_dict("records")]
 
 
@@ -182,7 +183,7 @@ def _groups(comparison: Comparison, everything: bool) -> Iterator[tuple[str, Cel
             yield verdict, _cells(rows, comparison)
 
 
-def cells_table(rows: pd.DataFrame, comparison: Comparison) -> Table:
+def cells_table(rows: DataFrame, comparison: Comparison) -> Table:
     """The cells of a figure and their verdicts."""
     return render_table("comparison", "figure_cells", False, cells=_cells(rows, comparison))
 

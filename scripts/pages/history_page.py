@@ -1,25 +1,29 @@
 """The page of a machine's histories.
 
 The data is read once. Each section is a view of it: heat maps (change_pictures.py), what a release
-changed (release_news.py), and the method here.
+changed (release_news.py), why, as far as somebody found out by hand (causes.yaml), and the method.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
+from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
+import yaml
 from analysis import findings
 from analysis.changes import LAYOUT
 from analysis.history import History, Release
 from analysis.results import Results
 from analysis.verdicts import TIME
+from cli import UserError
+from pandas import DataFrame, concat
 from store import frames
 from store.frames import Change
 from store.schema import RunRecord
-from toolchains.causes import read_causes
 
 from . import show
 from .advice import Box, capitalize_first
@@ -30,6 +34,8 @@ from .release_news import ReleaseNews, changes_table, release_news
 from .tables import render_table
 
 CSV_DIGITS = 5  # significant
+CAUSES = Path(__file__).with_name("causes.yaml")
+STATUSES = ("probable", "confirmed")
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,13 @@ class HistoryData:
     records: Sequence[RunRecord]
     parameters: Sequence[str]
     outdated: Sequence[bool]
-    appearances: Mapping[str, pd.DataFrame]
-    redefinitions: Mapping[str, pd.DataFrame]
+    appearances: Mapping[str, DataFrame]
+    redefinitions: Mapping[str, DataFrame]
 
     @cached_property
-    def rows(self) -> pd.DataFrame:
+    def rows(self) -> DataFrame:
         """The rows of all histories."""
-        return pd.concat([history.rows for history in self.histories], ignore_index=True)
+        return concat([history.rows for history in self.histories], ignore_index=True)
 
     def paragraphs(self, block: str, **values: object) -> tuple[str, ...]:
         """A block of history.md.jinja. nodes: number of the machine's; 0 for a single computer."""
@@ -68,7 +74,7 @@ def read_histories(results: Results, histories: Sequence[History]) -> HistoryDat
     releases = {history.package: history.releases for history in histories}
     files = {file for each in releases.values() for release in each for file in release.files}
     records = [record for file in files for record in results.sessions_of(file)]
-    rows = pd.concat([history.rows for history in histories])
+    rows = concat([history.rows for history in histories])
     return HistoryData(
         histories=histories,
         records=sorted(records, key=lambda record: record.started),
@@ -179,6 +185,35 @@ def _release_section(
     )
 
 
+@dataclass(frozen=True)
+class Cause:
+    """An entry of causes.yaml, which explains the fields."""
+
+    release: str
+    routes: str
+    link: str
+    status: str
+    evidence: str
+
+    def __post_init__(self) -> None:
+        re.compile(self.routes)
+        if self.status not in STATUSES or not self.link.startswith("https://"):
+            raise ValueError(f"{self.release}: {self.status}, {self.link}")
+
+    def explains(self, route: object) -> bool:
+        """Whether it is a cause of a change of this route."""
+        return isinstance(route, str) and re.fullmatch(self.routes, route) is not None
+
+
+@cache
+def read_causes(path: Path = CAUSES) -> tuple[Cause, ...]:
+    """Read the causes. UserError if an entry is broken."""
+    try:
+        return tuple(Cause(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError, re.error, yaml.YAMLError) as error:
+        raise UserError(f"{path.name} has a broken entry: {error}") from None
+
+
 def _causes(history: History, release: Release) -> tuple[str, ...]:
     """The causes that are known by hand of changes of a release, a paragraph each."""
     changes = history.changes
@@ -201,12 +236,12 @@ def _cause_links(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
 
 
 def _method(data: HistoryData) -> Section:
-    replicates = pd.concat([history.replicates for history in data.histories])
+    replicates = concat([history.replicates for history in data.histories])
     pairs = [*replicates.drop_duplicates(["torch", "numpy", "hours"]).itertuples()]
     controls = data.rows[data.rows["control"]]
     times = data.rows[data.rows["what"].eq(TIME) & ~data.rows["control"]]
     half = (times["high"] / times["low"]) ** 0.5 - 1  # half the 95 % interval of a point
-    alarms = pd.concat([history.false_alarms for history in data.histories])
+    alarms = concat([history.false_alarms for history in data.histories])
     intro = data.paragraphs(
         "method",
         controls=len(controls[["package", "series"]].drop_duplicates()),

@@ -37,8 +37,7 @@ from .advice import (
     neighbours_box,
     setting_box,
 )
-from .case_answer import measured_table
-from .form import case_address, form_data, row_case
+from .case_answer import case_address, form_data, measured_table, row_case
 from .page import (
     OVERVIEW_LINK,
     MachineData,

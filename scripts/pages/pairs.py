@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-import pandas as pd
 from analysis.changes import ROUTE
 from analysis.comparison import Comparison, compare
 from analysis.history import MACHINE_SERIES, History, compare_pairs
@@ -25,6 +24,7 @@ from analysis.verdicts import (
     largest_first,
 )
 from cli import UserError
+from pandas import DataFrame
 
 from . import comparison_words, show
 from .tables import Table, lines_of, render_table
@@ -94,7 +94,7 @@ def release_pairs(history: History) -> Pairs:
     return Pairs(f"compare-{history.package}", title, names, chosen, tables)
 
 
-def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> pd.DataFrame:
+def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> DataFrame:
     """``history.compare_pairs`` with a verdict for each row, controls left out, and what describes
     its series."""
     ratios = judge_ratios(compare_pairs(history, releases), history.settings)
@@ -104,7 +104,7 @@ def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> pd.Da
     return rows.rename(columns=OF_CHANGE)
 
 
-def _release_table(base: str, new: str, rows: pd.DataFrame, settings: Settings) -> Table:
+def _release_table(base: str, new: str, rows: DataFrame, settings: Settings) -> Table:
     """The routes whose time changed, or else those whose instructions did, once each."""
     changed = largest_first(rows[rows["verdict"].isin(CHANGED)]).drop_duplicates([*ROUTE, "what"])
     times = rows[rows["what"] == TIME]
@@ -128,7 +128,7 @@ def _release_table(base: str, new: str, rows: pd.DataFrame, settings: Settings) 
     )
 
 
-def machine_pairs(results: Mapping[str, Results], answers: pd.DataFrame) -> tuple[Pairs, ...]:
+def machine_pairs(results: Mapping[str, Results], answers: DataFrame) -> tuple[Pairs, ...]:
     """Any two machines, as scripts/compare.py compares them. Empty if there are fewer than two.
 
     results  of each machine
@@ -150,7 +150,7 @@ def machine_pairs(results: Mapping[str, Results], answers: pd.DataFrame) -> tupl
     return (Pairs("compare-machines", "Compare two machines", names, chosen, tables),)
 
 
-def _machine_table(comparison: Comparison, answers: pd.DataFrame) -> Table:
+def _machine_table(comparison: Comparison, answers: DataFrame) -> Table:
     """The verdict on the fastest safe route of the base for each need and size."""
     cells = {row["cell"]: row for row in comparison.cells.to_dict("records")}
     rows = [

@@ -12,12 +12,12 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
 from analysis.changes import AGREES, LAYOUT, ROUTE
 from analysis.history import History, Release, headlines, histories_of, largest_by_route
 from analysis.results import load
 from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, SLOWER, TIME, has_slower
 from cli import one_line
+from pandas import DataFrame
 from store.files import put
 from store.frames import Change
 from toolchains import ledger
@@ -109,7 +109,7 @@ def release_news(history: History) -> list[ReleaseNews]:
     return news[::-1]
 
 
-def _explained_counts(changes: pd.DataFrame) -> dict[tuple[object, ...], Change]:
+def _explained_counts(changes: DataFrame) -> dict[tuple[object, ...], Change]:
     """Release, route and dtype -> the change of its instructions, where functions explain it."""
     if "because" not in changes:
         return {}
@@ -125,7 +125,7 @@ def _count_of(change: Change, counts: Mapping[tuple[object, ...], Change]) -> Ch
     return counts.get(key) if is_paired else None
 
 
-def _times_first(changes: pd.DataFrame) -> pd.DataFrame:
+def _times_first(changes: DataFrame) -> DataFrame:
     """Changes of times, then changes of instructions, each in the order given."""
     return changes.sort_values("what", key=lambda figure: figure != TIME, kind="stable")
 

@@ -18,12 +18,12 @@ from types import ModuleType
 
 import jinja2
 import numpy as np
-import pandas as pd
 from analysis.cells import BY_BYTES, Row
 from analysis.costs import Candidate
 from analysis.ranking import MARGIN, PROMISE, RECOMMENDED_EXCESS
 from analysis.statistics import MIN_PROCESSES, Z95
 from cli import size
+from pandas import DataFrame, Series
 from store import quiet
 from store.frames import FIGURE_DEFINITION, Parameter
 from store.questions import CACHE
@@ -353,7 +353,7 @@ CONSTANTS = {
     "UPPER_BOUND_MARK": UPPER_BOUND_MARK,
     "Z95": Z95,
 }
-NOT_FOR_TEMPLATES = (pd.DataFrame, pd.Series, np.ndarray, ModuleType)
+NOT_FOR_TEMPLATES = (DataFrame, Series, np.ndarray, ModuleType)
 
 
 def _compiled_templates() -> jinja2.BytecodeCache | None:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
+from pandas import DataFrame
 
 from benchmarks.contracts import Route
 
@@ -296,7 +296,7 @@ def csv_columns(
     return columns
 
 
-def check_frame(frame: pd.DataFrame, row: type, parameters: Iterable[str] = ()) -> pd.DataFrame:
+def check_frame(frame: DataFrame, row: type, parameters: Iterable[str] = ()) -> DataFrame:
     """Return the table. TypeError, which names the column, if one is missing, is not declared, or
     has another type. parameters: columns of parameters of single families."""
     declared = columns_of(row)
