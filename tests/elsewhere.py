@@ -44,13 +44,13 @@ SHARED = "asarray shared the memory of a 0-d array, too"
 # torch's minor version -> other tests of tests/test_contracts.py that do not hold there -> reason
 NOT_SO = {
     "1.13": {
-        **{f"test_conversion[{route}-bool]": NO_BOOL for route in BOTH},
+        **{f"test_a_route_keeps_values_dtype_and_memory[{route}-bool]": NO_BOOL for route in BOTH},
         **{f"test_a_write_to_an_alias_of_one_repeated_number_shows_in_all[{route}]": READ_ONLY for route in BOTH},
-        **{f"test_memory_of_every_layout[{route}-0-d]": SHARED for route in ASARRAY},
+        **{f"test_a_layout_is_shared_as_declared[{route}-0-d]": SHARED for route in ASARRAY},
         "test_asarray_that_may_not_copy_raises_and_yet_copies_a_0d_array": SHARED,
-        "test_how_long_an_alias_is_valid_and_who_sees_a_write[np.from_dlpack(t)]": READ_ONLY,
+        "test_an_alias_holds_until_torch_moves_its_memory[np.from_dlpack(t)]": READ_ONLY,
     },
-    "2.15": {f"test_what_unsigned_tensors_lack[{dtype}-t.flip(0)]": FLIPS for dtype in ("uint16", "uint32", "uint64")},
+    "2.15": {f"test_an_unsigned_tensor_refuses[{dtype}-t.flip(0)]": FLIPS for dtype in ("uint16", "uint32", "uint64")},
 }
 
 

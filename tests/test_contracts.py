@@ -95,7 +95,7 @@ def expected(route, source):
 
 
 @pytest.mark.parametrize(("route", "dtype"), cases(dtypes_of))
-def test_conversion(route, dtype):
+def test_a_route_keeps_values_dtype_and_memory(route, dtype):
     """Values, dtype, memory: a write to either side shows in the other if the route aliases, and in neither if not."""
     source = sources.source(route, dtype, NBYTES)
     names = namespace(route, source)
@@ -109,7 +109,7 @@ def test_conversion(route, dtype):
 
 
 @pytest.mark.parametrize(("route", "dtype"), cases(lambda route: route.refuses))
-def test_refused_dtype(route, dtype):
+def test_a_refused_dtype_raises(route, dtype):
     """A refused dtype raises the declared error, so a release that starts to convert it fails this test."""
     source = sources.tensor(dtype, NBYTES)
     with pytest.raises(Exception) as raised:
@@ -132,7 +132,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("route", "kind"), KINDS)
-def test_source(route, kind, isolated):
+def test_an_unusual_source_does_what_the_contract_says(route, kind, isolated):
     """Unusual sources behave as the contract says; an alias route copies only the sources declared as copied."""
     if kind == "ml_dtypes":
         pytest.importorskip(kind)
@@ -179,7 +179,7 @@ OWNED = [r for r in ONE if r.owner and r.memory_for("float32") == routes.ALIAS a
 
 
 @pytest.mark.parametrize("route", OWNED, ids=lambda r: r.expression)
-def test_how_long_an_alias_is_valid_and_who_sees_a_write(route):
+def test_an_alias_holds_until_torch_moves_its_memory(route):
     """Looks at addresses and versions alone: what torch has moved is freed, and is not read."""
     source = sources.source(route, "float32", NBYTES)
     result = semantics.result_of(route, namespace(route, source))
@@ -199,8 +199,8 @@ def test_how_long_an_alias_is_valid_and_who_sees_a_write(route):
         assert (array == 8).all(), "NumPy's memory stays"
 
 
-def test_bfloat16_by_dlpack_once_a_package_registers_it(isolated):
-    """Without, test_refused_dtype has the exception."""
+def test_dlpack_takes_bfloat16_once_a_package_registers_it(isolated):
+    """Without, test_a_refused_dtype_raises has the exception."""
     pytest.importorskip("ml_dtypes")
     if not hasattr(getattr(np, "dtypes", None), "register_dlpack_dtype"):
         pytest.skip(f"NumPy {np.__version__}: dtypes can be registered from 2.5 on")
@@ -226,7 +226,7 @@ DEFAULTS = {
 @pytest.mark.parametrize(
     "route", [*ONE, *routes.select(routes.BATCHES), *routes.select(routes.PYTHON_LISTS)], ids=lambda r: r.expression
 )
-def test_which_routes_follow_a_default_of_torch(route, default):
+def test_only_declared_routes_follow_a_default_of_torch(route, default):
     """The contract names the defaults that change dtype or device of a route's result, or make it raise."""
     set_default, usual, other = DEFAULTS[default]
     if set_default is None or not dtypes_of(route):
@@ -266,7 +266,7 @@ LACKING = ("t + 1", "t > 1", "t.max()", "t.min()", "t.flip(0)", "torch.stack([t,
 @pytest.mark.skipif(not hasattr(torch, "uint64"), reason="torch has no uint64")
 @pytest.mark.parametrize("expression", LACKING)
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
-def test_what_unsigned_tensors_lack(dtype, expression):
+def test_an_unsigned_tensor_refuses(dtype, expression):
     with pytest.raises((NotImplementedError, RuntimeError)):
         eval(expression, {**BARE, "t": torch.from_numpy(np.arange(4, dtype=dtype))})
 
@@ -369,7 +369,7 @@ HAZARDS = [
 
 
 @pytest.mark.parametrize(("direction", "expression", "names", "shows"), HAZARDS)
-def test_hazard(direction, expression, names, shows):
+def test_a_hazard_occurs(direction, expression, names, shows):
     assert shows(value(hazard(expression, direction).expression, **names))
 
 
@@ -382,7 +382,7 @@ ANY_SHAPE = [
 
 
 @pytest.mark.parametrize(("route", "layout"), cases(lambda route: sources.LAYOUTS, ANY_SHAPE))
-def test_memory_of_every_layout(route, layout):
+def test_a_layout_is_shared_as_declared(route, layout):
     """A route shares memory by layout as declared; one for contiguous results copies only the other layouts."""
     laid = sources.laid_out("float32", NBYTES, layout)
     source = laid if route.direction == routes.NUMPY_TO_TORCH else torch.from_numpy(laid)
@@ -462,14 +462,14 @@ def check_source(route, source):
 
 
 @drawn(2500, drawing.ARRAYS)
-def test_drawn_array(always_warn, source):
+def test_a_drawn_array_does_what_its_kinds_promise(always_warn, source):
     for route in DRAWN:
         if route.direction == routes.NUMPY_TO_TORCH:
             check_source(route, source)
 
 
 @drawn(1500, drawing.TENSORS)
-def test_drawn_tensor(always_warn, source):
+def test_a_drawn_tensor_does_what_its_kinds_promise(always_warn, source):
     for route in DRAWN:
         if route.direction == routes.TORCH_TO_NUMPY:
             check_source(route, source)
@@ -498,14 +498,14 @@ def check_list(route, items):
 
 
 @drawn(700, drawing.lists_of(drawing.ARRAYS))
-def test_drawn_list_of_arrays(always_warn, items):
+def test_a_drawn_list_of_arrays_does_what_its_kinds_promise(always_warn, items):
     for route in LISTED:
         if route.direction == routes.NUMPY_TO_TORCH:
             check_list(route, items)
 
 
 @drawn(300, drawing.lists_of(drawing.TENSORS))
-def test_drawn_list_of_tensors(always_warn, items):
+def test_a_drawn_list_of_tensors_does_what_its_kinds_promise(always_warn, items):
     for route in LISTED:
         if route.direction == routes.TORCH_TO_NUMPY:
             check_list(route, items)
@@ -515,7 +515,7 @@ def test_drawn_list_of_tensors(always_warn, items):
 
 
 @pytest.mark.parametrize("route", LISTS, ids=lambda r: r.expression)
-def test_list(route):
+def test_a_list_becomes_a_copy(route):
     tensors = routes.STACKS in route.families
     each = [(sources.tensor if tensors else sources.array)("float32", 64, seed) for seed in range(4)]
     with warnings.catch_warnings():
@@ -527,7 +527,7 @@ def test_list(route):
 
 
 @pytest.mark.parametrize("route", routes.select(routes.BUFFERED_BATCHES), ids=lambda r: r.expression)
-def test_list_into_a_buffer(route):
+def test_a_list_fills_a_buffer(route):
     arrays = [sources.array("float32", 64, seed) for seed in range(4)]
     buffer = torch.zeros(4, 16)
     value(route.expression, arrays=arrays, b=buffer)
@@ -536,7 +536,7 @@ def test_list_into_a_buffer(route):
 
 
 @pytest.mark.parametrize("route", routes.select(routes.PADDED_BATCHES), ids=lambda r: r.expression)
-def test_ragged_list(route):
+def test_a_ragged_list_is_padded(route):
     arrays = [sources.array("float32", 4 * length, length) for length in (3, 1, 2)]
     wanted = np.array([np.pad(array, (0, 3 - array.size)) for array in arrays])
     same(plain(value(route.expression, arrays=arrays)), wanted)
@@ -549,7 +549,7 @@ VALUES = {"empty list": [], "ragged": [[1.0], [1.0, 2.0]], "strings": ["1.5"], "
 @pytest.mark.parametrize(
     ("route", "kind"), cases(lambda route: ["ordinary", *route.inputs], routes.select(routes.PYTHON_LISTS))
 )
-def test_list_of_python_numbers(route, kind):
+def test_python_numbers_convert_or_raise(route, kind):
     values = VALUES.get(kind, [[1, 2.5], [3, 4]])
     does = elsewhere.promised(route, kind, route.inputs.get(kind, routes.Does.WORKS))
     assert set(route.inputs) == {*VALUES}
@@ -562,7 +562,7 @@ def test_list_of_python_numbers(route, kind):
 
 
 @pytest.mark.parametrize("route", routes.select(routes.TREES), ids=lambda r: r.expression)
-def test_tree(route):
+def test_a_tree_keeps_its_structure(route):
     to_torch = route.direction == routes.NUMPY_TO_TORCH
     leaves = [(sources.array if to_torch else sources.tensor)("float32", 64, seed) for seed in range(4)]
     tree = {"x": leaves[0], "rest": [leaves[1], {"y": leaves[2]}, (leaves[3],)]}
@@ -582,7 +582,7 @@ KINDS_OF_FILES = ("ordinary", "missing", "cut short", "cut short in use", "writt
 
 
 @pytest.mark.parametrize(("route", "kind"), cases(lambda route: ["ordinary", *route.inputs], FILES))
-def test_file(route, kind, isolated, tmp_path):
+def test_a_file_is_read_as_declared(route, kind, isolated, tmp_path):
     """A write to the tensor reaches the file only if the route aliases it."""
     does, *converted = isolated("file_outcome", route.expression, kind, str(tmp_path))
     ordinary = routes.Does.WORKS if "written to" in route.inputs else routes.Does.WARNS
@@ -607,7 +607,7 @@ SHARED, HANDED_OVER = routes.select(routes.SHARED), routes.select(routes.HANDED_
 
 
 @pytest.mark.parametrize("route", SHARED, ids=lambda route: route.expression)
-def test_shared_memory(route, isolated):
+def test_a_write_shows_in_shared_memory_as_declared(route, isolated):
     """A write to an alias shows in the shared block; a route whose result is a copy has a caution.
 
     A route has a hazard if its result may be used after the memory is closed.
@@ -621,7 +621,7 @@ def test_shared_memory(route, isolated):
 
 
 @pytest.mark.parametrize("route", HANDED_OVER, ids=lambda route: route.expression)
-def test_handed_over_to_a_worker(route, isolated):
+def test_a_worker_writes_to_what_was_handed_over(route, isolated):
     """The worker's write shows in the sent object (alias), in the common block (into), or nowhere (copy)."""
     wanted = {routes.COPY: [], routes.INTO: ["block"], routes.ALIAS: ["shared"]}[route.memory]
     assert isolated("handed_over", route.expression) == [True, wanted, False]
@@ -633,7 +633,7 @@ def test_handed_over_to_a_worker(route, isolated):
 @pytest.mark.parametrize(
     "route", [r for r in RECORDED if r.needs != "cuda"], ids=lambda r: f"{r.expression} {r.direction}"
 )
-def test_a_transfer_of_what_requires_grad(route):
+def test_a_transfer_treats_grad_as_declared(route):
     """Autograd needs no real device: "meta" stands for the accelerator, and the host for what is read back."""
     device = torch.device("meta")
     names = {"t": torch.ones(3), "d": torch.empty(3, device=device), "h": torch.empty(3), "device": device}
