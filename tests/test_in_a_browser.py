@@ -118,6 +118,28 @@ def test_a_tile_leads_to_its_release(pages, browser):
     assert 0 <= box["y"] < browser.viewport_size["height"], "the section is on the screen"
 
 
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_the_first_screen_leads_to_releases_and_shows_the_newest(pages, opened, width):
+    with opened(java_script_enabled=False, viewport={"width": width, "height": 900}) as browser:
+        browser.goto(pages.history)
+        links = browser.locator("#answers a").all()
+        assert len(links) == 11 and links[-1].bounding_box()["y"] < 900
+        newest = browser.locator(".heat thead th").last.bounding_box()
+        assert newest["x"] > width / 2 and newest["x"] + newest["width"] <= width
+        tag = made_histories.SERIES[5].tag
+        browser.locator(f"#answers [href='#{tag}']").click()
+        assert "Largest: " in browser.locator(f"[id='{tag}'] p").first.inner_text()
+
+
+def test_an_open_table_takes_the_width_of_the_window(pages, browser):
+    browser.set_viewport_size({"width": 1900, "height": 900})
+    browser.goto(pages.link)
+    browser.locator("#size summary").first.click()
+    assert browser.locator("#size figure").first.bounding_box()["width"] > 1100
+    scroll = browser.locator(".tables .scroll").first
+    assert scroll.evaluate("each => parseFloat(getComputedStyle(each).maxWidth)") > 1400
+
+
 def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
     section = made_histories.SERIES[5].tag
     browser.goto(f"{pages.history}#{section}")

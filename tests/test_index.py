@@ -9,7 +9,7 @@ import resultfiles
 from pages import build, show
 from resultfiles import AS_TENSOR, CLONE, FROM_NUMPY, MIB, TENSOR, around, conversion
 
-from benchmarks.contracts import ONE_THREAD
+from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
 
 def machine(results, name, clone):
@@ -39,20 +39,25 @@ def test_machines_side_by_side(tmp_path, snapshot):
 
 def test_machines_stand_at_the_sizes_that_all_have():
     """Answers are shown at the usual sizes common to all machines that have an answer. If none of these sizes is usual,
-    the largest common size is shown. A noisy figure is marked."""
+    the largest common size is shown. A noisy figure is marked. One thread gives way to torch's default number."""
 
-    def page(name, *rows, quiet=0.95):
-        best = pandas.DataFrame(rows, columns=["question", "nbytes", "route", "seconds", "quiet"])
-        return SimpleNamespace(machine=name, best_routes=best.assign(threads=ONE_THREAD, address=""), quiet=quiet)
+    def page(name, *rows, quiet=0.95, threads=1):
+        columns = ["question", "nbytes", "route", "seconds", "quiet", "threads"]
+        best = pandas.DataFrame(rows, columns=columns).assign(address="")
+        return SimpleNamespace(machine=name, best_routes=best, quiet=quiet, threads=threads)
 
-    machines = [
-        page("one", ("all", 8, "f", 1e-6, True), ("all", MIB, "f", 2e-6, True), ("own", 64, "g", 1e-6, True)),
-        page("other", ("all", 8, "h", 1e-6, False), ("all", 4096, "f", 3e-6, True), quiet=0.5),
+    one, default = ONE_THREAD, ALL_THREADS
+    rows = [("all", 8, "f", 1e-6, True, one), ("all", MIB, "f", 2e-6, True, one), ("own", 64, "g", 1e-6, True, one)]
+    other = [
+        ("all", 8, "k", 1e-7, True, one),
+        ("all", 8, "h", 1e-6, False, default),
+        ("all", 4096, "f", 3e-6, True, ""),
     ]
+    machines = [page("one", *rows), page("other", *other, quiet=0.5, threads=2)]
     best = pandas.concat([each.best_routes.assign(machine=each.machine) for each in machines])
     table = build.side_by_side(build.shown_answers(best), machines)
     heads = [[show.bare(line) for line in head] for head in table.columns[1:]]
-    assert heads == [["one"], ["other", "quiet 50 % of the time"]]
+    assert heads == [["one", "1 torch thread"], ["other", "2 torch threads", "quiet 50 % of the time"]]
     absent = [*"no safe route was measured"]  # a line, not a list of lines
     shown = {row[0]: [[show.bare(line) for line in entry] for entry in row[1:]] for row in table.rows}
     assert shown == {

@@ -31,7 +31,8 @@ def site(committed, tmp_path_factory):
 
 
 def check_links(site):
-    """Check that links but those of causes are relative and lead to targets, and that ids are unique in their page."""
+    """Check that links but those of causes and documents are relative and lead to targets, and that ids are unique in
+    their page."""
     texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     causes = {cause.link for cause in read_causes()}
     anchors = {path: re.findall(r'\bid="([^"]+)"', text) for path, text in texts.items()}
@@ -39,7 +40,7 @@ def check_links(site):
         assert len(anchors[path]) == len(set(anchors[path])), path
         for link in set(re.findall(r'\s(?:href|src|srcset|data)="([^"]+)"', text)):
             parts = urlsplit(html.unescape(link))
-            if link in causes:
+            if link in causes or (parts.scheme == "https" and path.parent.name == "docs"):
                 continue
             target = path.parent.joinpath(unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
@@ -51,6 +52,8 @@ def check_links(site):
 
 def test_links_of_the_committed_pages(site):
     check_links(site)
+    texts = {name: (site / name).read_text("utf-8") for name in ("index.html", "docs/method.html")}
+    assert 'href="docs/method.html"' in texts["index.html"] and 'href="lab-notes.html#' in texts["docs/method.html"]
     assert {"index.html", "feed.xml", "figures.csv", "figures-columns.csv"} <= {path.name for path in site.iterdir()}
 
 
@@ -79,6 +82,7 @@ def test_the_site_holds_pages_and_results_and_nothing_else(reports, tmp_path):
     folder = published(reports, tmp_path / "site")
     copies = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink()}
     generated = {"figures.csv", "figures-columns.csv", "results/index.html", "results/box/index.html"}
+    generated |= {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
     assert {path.as_posix() for path in copies - earlier} == generated and copies > earlier
     check_links(folder)
 

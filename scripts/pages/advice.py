@@ -40,6 +40,17 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class BoxRow:
+    """A row of a box, which links to the section with this key: a title, an entry for each column
+    but the first, and what all of them say in a few words."""
+
+    address: str
+    title: str
+    entries: tuple[str, ...]
+    short: str
+
+
+@dataclass(frozen=True)
 class Box:
     """A box at the head of a page, also printed in the terminal: routes to take or findings, and
     notes on them."""
@@ -51,9 +62,7 @@ class Box:
     threads: str = ""  # number of torch threads in words; "" where it does not matter
     folded: bool = False  # on a page only its title is visible until a reader opens it
     columns: tuple[str, ...] = ()
-    rows: tuple[
-        tuple[str, tuple[str, ...]], ...
-    ] = ()  # key of the section that a row links to, an entry per column
+    rows: tuple[BoxRow, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -61,7 +70,7 @@ class Box:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        rows = (f"{first}: {'. '.join(filter(None, rest))}" for _, (first, *rest) in self.rows)
+        rows = (f"{row.title}: {'. '.join(filter(None, row.entries))}" for row in self.rows)
         return (*(choice.sentence for choice in self.recommendations), *self.lines, *rows)
 
 

@@ -32,7 +32,7 @@ from store.questions import read_questions
 from store.schema import latest_files
 from toolchains import ledger
 
-from benchmarks.contracts import ONE_THREAD
+from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
 from . import history_page, show
 from .libraries import library_table
@@ -164,6 +164,7 @@ def index_of(
     if has_histories:
         links += [("What releases changed, by machine", f"{HISTORY}/")]
         links += [("Feed of what releases changed", FEED)]
+    links += [("How a figure is measured", "../docs/method.md")]
     best = concat(
         [page.best_routes.assign(machine=page.machine) for page in machines], ignore_index=True
     )
@@ -226,8 +227,11 @@ def side_by_side(shown: DataFrame, machines: Sequence[Page]) -> Table:
 
 
 def shown_answers(best: DataFrame) -> DataFrame:
-    """Answers with one torch thread, at the sizes shared by all machines that answer the need."""
-    best = where(best, threads=["", ONE_THREAD])
+    """Answers as machines' pages show them, with torch's default number of threads where it was
+    measured, at the sizes shared by all machines that answer the need."""
+    by_default = set(best.loc[best["threads"] == ALL_THREADS, "machine"])
+    is_repeated = (best["threads"] == ONE_THREAD) & best["machine"].isin(by_default)
+    best = best[~is_repeated]
     shown = []
     for _, answers in best.groupby("question", sort=False):
         measured = answers.groupby("nbytes")["machine"].nunique()
@@ -241,9 +245,11 @@ def shown_answers(best: DataFrame) -> DataFrame:
 
 
 def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str:
-    """Replace the content of ``folder`` with pages and results, to be published at ``url``. Return
-    its first page's path. UserError if that would delete other files, or if asv cannot make its
-    own site."""
+    """Replace the content of ``folder`` with pages, documents and results, to be published at
+    ``url``. Return its first page's path. UserError if that would delete other files, or if asv
+    cannot make its own site."""
+    from .documents import publish_documents  # other commands need no markdown_it
+
     if url and urlsplit(url).scheme not in ("http", "https"):
         raise UserError(f"--url {url}: write it with https://")
     folder = folder.resolve()
@@ -265,6 +271,7 @@ def publish(reports: Path, folder: Path, url: str | None, with_asv: bool) -> str
     shutil.rmtree(folder, ignore_errors=True)
     _copy(reports, folder, machines)
     _list_directories(folder)
+    publish_documents(folder)
     write_figures(results, folder)
     if with_asv:
         _publish_asv(folder / ASV)

@@ -26,7 +26,7 @@ from store.frames import Change
 from store.schema import RunRecord
 
 from . import show
-from .advice import Box, capitalize_first
+from .advice import Box, BoxRow
 from .change_pictures import heat_maps
 from .page import Page, Section, to_csv
 from .pairs import Pairs, release_pairs
@@ -152,8 +152,8 @@ def _box(history: History, news: Sequence[ReleaseNews]) -> Box:
     rows = []
     for each in news:
         title = f"{each.release.name} ({each.release.date})"
-        entries = (title, each.headline, each.summaries[0] if each.timed else "")
-        rows.append((each.release.tag, entries))
+        entries = (each.headline, each.summaries[0] if each.timed else "")
+        rows.append(BoxRow(each.release.tag, title, entries, each.tally))
     columns = ("release", "routes that changed, once each", "largest change of time")
     title = f"{span(history)}, {history.fixed_package}"
     return Box(title, columns=columns, rows=tuple(rows))
@@ -178,7 +178,7 @@ def _release_section(
     return Section(
         release.tag,
         f"{release.name}, {release.date}",
-        (f"{capitalize_first(news.headline)}.", *_causes(history, release), *behaviour),
+        (news.findings, *_causes(history, release), *behaviour),
         after=pairs.tables[news.previous.version, release.version].notes[-1:],
         tables=(changes_table(history, release),),
         folded=True,

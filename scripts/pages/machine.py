@@ -52,6 +52,8 @@ from .sections import family_sections, questions_table
 from .show import Lines, render_line, render_paragraphs
 from .tables import Table
 
+COMPARISON = "comparison"  # key of the section
+
 # --- the page, and its head -----------------------------------------------------------------------
 
 
@@ -70,6 +72,7 @@ def machine_page(
     """
     data = read_machine(results, machine, prior_run, other_results)
     sections = page_sections(data, questions)
+    keys = {section.key for section in sections}
     transfer_boxes = transfers.advice_boxes(data)
     has_samples = results.runs and (results.cells["status"] == MEASURED).any()
     file = quote(results.cells["file"].iloc[0] + MEASUREMENTS)
@@ -93,6 +96,7 @@ def machine_page(
         trail=(OVERVIEW_LINK,),
         links=tuple(links),
         runs=[record for record in results.runs if not record.failed] or [UNKNOWN],
+        prior_runs=prior_run.runs if prior_run and COMPARISON in keys else (),
         address=f"reports/{machine}/index.html",
         csv=results_csv(results),
         columns=results_columns(results),
@@ -100,6 +104,7 @@ def machine_page(
         samples=f"../results/{quote(machine)}/{file}" if has_samples else "",
         best_routes=best_routes(data),
         quiet=min(results.quiet, default=None),
+        threads=data.threads,
         form=_form(data),
     )
 
@@ -298,7 +303,7 @@ def comparison_section(compared: comparison.Comparison) -> Section:
     figure = change_pictures.forest(compared)
     cells = words.cells_table(change_pictures.forest_cells(compared), compared)
     return Section(
-        "comparison",
+        COMPARISON,
         "Against the run before",
         (f"{summary['title']}: {summary['headline']}.", *summary["counts"]),
         ((figure, cells),) if figure else (),

@@ -176,6 +176,7 @@ class Page:
     sections: list[Section]
     links: tuple[tuple[str, str], ...]  # text of the link, and the directory of another page
     runs: Sequence[RunRecord]  # whose figures it shows, oldest first
+    prior_runs: Sequence[RunRecord] = ()  # whose figures it compares with these
     address: str  # in a checkout
     trail: tuple[tuple[str, str], ...] = ()  # links to the pages above it, as ``links``
     csv: str = ""
@@ -194,12 +195,16 @@ class Page:
         default_factory=DataFrame
     )  # machine pages: a call per need and size
     quiet: float | None = None  # machine pages: the smallest share of quiet samples of its runs
+    threads: int = 0  # machine pages: of torch, in its answers
+
+    @property
+    def releases(self) -> list[str]:
+        """The sections that rows of boxes link to, by key."""
+        return [row.address for box in self.boxes for row in box.rows]
 
     @property
     def unlinked_sections(self) -> list[Section]:
-        """The sections that no row of a box links to."""
-        linked = {address for box in self.boxes for address, _ in box.rows}
-        return [section for section in self.sections if section.key not in linked]
+        return [section for section in self.sections if section.key not in self.releases]
 
     @property
     def heat_key(self) -> list[tuple[str, float]]:
@@ -209,11 +214,13 @@ class Page:
 
     @property
     def anchors(self) -> dict[str, str]:
-        """Key of a section -> its Markdown anchor, which GitHub derives from the title."""
-        return {
-            each.key: re.sub(r"[^\w -]", "", each.title.lower()).replace(" ", "-")
-            for each in self.sections
-        }
+        """Key of a section -> its Markdown anchor."""
+        return {each.key: anchor(each.title) for each in self.sections}
+
+    @property
+    def docs(self) -> str:
+        """The directory of documents in a checkout."""
+        return "../" * self.address.count("/") + "docs/"
 
     @property
     def rebuild(self) -> str:
@@ -224,8 +231,12 @@ class Page:
     def measured_by(self) -> Lines:
         """The commands that measured the page's figures, with their days and the suite's
         revision."""
-        runs = {"runs": self.runs, "shell_command": shell_command}
-        return show.render_paragraphs("origin", "runs", **runs)
+        return _described(self.runs)
+
+    @property
+    def compared_with(self) -> Lines:
+        """The same of the runs that it compares these with."""
+        return _described(self.prior_runs)
 
     @property
     def citation(self) -> str:
@@ -240,12 +251,22 @@ class Page:
         return hashlib.sha256(self.csv.encode()).hexdigest()
 
 
+def _described(runs: Sequence[RunRecord]) -> Lines:
+    return show.render_paragraphs("origin", "runs", runs=runs, shell_command=shell_command)
+
+
+@functools.cache
 def read_citation() -> dict[str, Any]:
     """The content of CITATION.cff."""
     import yaml
 
     cited: dict[str, Any] = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
     return cited
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading in Markdown, as GitHub derives it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def shell_command(record: RunRecord) -> str:

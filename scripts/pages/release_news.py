@@ -39,6 +39,7 @@ class ReleaseNews:
     previous   the release before it
     counts     a row of ``history.headlines``: verdict -> number of routes
     headline   "38 routes faster (median 1.12×), 8 slower (median 1.04×)"
+    tally      "38 faster, 8 slower, up to 1.36× faster"
     summaries  the routes with the largest changes, a line each; changes of time come first
     timed      whether any time changed
     """
@@ -48,6 +49,7 @@ class ReleaseNews:
     previous: Release
     counts: Mapping[str, int]
     headline: str
+    tally: str
     summaries: tuple[str, ...]
     timed: bool
 
@@ -55,6 +57,10 @@ class ReleaseNews:
     def title(self) -> str:
         """torch 2.10.0: 38 routes faster (median 1.12×), 8 slower"""
         return f"{self.release.name}: {self.headline}"
+
+    @property
+    def findings(self) -> str:
+        return show.render_line("history", "findings", news=self)
 
     @property
     def changed(self) -> dict[str, int]:
@@ -90,6 +96,7 @@ def release_news(history: History) -> list[ReleaseNews]:
     for previous, release in pairwise(history.releases):
         changes = routes[routes["release"] == release.version].head(MAX_SUMMARIES)
         row = counts[release.version]
+        largest = next(changes.query("what == @TIME").itertuples(), None)
         pairs = ((change, _count_of(change, counts_of)) for change in changes.itertuples())
         summaries = (
             show.render_line("history", "summary", change=change, counted=counted)
@@ -102,8 +109,9 @@ def release_news(history: History) -> list[ReleaseNews]:
                 previous=previous,
                 counts=row,
                 headline=show.render_line("history", "headline", row=row),
+                tally=show.render_line("history", "tally", row=row, largest=largest),
                 summaries=tuple(summaries),
-                timed=changes["what"].eq(TIME).any(),
+                timed=largest is not None,
             )
         )
     return news[::-1]

@@ -43,7 +43,7 @@
     filter.type = "search";
     filter.className = "filter";
     filter.placeholder = `filter ${rows.length} rows`;
-    filter.setAttribute("aria-label", `Filter the rows of ${table.caption?.textContent ?? "this table"}`);
+    filter.setAttribute("aria-label", `Filter the rows of ${table.closest(".scroll").ariaLabel}`);
     filter.oninput = () => {
       const words = filter.value.toLowerCase().split(/\s+/);
       for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
