@@ -8,16 +8,18 @@
     python scripts/run.py --resume --rounds 2  file an interrupted run that has two finished rounds
     python scripts/run.py --describe           describe benchmarks/ anew; measures nothing
 
-asv times everything, one process at a time, in rounds. Each round gives every result one more
-process. A finished round is filed, so an interruption loses one round at most. Answers are printed
-after each round. The expected duration on this machine is printed first.
+asv times everything, one process at a time, in rounds. Each of the first two rounds gives every
+result a process. Later rounds are a race: only results that can still change an answer go on. A
+finished round is filed, so an interruption loses one round at most. Answers are printed after each
+round. The expected duration on this machine is printed first.
 """
 
+import itertools
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
@@ -25,19 +27,31 @@ import cli
 import psutil
 import report
 from cli import RESULTS, ROOT, CommandLine, Parser, UserError, one_line
-from measuring.engine import Suite, check_asv, this_command
-from measuring.journal import Job, Journal, Plan, lock_directory
+from measuring.engine import Suite, announce, check_asv, this_command
+from measuring.journal import Job, Journal, Plan, lock_directory, recorded_toolchains
 from measuring.machine import QUIET_SHARE, check, quiet_now
 from measuring.processes import duration
-from measuring.profiles import add_options, estimate_minutes, profile_options
+from measuring.profiles import (
+    PROFILES,
+    TRACKING,
+    add_options,
+    estimate_minutes,
+    profile_options,
+    select,
+)
 from measuring.retaking import budget
-from measuring.runner import Runner, choose_plan, start_runner
+from measuring.runner import BeforeRound, Runner, choose_plan, start_runner
 from store.files import BENCHMARKS
-from toolchains import environments, selection
+from store.schema import Reasons
+from toolchains import environments, ledger, selection
 from toolchains.ledger import Toolchain
+
+if TYPE_CHECKING:
+    from analysis.results import Results
 
 DEFAULT = "quick"  # profile
 NOT_YET = " (not significant yet)"  # follows an answer
+ROUNDS_BEFORE_RACE = 2  # that every result takes, if its profile gives it as many
 
 
 def interpreter(name: str) -> Path:
@@ -55,6 +69,9 @@ def arguments(argv: CommandLine) -> Namespace:
         "--report-with PYTHON", "Python that builds the page (default: this one)", type=interpreter
     )
     parser.option(
+        "--no-race", "take all rounds of every result, as comparing this run with another needs"
+    )
+    parser.option(
         "--check", "check whether this machine is quiet enough, and exit (status 1: it is not)"
     )
     parser.option(
@@ -67,9 +84,13 @@ def measure(args: Namespace, toolchain: Toolchain, machine: str) -> None:
     """Measure and file the profile's rounds; with --resume, the rounds missing in the interrupted
     run's journal."""
     journal = Journal(ROOT / ".asv" / "runs" / machine / "run")
-    plan = choose_plan(
-        journal, args, Plan(machine, command=this_command(), **profile_options(args, DEFAULT))
+    fresh = Plan(
+        machine,
+        command=this_command(),
+        race=not args.no_race,
+        **profile_options(args, DEFAULT),
     )
+    plan = choose_plan(journal, args, fresh)
     interrupted = journal.record(Job(""))
     if interrupted and interrupted.toolchain.tag != toolchain.tag:
         raise UserError(
@@ -80,7 +101,7 @@ def measure(args: Namespace, toolchain: Toolchain, machine: str) -> None:
         print("the run was complete: its results are filed")
         return
     print_plan(runner, toolchain)
-    runner.measure(after_round=answers(quiet=args.no_report))
+    runner.measure(judge_rounds(is_silent=args.no_report))
 
 
 def print_plan(runner: Runner, toolchain: Toolchain) -> None:
@@ -92,8 +113,8 @@ def print_plan(runner: Runner, toolchain: Toolchain) -> None:
         print(one_line(f"skipped: {len(names)} benchmarks ({', '.join(families)}): {reason}"))
     timed = len(cells.timed)
     total = cells.total(plan.rounds)
-    processes = f"in {total} processes, up to {plan.rounds} each"
-    if total == plan.rounds * timed:
+    processes = f"in {'at most ' * plan.race}{total} processes, up to {plan.rounds} each"
+    if total == plan.rounds * timed and not plan.race:
         processes = f"x {plan.rounds} processes"
     print(
         f"{toolchain} on {plan.machine}: profile {plan.profile}, {timed} timed cells {processes}, "
@@ -114,49 +135,88 @@ def time_of(runner: Runner, processes: int) -> str:
     return f"about {' to '.join(span)}, for this machine was quiet {quiet:.0%} of the last second"
 
 
-def answers(quiet: bool) -> Callable[[Runner, Job], None]:
-    """Return a function that files the rounds so far and prints their answers. After later rounds
-    it prints only those that are new or whose significance changed. It prints nothing if ``quiet``,
-    or if this Python lacks packages."""
+def judge_rounds(is_silent: bool) -> BeforeRound:
+    """Return a function that files the rounds so far, prints their answers, and returns why results
+    take no further process.
+
+    After later rounds it prints only answers that are new or whose significance changed. It prints
+    nothing if ``is_silent``. Nothing stops if this Python lacks packages.
+    """
     printed: dict[tuple[str, str, str], bool] = {}
 
-    def after_round(runner: Runner, job: Job) -> None:
-        filed = runner.file(job, complete=False).file
-        if quiet:
-            return
+    def before_round(runner: Runner, job: Job) -> Reasons:
+        record = runner.file(job, complete=False)
+        races = runner.plan.race and job.round >= ROUNDS_BEFORE_RACE
+        if is_silent and not races:
+            return {}
         try:
             from analysis.results import load_files
-            from pages import machine, show
 
-            loaded = load_files(RESULTS, [RESULTS / runner.plan.machine / f"{filed}.json"])
-            page = machine.machine_page(loaded, None, runner.plan.machine, [], [])
+            file = RESULTS / runner.plan.machine / f"{record.file}.json"
+            loaded = load_files(RESULTS, [file], record.started)
+            if not is_silent:
+                print_answers(runner, job, loaded, printed)
+            return race(runner, job, loaded) if races else {}
         except ImportError:
-            return
+            return {}
         except (UserError, OSError) as error:  # no reason to stop the run
             print(one_line(f"no answers so far: {error}"))
-            return
-        seconds = time.time() - psutil.Process().create_time()
-        rounds = f"round {job.round + 1} of {runner.plan.rounds}"
-        print(f"after {rounds}, {seconds:.0f} s since the start:")
-        takes = {
-            (box.heading, take.condition, take.route): take
-            for box in page.boxes
-            for take in box.recommendations
-        }
-        for key, take in takes.items():
-            if printed.get(key) != take.tied:
-                print(f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}")
-        printed.clear()
-        printed.update((key, take.tied) for key, take in takes.items())
-        every = len(loaded.timed)
-        if noisy := every - int(loaded.timed["quiet"].sum()):
-            print(
-                f" {show.UPPER_BOUND_MARK} upper bound: "
-                f"{noisy} of {every} results have no quiet process yet"
-            )
-        sys.stdout.flush()
+            return {}
 
-    return after_round
+    return before_round
+
+
+def print_answers(
+    runner: Runner, job: Job, loaded: "Results", printed: dict[tuple[str, str, str], bool]
+) -> None:
+    """Print the answers of the rounds before a job, unless they were ``printed`` as significant as
+    they are now."""
+    from pages import machine, show
+
+    page = machine.machine_page(loaded, None, runner.plan.machine, [], [])
+    seconds = time.time() - psutil.Process().create_time()
+    print(f"after round {job.round} of {runner.plan.rounds}, {seconds:.0f} s since the start:")
+    takes = {
+        (box.heading, take.condition, take.route): take
+        for box in page.boxes
+        for take in box.recommendations
+    }
+    for key, take in takes.items():
+        if printed.get(key) != take.tied:
+            print(f"  {key[0]}: {show.bare(take.sentence)}{NOT_YET if take.tied else ''}")
+    printed.clear()
+    printed.update((key, take.tied) for key, take in takes.items())
+    every = len(loaded.timed)
+    if noisy := every - int(loaded.timed["quiet"].sum()):
+        print(
+            f" {show.UPPER_BOUND_MARK} upper bound: "
+            f"{noisy} of {every} results have no quiet process yet"
+        )
+    sys.stdout.flush()
+
+
+def race(runner: Runner, job: Job, loaded: "Results") -> Reasons:
+    """Return why results take no further process, by the rounds before a job. Those of a history
+    of the machine take all: its changes rest on them."""
+    from analysis.cells import cells_of
+    from analysis.racing import stop_reasons
+
+    reasons = stop_reasons(cells_of(loaded), history_cells(runner, job))
+    stopped = sum(map(len, reasons.values()))
+    timed = len(runner.open(job).cells.round(job.round))
+    announce(
+        f"results that further processes can change an answer by: {timed - stopped} of {timed}"
+    )
+    return reasons
+
+
+def history_cells(runner: Runner, job: Job) -> list[str]:
+    """Return the cells of a session that a history of its machine has, too."""
+    commit = runner.open(job).commit
+    recorded = recorded_toolchains(RESULTS, runner.plan.machine).keys() - {"", commit}
+    if not recorded or commit not in ledger.toolchains_by_commit():
+        return []
+    return [*itertools.chain(*select(PROFILES[TRACKING], runner.benchmarks).values())]
 
 
 def main(argv: CommandLine = None) -> int:

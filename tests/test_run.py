@@ -87,14 +87,14 @@ def test_a_missing_package_is_named(package, monkeypatch, refusal):
 def test_answers_so_far_are_printed_when_they_are_new_or_their_significance_is(tmp_path, capsys, monkeypatch):
     routes = [resultfiles.FROM_NUMPY, resultfiles.AS_TENSOR, resultfiles.CLONE, resultfiles.TENSOR]
     tie, none, another = [4e-7, 9e-7, 1e-6, 1.01e-6], [4e-7, 9e-7, 1e-6, 2e-6], [4e-7, 4.1e-7, 1e-6, 2e-6]
-    runner = Mock(plan=SimpleNamespace(rounds=4, machine="box"))
-    runner.file.return_value.file = "c0ffee00-toolchain-py3.11"
+    runner = Mock(plan=SimpleNamespace(rounds=4, machine="box", race=False))
+    runner.file.return_value = SimpleNamespace(file="c0ffee00-toolchain-py3.11", started=resultfiles.RUN)
     monkeypatch.setattr(verb, "RESULTS", tmp_path)
-    answers, said = verb.answers(quiet=False), []
+    judge, said = verb.judge_rounds(is_silent=False), []
     for number, took in enumerate((tie, none, another)):
         times = {(route["expression"], 8): resultfiles.around(seconds) for route, seconds in zip(routes, took)}
         resultfiles.write(tmp_path, [resultfiles.conversion(times, routes)])
-        answers(runner, Job("", number))
+        judge(runner, Job("", number + 1))
         said.append(capsys.readouterr().out.splitlines())
     assert re.search(r" 1 of 4, \d+ s ", said[0][0])
     alias = "  NumPy array to tensor, sharing memory: torch.from_numpy(a), 400 ns at 8 B"

@@ -128,10 +128,10 @@ class Toy:
         made = self.runner(tags=tags, **more)
         return [*made.measure()], made.journal.filed()
 
-    def check_whole(self, rounds=2):
-        """Check that each process was filed once."""
+    def check_whole(self, rounds=2, racing=None):
+        """Check that each process was filed once. racing: the number of cells that go on after the first round."""
         _, lines = filed_runs.check_whole(self.place, rounds)
-        assert len(lines) == len(CELLS) * rounds
+        assert len(lines) == (len(CELLS) * rounds if racing is None else len(CELLS) + racing * (rounds - 1))
 
 
 @pytest.fixture
@@ -176,6 +176,39 @@ def test_noisy_cells_get_new_processes_within_the_budget(slow, rounds, took, ran
     assert (record.baselines, record.waited) == ({"processor": 25_000.0}, 0)
     assert made.progress.done == made.progress.total == sum(map(len, ran))
     assert toy.read == [Path(sys.executable)] * rounds, "libraries are read anew before each round"
+
+
+def race(runner, job):
+    """Stop most cells after the first round, as its journal shows."""
+    assert len(runner.journal.lines(job)) >= len(CELLS)
+    return {"decided": tuple(CELLS[10:])}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "slow", "later"),
+    [
+        (race, {}, [CELLS[:10], CELLS[:10]]),
+        # noisy ones: 0 goes on; 20 stopped and never was quiet; 30 stopped, and was quiet in the end
+        (race, {CELLS[0]: [2], CELLS[20]: EVER, CELLS[30]: [1]}, [CELLS[:10], [CELLS[20], CELLS[0]], CELLS[:10]]),
+        (lambda runner, job: {"decided": tuple(CELLS)}, {}, []),
+    ],
+)
+def test_a_race_goes_on_with_the_cells_that_did_not_stop(reasons, slow, later, toy):
+    toy.slow = slow
+    made = toy.runner(3)
+    made.measure(reasons)
+    first, *rest = (cells for cells in toy.ran if not {*cells} <= {CELLS[20], CELLS[30]})
+    assert (first, rest) == (CELLS, later)
+    record, _ = filed_runs.check_whole(toy.place, 3)
+    assert (record.rounds, record.planned) == (3, 3), "no round is missing"
+    assert made.progress.done == made.progress.total == sum(map(len, toy.ran))
+
+
+def test_a_race_replaces_an_earlier_run(toy):
+    for _ in range(2):
+        toy.runner(3).measure(race)
+        shutil.rmtree(toy.place / "run")
+        toy.check_whole(rounds=3, racing=10)
 
 
 def test_a_profile_limits_how_long_processes_wait():
@@ -257,7 +290,7 @@ def stopped_at(event, toy):
                 os._exit(9)
 
         sys.addaudithook(watch)
-        toy.runner(2).measure()
+        toy.runner(3).measure(race)
 
     child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
@@ -299,10 +332,10 @@ def test_a_run_stopped_at_any_change_of_a_file_loses_and_repeats_nothing(toy, di
                 stopped = stopped_at(event, toy)
                 left = Journal(toy.place / "run")
                 assert left.plan() is not None or event < 10
-                assert list(left.rounds(Job(""))) in ([], [0], [0, 1])
-                toy.runner(2).measure()
-                toy.check_whole()
-        assert event > 40
+                assert list(left.rounds(Job(""))) in ([], [0], [0, 1], [0, 1, 2])
+                toy.runner(3).measure(race)
+                toy.check_whole(rounds=3, racing=10)
+        assert event > 60
 
 
 def test_results_that_asv_files_during_a_run_stay(toy):
@@ -326,7 +359,7 @@ def test_a_quick_look_adds_to_a_whole_run(toy):
     # rounds of the run, and rounds of the runs that are filed after it
     for rounds, filed in ((2, [2]), (1, [2, 1]), (3, [3])):
         made = toy.runner(rounds)
-        made.measure(after_round=lambda runner, job: runner.file(job, complete=False))
+        made.measure(lambda runner, job: runner.file(job, complete=False) and {})
         made.journal.forget()
         (path,) = toy.place.rglob("box/*.jsonl")
         records = files.read_records(path)
@@ -337,7 +370,7 @@ def test_a_quick_look_adds_to_a_whole_run(toy):
 
 def test_resume_with_fewer_rounds_files_the_finished_ones(half, toy):
     """With --resume and as many rounds as are complete, the run is filed."""
-    toy.runner(1).measure()
+    toy.runner(1).measure(race)
     toy.check_whole(rounds=1)
 
 

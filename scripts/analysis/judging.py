@@ -39,7 +39,6 @@ from .verdicts import (
 )
 
 CLOSE_P = 0.10  # p value below which fresh processes decide (two stages)
-MAX_EQUIVALENCE_P = 0.05
 MAX_SWAPPED_PAIRS = 3  # pairs of the baseline's processes that change halves in the A/A: 8 splits
 MANY_DF = 1e6  # degrees of freedom of a normal error
 DETECTION = 0.95  # chance to find a change that is called detectable
@@ -220,7 +219,7 @@ def _judge_effects(estimate: Estimate, is_enough: Bools, settings: Settings) -> 
     conditions = [
         is_flagged & (estimate.effect > 0),
         is_flagged,
-        p_equivalence <= MAX_EQUIVALENCE_P,
+        p_equivalence <= statistics.MAX_EQUIVALENCE_P,
     ]
     verdict = np.select(conditions, [SLOWER, FASTER, NO_CHANGE], INCONCLUSIVE)
     figures = {"verdict": verdict, "ratio": np.exp(estimate.effect)}

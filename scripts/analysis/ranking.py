@@ -231,20 +231,31 @@ def significantly_slower(cells: DataFrame, references: DataFrame, margin: float 
     ``references``; one row of either is compared with all rows of the other."""
     if cells.empty or references.empty:
         return np.zeros(0, dtype=bool)
+    estimated = _compare(cells, references)
+    p = statistics.p_different(estimated, math.log1p(margin))
+    significant = (estimated.effect > 0) & (p <= PROMISE)
+    return significant
+
+
+def equivalent(cells: DataFrame, references: DataFrame) -> Bools:
+    """Test row by row whether ``cells`` and ``references`` differ by less than MARGIN."""
+    p = statistics.p_equivalent(_compare(cells, references), math.log1p(MARGIN))
+    return p <= statistics.MAX_EQUIVALENCE_P
+
+
+def _compare(cells: DataFrame, references: DataFrame) -> statistics.Estimate:
+    """Estimate row by row how much longer ``cells`` take than ``references``."""
     noise, reference_noise = cells["noise"].to_numpy(), references["noise"].to_numpy()
     # of cells of two runs, the shares differ by 1 and -1
     run_difference = _array(cells["shares"]) - _array(references["shares"])
     through_memory = (noise == MEMORY) | (reference_noise == MEMORY)
     variance = np.where(through_memory, 2 * SESSION_SD[MEMORY] ** 2, statistics.MIN_SESSION_SD**2)
-    estimated = statistics.compare_levels(
+    return statistics.compare_levels(
         _levels(references),
         _levels(cells),
         noise == reference_noise,
         variance * (run_difference**2).sum(axis=1) / 2,
     )
-    p = statistics.p_different(estimated, math.log1p(margin))
-    significant = (estimated.effect > 0) & (p <= PROMISE)
-    return significant
 
 
 def _levels(cells: DataFrame) -> Levels:

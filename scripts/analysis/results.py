@@ -174,11 +174,14 @@ def select_results(results: Path, machine: str) -> tuple[list[Path], list[str]]:
     return [path for path in runs if path not in left_out], [*left_out.values()]
 
 
-def load_files(results: Path, paths: Sequence[Path]) -> Results:
-    """Load these files of a results directory; see ``load``."""
+def load_files(results: Path, paths: Sequence[Path], run: str = "") -> Results:
+    """Load these files of a results directory; see ``load``.
+
+    run  load times of the run that started then; "": of all runs
+    """
     benchmarks = declared_in(files.read_json(results / files.BENCHMARKS))
     suite, cell_parameters = cells_in(benchmarks)
-    parts = _read_all(paths, list(cell_parameters), benchmarks)
+    parts = _read_all(paths, list(cell_parameters), benchmarks, run)
     processes = _joined(part.processes for part in parts)
     processes = processes.sort_values(["result", "place", "process"], ignore_index=True)
     counts = _joined(part.counts for part in parts).assign(status=MEASURED)
@@ -189,6 +192,7 @@ def load_files(results: Path, paths: Sequence[Path]) -> Results:
     cells = cells.sort_values(["result", "place"], ignore_index=True)
     processes = _with_names(processes, parts, suite)
     cells = _with_instructions(_with_names(cells, parts, suite).astype({"version": str}))
+    cells = _with_stop_reasons(cells, parts)
     parameters = _measured_parameters(benchmarks, cells)
     records = itertools.chain(*(part.records for part in parts))
     return Results(
@@ -218,7 +222,7 @@ def _measured_parameters(benchmarks: Benchmarks, cells: DataFrame) -> list[str]:
 
 
 def _read_all(
-    paths: Sequence[Path], cells: Iterable[str], benchmarks: Benchmarks
+    paths: Sequence[Path], cells: Iterable[str], benchmarks: Benchmarks, run: str
 ) -> list[ResultPart]:
     """Read results, in two processes if they are many. cells: of the suite, in the order of
     places."""
@@ -226,6 +230,7 @@ def _read_all(
         read_result,
         places={cell: place for place, cell in enumerate(cells)},
         timing={name for name, declared in benchmarks.items() if declared.type == "time"},
+        run=run,
     )
     if len(paths) < MIN_SHARED_FILES:
         return list(map(read, paths))
@@ -252,6 +257,7 @@ def _timed_cells(processes: DataFrame) -> DataFrame:
     cells = seconds.agg(seconds="median", low="min", high="max", processes="size")
     cells["cv"] = seconds.std() / seconds.mean()
     cells["quiet"] = by_cell["quiet"].any()
+    cells["run"] = by_cell["run"].max()
     for name in set(frame_columns(Cell)).intersection(processes).difference(by_cell.keys, cells):
         cells[name] = by_cell[name].median()
     return cells.reset_index().assign(status=MEASURED)
@@ -268,6 +274,21 @@ def _with_names(table: DataFrame, parts: Sequence[ResultPart], suite: DataFrame)
     ]
     named = concat([of_file, of_cell, table], axis=1)
     return named.assign(version=Categorical(versions))
+
+
+def _with_stop_reasons(cells: DataFrame, parts: Sequence[ResultPart]) -> DataFrame:
+    """Give the measured cells the reason why their last run took fewer processes than planned."""
+    reasons = {
+        (record.started, cell): reason
+        for part in parts
+        for record in part.records
+        for reason, stopped in record.stopped.items()
+        for cell in stopped
+    }
+    if not reasons:
+        return cells
+    of_cells = [reasons.get(key) for key in zip(cells["run"], cells["cell"])]
+    return cells.assign(reason=cells["reason"].where(cells["reason"].notna(), of_cells))
 
 
 def _with_instructions(cells: DataFrame) -> DataFrame:

@@ -30,6 +30,7 @@ ignore_nan = np.errstate(divide="ignore", invalid="ignore")  # figures that are 
 MIN_PROCESSES = 4  # per side: with fewer no verdict
 # Cells: fewer cannot separate the effect of a round from that of a cell, nor fit a prior
 MIN_FAMILY = 10
+MAX_EQUIVALENCE_P = 0.05  # of pairs that differ by the margin, at most this share is equivalent
 CONFIDENCE = 0.95  # of each bound of a rate, and of the range of a break
 Z95 = 1.96  # standard deviations on either side of a 95 % interval
 Z90_OVER_Z95 = 1.645 / Z95  # a 90 % interval in units of one of 95 %

@@ -242,11 +242,14 @@ class ResultPart:
     unknown: Counter[str]
 
 
-def read_result(path: Path, places: Mapping[str, int], timing: Collection[str]) -> ResultPart:
+def read_result(
+    path: Path, places: Mapping[str, int], timing: Collection[str], run: str = ""
+) -> ResultPart:
     """Read a result. UserError if a file of it is broken.
 
     places  of the suite's cells
     timing  benchmarks that are timed
+    run     read times of the run that started then; "": of all runs
     """
     records = files.read_records(path)
     measured = files.read_measurements(path)
@@ -259,6 +262,7 @@ def read_result(path: Path, places: Mapping[str, int], timing: Collection[str]) 
         raise BrokenFile(path, f"is not a result of this suite ({error})") from None
     lines = [*measured, *by_hand]
     benchmark_of |= {line.cell: line.benchmark for line in by_hand}
+    lines = [line for line in lines if run in ("", line.run) or isinstance(line, Counts)]
     reasons |= _recorded_reasons(records)
     versions = _versions(rows, measured)
     with files.reading(files.sibling(path, files.MEASUREMENTS)):

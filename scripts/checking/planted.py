@@ -171,7 +171,7 @@ SLOWDOWN = repeat_calls(ROUTE, 10, 11)
 def measure_twice(place: Path, only: str) -> list[Path]:
     """Make two quick runs of this code in copies of the checkout, with their progress on stderr.
     Return their results."""
-    command = ["scripts/run.py", "--rounds", "4", "--no-report"]
+    command = ["scripts/run.py", "--rounds", "4", "--no-race", "--no-report"]
     if only:
         command += ["--only", only]
     roots = [place / "run-1", place / "run-2"]

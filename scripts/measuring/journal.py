@@ -52,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
     reference  toolchain measured first and last; "": the first that can be measured, since the
                oldest may have no wheel
     fleet      for a node: id of the campaign, engine, node
+    race       results that can no longer change an answer take no further rounds
     """
 
     machine: str
@@ -63,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
     additional: tuple[str, ...] = msgspec.field(default=(), name="beside")  # its name on disk
     reference: str = ""
     fleet: dict[str, str] = {}
+    race: bool = False
 
 
 @dataclass(frozen=True)

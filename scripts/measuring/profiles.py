@@ -30,6 +30,7 @@ Benchmarks = Mapping[str, Benchmark]
 Matcher = Callable[[str], bool]  # chooses cells by name, see cli.matcher
 MAX_CELLS_PER_PATTERN = 500
 MAX_NEAR, MIN_LIKENESS = 3, 0.6  # names that are offered, and the ratio of difflib from which on
+TRACKING = "tracking"  # the profile of histories
 ASV_START_SECONDS = 4.0  # that asv takes in each round before it measures anything
 
 

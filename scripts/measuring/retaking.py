@@ -49,16 +49,17 @@ def total_patience(job: Job, plan: Plan, journal: Journal, session: Session) -> 
     for the time that processes leave, at their speed so far.
     """
     record, cells = session.record, session.cells
-    planned = cells.total(plan.rounds)
-    finished = cells.total(job.round)
-    processes = len(job.cells or cells.round(job.round))
-    patience = record.patience + budget(processes, plan.profile, planned)
+    processes = len(job.cells or session.round(job.round))
+    patience = record.patience + budget(processes, plan.profile, cells.total(plan.rounds))
     time_limit = PROFILES[plan.profile].time_limit
-    if not finished or time_limit == math.inf:
+    lines = with_samples(journal.lines(job))
+    if not lines or time_limit == math.inf:
         return patience
     spare = 0.0
-    if not is_hopeless(journal.lines(job)):
-        spare = time_limit - (record.seconds - record.waited) * planned / finished
+    if not is_hopeless(lines):
+        finished = len({(line.cell, line.round) for line in lines})
+        left = sum(len(session.round(number)) for number in range(job.round, plan.rounds))
+        spare = time_limit - (record.seconds - record.waited) * (1 + left / finished)
     return min(patience, max(record.waited, spare))
 
 
@@ -76,11 +77,12 @@ def passes(job: Job, rounds: int) -> int:
     return PASSES if job.round + 1 >= rounds else 1
 
 
-def cells_to_retake(run: quiet.Run, seconds: float) -> list[str]:
+def cells_to_retake(run: quiet.Run, seconds: float, session: Session) -> list[str]:
     """Return the noisy cells for which new processes take at most ``seconds``, those never quiet
-    first."""
+    first. Cells that stopped and were quiet once need none."""
     took = {line.cell: line.took for line in run.lines}
-    cells = list(run.lacking())
+    wanted = {*run.never_quiet(), *session.racing([*run.lacking()])}
+    cells = [cell for cell in run.lacking() if cell in wanted]
     ends = itertools.accumulate(took[cell] for cell in cells)
     return [cell for cell, end in zip(cells, ends) if end <= seconds - ASV_START_SECONDS]
 
@@ -122,7 +124,7 @@ class Round:
         for _ in range(passes(self.job, self.plan.rounds)):
             if not self.retake():
                 break
-        self.keep(self.clock.monotonic() - start, bool(cells))
+        self.keep(self.clock.monotonic() - start, bool(cells or self.job.round))
 
     def count(self, cells: Names, meanwhile: Context) -> None:
         """Count the instructions of these cells, while ``meanwhile`` is open."""
@@ -141,7 +143,7 @@ class Round:
         lines = [*self.journal.lines(self.job), *read_log(self.journal.work)]
         run = quiet.Run(with_samples(lines))
         self.lacking = run.lacking()
-        cells = cells_to_retake(run, self.wait_left)
+        cells = cells_to_retake(run, self.wait_left, self.session)
         if cells:
             start = self.clock.monotonic()
             self.progress.total += len(cells)
@@ -165,7 +167,7 @@ class Round:
         """Return the seconds that the first processes may wait, and their number."""
         if self.job.cells:
             return self.wait_left, len(self.job.cells)
-        return FIRST_WAIT_SHARE * self.wait_left, len(self.session.cells.round(self.job.round))
+        return FIRST_WAIT_SHARE * self.wait_left, len(self.session.round(self.job.round))
 
     def run_asv(self, cells: Names, patience: tuple[float, int], is_timed: bool = True) -> None:
         """Run asv for these cells, print the progress, and number the rounds of the new lines of

@@ -23,7 +23,7 @@ from pathlib import Path
 from cli import RESULTS, UserError
 from msgspec import structs
 from store import files, quiet
-from store.schema import Measurement, RunRecord, Settings, with_samples
+from store.schema import Measurement, Reasons, RunRecord, Settings, with_samples
 from toolchains import environments, ledger
 from toolchains.selection import Target
 
@@ -54,7 +54,8 @@ MIN_QUIET_PAIRS = 4
 # Of the rounds' time, in which extra rounds may begin for cells not quiet on both sides
 EXTRA_TIME_SHARE = 0.5
 
-AfterRound = Callable[["Runner", Job], None]
+# Called before each job that continues a session: why cells take no further process -> these cells
+BeforeRound = Callable[["Runner", Job], Reasons]
 
 
 @dataclass
@@ -87,14 +88,15 @@ class Runner(Sessions):
 
     # --- the order of jobs ------------------------------------------------------------------------
 
-    def measure(self, after_round: AfterRound = lambda runner, job: None) -> dict[str, str]:
+    def measure(self, before_round: BeforeRound = lambda runner, job: {}) -> dict[str, str]:
         """Take the remaining jobs in staggered order, and file each session after its last round.
         With several toolchains, measure the reference again at the end. Return tag -> why a
         toolchain could not be measured.
 
         Toolchains that failed before are tried again: perhaps the network failed.
 
-        after_round  called after each job whose session continues
+        before_round  see BeforeRound. It judges the journal alone, so a resumed run takes the same
+                      cells
         """
         tags = self.remaining
         self.planned = self.jobs(tags)
@@ -111,7 +113,7 @@ class Runner(Sessions):
                 if job.session in ended:
                     continue
                 try:
-                    is_over = self.take_round(job, successors.get(job.tag), after_round)
+                    is_over = self.take_round(job, successors.get(job.tag), before_round)
                 except TOOLCHAIN_ERRORS as error:
                     if not job.tag or isinstance(error, BenchmarksChanged):
                         raise
@@ -139,7 +141,7 @@ class Runner(Sessions):
 
     # --- a job ------------------------------------------------------------------------------------
 
-    def take_round(self, job: Job, next_tag: str | None, after_round: AfterRound) -> bool:
+    def take_round(self, job: Job, next_tag: str | None, before_round: BeforeRound) -> bool:
         """Take a job while the next release is installed, and file its session after the last one.
         Return whether the session has ended."""
         if job.side == REPEAT and not self.open(job).cells.timed:
@@ -151,8 +153,11 @@ class Runner(Sessions):
                 f"ended after {len(self.journal.rounds(job))} of {self.plan.rounds} rounds: "
                 "too noisy for more rounds to help"
             )
-        elif self.take(job, self.suite.install_ahead(next_tag)) and not is_over:
-            after_round(self, job)
+        else:
+            if job.round and not self.journal.has(job):
+                session = self.open(job)
+                session.record = structs.replace(session.record, stopped=before_round(self, job))
+            self.take(job, self.suite.install_ahead(next_tag))
         if is_over:
             announce(summary(self.file(job)))
         return is_over
@@ -177,14 +182,15 @@ class Runner(Sessions):
             return False
         session = self.open(job)
         self.check_versions(job)
-        if not self.progress.total:  # an estimate: other sessions may have fewer cells
+        if self.planned:  # an estimate: other sessions may have fewer cells
             missing = [each for each in self.planned if not self.journal.has(each)]
-            self.progress.total = self.count_processes(missing, session.cells)
+            processes = self.count_processes(missing, session)
+            self.progress.total = self.progress.done + processes
         cells = self.cells_in(job, session.cells)
         if not cells and job.round:
             return False
         run = Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock)
-        run.take(cells, meanwhile or contextlib.nullcontext())
+        run.take(session.racing(cells), meanwhile or contextlib.nullcontext())
         return True
 
     # --- filing -----------------------------------------------------------------------------------
@@ -211,7 +217,8 @@ class Runner(Sessions):
             if isinstance(line, Measurement)
         ]
         record = structs.replace(record, planned=max(record.rounds, planned))
-        merged = files.merge(earlier, fresh, self.adds_to_earlier(job))
+        stopped = {*itertools.chain(*record.stopped.values())} if complete else ()
+        merged = files.merge(earlier, fresh, self.adds_to_earlier(job), stopped)
         file_measured(record, path, merged, list(self.journal.rounds(job).values()))
         if complete:
             self.journal.mark_filed(job.session)
@@ -280,6 +287,8 @@ def choose_plan(
         changed = [
             name for name in toolchain_options if getattr(options, name) and fresh.tags != plan.tags
         ]
+        if plan.race and getattr(options, "no_race", False):
+            changed.append("no-race")
         for name in ("profile", "only"):
             if getattr(options, name) not in (None, getattr(plan, name)):
                 changed.append(name)

@@ -63,6 +63,15 @@ class Session:
     record: RunRecord
     cells: Cells
 
+    def racing(self, cells: Names) -> list[str]:
+        """Select those of ``cells`` that a further process can change an answer by."""
+        stopped = {*itertools.chain(*self.record.stopped.values())}
+        return [cell for cell in cells if cell not in stopped]
+
+    def round(self, number: int) -> list[str]:
+        """Return the timed cells of a round, as far as is known now."""
+        return self.racing(self.cells.round(number))
+
 
 @dataclass
 class Sessions:
@@ -161,11 +170,12 @@ class Sessions:
             return cells.round(job.round)
         return cells.names
 
-    def count_processes(self, jobs: Sequence[Job], cells: Cells) -> int:
-        """Return the number of timed processes in these jobs, if all have the ``cells`` of one of
-        them."""
+    def count_processes(self, jobs: Sequence[Job], session: Session) -> int:
+        """Return the number of timed processes in these jobs, if all have the cells of one
+        session."""
+        cells = session.cells
         counted = {*cells.counted}
-        return sum(len({*self.cells_in(job, cells)} - counted) for job in jobs)
+        return sum(len({*session.racing(self.cells_in(job, cells))} - counted) for job in jobs)
 
     def check_versions(self, job: Job) -> None:
         """Raise BenchmarksChanged if a session's finished rounds were taken by other benchmarks."""
@@ -203,8 +213,8 @@ def file_measured(
             which describe the benchmarks and the machine
     """
     for description in (files.BENCHMARKS, f"{record.machine}/{files.MACHINE}"):
-        source = places[-1] / FILES / description
-        if source.is_file():
+        sources = filter(Path.is_file, (place / FILES / description for place in places[::-1]))
+        if source := next(sources, None):
             files.put(path.parents[1] / description, source.read_bytes())
     if lines:
         files.put(files.sibling(path, files.MEASUREMENTS), files.measurements_text(lines))

@@ -321,6 +321,7 @@ def _method_section(data: MachineData) -> Section:
         noisy=[*where(results.timed, quiet=False)["cell"]],
         failed=len(where(results.missing, status="failed")),
         skipped=len(where(results.missing, status="skipped")),
+        stopped=results.timed["reason"].value_counts().to_dict(),
         sample_seconds=min(filter(None, sample_seconds), default=0),
     )
     parts = (

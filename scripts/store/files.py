@@ -22,7 +22,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -357,7 +357,10 @@ def measurements_text(lines: Iterable[Measurement]) -> bytes:
 
 
 def merge(
-    earlier: Sequence[Measurement], fresh: Sequence[Measurement], keep: bool = False
+    earlier: Sequence[Measurement],
+    fresh: Sequence[Measurement],
+    keep: bool = False,
+    stopped: Collection[str] = (),
 ) -> list[Measurement]:
     """Merge the measurements of a run into those of a file.
 
@@ -366,7 +369,8 @@ def merge(
     not added up: a history measures its first toolchain twice, and the first session of the next
     history replaces both. Lines of a benchmark whose version has changed are removed.
 
-    keep  keep all earlier lines: the processes join those of other days
+    keep     keep all earlier lines: the processes join those of other days
+    stopped  cells that needed no further process in this run: its lines replace all others
     """
     versions = {line.benchmark: line.version for line in fresh}
     current = [
@@ -374,7 +378,10 @@ def merge(
     ]
     fresh_counts, earlier_counts = _process_counts(fresh), _process_counts(current)
     kept_lines = [
-        line for line in current if keep or fresh_counts[line.cell] < earlier_counts[line.cell]
+        line
+        for line in current
+        if keep
+        or (line.cell not in stopped and fresh_counts[line.cell] < earlier_counts[line.cell])
     ]
     return [*kept_lines, *fresh]
 

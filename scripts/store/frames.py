@@ -39,7 +39,9 @@ _ROUTE = about(
     "of the route: what it converts, and what its contract promises for that dtype: alias, copy or "
     "into"
 )
-_STATUS = about("measured, failed or skipped, and why there is no figure")
+_STATUS = about(
+    "measured, failed or skipped; why there is no figure, or why fewer processes than planned"
+)
 _RANGE = about(
     "the least and the most of the processes that timed or counted it; their coefficient of "
     "variation"

@@ -349,7 +349,10 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asv_runner: Annotated[str, "version of asv_runner"] = ""
     launch: Annotated[str, "asv's launch method"] = ""
     started: Annotated[str, "when the run began (ISO 8601): its name in measurements"] = ""
-    rounds: Annotated[int, "processes taken per cell"] = 0
+    rounds: Annotated[int, "processes taken per cell, fewer where its race `stopped`"] = 0
+    stopped: Annotated[
+        Reasons, about("why cells took fewer processes than planned -> these cells", note=RARE)
+    ] = {}
     seconds: Annotated[Finite, "duration of the run", "s"] = 0.0
     patience: Annotated[Finite, "longest wait for quiet allowed", "s"] = 0.0
     waited: Annotated[Finite, "part of the duration spent waiting for quiet", "s"] = 0.0
