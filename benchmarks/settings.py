@@ -9,6 +9,7 @@ setting would touch their memory (jemalloc slows those that move bytes by a fift
 import builtins
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import subprocess
@@ -44,17 +45,24 @@ SMALL = 4 * 2**10  # bytes: loads the code that a route needs, and leaves no mem
 USUAL = 64 * 2**20  # bytes: more than glibc keeps for reuse by default
 
 
-class _Cell:
-    """A statement with its source, in the process that has the setting."""
+class Statement:
+    """A statement with its names, in the process that has the setting."""
 
-    def __init__(self, family, route, nbytes):
-        self.route, self.names = route, family.names(route, nbytes)
-        self.timer = timeit.Timer(route, globals=self.names)
-        timeit.Timer(route, globals=family.names(route, SMALL)).timeit(1)
-        self.before = _resident()
+    def __init__(self, route, names):
+        self.route, self.names = route, names
+        self.timer = timeit.Timer(route, globals=names)
 
     def timeit(self, number):
         return self.timer.timeit(number)
+
+
+class _Cell(Statement):
+    """One of a family that allocates, with its source."""
+
+    def __init__(self, family, route, nbytes):
+        super().__init__(route, family.names(route, nbytes))
+        timeit.Timer(route, globals=family.names(route, SMALL)).timeit(1)
+        self.before = _resident()
 
     def page_faults(self):
         self.timer.timeit(SETTLED)
@@ -75,7 +83,7 @@ def _resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def serve(family, route, setting, nbytes):
+def serve(module, family, route, setting, nbytes):
     """In the other process: read JSON lines with calls of the cell's methods, and answer each with
     a JSON line.
     """
@@ -84,7 +92,8 @@ def serve(family, route, setting, nbytes):
         print(json.dumps(fields), flush=True)
 
     try:
-        cell = _Cell(globals()[family], route, nbytes)
+        of_family = getattr(importlib.import_module(module), family)
+        cell = of_family.cell_type(of_family, route, nbytes)
         answer(result=None)
         for number, line in enumerate(sys.stdin):
             method, *values = json.loads(line)
@@ -106,7 +115,7 @@ CODE = (
 )
 
 
-class Elsewhere:
+class Process:
     """A cell in another process, started with a setting: timed like a timeit.Timer. The process
     ends with this one.
     """
@@ -114,13 +123,15 @@ class Elsewhere:
     def __init__(self, family, route, setting, nbytes):
         self.allowed = os.sched_getaffinity(0)
         # both processes on one core, or the probes would measure another core
-        os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
+        if family.on_one_core:
+            os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
         variables = environment.started_with(setting)
         variables["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(ROOT), variables.get("PYTHONPATH")))
         )
+        place = family.__module__, family.__name__
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CODE, json.dumps([family, route, setting, nbytes])],
+            [sys.executable, "-c", CODE, json.dumps([*place, route, setting, nbytes])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -159,21 +170,28 @@ class Elsewhere:
         os.sched_setaffinity(0, self.allowed)
 
 
-class _Settings:
-    """route × setting × nbytes."""
+class ProcessFamily:
+    """route × setting × nbytes, in another process."""
 
+    cell_type = _Cell
+    on_one_core = True
     single_threaded = False  # this process waits for the other one
-    direction = routes.NUMPY_TO_TORCH
     timeout = 300
     timed_by = None
 
     def setup(self, route, setting, nbytes):
         environment.require(setting)
-        self.timed_by = Elsewhere(type(self).__name__, route, setting, nbytes)
+        self.timed_by = Process(type(self), route, setting, nbytes)
 
     def teardown(self, route, setting, nbytes):
         if self.timed_by:
             self.timed_by.close()
+
+
+class _Settings(ProcessFamily):
+    """The same with the memory that a call takes."""
+
+    direction = routes.NUMPY_TO_TORCH
 
     def timeit_convert(self, route, setting, nbytes):
         return route, {}

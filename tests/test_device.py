@@ -7,8 +7,8 @@ import torch
 from autograd import RECORDED, grad_outcome
 from conftest import possible
 
-from benchmarks import link, overlap, routes
-from benchmarks.core import devices, moving
+from benchmarks import link, overlap, routes, settings_pinned
+from benchmarks.core import devices, environment, moving
 
 pytestmark = pytest.mark.device
 LARGE = 256 * 2**20  # bytes: 5 ms on the fastest link, so the host is certainly earlier
@@ -143,3 +143,30 @@ def test_the_clock_of_the_link_agrees_with_the_host(direction):
         assert made.timed_by.parts["host"][-1] == pytest.approx(taken, rel=0.05)
     finally:
         made.teardown()
+
+
+ODD = settings_pinned.SIZES[2]
+EXACT = ("pinned_max_round_threshold_mb:1", "pinned_max_cached_size_mb:1")
+
+
+@pytest.mark.parametrize("setting", environment.PINNING)
+def test_an_option_of_the_pinned_allocator_is_in_force_and_decides_the_size_of_a_block(device, setting):
+    """70.4 MiB take 128 MiB, but where an option stops the rounding. The cell fails if torch has another option."""
+    family = settings_pinned.BlockSize()
+    with possible():
+        family.setup(settings_pinned.PIN, setting, ODD)
+        block = family.track_block(settings_pinned.PIN, setting, ODD)
+    family.teardown(settings_pinned.PIN, setting, ODD)
+    assert block == (ODD if setting.endswith(EXACT) else 128 * 2**20)
+
+
+def test_an_option_that_is_not_in_force_is_a_failure(device, monkeypatch):
+    setting, family = environment.PINNING[1], settings_pinned.FirstBlock()
+    with possible():
+        environment.require(setting)
+    started_with = environment.started_with
+    monkeypatch.setattr(environment, "started_with", lambda text: started_with(environment.NONE))
+    family.setup(settings_pinned.PIN, setting, 2**20)
+    with pytest.raises(RuntimeError, match="torch's allocators have no options"):
+        family.timed_by.timeit(1)
+    family.teardown(settings_pinned.PIN, setting, 2**20)

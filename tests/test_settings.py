@@ -47,8 +47,10 @@ def test_no_other_setting_is_there_and_what_users_preload_is_kept(monkeypatch):
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "1")
     monkeypatch.setenv("LD_PRELOAD", "/theirs.so")
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):  # torch reads the second where there is no first
+        monkeypatch.setenv(name, "pinned_num_register_threads:4")
     started = environment.started_with("LD_PRELOAD=libjemalloc.so.2")
-    assert "THP_MEM_ALLOC_ENABLE" not in started
+    assert not {"THP_MEM_ALLOC_ENABLE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(started)
     assert started["LD_PRELOAD"] == "libjemalloc.so.2 /theirs.so"
     assert started["OMP_NUM_THREADS"] == "1"
     assert environment.started_with(NONE)["LD_PRELOAD"] == "/theirs.so"
@@ -134,7 +136,7 @@ def bench(group, found, sizes=(SIZE,), method="timeit_convert"):
 
 
 fresh = partial(bench, "Copies")
-OTHERS = [text for text in SETTINGS if text not in environment.ADVISED and text != NONE]
+OTHERS = [text for text in SETTINGS if text not in (NONE, *environment.ADVISED, *environment.PINNING)]
 UNSURE = [40e-3, 15e-3, 33e-3, 12e-3], [20e-3, 11e-3, 9e-3, 15e-3]
 KEPT = bench("Copies", {NONE: 0, KEEPING: [SIZE, 7 * SIZE, SIZE, 6 * SIZE]}, method="track_kept")
 BATCHES = bench("Batches", {NONE: 33e-3, HUGE: 15e-3, KEEPING: 5e-3})

@@ -162,7 +162,8 @@ def sampled(family):
     return not family.startswith(UNTIMED)
 
 
-DEVICE = ("link.Floor", "firsts.Context", "limits.Floor", "staging.PinnedBlock")  # families without a source array
+# Families without a source array: without sources.py, and with it
+DEVICE = ("link.Floor", "firsts.Context", "limits.Floor", "staging.PinnedBlock", "settings_pinned.")
 MOVE = ("transfer.", "staging.", "busy.", "many.", "overlap.Hidden", "link.Limit", "link.Hardware", "settings.ReadBack")
 REGISTER = r"def timeit_register\(self, nbytes\):"
 ROUTE = r'    _to_torch\("torch.from_numpy\(a\)", ALIAS'
@@ -180,10 +181,10 @@ CHANGES = {
     "what a probe is": ("probes", r"def probe\(\):", "def probe():\n    sum(range(9))", sampled),
     "a layout": ("sources", r"\[::2\]", "[1::2]", begins("layout.", "parallel.Layout")),
     "what fills arrays": ("sources", r"TILE = 2\*\*16", "TILE = 2**15", begins("", but=DEVICE)),
-    "torch's threads": ("sources", r"set_num_threads\(1\)", "set_num_threads(2)", begins("", but=DEVICE[:-1])),
+    "torch's threads": ("sources", r"set_num_threads\(1\)", "set_num_threads(2)", begins("", but=DEVICE[:3])),
     "what a cold source is": ("cold", "ROTATED = 256", "ROTATED = 512", begins("cold.")),
     "one of several": ("firsts", REGISTER, REGISTER.replace("\\", "") + "\n        1 + 1", begins("firsts.Pinned")),
-    "what settings are compared with": ("environment", '{"OMP_NUM_THREADS": "1", ', "{", begins("settings.")),
+    "what settings are compared with": ("environment", '{"OMP_NUM_THREADS": "1", ', "{", begins("settings")),
     "how instructions are counted": ("instructions", "REPEATS = 4", "REPEATS = 5", begins("instructions.")),
     "what moves": ("moving", "CHUNK = 4", "CHUNK = 8", begins(*MOVE, but=DEVICE)),
 }

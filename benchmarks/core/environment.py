@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ try:
 except ImportError:  # Windows
     resource = None
 
+ALLOCATOR_VARIABLE = "PYTORCH_ALLOC_CONF"  # options of torch's allocators
 NONE = "none"  # the reference of all other settings
 PROBE = 64 * 2**20  # bytes: more than glibc keeps for reuse by default
 FEW = 32  # pages: fewer than the huge pages of the probe, so that faults of huge pages count, too
@@ -45,6 +47,7 @@ class Setting:
     package     Debian package of the library that it loads
     x86         concerns instructions of x86 processors
     copying     concerns the copying of bytes, not fresh memory
+    pinning     an option of torch's allocator of pinned memory
     caution     one sentence that advice shows
     advised     False: a baseline, a setting that slows things down, or one no better than the
                 default
@@ -57,6 +60,7 @@ class Setting:
     package: str = ""
     x86: bool = False
     copying: bool = False
+    pinning: bool = False
     caution: str = ""
     advised: bool = True
 
@@ -154,11 +158,27 @@ def _other_threshold(variable):
     )
 
 
+def _other_options(options):
+    """Compare the options of torch's allocators with the setting: torch raises for unknown ones."""
+    in_force = torch.cuda.memory._snapshot()["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"]
+    missed = f"torch's allocators have {in_force or 'no options'}"
+    return "" if in_force == options else missed
+
+
 # The settings
 # --------------------------------------------------------------------------------------------------
 
 _NO_REP_MOVSB = "glibc.cpu.x86_rep_movsb_threshold=1073741824"
 _JEMALLOC, _TCMALLOC, _MIMALLOC = "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"
+# Option of torch's allocator of pinned memory -> release of torch that has it
+PINNED_OPTIONS = {
+    "pinned_use_cuda_host_register:True": "2.9",
+    "pinned_use_cuda_host_register:True,pinned_num_register_threads:8": "2.9",
+    "pinned_use_background_threads:True": "2.9",
+    "pinned_reserve_segment_size_mb:1024": "2.10",
+    "pinned_max_round_threshold_mb:1": "2.13",
+    "pinned_max_cached_size_mb:1": "2.13",
+}
 # In order of scope: torch's large tensors alone, all large blocks, the whole allocator. In a tie,
 # advice takes the first setting.
 SETTINGS = {
@@ -192,9 +212,16 @@ SETTINGS = {
         copying=True,
         caution="for neighbours: arrays of whole pages, allocated one behind the other",
     ),
+    **{
+        f"{ALLOCATOR_VARIABLE}={options}": Setting(
+            partial(_other_options, options), needs=f"torch>={release}", pinning=True, advised=False
+        )
+        for options, release in PINNED_OPTIONS.items()
+    },
 }
-FRESH = [text for text, setting in SETTINGS.items() if not setting.copying]
+FRESH = [text for text, setting in SETTINGS.items() if not (setting.copying or setting.pinning)]
 COPYING = [NONE, *(text for text, setting in SETTINGS.items() if setting.copying)]
+PINNING = [NONE, *(text for text, setting in SETTINGS.items() if setting.pinning)]
 # Setting that may be advised -> note for the user
 ADVISED = {
     text: "; ".join(
@@ -207,6 +234,8 @@ ADVISED = {
 }
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# The older name of the variable: torch reads it where the new one is not set
+REPLACED = {"PYTORCH_CUDA_ALLOC_CONF"}
 JOINED = {"LD_PRELOAD": " ", "GLIBC_TUNABLES": ":"}  # lists: existing values are kept
 
 
@@ -221,7 +250,7 @@ def started_with(text):
     for name, separator in JOINED.items():
         if name in added and inherited.get(name):
             added[name] += separator + inherited[name]
-    replaced = {name for each in SETTINGS for name in variables(each)} - set(JOINED)
+    replaced = {name for each in SETTINGS for name in variables(each)} - set(JOINED) | REPLACED
     return {
         **{name: value for name, value in inherited.items() if name not in replaced},
         **ONE_THREAD,
