@@ -141,7 +141,7 @@ _NO_CAST_TO_16 = f"{_INFINITE}; shares the memory of a source that is float16 al
 _INFINITE_AND_WARNS = f"{_INFINITE}, of which NumPy warns from 1.24 on"
 _PERHAPS_A_COPY = "shares memory or copies, depending on the tensor"
 _NEVER_0D = "gives a 0-d source one dimension"
-_LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call does nothing"
+_LEGACY_VARIABLE = "legacy: every tensor is a Variable since torch 0.4, and the call only detaches"
 # Contract fields that several routes share; an entry may override them
 _to_torch = partial(Route, direction=NUMPY_TO_TORCH, inputs=FROM_NUMPY)
 _asarray = partial(_to_torch, memory=ALIAS, copies=("0-d",), follows=DEVICE, needs="torch>=1.11")

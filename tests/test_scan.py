@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 import scan
+import torch
 import yaml
 from analysis.patterns import book, diagnose
 from conftest import ROOT
@@ -57,6 +58,16 @@ def test_a_gain_is_the_smallest_that_was_measured():
     rows = [same | {"route": route} | dict(zip(names, cell)) for route in cells for cell in cells[route]]
     assert rules.gain((slow, fast), DataFrame(rows)) == {8: 1.0, 64: 3.0}
     assert rules.gain((fast, slow), DataFrame(rows)) == rules.gain((slow, "x"), DataFrame(rows)) == {}
+
+
+def test_a_variable_requires_no_grad():
+    source, variable = torch.ones(2, requires_grad=True), torch.autograd.Variable
+    assert not any(variable(each).requires_grad for each in (source, source * 2))
+
+
+def test_a_rule_that_is_on_was_useful():
+    tried = {rule["code"]: rule for rule in book()["rules"] if rule.get("default", True) and "tried" in rule}
+    assert len(tried) > 15 and all(rule["useful"] >= 0.8 * rule["tried"] for rule in tried.values())
 
 
 CELLS = (

@@ -9,6 +9,7 @@ leave it open.
 
 import ast
 import functools
+import itertools
 import re
 from ast import AST, Name, unparse
 from collections import defaultdict
@@ -21,9 +22,10 @@ import yaml
 RULES = Path(__file__).with_name("rules.yaml")
 # Kind of a list -> that of its elements, and the other way round
 SINGLE = {"arrays": "array", "tensors": "tensor"}
-SEVERAL = {"array": "arrays", "fresh": "arrays", "mapped": "arrays", "tensor": "tensors"}
+ARRAYS = ("array", "fresh", "mapped", "locked")
+SEVERAL = {**dict.fromkeys(ARRAYS, "arrays"), "tensor": "tensors"}
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
-STARTS = (ast.Call, ast.ListComp, ast.Assign)  # nodes that patterns begin with
+STARTS = (ast.Call, ast.ListComp, ast.Assign, ast.AugAssign)  # nodes that patterns begin with
 NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*(?![\w=])")  # at the beginning of a dotted name
 MAX_SHOWN = 80  # characters of an expression in an advice
 MAX_APART = 2000  # nodes between the steps of a pattern: some 200 lines
@@ -76,9 +78,10 @@ def start(step: str) -> tuple[type, str]:
 
 @functools.cache
 def calls(codes: frozenset[str]) -> list[set[str]]:
-    """The functions that each pattern calls."""
-    steps = [pattern["found"] for of_start in patterns(codes).values() for _, pattern in of_start]
-    return [{*re.findall(r"(\w+)\(", " ".join(found))} - {"in_place_"} for found in steps]
+    """The functions that each pattern calls, and its loop."""
+    pairs = itertools.chain(*patterns(codes).values())
+    texts = [(rule.get("loop", ""), " ".join(pattern["found"])) for rule, pattern in pairs]
+    return [{loop, *re.findall(r"(\w+)\(", found)} - {"in_place_", ""} for loop, found in texts]
 
 
 def may_match(text: str, codes: frozenset[str]) -> bool:
@@ -131,8 +134,12 @@ class Code:
                 module = f"{getattr(node, 'module', '')}.".lstrip(".")
                 names = {each.asname or each.name: module + each.name for each in node.names}
                 self.modules |= names
-            children = [*ast.iter_child_nodes(node)]
-            stack += [(child, scope, loop, is_rare) for child in reversed(children)]
+            children = [*ast.iter_child_nodes(node)][::-1]
+            stack += [
+                (child, scope, loop, is_rare)
+                for child in children
+                if not isinstance(child, ast.expr_context)
+            ]
 
     def text(self, node: AST) -> str:
         """The code of a node, with full names of modules."""
@@ -177,6 +184,8 @@ class Code:
             return ""
         of = functools.partial(self.kind, scope=scope, depth=depth + 1)
         match node:
+            case Name("self"):
+                return "object"
             case Name(name):
                 options = {*map(of, self.values(scope)[name])} - {"empty"}
                 # an array with a name is not fresh
@@ -189,7 +198,7 @@ class Code:
                 if kind == "fresh" and "copy=" in text:
                     return "array"
                 source = of(getattr(func, "value", None)) if kind in ("same", "copied") else kind
-                return source.replace("mapped", "array") if kind == "copied" else source
+                return "array" if kind == "copied" and source in ARRAYS else source
             case ast.Subscript(value, index):
                 kind = of(value)
                 # an element of an array may be a number

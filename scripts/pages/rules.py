@@ -20,6 +20,7 @@ from . import show
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 LEAST_GAIN = 1.3
+MAX_INPUTS = 2  # that a message names
 # Columns in which two times that are compared agree
 SAME = ["direction", "dtype", "goal", "layout", "grad", "arrays", "threads", "nbytes"]
 Row = Mapping[str, Any]
@@ -43,13 +44,14 @@ def gain(routes: tuple[str, str], choices: DataFrame) -> dict[int, float]:
     return ratios.to_dict() if ratios.max() >= LEAST_GAIN else {}
 
 
-def differences(rule: Row, pattern: Row) -> list[str]:
-    """Where what was found and what to write give different results, a line each."""
+def differences(rule: Row, pattern: Row, most: int = 99) -> list[str]:
+    """Where what was found and what to write give different results, a line each. More than
+    ``most`` inputs are a number."""
     written = (pattern["found"][0], pattern["write"])
     pair = written if CATALOGUE.keys() >= {*written} else routes_of(pattern)
     old, new = map(CATALOGUE.get, pair)
     changed = old and new and _changed(old, new)
-    return show.render_lines("rules", "differences", rule=rule, old=old, changed=changed)
+    return show.render_lines("rules", "differences", rule=rule, old=old, changed=changed, most=most)
 
 
 def _changed(old: Route, new: Route) -> Route:
@@ -64,20 +66,20 @@ def _changed(old: Route, new: Route) -> Route:
 
 def explain(places: list[dict[str, Any]], machine: str, choices: DataFrame) -> None:
     """Put the code, the gain and the message of each place in place of its rule and pattern."""
-    gains: dict[tuple[str, str], dict[int, float]] = {}
+    known: dict[int, Row] = {}  # pattern -> what is the same at all its places
     for place in places:
         rule, pattern = place.pop("rule"), place.pop("pattern")
-        routes = routes_of(pattern)
-        if routes not in gains:
-            gains[routes] = gain(routes, choices)
-        place |= {
-            "code": rule["code"],
-            "page": f"docs/rules.md#{rule['code'].lower()}",
-            "machine": machine,
-            "routes": routes,
-            "gain": gains[routes],
-            "differences": differences(rule, pattern),
-        }
+        if id(pattern) not in known:
+            routes = routes_of(pattern)
+            known[id(pattern)] = {
+                "code": rule["code"],
+                "page": f"docs/rules.md#{rule['code'].lower()}",
+                "machine": machine,
+                "routes": routes,
+                "gain": gain(routes, choices),
+                "differences": differences(rule, pattern, MAX_INPUTS),
+            }
+        place |= known[id(pattern)]
         message = show.render_line(
             "rules", "message", place=place, rule=rule, pattern=pattern, least=LEAST_GAIN
         )
