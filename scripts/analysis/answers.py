@@ -112,7 +112,8 @@ def _matching_rows(case: Case, machine: MachineAnswers) -> DataFrame:
     for field, values in _requirements(case, machine, rows).items():
         matches = rows[field].isin(values)
         if not matches.any():
-            alternatives = _alternatives(rows[field], machine) if field not in NUMBERS else []
+            measured = sorted({*rows[field]} - {""}) if field not in NUMBERS else []
+            alternatives = [f"{machine.threads}" if it == ALL_THREADS else it for it in measured]
             refused = UserError if field in ("enqueue", "host") else NotMeasured
             raise refused(estimates.value_not_measured(field, values[-1], case, alternatives))
         rows = rows[matches]
@@ -162,12 +163,6 @@ def _counts_to_use(case: Case, rows: DataFrame) -> list[int]:
     return neighbours
 
 
-def _alternatives(column: "Series[str]", machine: MachineAnswers) -> list[str]:
-    """Return the measured values of a field."""
-    values = sorted({*column} - {""})
-    return [f"{machine.threads}" if value == ALL_THREADS else value for value in values]
-
-
 def _threads_to_use(case: Case, machine: MachineAnswers, rows: DataFrame) -> str:
     """Return the number of threads whose rows are used for a case. It is one if the case's size was
     not measured and is too small for torch to spread; then sizes on either side can be used."""
@@ -192,15 +187,13 @@ def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> UserErro
     jumps: list[int] = []
     if close_sizes:
         need = replace(good["need"].iloc[0], dtype=case.dtype)
+        # between the case and each of the sizes that were measured
         jumps = [
-            jump for jump in machine.jump_sizes(need) if _is_between(jump, case.total, close_sizes)
+            jump
+            for jump in machine.jump_sizes(need)
+            if all((case.total < jump) != (nbytes < jump) for nbytes in close_sizes)
         ]
     return NotMeasured(estimates.no_route(case, sizes, next(iter(jumps), 0)))
-
-
-def _is_between(jump: int, nbytes: int, measured: Sequence[int]) -> bool:
-    """Whether times jump between a size and each of those that were measured."""
-    return all((nbytes < jump) != (size < jump) for size in measured)
 
 
 # --- routes of one source -------------------------------------------------------------------------

@@ -152,11 +152,9 @@ def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUA
     return max(values, key=preference, default=0)
 
 
-def at_usual_size(
-    cells: DataFrame, parameter: str = "route", up_to: int = USUAL_BYTES
-) -> DataFrame:
+def at_usual_size(cells: DataFrame, parameter: str = "route") -> DataFrame:
     """Select the cells at the usual size."""
-    return where(cells, nbytes=usual_size(cells.itertuples(), parameter, up_to))
+    return where(cells, nbytes=usual_size(cells.itertuples(), parameter))
 
 
 def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:

@@ -36,7 +36,6 @@ from benchmarks.contracts import (
     PIN,
     PINNED,
     Role,
-    Route,
 )
 
 from .cells import BY_BYTES, Limit, cells_of, itemsize, limit_of, links_of
@@ -62,11 +61,9 @@ CELL_FIELDS = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
+class Candidate(Choice):
     """A route for a need at a size with its costs: a row of ``costs``, ``add_totals`` or
-    ``Answer.routes``, as DataFrame.itertuples has it. The fields of the need are those of Need, the
-    others down to ``arrays`` those of store.frames.Choice.
+    ``Answer.routes``, as DataFrame.itertuples has it.
 
     rate      bytes per second; NaN where the bytes do not decide the time
     share     of the limit of its bytes; NaN where it has none
@@ -79,28 +76,6 @@ class Candidate:
     counts    numbers of arrays that an estimate rests on; of lists of another number
     """
 
-    need: Need
-    direction: str
-    memory: str
-    dtype: str
-    goal: str
-    layout: str
-    grad: bool
-    threads: str
-    host: str
-    array: bool
-    enqueue: bool
-    nbytes: int
-    route: str
-    seconds: float
-    low: float
-    high: float
-    within: float
-    excess_limit: float
-    quiet: bool
-    contract: Route
-    kind: str
-    arrays: int
     rate: float
     share: float
     paid: str
@@ -108,8 +83,8 @@ class Candidate:
     how: str
     is_range: bool
     total: float
-    sizes: tuple[int, ...] = ()
-    counts: tuple[int, ...] = ()
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from typing import Protocol
 
 from analysis.cells import Row
 from analysis.findings import Gain, SettingAdvice
-from analysis.needs import Need
 from analysis.ranking import BEST, CONDITION, SLOWER, TIE, UNDECIDED, UNSAFE
 from pandas import DataFrame, concat
 
 from benchmarks.contracts import ALIAS, Route
 
 from . import show
-from .show import code, render_line
+from .show import Lines, code, render_line
 
 FLAT_RATIO = 1.25  # largest median / smallest median up to which a time is the same "at any size"
 WIDE_RATIO = 1.5  # from this ratio of highest to lowest process, a time is shown with its range
@@ -46,7 +45,7 @@ class BoxRow:
 
     address: str
     title: str
-    entries: tuple[str, ...]
+    entries: Lines
     short: str
 
 
@@ -57,11 +56,11 @@ class Box:
 
     title: str
     recommendations: tuple[Recommendation, ...] = ()
-    lines: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    lines: Lines = ()
+    notes: Lines = ()
     threads: str = ""  # number of torch threads in words; "" where it does not matter
     folded: bool = False  # on a page only its title is visible until a reader opens it
-    columns: tuple[str, ...] = ()
+    columns: Lines = ()
     rows: tuple[BoxRow, ...] = ()
 
     @property
@@ -69,7 +68,7 @@ class Box:
         return f"{self.title}, {self.threads}" if self.threads else self.title
 
     @property
-    def sentences(self) -> tuple[str, ...]:
+    def sentences(self) -> Lines:
         rows = (f"{row.title}: {'. '.join(filter(None, row.entries))}" for row in self.rows)
         return (*(choice.sentence for choice in self.recommendations), *self.lines, *rows)
 
@@ -100,9 +99,7 @@ def answer_box(rows: DataFrame, one_thread: DataFrame | None = None, threads: in
     )
 
 
-def _answer_box_notes(
-    rows: DataFrame, one_need: DataFrame, one_thread: DataFrame | None
-) -> tuple[str, ...]:
+def _answer_box_notes(rows: DataFrame, one_need: DataFrame, one_thread: DataFrame | None) -> Lines:
     """Ties, faster routes that are not recommended, and the slowest route. one_need: the rows if
     they have one need, else none."""
     ties = one_need[one_need["kind"] == TIE]
@@ -171,12 +168,8 @@ def neighbours_box(copies: Sequence[Gain]) -> Box | None:
 def answer_title(rows: DataFrame) -> str:
     """Title of an answer whose rows have one need, or several that differ only in the source's
     dtype."""
-    return need_title(rows["need"].iloc[0], list(rows["dtype"].unique()))
-
-
-def need_title(need: Need, dtypes: Sequence[str] = ()) -> str:
-    """A need in words. dtypes: of the source, where it is cast."""
-    return render_line("advice", "title", need=need, dtypes=dtypes)
+    dtypes = list(rows["dtype"].unique())
+    return render_line("advice", "title", need=rows["need"].iloc[0], dtypes=dtypes)
 
 
 def capitalize_first(words: str) -> str:
@@ -268,7 +261,7 @@ def _input_outcomes(contract: Route) -> list[str]:
     return show.render_lines("unusual_inputs", "outcomes", contract=contract)
 
 
-def unusual_inputs(contract: Route) -> tuple[str, ...]:
+def unusual_inputs(contract: Route) -> Lines:
     """How a route handles unusual inputs, in a sentence; empty if it simply accepts or refuses them
     all."""
     outcomes = _input_outcomes(contract)

@@ -206,14 +206,12 @@ def glossary_table() -> Table:
     # copies of the code that measure a release or a side have no docs
     text = GLOSSARY.read_text("utf-8") if GLOSSARY.is_file() else ""
     rows = re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE)
-    terms = [[re.sub("`([^`]+)`", _code, text) for text in row] for row in rows]
+    terms = [
+        [re.sub("`([^`]+)`", f"{show.BEGIN}\\1{show.END}", text) for text in row] for row in rows
+    ]
     return render_table(
         "index", "glossary", False, terms=[row for row in terms if row[0] != "term"]
     )
-
-
-def _code(found: re.Match[str]) -> str:
-    return show.code(found[1])
 
 
 def side_by_side(shown: DataFrame, machines: Sequence[Page]) -> Table:

@@ -18,11 +18,11 @@ from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
 from pandas import DataFrame, factorize
 
-from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO, Route
+from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO
 
 from . import show
 from .advice import group_routes, is_flat, promises, unsafe_reason, unusual_inputs
-from .show import code, render_line
+from .show import Lines, code, render_line
 from .tables import Table, render_table
 
 OPTIONAL_FIELDS = (
@@ -97,7 +97,7 @@ def cost_text(route: Candidate, count: int = 1) -> str:
     return render_line("case", "cost", route=route, count=count)
 
 
-def answer_notes(answer: Answer) -> tuple[str, ...]:
+def answer_notes(answer: Answer) -> Lines:
     """The evidence for the answer, hazards, settings and missing results, a sentence each."""
     case, machine = answer.case, answer.machine
     routes = answer.ranked[:MAX_ROUTES]
@@ -130,7 +130,7 @@ def answer_notes(answer: Answer) -> tuple[str, ...]:
     )
 
 
-def measured_notes(answer: Answer) -> tuple[str, ...]:
+def measured_notes(answer: Answer) -> Lines:
     """What was measured for this case alone; empty if nothing was."""
     measured = answer.measured
     if not measured:
@@ -180,20 +180,17 @@ def measured_table(answers: Sequence[Answer]) -> Table:
     return render_table("tables", "measured", False, rows=rows)
 
 
-def _case_json(case: Case) -> dict[str, object]:
-    """The fields of a case; OPTIONAL_FIELDS only if it has them."""
-    fields = asdict(case)
-    return {name: fields[name] for name in fields if fields[name] or name not in OPTIONAL_FIELDS}
-
-
 def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
     """The answer with all its evidence, in seconds and bytes."""
     machine, run = answer.machine, answer.machine.run
+    fields = asdict(answer.case)
     snippets = [snippet(answer.case, route, machine) for route in answer.routes.itertuples()]
     routes = answer.routes.drop(columns=["need", "within", "excess_limit"]).assign(code=snippets)
     rows = routes.to_json(orient="records", default_handler=asdict, double_precision=15)
     document = {
-        "case": _case_json(answer.case),
+        "case": {
+            name: value for name, value in fields.items() if value or name not in OPTIONAL_FIELDS
+        },
         "machine": machine.name,
         "toolchain": run.toolchain.tag,
         "measured": run.started,
@@ -227,13 +224,6 @@ def case_address(case: Case) -> str:
     return urlencode(options)
 
 
-def route_notes(contract: Route) -> str:
-    """Conditions of a route and its behaviour on unusual inputs, a line each."""
-    notes = [f"{promise}." for promise in promises(contract)]
-    notes += [f"unusual inputs: {words}" for words in unusual_inputs(contract)]
-    return "\n".join(notes)
-
-
 def form_data(machine: MachineAnswers) -> str:
     """JSON for a script element: the columns FORM_COLUMNS of the rows, each as indices into a list
     of its distinct values.
@@ -265,18 +255,20 @@ def form_data(machine: MachineAnswers) -> str:
         "flat": [need in flat for need in columns["need"][1]],
         "rows": columns,
     }
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars)
-    # "</script>" in a text would end the element, and "<!--" would begin a comment
-    return text.replace("<", "\\u003c")
+    return show.script_json(document)
 
 
 def _row_texts(row: Candidate, machine: MachineAnswers) -> dict[str, str | int]:
+    """The texts of a row, among them the conditions of its route and its behaviour on unusual
+    inputs, a line each."""
     case, is_best = row_case(row), row.kind == BEST
+    notes = [f"{promise}." for promise in promises(row.contract)]
+    notes += [f"unusual inputs: {words}" for words in unusual_inputs(row.contract)]
     return {
         "nbytes": case.nbytes,
         "command": render_line("case", "command", case=case, machine=machine.name),
         "title": case_title(case, case_threads(case, machine)) if is_best else "",
         "cost": cost_text(row),
         "code": snippet(case, row, machine) if is_best else "",
-        "notes": route_notes(row.contract),
+        "notes": "\n".join(notes),
     }

@@ -122,8 +122,8 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
             precision=(points["high"] / points["low"]).median() ** 0.5 - 1,
         )
         groups = [
-            (group_title(*key), [*_heat_rows(versions, group)])
-            for key, group in shown.groupby(PICTURE_KEYS, sort=False)
+            (f"{direction}, {MEMORY_WORDS.get(memory, memory)}", [*_heat_rows(versions, group)])
+            for (direction, memory), group in shown.groupby(PICTURE_KEYS, sort=False)
         ]
         title = f"{history.package}: {figure} by release"
         is_folded = figure == INSTRUCTIONS and bool((rows["what"] == TIME).any())
@@ -147,11 +147,6 @@ def _line(tiles: Sequence[Tile | None]) -> str:
     step = LINE_WIDTH / max(1, len(tiles) - 1)
     points = ((place * step, (max(values) - value) * scale) for place, value in figures)
     return " ".join(f"{x:.0f},{y:.0f}" for x, y in points)
-
-
-def group_title(direction: str, memory: str) -> str:
-    """Title of the routes of a picture, which share PICTURE_KEYS."""
-    return f"{direction}, {MEMORY_WORDS.get(memory, memory)}"
 
 
 def shade_class(ratio: float) -> str:

@@ -188,11 +188,6 @@ def cells_table(rows: DataFrame, comparison: Comparison) -> Table:
     return render_table("comparison", "figure_cells", False, cells=_cells(rows, comparison))
 
 
-def verdicts_table(comparison: Comparison) -> Table:
-    """The number of cells with each verdict on times."""
-    return render_table("comparison", "verdicts", counts=comparison.counts)
-
-
 # --- the terminal --------------------------------------------------------------------------------
 
 

@@ -192,12 +192,13 @@ def times_figure(
     others = points[~points["line"].isin(names)].groupby("line", sort=False)["seconds"].max()
     takes = [*advice.recommendations(cells)] if "part" in cells else []
     rows = list_rows(cells)
-    bounds = Series(limit or {}, dtype=float).div(fastest).dropna()
+    limit = limit or {}
+    bounds = Series(limit, dtype=float).div(fastest).dropna()
     with plt.style.context(STYLE):
         yield finish(
             _draw(points, names, bounds, in_row_order(rows)),
             name,
-            _described(rows, limit or {}),
+            render_line("figures", "described", cells=rows, several=len({*lines}), limit=limit),
             rows,
             render_line("figures", "finding", title=title, takes=takes)
             if takes
@@ -279,12 +280,6 @@ def _label_ends(ax: Axes, ends: Sequence[End], plain: str) -> None:
             arrowprops=LEADER | {"color": colour},
             **LABEL,
         )
-
-
-def _described(cells: Rows, limit: Mapping[int, float]) -> str:
-    """A description of a figure, in addition to its caption."""
-    several = len({*map(label, cells)})
-    return render_line("figures", "described", cells=cells, several=several, limit=limit)
 
 
 def _plot(height: float) -> tuple:

@@ -31,10 +31,12 @@ from .change_pictures import heat_maps
 from .page import Page, Section, to_csv
 from .pairs import Pairs, release_pairs
 from .release_news import ReleaseNews, changes_table, release_news
+from .show import Lines
 from .tables import render_table
 
 CSV_DIGITS = 5  # significant
 CAUSES = Path(__file__).with_name("causes.yaml")
+EVERY_PACKAGE = "torch, numpy and Python"
 STATUSES = ("probable", "confirmed")
 
 
@@ -62,7 +64,7 @@ class HistoryData:
         """The rows of all histories."""
         return concat([history.rows for history in self.histories], ignore_index=True)
 
-    def paragraphs(self, block: str, **values: object) -> tuple[str, ...]:
+    def paragraphs(self, block: str, **values: object) -> Lines:
         """A block of history.md.jinja. nodes: number of the machine's; 0 for a single computer."""
         values |= {"histories": self.histories, "records": self.records}
         nodes = max(len(history.nodes) for history in self.histories)
@@ -92,11 +94,6 @@ def link(histories: Sequence[History]) -> str:
     return f"What releases changed: {show.join([*map(span, histories)])}"
 
 
-def _packages(histories: Sequence[History]) -> str:
-    varies_python = any(not history.python for history in histories)
-    return "torch, numpy and Python" if varies_python else "torch and numpy"
-
-
 def span(history: History) -> str:
     return f"{history.releases[0].name} to {history.releases[-1].version}"
 
@@ -108,6 +105,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     pairs = [release_pairs(history) for history in histories]
     columns = csv_columns(data)
     machine = histories[0].machine
+    packages = "torch and numpy" if all(history.python for history in histories) else EVERY_PACKAGE
     sections = [
         _release_section(data, history, each, of_releases)
         for history, of_history, of_releases in zip(histories, news, pairs)
@@ -121,7 +119,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         processes=[rows["processes"].median() for rows in timed],
     )
     return Page(
-        title=f"What releases of {_packages(histories)} changed on {machine}",
+        title=f"What releases of {packages} changed on {machine}",
         machine=machine,
         facts=data.paragraphs("facts"),
         warnings=warnings,
@@ -214,7 +212,7 @@ def read_causes(path: Path = CAUSES) -> tuple[Cause, ...]:
         raise UserError(f"{path.name} has a broken entry: {error}") from None
 
 
-def _causes(history: History, release: Release) -> tuple[str, ...]:
+def _causes(history: History, release: Release) -> Lines:
     """The causes that are known by hand of changes of a release, a paragraph each."""
     changes = history.changes
     is_counted = changes["release"].eq(release.version) & changes["evidence"].ne(LAYOUT)
@@ -259,14 +257,14 @@ def _method(data: HistoryData) -> Section:
 # --- CSV ----------------------------------------------------------------------------------------
 
 
-def csv_columns(data: HistoryData) -> dict[tuple[str, ...], str]:
+def csv_columns(data: HistoryData) -> dict[Lines, str]:
     """The meaning of the columns of results.csv."""
     absent = {*frames.parameter_names(Change)}.difference(data.parameters)
     absent |= {"because", "nodes_with", "nodes_without"}.difference(data.rows)
     return frames.csv_columns(Change, data.parameters, absent)
 
 
-def history_csv(data: HistoryData, columns: Mapping[tuple[str, ...], str]) -> str:
+def history_csv(data: HistoryData, columns: Mapping[Lines, str]) -> str:
     """The CSV file of histories, a row per series, release and kind of evidence."""
     files = {
         (history.package, release.version): release.files

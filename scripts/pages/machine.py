@@ -307,7 +307,7 @@ def comparison_section(compared: comparison.Comparison) -> Section:
         "Against the run before",
         (f"{summary['title']}: {summary['headline']}.", *summary["counts"]),
         ((figure, cells),) if figure else (),
-        (words.verdicts_table(compared),),
+        (tables.render_table("comparison", "verdicts", counts=compared.counts),),
         tuple(filter(None, (summary["withheld"], *summary["trust"]))),
     )
 

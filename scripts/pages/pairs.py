@@ -4,7 +4,6 @@ The page's script (templates/pairs.js) shows what this module writes and compute
 intervals, verdicts and thresholds are those of scripts/compare.py.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -68,15 +67,8 @@ class Pairs:
             }
             for sides, table in self.tables.items()
         }
-        document = {
-            "names": self.names,
-            "chosen": self.chosen,
-            "tables": tables,
-            "texts": [*places],
-        }
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        # "</script>" in a text would end the element, and "<!--" would begin a comment
-        return text.replace("<", "\\u003c")
+        chosen = {"names": self.names, "chosen": self.chosen}
+        return show.script_json(chosen | {"tables": tables, "texts": [*places]})
 
 
 def release_pairs(history: History) -> Pairs:

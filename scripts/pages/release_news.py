@@ -25,6 +25,7 @@ from toolchains import ledger
 from . import show
 from .change_pictures import USUAL_DTYPE
 from .page import render_web
+from .show import Lines
 from .tables import Table, render_table
 
 Rows = Sequence[Change]
@@ -50,7 +51,7 @@ class ReleaseNews:
     counts: Mapping[str, int]
     headline: str
     tally: str
-    summaries: tuple[str, ...]
+    summaries: Lines
     timed: bool
 
     @property

@@ -8,6 +8,7 @@ unchanged.
 
 import functools
 import html
+import json
 import math
 import os
 import re
@@ -293,6 +294,13 @@ def _escaped(words: str) -> str:
     return re.sub(
         r":(?=//)|(?<=www)\.", lambda sign: f"&#{ord(sign[0])};", escaped, flags=re.IGNORECASE
     )
+
+
+def script_json(document: object) -> str:
+    """JSON for a script element, whose text cannot end the element or begin a comment. An object is
+    written by its attributes."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=vars)
+    return text.replace("<", "\\u003c")
 
 
 def fenced(text: str) -> str:

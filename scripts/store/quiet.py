@@ -236,7 +236,10 @@ class Run:
         """Each sample after speed correction, if its process is corrected."""
         slowdown = self.slowdown[self.process_of]
         with np.errstate(invalid="ignore"):
-            seconds = _round(self.raw_seconds / slowdown)
+            seconds = self.raw_seconds / slowdown
+            # to the number of digits in the log of samples
+            scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(seconds)))
+            seconds = np.round(seconds * scale) / scale
         return np.where(np.isnan(slowdown), self.raw_seconds, seconds)
 
     @cached_property
@@ -390,12 +393,6 @@ def _join(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
     if not np.all((values > 0) & (values < math.inf)):
         raise ValueError("a sample or a probe is no positive number")
     return values, sizes, np.cumsum(sizes) - sizes
-
-
-def _round(values: Floats) -> Floats:
-    """Round positive numbers to the number of digits in the log of samples."""
-    scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
-    return np.round(values * scale) / scale
 
 
 def _quantile(values: Floats, group: Ints, groups: int) -> Floats:
