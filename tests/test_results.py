@@ -15,15 +15,7 @@ from cli import UserError
 from conftest import PATH
 from msgspec import structs
 from resultfiles import ABSENT, SKIPPED, contract, conversion, edited, every, memcpy, mend, of_suite
-from store.files import (
-    MEASUREMENTS,
-    machines,
-    measurements_text,
-    merge,
-    put,
-    read_measurements,
-    read_records,
-)
+from store.files import MEASUREMENTS, machines, measurements_text, merge, put, read_measurements, read_records
 from store.quiet import used_samples
 from store.schema import RunRecord, from_json, to_json
 

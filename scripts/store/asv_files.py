@@ -150,13 +150,22 @@ def _add_run(
         figures |= dict.fromkeys(figures.keys() & skipped, math.nan)
         for cell in samples_of.keys() & figures:
             figures[cell] = statistics.median(samples_of[cell][0])
-        staying = set(_cells_in(exported, name)).difference(samples_of, tried)
+        is_filed = name in exported.get_all_result_keys()
+        filed = cell_names(name, exported.get_result_params(name)) if is_filed else []
+        staying = set(filed).difference(samples_of, tried)
+        # also cells that asv's present file does not have, as of a new route: asv takes a cell
+        # without a place for a failed one
+        places = {
+            place
+            for place, (cell, figure) in enumerate(figures.items())
+            if cell not in staying or figure is None
+        }
         exported.add_result(
             {"name": name, "version": run.benchmark_version[name], "params": params},
             _asv_figures(figures, samples_of),
             started_at=datetime.fromtimestamp(run.started_at[name] / 1000, timezone.utc),
             duration=run.duration.get(name),
-            selected_idx=_places_to_write(figures, staying),
+            selected_idx=places,
         )
 
 
@@ -167,16 +176,6 @@ def _asv_figures(figures: Figures, samples_of: UsedSamples) -> "BenchmarkResult"
     # None: asv leaves their statistics as they are
     samples, numbers = zip(*(samples_of.get(cell, (None, None)) for cell in figures))
     return BenchmarkResult([*figures.values()], samples, numbers, 0, "", None)
-
-
-def _places_to_write(figures: Figures, staying: Collection[str]) -> set[int]:
-    """Return the places of the figures to write. They include those of cells that asv's present
-    file does not have, as of a new route: asv takes a cell without a place for a failed one."""
-    return {
-        place
-        for place, (cell, figure) in enumerate(figures.items())
-        if cell not in staying or figure is None
-    }
 
 
 def failed_cells(ran: Sequence[Path]) -> list[str]:
@@ -194,12 +193,6 @@ def _load(path: Path) -> "Results":
     from asv.results import Results  # not needed to read our own files
 
     return Results.load(str(path))
-
-
-def _cells_in(results: "Results", name: str) -> list[str]:
-    """Return the cells of a benchmark in asv's results; none if it is not there."""
-    is_there = name in results.get_all_result_keys()
-    return cell_names(name, results.get_result_params(name)) if is_there else []
 
 
 def _figures_in(results: "Results") -> Iterator[tuple[str, Sequence[Sequence[str]], Figures]]:
