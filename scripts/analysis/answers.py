@@ -34,6 +34,7 @@ from .estimates import (
 from .findings import Gain
 from .needs import Case, Need
 from .ranking import BEST, GOOD, SLOWER, TIE, UNDECIDED, recommendable, weakest
+from .results import where
 
 if TYPE_CHECKING:
     from .measured import Measured
@@ -67,7 +68,7 @@ class Answer:
 
     def select(self, *kinds: str) -> list[Candidate]:
         """Return the routes of these kinds."""
-        return [*self.routes[self.routes["kind"].isin(kinds)].itertuples()]
+        return [*where(self.routes, kind=kinds).itertuples()]
 
 
 def answer(case: Case, machine: MachineAnswers) -> Answer:
@@ -82,9 +83,9 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
     usual_dtype = case.dtype if case.goal else rows["dtype"].value_counts().index[0]
     dtypes = [case.dtype, usual_dtype]
     grads = [case.grad, False]
-    rows = rows[rows["dtype"].isin(dtypes) & rows["grad"].isin(grads)]
+    rows = where(rows, dtype=dtypes, grad=grads)
     default_memory = ALIAS if (rows["memory"] == ALIAS).any() else COPY
-    rows = rows[rows["memory"] == (case.memory or default_memory)]
+    rows = where(rows, memory=case.memory or default_memory)
     rows_by_source = dict([*rows.groupby(["dtype", "grad", "layout"])])
     sources = dict.fromkeys(itertools.product(dtypes, grads, case.layouts))
     answers = []
@@ -176,12 +177,12 @@ def _threads_to_use(case: Case, machine: MachineAnswers, rows: DataFrame) -> str
 def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> UserError:
     """Return why no route can be recommended, though these rows match the case."""
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
-        casts = machine.rows[machine.rows["direction"] == case.direction]
+        casts = where(machine.rows, direction=case.direction)
         goals = casts["goal"][casts["dtype"] == case.dtype]
         return UserError(estimates.dtype_refused(case, sorted({*goals} - {""})))
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
         return UserError(estimates.grad_refused(case))
-    good = rows[rows["kind"].isin(GOOD)]
+    good = where(rows, kind=GOOD)
     sizes = sorted({*good["nbytes"]})
     close_sizes = [nbytes for nbytes in sizes if reaches(case.total, nbytes)]
     jumps: list[int] = []
@@ -244,7 +245,7 @@ def _for_count(routes: DataFrame, rows: DataFrame, count: int) -> DataFrame:
         [(arrays, table)] = by_count.items()
         if not reaches(count, arrays):
             return routes[:0]
-        shortest = rows[rows["arrays"] == arrays].groupby("route")["seconds"].min()
+        shortest = where(rows, arrays=arrays).groupby("route")["seconds"].min()
         estimated = _beyond_count(table, shortest, count / arrays)
     counts = [tuple(sorted(by_count))] * len(estimated)
     estimated = estimated.assign(rate=math.nan, share=math.nan, is_range=True, counts=counts)

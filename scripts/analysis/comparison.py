@@ -37,7 +37,7 @@ from .judging import (
     self_check,
     withhold_busy,
 )
-from .results import Results, load, load_files
+from .results import Results, load, load_files, where
 from .series import SESSION_SD
 from .statistics import MIN_FAMILY, MIN_PROCESSES, MIN_SESSION_SD
 from .suite import Benchmarks, noise_of_cells
@@ -120,7 +120,7 @@ class Comparison:
     def changed_rows(self, table: DataFrame) -> DataFrame:
         """The changed rows of ``cells`` or ``counted`` that count, the largest first. In a history
         a route counts once, by its largest change, as on its page."""
-        rows = largest_first(table[table["verdict"].isin(verdicts.CHANGED)])
+        rows = largest_first(where(table, verdict=verdicts.CHANGED))
         return rows.drop_duplicates(ROUTE) if self.in_history else rows
 
     @property

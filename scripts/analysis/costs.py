@@ -43,7 +43,7 @@ from .estimates import ANY_SIZE, MEASURED, estimate
 from .findings import Gain, neighbour_costs, setting_advice
 from .needs import NEED_FIELDS, Case, Need, choices, uses
 from .ranking import BEST, OTHER, is_steady
-from .results import Results, load_files, newest
+from .results import Results, load_files, newest, where
 
 T = TypeVar("T")
 # Dtypes with tested contracts and no times: bits are bits
@@ -200,7 +200,7 @@ def _load(results: Path, machine: str, compute: Callable[[Results, str], T]) -> 
 
 def _credible_cells(loaded: Results) -> DataFrame:
     cells = cells_of(loaded)
-    return cells[cells["credible"]]
+    return where(cells, credible=True)
 
 
 def _answers(loaded: Results, machine: str) -> MachineAnswers:
@@ -316,7 +316,7 @@ def _one_time_cost(row: Choice, pinning: DataFrame) -> tuple[str, float]:
     name, method, nbytes = _pinned_memory(row.route, row.nbytes, row.need)
     if not name:
         return "", 0.0
-    estimated = estimate(pinning[pinning["method"] == method], nbytes)
+    estimated = estimate(where(pinning, method=method), nbytes)
     return name, estimated["seconds"] if estimated else math.nan
 
 

@@ -306,7 +306,7 @@ def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> tuple[dict[str, Gain]
     advised = advised[significantly_slower(DataFrame([without]), advised, MIN_GAIN - 1)]
     fastest = select_fastest(advised, ["benchmark"])
     good = select_fastest(where(advised, is_free=True), ["benchmark"])
-    costly = fastest[~fastest["is_free"]]
+    costly = where(fastest, is_free=False)
     if good.empty:
         good, costly = fastest, costly[:0]
     elif fastest["is_free"].any():  # the cheap one is as fast

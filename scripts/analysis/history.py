@@ -15,7 +15,7 @@ from store.frames import MEASURED, Change, check_frame
 from toolchains import ledger
 
 from .changes import LAYOUT, ROUTE, changes_of
-from .results import Results
+from .results import Results, where
 from .series import SessionPoints, points_of, sessions_of
 from .verdicts import (
     CHANGED,
@@ -191,7 +191,7 @@ def headlines(history: History) -> DataFrame:
     routes = largest_by_route(history.changes[history.changes["evidence"] != LAYOUT])
     table = DataFrame(index=[release.version for release in history.releases[:0:-1]])
     for verdict in CHANGED:
-        ratios = routes[routes["verdict"] == verdict].groupby("release")["ratio"]
+        ratios = where(routes, verdict=verdict).groupby("release")["ratio"]
         table[verdict] = ratios.size().reindex(table.index, fill_value=0)
         table[f"{verdict}_ratio"] = ratios.median().astype(float)
     return table

@@ -25,6 +25,7 @@ from benchmarks.contracts import (
 
 from .cells import DEFAULT_DTYPE, DIRECTIONS, LINK, usual_dtype, with_threads
 from .ranking import BEST, rank
+from .results import where
 
 NUMPY, TORCH, DEVICE = ENDS = ("numpy", "torch", "device")
 # Source and target -> direction, and whether the host's end of a link is a NumPy array
@@ -221,15 +222,15 @@ def rows_per_answer(table: DataFrame, threads: str) -> list[DataFrame]:
     lists = table[is_list & (table["direction"] == contracts.NUMPY_TO_TORCH)]
     sizes_of_count = lists.groupby("arrays")["nbytes"].nunique()
     plain = table[~(table["grad"] | is_list | is_cast)]
-    plain = plain[plain["dtype"] == usual_dtype(plain)]
+    plain = where(plain, dtype=usual_dtype(plain))
     directions = plain["direction"].unique()
     answers = [
-        plain[(plain["memory"] == memory) & (plain["direction"] == direction)]
+        where(plain, memory=memory, direction=direction)
         for memory, direction in itertools.product(contracts.MEMORIES, directions)
     ]
     answers += [
-        table[table["grad"] & (table["memory"] == ALIAS)],
-        lists[lists["arrays"] == sizes_of_count.idxmax()] if len(lists) else lists,
+        where(table, grad=True, memory=ALIAS),
+        where(lists, arrays=sizes_of_count.idxmax()) if len(lists) else lists,
         *_cast_answers(table[is_cast]),
     ]
     return [rows for rows in answers if not rows.empty]
@@ -239,7 +240,7 @@ def _cast_answers(table: DataFrame) -> list[DataFrame]:
     """Return the rows of each answer on casts, without those that have no safe route."""
     answers: dict[tuple[str, ...], list[DataFrame]] = {}
     for need, rows in table.groupby("need", sort=False):
-        best = rows[rows["kind"] == BEST]
+        best = where(rows, kind=BEST)
         if best["safe"].all():
             routes = best.drop_duplicates("part")["route"]
             answers.setdefault((need.direction, need.goal, *routes), []).append(rows)

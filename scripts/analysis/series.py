@@ -26,7 +26,7 @@ from benchmarks.contracts import ALIAS, COPY, INTO, NONE
 from benchmarks.core.probes import MEMORY, PROCESSOR
 
 from . import statistics
-from .results import Results, parameters_of
+from .results import Results, parameters_of, where
 from .statistics import Floats
 from .suite import noise_of_cells
 from .verdicts import INSTRUCTIONS, TIME, layout_sd
@@ -104,7 +104,7 @@ def sessions_of(results: Results) -> DataFrame:
     Columns: SESSION_COLUMNS (run: when it began; middle: s since the epoch; baselines of the speed
     probes: ns) and same_platform (whether PLATFORM is that of the newest release, where known).
     """
-    files = results.cells[results.cells["status"] == MEASURED].drop_duplicates("file")
+    files = where(results.cells, status=MEASURED).drop_duplicates("file")
     rows = []
     for file in files[FILE].astype(object).to_dict("records"):
         toolchain = ledger.toolchains_by_commit().get(file["commit"])
@@ -235,7 +235,7 @@ def _count_points(results: Results, sessions: DataFrame) -> tuple[DataFrame, Dat
     """Return one row per series and file that have instruction counts, and the cells. Only medians
     over several processes are used, of the newest release's platform."""
     repeated = [name for name, declared in results.benchmarks.items() if declared.repeated]
-    counts = results.values[results.values["benchmark"].isin(repeated)].query("low > 0")
+    counts = where(results.values, benchmark=repeated).query("low > 0")
     last = sessions.query("same_platform").drop_duplicates("file", keep="last")[SESSION]
     counts = last.merge(counts.drop(columns=["torch", "numpy"]), on="file")
     counts, cells = _newest_version(counts, results)
@@ -355,7 +355,7 @@ def _session_sd(pairs: DataFrame, noise_classes: Iterable[str]) -> dict[str, flo
     pairs = pairs.assign(excess=pairs["effect"] ** 2 - pairs["variance"])
     session_sd = {}
     for noise in noise_classes:
-        of_class = pairs[pairs["noise"] == noise]
+        of_class = where(pairs, noise=noise)
         variances = of_class.groupby(["torch", "numpy", "hours"])["excess"].mean() / 2
         total = STUDIED_PAIRS * SESSION_SD.get(noise, OTHER_SESSION_SD) ** 2
         total += variances.clip(lower=0).sum()

@@ -150,7 +150,7 @@ def transfers_of(results: Results, cells: DataFrame) -> Transfers:
     return Transfers(
         cells=credible,
         main=where(plain, dtype=[dtype]),
-        withheld=on_device[~on_device["credible"]],
+        withheld=where(on_device, credible=False),
         limits=links_of(credible),
         hardware=_counts(results, Role.HARDWARE, "quantity"),
         missing=missing.assign(role=missing["benchmark"].astype(object).map(roles)),

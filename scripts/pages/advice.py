@@ -10,6 +10,7 @@ from typing import Protocol
 from analysis.cells import Row
 from analysis.findings import Gain, SettingAdvice
 from analysis.ranking import BEST, CONDITION, SLOWER, TIE, UNDECIDED, UNSAFE
+from analysis.results import where
 from pandas import DataFrame, concat
 
 from benchmarks.contracts import ALIAS, Route
@@ -82,11 +83,11 @@ def answer_box(rows: DataFrame, one_thread: DataFrame | None = None, threads: in
     one_thread: the same answer's rows with one torch thread, if ``rows`` are with several
     ``threads``
     """
-    best, needs = rows[rows["kind"] == BEST], rows["need"].unique()
-    first = rows[rows["need"] == needs[0]]
+    best, needs = where(rows, kind=BEST), rows["need"].unique()
+    first = where(rows, need=needs[0])
     choices = [*recommendations(first)]
     if len(needs) > 1:  # they differ by dtype: their times at the largest of the most common sizes
-        casts = best[best["nbytes"] == best["nbytes"].mode().max()]
+        casts = where(best, nbytes=best["nbytes"].mode().max())
         cost = render_line("advice", "casts", cells=[*casts.itertuples()])
         choices[-1] = replace(choices[-1], cost=cost)
         first = first[:0]
@@ -102,11 +103,11 @@ def answer_box(rows: DataFrame, one_thread: DataFrame | None = None, threads: in
 def _answer_box_notes(rows: DataFrame, one_need: DataFrame, one_thread: DataFrame | None) -> Lines:
     """Ties, faster routes that are not recommended, and the slowest route. one_need: the rows if
     they have one need, else none."""
-    ties = one_need[one_need["kind"] == TIE]
-    faster = one_need[one_need["kind"].isin([CONDITION, UNSAFE])]
+    ties = where(one_need, kind=TIE)
+    faster = where(one_need, kind=[CONDITION, UNSAFE])
     faster = faster.sort_values("ratio", kind="stable").drop_duplicates("route").sort_index()
     # of routes about as slow as the slowest, name the first in the catalogue, at its largest size
-    slow = quiet_or_all(one_need[one_need["slow"]])
+    slow = quiet_or_all(where(one_need, slow=True))
     slow = slow[slow["ratio"] * SIMILAR_RATIO >= slow["ratio"].max()]
     slow = slow.sort_values(["order", "nbytes"], ascending=[True, False])
     return show.render_paragraphs(
@@ -133,7 +134,7 @@ def conditions_box(answers: Sequence[DataFrame]) -> Box | None:
     if not answers:
         return None
     rows = concat(answers)
-    routes = [*rows[rows["kind"] == BEST].drop_duplicates("route").itertuples()]
+    routes = [*where(rows, kind=BEST).drop_duplicates("route").itertuples()]
     promised = group_routes(routes, promises)
     inputs = group_routes(routes, _input_outcomes)
     lines = show.render_paragraphs("advice", "conditions", promised=promised, inputs=inputs)
@@ -143,9 +144,9 @@ def conditions_box(answers: Sequence[DataFrame]) -> Box | None:
 def _faster_on_one_thread(rows: DataFrame, one_thread: DataFrame) -> dict[str, list[Row]]:
     """Routes significantly faster with one torch thread than the recommended route, with their
     cells."""
-    recommended = rows[rows["kind"] == BEST][["nbytes", "route"]]
-    slower = one_thread[one_thread["kind"] == SLOWER].merge(recommended)["nbytes"]
-    faster = one_thread[(one_thread["kind"] == BEST) & one_thread["nbytes"].isin(slower)]
+    recommended = where(rows, kind=BEST)[["nbytes", "route"]]
+    slower = where(one_thread, kind=SLOWER).merge(recommended)["nbytes"]
+    faster = where(one_thread, kind=BEST, nbytes=[*slower])
     groups = faster.groupby("route", sort=False)
     return {str(route): [*cells.itertuples()] for route, cells in groups}
 
@@ -181,7 +182,7 @@ def recommendations(rows: DataFrame) -> Iterator[Recommendation]:
     """The routes to take for a need, one per part. Times are of quiet cells, if there are any: one
     time for all sizes if it hardly changes (see ``is_flat``), else up to three, each with its range
     if the range is WIDE_RATIO."""
-    best = rows[rows["kind"] == BEST]
+    best = where(rows, kind=BEST)
     close = (rows["kind"] == TIE) & (rows["ratio"] < CLEAR_RATIO)
     is_tied = (close | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
     parts = best["part"].nunique()
@@ -211,7 +212,7 @@ def _part_cost(cells: Sequence[Row], at_any_size: bool) -> str:
 
 def quiet_or_all(cells: DataFrame) -> DataFrame:
     """Return the quiet cells, or all cells if no cell is quiet."""
-    return cells[cells["quiet"]] if cells["quiet"].any() else cells
+    return where(cells, quiet=True) if cells["quiet"].any() else cells
 
 
 def is_flat(seconds: Sequence[float]) -> bool:

@@ -16,6 +16,7 @@ from analysis.costs import Candidate, MachineAnswers, add_totals
 from analysis.estimates import MAX_EXTRAPOLATION, MEASURED
 from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
+from analysis.results import where
 from pandas import DataFrame, factorize
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO
@@ -147,7 +148,7 @@ def measured_notes(answer: Answer) -> Lines:
         processes=len(measured.lines),
         seconds=measured.run.seconds,
         quiet=answer.machine.quiet,
-        own=[*rows[rows["route"].isin(measured.user_routes)].itertuples()],
+        own=[*where(rows, route=measured.user_routes).itertuples()],
         refused=refused,
     )
 
@@ -243,7 +244,7 @@ def form_data(machine: MachineAnswers) -> str:
     # the most common setting first
     threads = sorted({*rows["threads"]} - {""}, key=lambda count: (count != ALL_THREADS, count))
     default = f"{machine.threads}, torch's default"
-    by_need = rows[rows["kind"] == BEST].groupby("need", sort=False)["seconds"]
+    by_need = where(rows, kind=BEST).groupby("need", sort=False)["seconds"]
     flat = {need for need, seconds in by_need if is_flat([*seconds])}
     document = {
         "ways": {" ".join(ends): direction for ends, direction in DIRECTION_OF_ENDS.items()},

@@ -10,6 +10,7 @@ import numpy as np
 from analysis.changes import LAYOUT
 from analysis.comparison import Comparison
 from analysis.history import History
+from analysis.results import where
 from analysis.verdicts import (
     FASTER,
     INCONCLUSIVE,
@@ -105,7 +106,7 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
     versions = [release.version for release in history.releases]
     tags = ["", *(release.tag for release in history.releases[1:])]
     for figure in (TIME, INSTRUCTIONS):
-        points = rows[rows["what"] == figure]
+        points = where(rows, what=figure)
         counted = points["verdict"].ne("") & points["evidence"].ne(LAYOUT)
         shown = points[points["series"].isin(points.loc[counted, "series"])]
         if shown.empty:

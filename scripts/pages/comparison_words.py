@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import pandas as pd
 from analysis import verdicts
 from analysis.comparison import Comparison
+from analysis.results import where
 from analysis.verdicts import (
     FAILED,
     FASTER,
@@ -179,7 +180,7 @@ def _groups(comparison: Comparison, everything: bool) -> Iterator[tuple[str, Cel
     for table, chosen in tables:
         for verdict in chosen:
             counted = table if everything or verdict == FAILED else comparison.changed_rows(table)
-            rows = largest_first(counted[counted["verdict"] == verdict])
+            rows = largest_first(where(counted, verdict=verdict))
             yield verdict, _cells(rows, comparison)
 
 

@@ -17,7 +17,7 @@ import yaml
 from analysis import findings
 from analysis.changes import LAYOUT
 from analysis.history import History, Release
-from analysis.results import Results
+from analysis.results import Results, where
 from analysis.verdicts import TIME
 from cli import UserError
 from pandas import DataFrame, concat
@@ -111,7 +111,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         for history, of_history, of_releases in zip(histories, news, pairs)
         for each in of_history
     ]
-    timed = [history.rows[history.rows["what"] == TIME] for history in histories]
+    timed = [where(history.rows, what=TIME) for history in histories]
     warnings = data.paragraphs(
         "warnings",
         outdated=sum(data.outdated),
@@ -164,7 +164,7 @@ def _release_section(
     change of other routes would have been found."""
     release = news.release
     appearances, redefinitions = (
-        [*rows[rows["release"] == release.version].itertuples()]
+        [*where(rows, release=release.version).itertuples()]
         for rows in (data.appearances[history.package], data.redefinitions[history.package])
     )
     behaviour = data.paragraphs(
@@ -236,7 +236,7 @@ def _cause_links(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
 def _method(data: HistoryData) -> Section:
     replicates = concat([history.replicates for history in data.histories])
     pairs = [*replicates.drop_duplicates(["torch", "numpy", "hours"]).itertuples()]
-    controls = data.rows[data.rows["control"]]
+    controls = where(data.rows, control=True)
     times = data.rows[data.rows["what"].eq(TIME) & ~data.rows["control"]]
     half = (times["high"] / times["low"]) ** 0.5 - 1  # half the 95 % interval of a point
     alarms = concat([history.false_alarms for history in data.histories])

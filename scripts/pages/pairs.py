@@ -12,7 +12,7 @@ from analysis.changes import ROUTE
 from analysis.comparison import Comparison, compare
 from analysis.history import MACHINE_SERIES, History, compare_pairs
 from analysis.judging import judge_ratios
-from analysis.results import Results
+from analysis.results import Results, where
 from analysis.verdicts import (
     CHANGED,
     INCONCLUSIVE,
@@ -98,11 +98,11 @@ def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> DataF
 
 def _release_table(base: str, new: str, rows: DataFrame, settings: Settings) -> Table:
     """The routes whose time changed, or else those whose instructions did, once each."""
-    changed = largest_first(rows[rows["verdict"].isin(CHANGED)]).drop_duplicates([*ROUTE, "what"])
-    times = rows[rows["what"] == TIME]
+    changed = largest_first(where(rows, verdict=CHANGED)).drop_duplicates([*ROUTE, "what"])
+    times = where(rows, what=TIME)
     is_time = changed["what"] == TIME
     shown = changed[is_time] if is_time.any() else changed
-    steady = times[times["verdict"] == NO_CHANGE]
+    steady = where(times, verdict=NO_CHANGE)
     counts = count_changes(changed)
     return render_table(
         "history",
@@ -136,7 +136,7 @@ def machine_pairs(results: Mapping[str, Results], answers: DataFrame) -> tuple[P
         except UserError as error:  # nothing to compare
             tables[base, new] = Table(str(error), ("",), ())
         else:
-            own = answers[answers["machine"] == base]
+            own = where(answers, machine=base)
             tables[base, new] = _machine_table(comparison, own)
     chosen = (names[0], names[1])
     return (Pairs("compare-machines", "Compare two machines", names, chosen, tables),)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from analysis.changes import AGREES, LAYOUT, ROUTE
 from analysis.history import History, Release, headlines, histories_of, largest_by_route
-from analysis.results import load
+from analysis.results import load, where
 from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, SLOWER, TIME, has_slower
 from cli import one_line
 from pandas import DataFrame
@@ -95,7 +95,7 @@ def release_news(history: History) -> list[ReleaseNews]:
     counts = headlines(history).to_dict("index")
     news = []
     for previous, release in pairwise(history.releases):
-        changes = routes[routes["release"] == release.version].head(MAX_SUMMARIES)
+        changes = where(routes, release=release.version).head(MAX_SUMMARIES)
         row = counts[release.version]
         largest = next(changes.query("what == @TIME").itertuples(), None)
         pairs = ((change, _count_of(change, counts_of)) for change in changes.itertuples())
@@ -145,7 +145,7 @@ def _times_first(changes: DataFrame) -> DataFrame:
 def changes_table(history: History, release: Release) -> Table:
     """A row per route: slower routes, then faster ones, then routes of which only the instructions
     changed."""
-    changes = history.changes[history.changes["release"] == release.version]
+    changes = where(history.changes, release=release.version)
     by_layout = changes["evidence"] == LAYOUT
     routes: dict[str, list[tuple[Rows, list[Rows]]]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
     counted = _times_first(changes[~by_layout])

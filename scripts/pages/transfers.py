@@ -201,7 +201,7 @@ def conditional_cell(rows: DataFrame) -> Row | None:
     first that may be recommended."""
     faster = where(rows, kind=[CONDITION, UNSAFE])
     sizes = faster.groupby("route")["nbytes"].transform("nunique")
-    last = faster[faster["leads"] & (faster["nbytes"] == rows["nbytes"].max())]
+    last = where(faster, leads=True, nbytes=rows["nbytes"].max())
     last = last[recommendable(last["seconds"], last["seconds"].min(), last["excess_limit"])]
     at_all_sizes = last[sizes[last.index] == rows["nbytes"].nunique()]
     return first_row(concat([at_all_sizes, last]))
