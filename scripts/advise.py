@@ -30,7 +30,7 @@ from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_runs, load_machine
 from analysis.estimates import NotMeasured
 from analysis.needs import DEVICE, ENDS, NUMPY, TORCH, Case
-from cli import RESULTS, Parser, UserError, parse_shape, parse_size, whole_number
+from cli import RESULTS, CommandLine, Parser, UserError, parse_shape, parse_size, whole_number
 from measuring.machine import conditions
 from pages.case_answer import answer_text, as_json
 from store import files, questions
@@ -228,7 +228,7 @@ def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer
     raise UserError(f"{refused[0]}; {OFFER}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     options = arguments(words)
     case = case_of(options)

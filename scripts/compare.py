@@ -23,7 +23,7 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import ONLY, RESULTS, ROOT, Parser, UserError, check_writable, parse_share
+from cli import ONLY, RESULTS, ROOT, CommandLine, Parser, UserError, check_writable, parse_share
 from measuring.profiles import PROFILES
 from store.files import put
 from toolchains import selection
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from analysis.comparison import Comparison
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def arguments(argv: CommandLine) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("base", metavar="BASE")
     parser.add_argument("new", metavar="NEW")
@@ -112,7 +112,7 @@ def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -
     return str(first), str(second)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     options = arguments(argv)
     # The command as given, to be printed with its results
     options.command = shlex.join(

@@ -20,13 +20,12 @@ Exit status of --check: 0 no findings, 1 findings, 2 no results.
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from cli import RESULTS, Parser, UserError, one_line
+from cli import RESULTS, CommandLine, Parser, UserError, one_line
 from store.files import machines, put
 from toolchains import selection
 
@@ -68,7 +67,7 @@ def check(directory: Path, suite: Path, markdown: Path | None) -> int:
     return int(len(sentences) > 1)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     parser = Parser(__doc__)
     parser.option(
         "--machine NAME", "build only the page of this machine", type=selection.check_machine_name

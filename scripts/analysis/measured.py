@@ -35,6 +35,9 @@ CAST_DTYPE = "float32"  # that routes of the catalogue name; a question's goal t
 OTHER_CASTS = (".float()", ".half()", ".bfloat16()")  # routes that name a dtype in another way
 
 
+Checks = Mapping[str, Mapping[str, Any]]  # route -> what it returned
+
+
 @dataclass(frozen=True)
 class Measured:
     """The measured routes of a case.
@@ -93,7 +96,7 @@ def _with_goal(route: Route, goal: str) -> Route | None:
 
 
 def suitable(
-    case: Case, checks: Mapping[str, Mapping[str, Any]], user_routes: Collection[str] = ()
+    case: Case, checks: Checks, user_routes: Collection[str] = ()
 ) -> tuple[list[str], str]:
     """Return the routes that give what the case asks for, the fastest at first sight first, and the
     memory that they give. UserError if there are none.
@@ -121,7 +124,7 @@ def suitable(
     return sorted(routes, key=lambda route: float(checks[route]["seconds"])), memory
 
 
-def _no_route(memory: str, checks: Mapping[str, Mapping[str, Any]]) -> str:
+def _no_route(memory: str, checks: Checks) -> str:
     """Return why no route gives the result."""
     reasons = dict.fromkeys(str(check["fails"]) for check in checks.values() if "fails" in check)
     failed = f": {next(iter(reasons))}" if reasons else ""

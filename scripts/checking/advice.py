@@ -29,7 +29,7 @@ import random
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from analysis.answers import answer
@@ -37,7 +37,7 @@ from analysis.costs import Candidate, MachineAnswers, load_machine
 from analysis.estimates import SINGLE_TIME_ERROR
 from analysis.needs import NUMPY, TORCH, Case
 from analysis.statistics import Floats, means
-from cli import RESULTS, Parser, UserError
+from cli import RESULTS, CommandLine, Parser, UserError
 from measuring.processes import Progress
 from measuring.question import sample_route, serve
 from pages import show
@@ -240,7 +240,7 @@ def summary_lines(
         yield worst.to_string(index=False, formatters=formatters) if len(worst) else ""
 
 
-def arguments(argv: Sequence[str] | None) -> Namespace:
+def arguments(argv: CommandLine) -> Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--machine", help="machine whose results to use (default: the only one)")
     parser.option("--cases N", "for each number of threads", default=40)
@@ -272,7 +272,7 @@ def print_verdict(torch_threads: int, predictions: DataFrame, readings: Floats) 
     return exit_status(count, cases["regret"], routes)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     args = arguments(argv)
     machine = load_only_machine(args.machine)
     threads = [args.threads] if args.threads else [ONE_THREAD]
@@ -283,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ignore_index=True,
     )
     run = measure(predictions, args.processes)
-    readings = np.where(run.quiet, np.log(run.figures), np.nan).reshape(args.processes, -1).T
+    readings = run.quiet_logs.reshape(args.processes, -1).T
     print(f"quiet {show.percent(run.quiet_share())} of the time, seed {args.seed}")
     if PROCESSOR in machine.run.baselines:
         slowdown = run.baselines[PROCESSOR] / machine.run.baselines[PROCESSOR]

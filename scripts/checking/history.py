@@ -38,7 +38,7 @@ from analysis.results import load
 from analysis.series import CONTROL, FDR
 from analysis.statistics import Z95, q_values, rate_bounds
 from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME, Settings
-from cli import RESULTS, ROOT, Parser, UserError
+from cli import RESULTS, ROOT, CommandLine, Parser, UserError
 from pages.show import percent
 from pandas import DataFrame, Series, concat
 
@@ -235,7 +235,7 @@ def _report_counts(counts: DataFrame, settings: Settings) -> Line:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("machine", metavar="MACHINE", help="a directory of reports/results")
     parser.add_argument(

@@ -15,12 +15,11 @@ results are flagged.
 
 import re
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from analysis.verdicts import FASTER, SLOWER
-from cli import ROOT, Parser, parse_share, size
+from cli import ROOT, CommandLine, Parser, parse_share, size
 from measuring.engine import new_id
 from pages.show import percent
 from pandas import DataFrame, concat
@@ -117,7 +116,7 @@ def line_of(row: Any) -> str:
     return f"{cell}: {found}, median ratio {row.ratio:.3f}, {row.minutes:.1f} minutes{ending}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: CommandLine = None) -> int:
     parser = Parser(__doc__)
     parser.option("--tries N", "comparisons for each slowdown", default=20)
     about = "slowdowns to plant, separated by commas"

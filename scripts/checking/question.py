@@ -247,9 +247,7 @@ def reference(case: Case) -> tuple[list[str], Floats]:
             for number in range(REFERENCE_ROUNDS)
             for route in routes
         ]
-    run = quiet.Run(lines)
-    logs = np.where(run.quiet, np.log(run.figures), np.nan)
-    return routes, logs.reshape(REFERENCE_ROUNDS, -1).T
+    return routes, quiet.Run(lines).quiet_logs.reshape(REFERENCE_ROUNDS, -1).T
 
 
 def regrets(readings: Floats) -> list[float]:

@@ -254,6 +254,11 @@ class Run:
         quantiles = _quantile(self.seconds[quiet], self.process_of[quiet], len(self.lines))
         return np.where(self.quiet, quantiles, np.minimum.reduceat(self.raw_seconds, self._first))
 
+    @property
+    def quiet_logs(self) -> Floats:
+        """Log of the figure of each process; NaN where it is noisy."""
+        return np.where(self.quiet, np.log(self.figures), np.nan)
+
     def rounds(self) -> dict[str, dict[int, bool]]:
         """Cell -> round -> whether one of its processes was quiet."""
         by_cell: dict[str, dict[int, bool]] = {}
