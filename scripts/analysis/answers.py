@@ -106,8 +106,7 @@ def _matching_rows(case: Case, machine: MachineAnswers) -> DataFrame:
     """Select the rows that match a case in every property that cannot be substituted; UserError if
     there are none, or the case is impossible."""
     _require_no(estimates.contradiction(case))
-    is_direction = machine.rows["direction"] == case.direction
-    rows = machine.rows[is_direction & (machine.rows["array"] == case.has_host_array)]
+    rows = where(machine.rows, direction=case.direction, array=case.has_host_array)
     if rows.empty:
         raise NotMeasured(estimates.direction_not_measured(case, machine.name))
     for field, values in _requirements(case, machine, rows).items():
@@ -177,8 +176,7 @@ def _threads_to_use(case: Case, machine: MachineAnswers, rows: DataFrame) -> str
 def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> UserError:
     """Return why no route can be recommended, though these rows match the case."""
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
-        casts = where(machine.rows, direction=case.direction)
-        goals = casts["goal"][casts["dtype"] == case.dtype]
+        goals = where(machine.rows, direction=case.direction, dtype=case.dtype)["goal"]
         return UserError(estimates.dtype_refused(case, sorted({*goals} - {""})))
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
         return UserError(estimates.grad_refused(case))

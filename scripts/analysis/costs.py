@@ -244,7 +244,7 @@ def _dtypes(results: Results) -> dict[str, dict[str, str]]:
         dtypes_of_direction.update(dict.fromkeys(UNTIMED_DTYPES, ""))
     cells = results.of_role(results.cells, Role.CONVERSION)
     for (direction, dtype), rows in cells.groupby(["direction", "dtype"], observed=True):
-        skipped = rows["reason"][rows["status"] == "skipped"]
+        skipped = where(rows, status="skipped")["reason"]
         if len(skipped) and not (rows["status"] == "measured").any():
             reasons[direction][dtype] = f"not on this toolchain, {skipped.iloc[-1]}"
     return reasons
@@ -289,7 +289,7 @@ def costs(cells: DataFrame, table: DataFrame) -> DataFrame:
     table = table.assign(rate=rate)[table["kind"] != OTHER]
     memcpy = limit_of(cells)
     links = links_of(cells)
-    pinning = cells.loc[cells["role"] == Role.PINNING, [*CELL_FIELDS, "method"]].assign(kind=BEST)
+    pinning = where(cells, role=Role.PINNING)[[*CELL_FIELDS, "method"]].assign(kind=BEST)
     shares = []
     one_time_costs = []
     for row in table.itertuples():

@@ -162,7 +162,7 @@ def _releases(sessions: DataFrame) -> tuple[Release, ...]:
 
 
 def _failures(results: Results, package: str) -> dict[str, str]:
-    measured = set(results.cells.loc[results.cells["status"] == MEASURED, "file"])
+    measured = set(where(results.cells, status=MEASURED)["file"])
     versions = {toolchain.tag: toolchain.version for toolchain in ledger.history(package)}
     return {
         versions[record.toolchain.tag]: record.failed

@@ -32,7 +32,7 @@ from toolchains import environments, ledger
 from benchmarks.contracts import COPY, INTO, ONE_THREAD, Role
 
 from .cells import cells_of, limit_of
-from .results import Results, load_files
+from .results import Results, load_files, where
 from .statistics import MIN_PROCESSES
 from .transfers import too_fast, transfers_of, worst
 
@@ -282,12 +282,8 @@ def _check_speed(file: str, result: Results) -> Iterator[Finding]:
     cells = cells_of(result)
     limit = limit_of(cells)
     # copies by several threads may be faster than memcpy, which has one
-    copies = cells[
-        (cells["role"] == Role.CONVERSION)
-        & (cells["nbytes"] >= MIN_CHECKED_BYTES)
-        & cells["memory"].isin((COPY, INTO))
-        & (cells["threads"] == ONE_THREAD)
-    ]
+    copies = where(cells, role=Role.CONVERSION, memory=(COPY, INTO), threads=ONE_THREAD)
+    copies = copies[copies["nbytes"] >= MIN_CHECKED_BYTES]
     ratios = ((copy, limit.share(copy)) for copy in copies.itertuples())
     fast_copies = [(copy, ratio) for copy, ratio in ratios if ratio and ratio > MAX_MEMCPY_RATIO]
     for fast in (too_fast(transfers_of(result, cells)), worst({"memcpy": fast_copies})):

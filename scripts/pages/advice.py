@@ -228,7 +228,7 @@ def is_constant(rows: DataFrame) -> bool:
 
 def no_verdict_notes(rows: DataFrame) -> list[str]:
     """Say at which sizes noise on the machine left comparisons undecided."""
-    undecided = rows["nbytes"][rows["kind"] == UNDECIDED].unique().tolist()
+    undecided = where(rows, kind=UNDECIDED)["nbytes"].unique().tolist()
     sizes = rows["nbytes"].unique().tolist()
     return [*show.render_paragraphs("advice", "no_verdict", undecided=undecided, sizes=sizes)]
 

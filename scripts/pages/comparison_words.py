@@ -135,7 +135,7 @@ def _history_headline(comparison: Comparison) -> str:
 def _excluded(cells: DataFrame) -> Iterator[tuple[str, int, str]]:
     """Verdict, number of cells and reason of cells that were not compared."""
     for verdict, most in REASONS.items():
-        reasons = Counter(cells.loc[cells["verdict"] == verdict, "reason"])
+        reasons = Counter(where(cells, verdict=verdict)["reason"])
         for reason, count in reasons.most_common(most):
             yield verdict, count, reason_text(reason)
 

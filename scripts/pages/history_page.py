@@ -237,7 +237,7 @@ def _method(data: HistoryData) -> Section:
     replicates = concat([history.replicates for history in data.histories])
     pairs = [*replicates.drop_duplicates(["torch", "numpy", "hours"]).itertuples()]
     controls = where(data.rows, control=True)
-    times = data.rows[data.rows["what"].eq(TIME) & ~data.rows["control"]]
+    times = where(data.rows, what=TIME, control=False)
     half = (times["high"] / times["low"]) ** 0.5 - 1  # half the 95 % interval of a point
     alarms = concat([history.false_alarms for history in data.histories])
     intro = data.paragraphs(
