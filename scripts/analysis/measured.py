@@ -180,9 +180,6 @@ def _evidence(
     quiet_routes = by_route["quiet"].any()[logs.index]
     variance, df = _pooled_variance(logs[quiet_routes].to_numpy())
     present = logs.notna().to_numpy()
-    # of a route without a quiet process; without bounds where torch spreads the case over threads
-    is_spread = case.threads != ONE_THREAD and case.total >= PARALLEL * itemsize(case.dtype)
-    noisy_variance = math.inf if is_spread else FEW_SD**2
     cells = DataFrame(
         {
             "seconds": np.exp(logs.median(axis=1)),
@@ -191,7 +188,7 @@ def _evidence(
             "mean": logs.mean(axis=1),
             "n": logs.count(axis=1).astype(float),
             "quiet": quiet_routes,
-            "variance": np.where(quiet_routes, variance, noisy_variance),
+            "variance": np.where(quiet_routes, variance, _noisy_variance(case)),
             "df": np.where(quiet_routes, df, math.inf),
             "present": [*present],
             "shares": [np.ones(1)] * len(logs),
@@ -211,6 +208,13 @@ def _evidence(
         shared=0.0,
         shared_df=0.0,
     )
+
+
+def _noisy_variance(case: Case) -> float:
+    """The variance of a route without a quiet process; infinite where torch spreads the case over
+    several threads."""
+    is_spread = case.threads != ONE_THREAD and case.total >= PARALLEL * itemsize(case.dtype)
+    return math.inf if is_spread else FEW_SD**2
 
 
 def _pooled_variance(logs: Floats) -> tuple[float, float]:

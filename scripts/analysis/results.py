@@ -202,12 +202,15 @@ def load_files(results: Path, paths: Sequence[Path], run: str = "") -> Results:
         benchmarks=benchmarks,
         parameters=parameters,
         cell_parameters=cell_parameters,
-        unknown={
-            (part.labels["file"], name): count
-            for part in parts
-            for name, count in part.unknown.items()
-        },
+        unknown=_unknown_cells(parts),
     )
+
+
+def _unknown_cells(parts: Sequence[ResultPart]) -> dict[tuple[str, str], int]:
+    """File and name -> the cells that benchmarks.json does not have."""
+    return {
+        (part.labels["file"], name): count for part in parts for name, count in part.unknown.items()
+    }
 
 
 def _measured_parameters(benchmarks: Benchmarks, cells: DataFrame) -> list[str]:

@@ -123,8 +123,8 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
             precision=(points["high"] / points["low"]).median() ** 0.5 - 1,
         )
         groups = [
-            (f"{direction}, {MEMORY_WORDS.get(memory, memory)}", [*_heat_rows(versions, group)])
-            for (direction, memory), group in shown.groupby(PICTURE_KEYS, sort=False)
+            (f"{key[0]}, {MEMORY_WORDS.get(key[1], key[1])}", [*_heat_rows(versions, group)])
+            for key, group in shown.groupby(PICTURE_KEYS, sort=False)
         ]
         title = f"{history.package}: {figure} by release"
         is_folded = figure == INSTRUCTIONS and bool((rows["what"] == TIME).any())

@@ -36,7 +36,6 @@ from .tables import render_table
 
 CSV_DIGITS = 5  # significant
 CAUSES = Path(__file__).with_name("causes.yaml")
-EVERY_PACKAGE = "torch, numpy and Python"
 STATUSES = ("probable", "confirmed")
 
 
@@ -98,6 +97,11 @@ def span(history: History) -> str:
     return f"{history.releases[0].name} to {history.releases[-1].version}"
 
 
+def _packages(histories: Sequence[History]) -> str:
+    varies_python = any(not history.python for history in histories)
+    return "torch, numpy and Python" if varies_python else "torch and numpy"
+
+
 def page_of(results: Results, histories: Sequence[History]) -> Page:
     """The content of the page of a machine's histories."""
     data = read_histories(results, histories)
@@ -105,7 +109,6 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
     pairs = [release_pairs(history) for history in histories]
     columns = csv_columns(data)
     machine = histories[0].machine
-    packages = "torch and numpy" if all(history.python for history in histories) else EVERY_PACKAGE
     sections = [
         _release_section(data, history, each, of_releases)
         for history, of_history, of_releases in zip(histories, news, pairs)
@@ -119,7 +122,7 @@ def page_of(results: Results, histories: Sequence[History]) -> Page:
         processes=[rows["processes"].median() for rows in timed],
     )
     return Page(
-        title=f"What releases of {packages} changed on {machine}",
+        title=f"What releases of {_packages(histories)} changed on {machine}",
         machine=machine,
         facts=data.paragraphs("facts"),
         warnings=warnings,
