@@ -15,7 +15,6 @@ results are flagged.
 
 import re
 import time
-from functools import partial
 from typing import Any
 
 from analysis.verdicts import FASTER, SLOWER
@@ -122,7 +121,7 @@ def main(argv: CommandLine = None) -> int:
     about = "slowdowns to plant, separated by commas"
     parser.option("--slowdown SHARES", about, default="3%,5%")
     args = parser.parse_args(argv)
-    slowdowns = [*map(partial(parse_share, ends=False), args.slowdown.split(","))]
+    slowdowns = [*map(parse_share, args.slowdown.split(","))]
     cells = []
     for number in range(args.tries):
         for slowdown in slowdowns:
