@@ -11,7 +11,8 @@
 asv times everything, one process at a time, in rounds. Each of the first two rounds gives every
 result a process. Later rounds are a race: only results that can still change an answer go on. A
 finished round is filed, so an interruption loses one round at most. Answers are printed after each
-round. The expected duration on this machine is printed first.
+round, and first ones when the small arrays are measured. The expected duration on this machine is
+printed first.
 """
 
 import itertools
@@ -175,7 +176,8 @@ def print_answers(
 
     page = machine.machine_page(loaded, None, runner.plan.machine, [], [])
     seconds = time.time() - psutil.Process().create_time()
-    print(f"after round {job.round} of {runner.plan.rounds}, {seconds:.0f} s since the start:")
+    rounds = f"round {job.round} of {runner.plan.rounds}" if job.round else "the first results"
+    print(f"after {rounds}, {seconds:.0f} s since the start:")
     takes = {
         (box.heading, take.condition, take.route): take
         for box in page.boxes

@@ -178,10 +178,32 @@ def test_noisy_cells_get_new_processes_within_the_budget(slow, rounds, took, ran
     assert toy.read == [Path(sys.executable)] * rounds, "libraries are read anew before each round"
 
 
+FIRST = (Rule(r"toy\..*", number=[7, 3]),)
+
+
 def race(runner, job):
-    """Stop most cells after the first round, as its journal shows."""
-    assert len(runner.journal.lines(job)) >= len(CELLS)
+    """Stop most cells after the first round, as its journal shows. File what is measured."""
+    assert len(runner.journal.lines(job)) >= len(CELLS) or not job.round
+    runner.file(job, complete=False)
     return {"decided": tuple(CELLS[10:])}
+
+
+def test_what_a_profile_has_first_is_measured_and_filed_before_the_rest(toy, monkeypatch):
+    monkeypatch.setitem(PROFILES, "toy", replace(PROFILES["toy"], first=FIRST))
+    filed = []
+
+    def judge(runner, job):
+        runner.file(job, complete=False)
+        (path,) = toy.place.rglob("box/*.jsonl")
+        filed.append((job.round, len(files.read_measurements(path)), files.read_records(path)[0].rounds))
+        return {}
+
+    toy.runner(2).measure(judge)
+    first = [CELLS[3], CELLS[7]]
+    assert toy.ran == [first, [cell for cell in CELLS if cell not in first], CELLS]
+    assert filed == [(0, 2, 0), (1, 60, 1)]
+    assert len(toy.read) == 2, "libraries are read anew once in each round"
+    assert sum(toy.patience[:2]) == pytest.approx(toy.patience[2] / 2)
 
 
 @pytest.mark.parametrize(
@@ -319,14 +341,15 @@ def test_a_new_run_files_complete_sessions_of_an_interrupted_run(half, toy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("disk", [None, "/dev/shm"], ids=["disk", "tmpfs"])
-def test_a_run_stopped_at_any_change_of_a_file_loses_and_repeats_nothing(toy, disk):
-    """Stop a run at many of the changes that it makes to files (with CONVERSION_KILLS at each), and resume it."""
+def test_a_run_stopped_at_any_change_of_a_file_loses_and_repeats_nothing(toy, disk, monkeypatch):
+    """Stop a race at many of the changes that it makes to files (with CONVERSION_KILLS at each), and resume it."""
+    monkeypatch.setitem(PROFILES, "toy", replace(PROFILES["toy"], first=FIRST))
     if disk and not os.access(disk, os.W_OK):
         pytest.skip("there is no tmpfs here")
     for _ in range(1 + math.ceil(KILLS / 100)):
         event, stopped = 0, True
         while stopped:
-            event += 1 if KILLS else random.Random(event).randint(1, 5)
+            event += 1 if KILLS else random.Random(event).randint(2, 8)
             with tempfile.TemporaryDirectory(dir=disk) as place:
                 toy.place = Path(place)
                 stopped = stopped_at(event, toy)

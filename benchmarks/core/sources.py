@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import numpy.random  # by the fork server: each process would take 10 ms and more for it
 import torch
 
 NUMPY_DTYPES = ["bool", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64"]

@@ -12,7 +12,7 @@ import re
 import shutil
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ class Profile:
     rounds: int
     minutes: float
     rules: Sequence[Rule]
+    first: Sequence[Rule] = ()
     patience: float = 1.0
     wait_limit: float = math.inf
     time_limit: float = math.inf
@@ -158,6 +159,7 @@ class Cells:
     """The cells of a profile.
 
     rounds       timed cells of each round
+    first        those of the first round that are measured, and answered, before the others
     unavailable  reason -> benchmarks left out
     on_device    some benchmarks use an accelerator
     waking       benchmarks that time the accelerator's waking
@@ -170,6 +172,7 @@ class Cells:
     on_device: bool = False
     waking: Names = ()
     counted: Names = ()
+    first: Names = ()
 
     @property
     def timed(self) -> Names:
@@ -209,6 +212,7 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
             f"nothing that was asked for can be measured here: {'; '.join(unavailable)}"
         )
     timed = {name: each for name, each in available.items() if each["type"] == "time"}
+    beginning = replace(definition, rules=definition.first)
 
     return Cells(
         list(itertools.chain(*map(selected.__getitem__, available))),
@@ -222,6 +226,7 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
         counted=list(
             itertools.chain(*map(selected.__getitem__, names_with(available, "repeated")))
         ),
+        first=list(itertools.chain(*select(beginning, timed, 0, matches).values())),
     )
 
 
@@ -290,8 +295,9 @@ def read_profiles() -> dict[str, Profile]:
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     profiles = {}
     for name, fields in flatten(yaml.load(text, loader))["profiles"].items():
-        rules = [Rule(**rule) for rule in fields.pop("rules")]
-        profiles[name] = Profile(rules=rules, **fields)
+        for key in {"rules", "first"} & fields.keys():
+            fields[key] = [Rule(**rule) for rule in fields[key]]
+        profiles[name] = Profile(**fields)
     return profiles
 
 

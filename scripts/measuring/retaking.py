@@ -7,7 +7,7 @@ for new processes of noisy cells.
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -109,9 +109,12 @@ class Round:
         self.patience = total_patience(self.job, self.plan, self.journal, self.session)
         self.wait_left = self.patience - self.session.record.waited
 
-    def take(self, cells: Names, meanwhile: Context) -> None:
-        """Measure ``cells``, each in one process, then noisy cells again. ``meanwhile`` is the
-        context in which instructions are counted, before any timing."""
+    def take(self, cells: Names, meanwhile: Context, after_first: Callable[[], object]) -> None:
+        """Measure ``cells``, each in one process, then noisy cells again.
+
+        meanwhile    context in which instructions are counted, before any timing
+        after_first  called in the first round when the cells are timed that its profile has first
+        """
         start = self.clock.monotonic()
         self.journal.begin()
         counted = {*self.session.cells.counted}
@@ -119,7 +122,7 @@ class Round:
         if to_count := [cell for cell in cells if cell in counted]:
             self.count(to_count, meanwhile)
         if to_time := [cell for cell in cells if cell not in counted]:
-            self.time(to_time)
+            self.time(to_time, after_first)
         self.wait_left -= sum(line.waited for line in with_samples(read_log(self.journal.work)))
         for _ in range(passes(self.job, self.plan.rounds)):
             if not self.retake():
@@ -130,12 +133,19 @@ class Round:
         """Count the instructions of these cells, while ``meanwhile`` is open."""
         announce("counting instructions, which takes some minutes: leave them out with --only")
         with meanwhile:
-            self.run_asv(cells, self.first_patience(), is_timed=False)
+            self.run_asv(cells, self.first_patience(cells), is_timed=False)
 
-    def time(self, cells: Names) -> None:
+    def time(self, cells: Names, after_first: Callable[[], object]) -> None:
         """Time these cells with libraries that are read anew."""
         self.session.suite.read_libraries(self.session.python)
-        self.run_asv(cells, self.first_patience())
+        wanted = {*self.session.cells.first}
+        rest = [cell for cell in cells if cell not in wanted]
+        if not self.job.round and not self.job.cells and 0 < len(rest) < len(cells):
+            first = [cell for cell in cells if cell in wanted]
+            self.run_asv(first, self.first_patience(first))
+            after_first()
+            cells = rest
+        self.run_asv(cells, self.first_patience(cells))
 
     def retake(self) -> bool:
         """Measure noisy cells of all rounds again, as long as time is left. Return whether there
@@ -163,11 +173,12 @@ class Round:
         )
         self.journal.keep(self.job, self.session.record)
 
-    def first_patience(self) -> tuple[float, int]:
-        """Return the seconds that the first processes may wait, and their number."""
+    def first_patience(self, cells: Names) -> tuple[float, int]:
+        """Return the seconds that the first processes of these cells may wait, and their number."""
         if self.job.cells:
             return self.wait_left, len(self.job.cells)
-        return FIRST_WAIT_SHARE * self.wait_left, len(self.session.round(self.job.round))
+        share = FIRST_WAIT_SHARE * len(cells) / max(1, len(self.session.round(self.job.round)))
+        return min(share, FIRST_WAIT_SHARE) * self.wait_left, len(cells)
 
     def run_asv(self, cells: Names, patience: tuple[float, int], is_timed: bool = True) -> None:
         """Run asv for these cells, print the progress, and number the rounds of the new lines of

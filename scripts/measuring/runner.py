@@ -54,7 +54,8 @@ MIN_QUIET_PAIRS = 4
 # Of the rounds' time, in which extra rounds may begin for cells not quiet on both sides
 EXTRA_TIME_SHARE = 0.5
 
-# Called before each job that continues a session: why cells take no further process -> these cells
+# Called before each job that continues a session, and during its first job after the first cells:
+# why cells take no further process -> these cells
 BeforeRound = Callable[["Runner", Job], Reasons]
 
 
@@ -157,7 +158,7 @@ class Runner(Sessions):
             if job.round and not self.journal.has(job):
                 session = self.open(job)
                 session.record = structs.replace(session.record, stopped=before_round(self, job))
-            self.take(job, self.suite.install_ahead(next_tag))
+            self.take(job, self.suite.install_ahead(next_tag), lambda: before_round(self, job))
         if is_over:
             announce(summary(self.file(job)))
         return is_over
@@ -172,11 +173,17 @@ class Runner(Sessions):
         time_limit = PROFILES[self.plan.profile].time_limit
         return seconds > time_limit and is_hopeless(self.journal.lines(job))
 
-    def take(self, job: Job, meanwhile: Context | None = None) -> bool:
+    def take(
+        self,
+        job: Job,
+        meanwhile: Context | None = None,
+        after_first: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Take a round, then new processes of noisy cells, as long as the budget allows. Return
         False if the round is complete already.
 
-        meanwhile  context in which instructions are counted, before any timing
+        meanwhile    context in which instructions are counted, before any timing
+        after_first  see ``Round.take``
         """
         if self.journal.has(job):
             return False
@@ -190,7 +197,7 @@ class Runner(Sessions):
         if not cells and job.round:
             return False
         run = Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock)
-        run.take(session.racing(cells), meanwhile or contextlib.nullcontext())
+        run.take(session.racing(cells), meanwhile or contextlib.nullcontext(), after_first)
         return True
 
     # --- filing -----------------------------------------------------------------------------------
@@ -200,12 +207,14 @@ class Runner(Sessions):
         Return the record.
 
         They are merged with the present files, so that results which asv filed meanwhile are kept.
-        Filing twice changes nothing. At least one job of the session must be finished.
+        Filing twice changes nothing. If no job of the session is finished, what its first job has
+        is filed.
 
         complete  False: the session continues
         """
         session = self.open(job)
-        lines = self.journal.lines(job)
+        places = [*self.journal.rounds(job).values()] or [self.journal.work]
+        lines = [line for place in places for line in engine.read_log(place)]
         record = complete_record(session.record, lines, session.cells.unavailable)
         # counting is complete after one round
         planned = self.plan.rounds if session.cells.timed else record.rounds
@@ -219,7 +228,7 @@ class Runner(Sessions):
         record = structs.replace(record, planned=max(record.rounds, planned))
         stopped = {*itertools.chain(*record.stopped.values())} if complete else ()
         merged = files.merge(earlier, fresh, self.adds_to_earlier(job), stopped)
-        file_measured(record, path, merged, list(self.journal.rounds(job).values()))
+        file_measured(record, path, merged, places)
         if complete:
             self.journal.mark_filed(job.session)
             del self.opened[job.session]
