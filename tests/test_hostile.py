@@ -30,6 +30,7 @@ SIZES = (8, 2**20, 2**24)
 OWN = re.compile(
     r"#|[a-z0-9-]+\.(csv|svg)$"
     r"|(\.\./)*(history/)?index\.html$"
+    r"|(\.\./)+docs/[a-z]+\.md$"
     r"|(\.\./)*(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)(#[\w=&.%+-]*)?$"
 )
 OURS = {"br", "details", "summary", "code", "!--"}  # HTML in our Markdown
