@@ -126,9 +126,14 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
             (f"{key[0]}, {MEMORY_WORDS.get(key[1], key[1])}", [*_heat_rows(versions, group)])
             for key, group in shown.groupby(PICTURE_KEYS, sort=False)
         ]
-        title = f"{history.package}: {figure} by release"
         is_folded = figure == INSTRUCTIONS and bool((rows["what"] == TIME).any())
-        yield HeatMap(title, tuple(zip(versions, tags)), groups, legend, is_folded)
+        yield HeatMap(
+            f"{history.package}: {figure} by release",
+            tuple(zip(versions, tags)),
+            groups,
+            legend,
+            is_folded,
+        )
 
 
 def _heat_rows(versions: Sequence[str], group: DataFrame) -> Iterator[HeatRow]:
