@@ -15,10 +15,12 @@ import pandas as pd
 import scipy
 from pandas import DataFrame, Index, Series, concat
 
+from .results import where
 from .series import FDR, SESSION, average_points
 from .statistics import CONFIDENCE, Z90_OVER_Z95, Z95, Floats, q_values
 from .verdicts import (
     INSTRUCTIONS,
+    TIME,
     TIME_VERDICTS,
     Settings,
     explain_rows,
@@ -225,7 +227,7 @@ def _rows_without_change(pairs: DataFrame, margin: float) -> Index:
 def _node_confirmations(rows: DataFrame, points: DataFrame) -> DataFrame:
     """Return one row per change of time and node: index (of the change in ``rows``), node and
     confirmation, in order of node."""
-    times = rows.query("what == @TIME")[["series", "release", "verdict", "ratio"]]
+    times = where(rows, what=TIME)[["series", "release", "verdict", "ratio"]]
     is_change = times["verdict"] != ""
     times = times.assign(level=is_change.groupby(times["series"]).cumsum())
     points = points.merge(times[["series", "release", "level"]], on=["series", "release"])
