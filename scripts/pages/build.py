@@ -169,7 +169,7 @@ def index_of(
         [page.best_routes.assign(machine=page.machine) for page in machines], ignore_index=True
     )
     columns = column_meanings("answers")
-    intro = show.render_paragraphs("index", "answers")
+    intro, *notes = show.render_paragraphs("index", "answers")
     shown = shown_answers(best)
     table = side_by_side(shown, machines)
     from_libraries = show.render_paragraphs("libraries", "intro")
@@ -181,7 +181,7 @@ def index_of(
         title=TITLE,
         facts=show.render_paragraphs("index", "facts", machines=len(machines)),
         sections=[
-            Section("routes", "Fastest safe routes", intro, tables=(table,)),
+            Section("routes", "Fastest safe routes", (intro,), tables=(table,), after=tuple(notes)),
             libraries,
             glossary,
         ],
