@@ -27,6 +27,7 @@ about = (
 SIDES = [512, 1024, 2048, 4096, 8192]  # rows and columns of the matrices that transfers hide behind
 LONGER = 1.5  # total time of the matrix products, over the time of the transfer
 SAMPLES = 3  # of a DataLoader's epoch, per process: each takes most of a second
+PINNED_BY_LOOP = "pinned by the loop"  # of batches
 PARTS = 2  # a product takes at most 1 / PARTS of the transfer, so that the total time can be chosen
 
 
@@ -211,14 +212,17 @@ class TrainingStep:
 
 
 class DataLoader:
-    """Batches of 16 MiB from a DataLoader to the device, time per batch, without pin_memory
-    (pageable) and with it.
+    """Batches of 16 MiB from a DataLoader to the device, time per batch: without pin_memory
+    (pageable), with it (a thread of the loader pins), and pinned by the loop, x.pin_memory().
+
+    A worker process cannot pin for the loop: forked, it has no CUDA, and what it pins arrives in
+    shared memory that is not pinned.
     """
 
     title = "From a DataLoader to the device"
     across = "memory"
     reference = {"memory": "pageable", "called": "pageable"}
-    params = ([0, 2], [routes.PAGEABLE, routes.PINNED])
+    params = ([0, 2], [routes.PAGEABLE, routes.PINNED, PINNED_BY_LOOP])
     count, features, batch = 128, 2**18, 16
     epoch = (
         8  # passes over all samples per epoch: 64 batches, so the start of an epoch is a small part
@@ -237,7 +241,7 @@ class DataLoader:
         moving.require_memory(4 * nbytes)
         if workers and os.path.isdir(sharing.SHARED):  # holds two batches per worker
             sources.require_room(sharing.SHARED, nbytes, sharing.SHARED)
-        if pin_memory:
+        if memory != routes.PAGEABLE:
             device.pinned(torch.empty(1))
         data = sources.tensor("float32", nbytes).view(self.count, -1)
         data += torch.arange(self.count)[:, None]  # no two samples alike
@@ -257,13 +261,15 @@ class DataLoader:
 
         def epoch():
             for (x,) in loader:
-                moved = x.to(device.device, non_blocking=pin_memory)
+                if memory == PINNED_BY_LOOP:
+                    x = x.pin_memory()
+                moved = x.to(device.device, non_blocking=memory != routes.PAGEABLE)
             device.synchronize()
             return x, moved
 
         self.names = {"epoch": epoch}
         batch, moved = epoch()
-        if pin_memory:
+        if memory != routes.PAGEABLE:
             device.require_pinned(batch)
         if not moving.is_equal(moved, moving.Held(data[-self.batch :])):
             raise RuntimeError("DataLoader: what arrived is not what was sent")

@@ -30,6 +30,7 @@ from .outcomes import (
     SCALAR,
     SHARED,
     SUSTAINED,
+    TO_DLPACK,
     TRANSFER,
     TRANSFER_BFLOAT16,
     TRANSFER_CASTING,
@@ -64,6 +65,7 @@ _PINS_EACH_CALL = (
     "copies on the calling thread at every call, and page-locks memory where torch's pinned cache "
     "has none to reuse: can be slower than a plain .to(device)"
 )
+_PINS_BY_THREADS = _PINS_EACH_CALL.replace("the calling thread", "several threads")
 _WAIT_BEFORE_REFILL = (
     "wait for the copy before the next refill of the staging tensor, or what arrives is mixed"
 )
@@ -208,6 +210,7 @@ TRANSFER_ROUTES = (
     _to_device("torch.tensor(a, device=device)", array=True),
     _to_device("torch.as_tensor(a, device=device)", array=True),
     _to_device("torch.asarray(a, device=device)", array=True),
+    _to_device("torch.from_dlpack(a, device=device)", array=True, needs="torch>=2.11"),
     _to_device("d.copy_(torch.from_numpy(a))", INTO, array=True),
     _staged("s.numpy()[:] = a; d.copy_(s, non_blocking=True)", array=True),
     _to_device("t.to(device, torch.float32)", **CASTS),
@@ -247,6 +250,12 @@ TRANSFER_ROUTES = (
     _to_array("t.detach().to('cpu').numpy()", inputs=DETACHED),
     _to_array("t.cpu().data.numpy()", inputs=DETACHED, hazard=LEGACY_DATA),
     _to_array("t.numpy(force=True)", inputs=DETACHED, needs="torch>=1.13"),
+    _to_array(
+        "np.from_dlpack(t, device='cpu')",
+        inputs={source: does for source, does in TO_DLPACK.items() if source != "negative view"},
+        needs="torch>=2.11 numpy>=2.1",
+        hazard="a negative view may get the wrong sign, as it does without a device",
+    ),
     _to_array(
         "t.cpu().numpy().copy()", hazard="t.cpu() is a copy already: this makes a second one"
     ),
@@ -290,6 +299,12 @@ TRANSFER_ROUTES = (
         needs="torch>=2.1",
         caution="a private function of torch, which may change without notice",
         **MANY_THERE,
+    ),
+    _early_to_device(
+        "[x.to(device, non_blocking=True) for x in pin_by_threads(tensors, pool)]",
+        families=(MANY,),
+        host_memory=(PAGEABLE,),
+        hazard=_PINS_BY_THREADS,
     ),
     _early_to_device(
         "torch.cat(tensors, out=s); "

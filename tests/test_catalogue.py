@@ -55,7 +55,7 @@ def test_entry_is_well_formed(route):
 # Patterns in the expression of a transfer: its call does not wait (EARLY, including work on data after its arrival);
 # the host's end is a NumPy array (ARRAY)
 EARLY = r"non_blocking=True|copy_in_chunks|to\(device\)\."
-ARRAY = {routes.HOST_TO_DEVICE: r"\ba\b", routes.DEVICE_TO_HOST: r"\.numpy\(|buffers\.read\("}
+ARRAY = {routes.HOST_TO_DEVICE: r"\ba\b", routes.DEVICE_TO_HOST: r"\.numpy\(|buffers\.read\(|np\."}
 
 
 @EVERY

@@ -6,6 +6,7 @@ Nothing here measures time. So tests run all of it on a device that only moves b
 """
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ DTYPES = ["uint8", "float16", "float32", "float64", "int64"]
 SIZES = [4, 4 * 2**10, 64 * 2**10, 256 * 2**10, 2**20, 16 * 2**20, 64 * 2**20, 256 * 2**20, 2**30]
 CHUNK = 4 * 2**20  # bytes of each of the two staging buffers of a copy in chunks
 EACH = 4 * 2**10  # bytes of each of many small tensors
+POOL_THREADS = 4  # that pin many tensors
 VERIFY_ALL = 16 * 2**20  # bytes up to which all are compared
 SLICES = 9  # beyond: number of slices, including first, middle and last
 SLICE = 4096  # least elements of each
@@ -91,6 +93,11 @@ def copy_in_chunks(d, t, stages):
             event.record(stages.stream)
     stages.device.current_stream().wait_stream(stages.stream)
     return d
+
+
+def pin_by_threads(tensors, pool):
+    """Return pinned copies of tensors, in order, made by the threads of a pool."""
+    return [*pool.map(torch.Tensor.pin_memory, tensors)]
 
 
 def host_tensor(device, dtype, nbytes, memory, seed=0):
@@ -181,6 +188,7 @@ class Move:
         self.route, self.device, self.memory = route, device, memory
         self.names = {"torch": torch, "np": np, "device": device.device, "synchronize": device.wait}
         self.names.update(map_tree=sources.map_tree, copy_in_chunks=copy_in_chunks)
+        self.names.update(pin_by_threads=pin_by_threads)
         statements, _, last = route.expression.rpartition("; ")
         self.statements, self.last = (
             compile(statements, "<route>", "exec"),
@@ -192,7 +200,7 @@ class Move:
         route, device, names = self.route, self.device, self.names
         to_device = route.direction == routes.HOST_TO_DEVICE
         device.require_dtype(route.result_dtype(dtype) if to_device else dtype)
-        if uses(route, "pin_memory"):
+        if uses(route, "pin_memory") or uses(route, "pool"):
             device.pinned(torch.empty(1))
         memory = self.memory if to_device else routes.PAGEABLE
         name = next(
@@ -215,6 +223,8 @@ class Move:
             names["h"] = device.pinned(empty) if self.memory == routes.PINNED else empty
         if uses(route, "stages"):
             names["stages"] = Stages(device, host.dtype)
+        if uses(route, "pool"):
+            names["pool"] = ThreadPoolExecutor(POOL_THREADS)
         if uses(route, "buffers"):
             names["buffers"] = Buffers(device, host)
         # last, because nothing undoes it if a later step fails
@@ -300,6 +310,8 @@ class Move:
             self.device.synchronize()
             self.release()
             self.release = None
+        if "pool" in self.names:
+            self.names["pool"].shutdown()
         self.names.clear()
 
 
