@@ -6,7 +6,7 @@ import time
 from importlib.util import find_spec
 
 from . import routes
-from .core import devices, moving, queued_work
+from .core import devices, driver, moving, queued_work
 
 needs_device = True
 
@@ -133,7 +133,7 @@ class Hardware(_Ways):
             self.moves[0].run()
         for _ in range(16):  # still copying while the link is read
             self.moves[0].call()
-        readings = devices.ask_driver(device, link_state)
+        readings = driver.ask_driver(device, link_state)
         device.synchronize()
         if readings is None:
             raise NotImplementedError("the driver does not say")

@@ -301,15 +301,15 @@ TRANSFER_ROUTES = (
         **MANY_THERE,
     ),
     _early_to_device(
-        "[x.to(device, non_blocking=True) for x in pin_by_threads(tensors, pool)]",
-        families=(MANY,),
-        host_memory=(PAGEABLE,),
-        hazard=_PINS_BY_THREADS,
-    ),
-    _early_to_device(
         "torch.cat(tensors, out=s); "
         "s.to(device, non_blocking=True).split([len(x) for x in tensors])",
         hazard=_WAIT_BEFORE_REFILL,
         **MANY_THERE,
+    ),
+    _early_to_device(
+        "[x.to(device, non_blocking=True) for x in pin_by_threads(tensors, pool)]",
+        families=(MANY,),
+        host_memory=(PAGEABLE,),
+        hazard=_PINS_BY_THREADS,
     ),
 )

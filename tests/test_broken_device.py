@@ -5,6 +5,7 @@ exclusive or full, or MIG may have no instance. Such a machine looks like any ot
 """
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from measuring import machine
@@ -13,7 +14,7 @@ from resultfiles import decoded
 from statements import benchmark
 from store.schema import RunRecord, Toolchain, from_json
 
-from benchmarks.core import devices, timing
+from benchmarks.core import devices, driver, timing
 
 OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
@@ -153,3 +154,53 @@ def test_a_long_error_is_cut_after_its_first_sentence():
     advice = "Of the allocated memory 78 GiB is allocated by PyTorch. See documentation for Memory Management"
     assert timing.first_sentence(RuntimeError(f"{FULL} of which 3 MiB is free. {advice}")) == "CUDA out of memory"
     assert timing.first_sentence(RuntimeError("Short. Whole.")) == "Short. Whole."
+
+
+# Limits and places of memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, kind, reason",
+    [
+        ("CUDA error: out of memory", NotImplementedError, "out of memory to pin: .*ulimit -l: .* WSL2"),
+        (FAULT, RuntimeError, "illegal memory access"),
+        ("Cannot access accelerator device", NotImplementedError, "cuda has no pinned memory"),
+    ],
+)
+def test_pinning_that_fails_says_why(monkeypatch, text, kind, reason):
+    """Where memory runs out, the reason names the limits that lie below the machine's memory. A fault is a failure."""
+
+    def fail():
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(devices, "_accelerator_kind", lambda: "cuda")
+    with pytest.raises(kind, match=reason):
+        devices.Device("cuda:0").pin(fail)
+
+
+@pytest.mark.parametrize("attribute, unified", [(None, False), (18, True), (100, True), (88, False)])
+def test_unified_memory_is_seen_by_the_devices_properties(monkeypatch, attribute, unified):
+    """Attribute 88 alone is not enough: a device behind a link may read pageable memory, too, by faults."""
+
+    def ask(pointer, name, place):
+        pointer._obj.value = name == attribute
+        return 0
+
+    monkeypatch.setattr(devices.torch.version, "hip", None)
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: SimpleNamespace(cuDeviceGetAttribute=ask))
+    assert devices.Device("cuda:0").is_unified == unified
+    assert devices.Device("mps").is_unified
+
+
+@pytest.mark.parametrize("text, node", [("1\n", 1), ("-1\n", None)])
+def test_nodes_of_device_and_memory_are_recorded(monkeypatch, tmp_path, text, node):
+    bus = tmp_path / "0000:1a:00.0"
+    bus.mkdir()
+    (bus / "numa_node").write_text(text)
+    monkeypatch.setattr(driver, "PCI_DEVICES", tmp_path)
+    pci = SimpleNamespace(busId=b"00000000:1A:00.0")
+    assert driver.node_of(SimpleNamespace(nvmlDeviceGetPciInfo=lambda handle: pci), None) == node
+    monkeypatch.setattr(driver, "PROCESS_STATUS", tmp_path / "status")
+    assert driver.memory_nodes() == ""
+    (tmp_path / "status").write_text("Name:\tpython\nMems_allowed:\t3\nMems_allowed_list:\t0-1\n")
+    assert driver.memory_nodes() == "0-1"

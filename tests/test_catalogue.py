@@ -13,7 +13,7 @@ from resultfiles import SUITE
 from store.schema import from_json
 
 from benchmarks import contracts, routes
-from benchmarks.core import devices, sources
+from benchmarks.core import devices, driver, sources
 
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
 DIRECTIONS = {getattr(routes, name) for name in dir(routes) if re.fullmatch(r"[A-Z]+_TO_[A-Z]+", name)}
@@ -140,10 +140,10 @@ def test_benchmarks_import_nothing_else(monkeypatch):
     others = {name for name in graph.modules if not name.startswith("benchmarks")} - sys.stdlib_module_names
     assert others == {"torch", "numpy", "asv_runner", "pynvml", "pandas"}
     assert graph.find_modules_that_directly_import("pandas") == {"benchmarks.core.question"}
-    assert graph.find_modules_that_directly_import("pynvml") == {"benchmarks.core.devices"}
+    assert graph.find_modules_that_directly_import("pynvml") == {"benchmarks.core.driver"}
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(devices.torch.version, "hip", None)
-    assert devices.ask_driver(SimpleNamespace(is_cuda=True), lambda *_: pytest.fail("it was asked")) is None
+    assert driver.ask_driver(SimpleNamespace(is_cuda=True), lambda *_: pytest.fail("it was asked")) is None
 
 
 @pytest.mark.slow

@@ -73,7 +73,9 @@ def quick(monkeypatch):
 def unpinned():
     """Yield the routes that work without pinned memory and streams, each with all its dtypes."""
     for route in routes.ROUTES:
-        needs_pinned = any(moving.uses(route, name) for name in ("s", "stages", "buffers", "pin_memory", "pool", "numbers"))
+        needs_pinned = any(
+            moving.uses(route, name) for name in ("s", "stages", "buffers", "pin_memory", "pool", "numbers")
+        )
         # NumPy has no bfloat16; to(device).float() returns early because of its cast, but its copy is a blocking one
         lacking = "cuda" in route.needs or route.casts_to == "bfloat16" or "to(device).float()" in route.expression
         if routes.PAGEABLE in route.host_memory and not needs_pinned and not lacking:

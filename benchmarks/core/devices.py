@@ -6,7 +6,9 @@ lacks. If both lack a call, the cell is skipped; no capability is assumed.
 """
 
 import contextlib
+import ctypes
 import os
+import platform
 import re
 import sys
 import warnings
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from . import driver
 from .timing import first_sentence, is_out_of_memory, lose
 
 VARIABLE = "CONVERSION_DEVICE"  # the device to use, such as cuda:1; default: the first one found
@@ -35,9 +38,10 @@ RECORDED = (
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
     *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
+# Attributes of cuDeviceGetAttribute that say that the device reads the host's memory as its own:
+# integrated (Jetson), and page tables in common (GH200)
+UNIFIED = (18, 100)
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
-# Bits of NVML's reasons for a reduced clock, without idleness and user-set clocks
-THROTTLED = {0x04: "power", 0x08: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
 
 class Device:
@@ -178,6 +182,20 @@ class Device:
         return ""
 
     @property
+    def is_unified(self):
+        """Whether host and device share one memory, by the device's properties."""
+        if not self.is_cuda or torch.version.hip:
+            properties = getattr(self.module, "get_device_properties", None)
+            is_integrated = properties and getattr(properties(self.device), "is_integrated", False)
+            return self.device.type == "mps" or bool(is_integrated)
+        try:
+            ask = ctypes.CDLL("libcuda.so.1").cuDeviceGetAttribute
+        except (AttributeError, OSError):
+            return False
+        value, place = ctypes.c_int(), self.device.index or 0
+        return any(ask(ctypes.byref(value), name, place) == 0 and value.value for name in UNIFIED)
+
+    @property
     def _own_streams(self):
         return all(
             hasattr(self.module, name) for name in ("Stream", "stream", "Event", "current_stream")
@@ -243,10 +261,11 @@ class Device:
         try:
             tensor = make()
         except (RuntimeError, NotImplementedError, AssertionError) as error:
-            if is_out_of_memory(error) or any(
-                f"{maker} error" in str(error) for maker in ("CUDA", "HIP")
-            ):
-                raise  # pinned memory exists, but not this much of it, or the device is broken
+            if is_out_of_memory(error):
+                reason = f"out of memory to pin: {first_sentence(error)}"
+                raise NotImplementedError(f"{reason}; {pinning_limits()}") from None
+            if any(f"{maker} error" in str(error) for maker in ("CUDA", "HIP")):
+                raise  # the device is broken
             raise NotImplementedError(
                 f"{kind} has no pinned memory: {first_sentence(error)}"
             ) from None
@@ -287,13 +306,27 @@ class Device:
         address, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
         code = runtime.cudaHostRegister(address, nbytes, 0)
         if int(code):
-            # fails under confidential computing, and with a low limit of locked memory (ulimit -l)
-            reason = "out of memory" if int(code) == OUT_OF_MEMORY else code
+            # fails under confidential computing, too
+            is_limit = int(code) == OUT_OF_MEMORY
+            reason = f"out of memory; {pinning_limits()}" if is_limit else code
             # CUDA keeps its last error: the next launch would report it
             with contextlib.suppress(RuntimeError):
                 torch.zeros(1, device=self.device)
             raise NotImplementedError(f"cudaHostRegister refused {nbytes} bytes: {reason}")
         return lambda: runtime.cudaHostUnregister(address)
+
+
+def pinning_limits():
+    """Return what may limit pinned memory below the machine's memory, for a reason."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        locked = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit // 1024} KiB"
+    except ImportError:  # Windows
+        locked = "unknown"
+    system = "this is" if "microsoft" in platform.release().lower() else "this is not"
+    return f"locked memory has a limit (ulimit -l: {locked}), and so has WSL2 ({system})"
 
 
 def find():
@@ -360,7 +393,10 @@ def answer():
             "no_device": "",
             "driver": device.driver,
             "environment": environment,
-            "near_cores": ask_driver(device, near_cores) or [],
+            "near_cores": driver.ask_driver(device, driver.near_cores) or [],
+            "device_node": driver.ask_driver(device, driver.node_of),
+            "memory_nodes": driver.memory_nodes(),
+            "is_unified": device.is_unified,
         }
     except NotImplementedError as skip:
         no_device = first_sentence(skip)
@@ -377,70 +413,3 @@ def hold(word):
     print(word, flush=True)
     sys.stdin.read()
     del held
-
-
-# --- NVIDIA's driver, through nvidia-ml-py where that is installed --------------------------------
-
-
-def handle_of(pynvml, device):
-    """Return NVML's handle of a torch device: torch may see only some devices, in another order.
-
-    For a MIG instance this is the handle of the whole device, which has the link and the clocks.
-    """
-    pynvml.nvmlInit()
-    properties = torch.cuda.get_device_properties(device.device)
-    if hasattr(properties, "uuid"):
-        uuid = str(properties.uuid)
-        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")  # torch gives no prefix, or CUDA's
-        try:
-            return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
-        except pynvml.NVMLError:
-            instance = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
-        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
-    # torch < 2.5 gives no uuid: use the device's index, if no device is hidden
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        raise OSError(
-            "this torch does not name its devices, and CUDA_VISIBLE_DEVICES changes their places"
-        )
-    handle = pynvml.nvmlDeviceGetHandleByIndex(device.device.index or 0)
-    name = pynvml.nvmlDeviceGetName(handle)
-    if isinstance(name, bytes):  # in older releases of nvidia-ml-py
-        name = name.decode()
-    if name != properties.name:  # CUDA orders devices by speed, NVML by bus
-        raise OSError(f"in its place is {name}")
-    return handle
-
-
-def near_cores(pynvml, handle):
-    """Return the cores near the device, according to the driver, that this process may use."""
-    words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() + 63) // 64)
-    neighbours = {
-        64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1
-    }
-    return sorted(neighbours & os.sched_getaffinity(0))
-
-
-def ask_driver(device, question):
-    """Return ``question(pynvml, handle)`` for a device; None where NVML cannot answer."""
-    if not device.is_cuda or torch.version.hip:
-        return None
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        return question(pynvml, handle_of(pynvml, device))
-    except (pynvml.NVMLError, AttributeError, OSError):
-        return None
-
-
-def driver_state(pynvml, handle):
-    """Return the device's state: link generation, clock in MHz, and throttle reasons, as THROTTLED
-    names them.
-    """
-    reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    return {
-        "link generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
-        "clock": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-        "slowed by": [name for bit, name in THROTTLED.items() if reasons & bit],
-    }

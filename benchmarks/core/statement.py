@@ -26,7 +26,7 @@ from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.track import TrackBenchmark
 
 from .. import contracts
-from . import devices, timing, versions
+from . import devices, driver, timing, versions
 
 LONGEST_REASON = 300  # letters of the reason of a failure
 ROUNDS = 4  # processes per cell: a verdict needs at least four
@@ -226,7 +226,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
     def _device_state(self):
         """Return the device's state from its driver; None if this process has no context."""
         return (
-            devices.ask_driver(devices.find(), devices.driver_state)
+            driver.ask_driver(devices.find(), driver.driver_state)
             if self.needs_device and torch.cuda.is_initialized()
             else None
         )

@@ -132,6 +132,7 @@ def _summary(moved: Transfers) -> Lines:
         summaries=summaries,
         bandwidths=bandwidths if summaries and all(bandwidths) else [],
         garbage=moved.garbage,
+        is_unified=bool(summaries) and moved.run.settings.is_unified,
     )
 
 

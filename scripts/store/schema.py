@@ -283,6 +283,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: Annotated[dict[str, str], "its variables that are set"] = {}
     no_device: Annotated[str, "why there is no accelerator"] = ""
     near_cores: Annotated[tuple[int, ...], "cores near the accelerator, by its driver"] = ()
+    device_node: Annotated[int | None, "NUMA node of the accelerator's bus"] = None
+    memory_nodes: Annotated[str, "NUMA nodes whose memory the run may use"] = ""
+    is_unified: Annotated[bool, "host and accelerator share one memory, by its properties"] = False
 
 
 def have_other_builds(one: Settings, other: Settings) -> bool:
