@@ -1,5 +1,7 @@
 # make bench            measure torch and numpy of requirements.txt on this machine, build the page, print the answers
 # make bench-here       the same for the torch and numpy you already have: make bench-here PYTHON=python3
+# make wheels           what bench-here installs, for a machine without network: make wheels PYTHON=python3.12 here, then
+#                       make bench-here WHEELS=wheels there
 # make test             lint and all tests
 # make test-fast        the tests that start no asv, make no environment, build no whole pages and take no seconds
 # make test-oldest      contracts and a quick run with the oldest Python, torch and numpy that the suite supports
@@ -13,14 +15,17 @@ PYTHON ?= python3
 PROFILE ?= quick
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_FLAGS := --quiet --disable-pip-version-check
+WHEELS ?=
+PIP_FLAGS := --quiet --disable-pip-version-check $(if $(WHEELS),--no-index --find-links $(WHEELS))
+TIMES := asv asv_runner psutil msgspec packaging
+REPORTS := pandas scipy matplotlib jinja2 psutil msgspec pyyaml packaging
 # Tests on all cores. Those of a file stay together and in order: some share a project that the ones before have filled
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 # Where venv finds no pip to put in, as on Debian without python3-venv, it fails and leaves a Python behind
 .DELETE_ON_ERROR:
-.PHONY: bench bench-here can-install test test-fast test-oldest test-newest test-libraries lint report site benchmarks.json check clean newest-releases
+.PHONY: bench bench-here wheels can-install test test-fast test-oldest test-newest test-libraries lint report site benchmarks.json check clean newest-releases
 
 bench: $(VENV)/installed
 	$(BIN)/python scripts/run.py --profile $(PROFILE) $(ARGS)
@@ -28,8 +33,11 @@ bench: $(VENV)/installed
 # Installs asv and asv_runner, whose versions the timing rests on, into your environment and leaves the rest of it
 # alone; the page is built by an environment of its own.
 bench-here: can-install .venv-report/installed
-	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt asv asv_runner psutil msgspec packaging
+	$(PYTHON) -m pip install $(PIP_FLAGS) -c requirements.txt $(TIMES)
 	$(PYTHON) scripts/run.py --profile $(PROFILE) --report-with .venv-report/bin/python $(ARGS)
+
+wheels:
+	$(PYTHON) -m pip download $(PIP_FLAGS) -c requirements.txt -d $@ $(TIMES) $(REPORTS)
 
 # Before anything is made: a system's own Python may refuse pip (PEP 668), a virtual environment never does
 can-install:
@@ -88,7 +96,7 @@ $(VENV)/installed-dev: tests/requirements.txt $(VENV)/installed
 
 .venv-report/installed: requirements.txt
 	$(PYTHON) -m venv .venv-report
-	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt pandas scipy matplotlib jinja2 psutil msgspec pyyaml packaging
+	.venv-report/bin/python -m pip install $(PIP_FLAGS) -c requirements.txt $(REPORTS)
 	@touch $@
 
 # Of the suite's own requirements all but what is measured and what lints

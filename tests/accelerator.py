@@ -77,6 +77,8 @@ def staged(route, how, nbytes):
 
 def packed(route, memory, tensors):
     """Return the seconds of a route: a time per tensor; the fourth route's is that of the bytes, after 20 µs once."""
+    if memory not in transfer.find(route).host_memory:
+        return None
     place = many.ToDevice.params[0].index(route)
     each = {routes.PAGEABLE: (8e-6, 5e-6, 3e-6, 1e-7, 6e-6), routes.PINNED: (7e-6, 4e-6, 2e-6, 1e-7)}[memory][place]
     return (2e-5 if place == 3 else 0) + each * tensors

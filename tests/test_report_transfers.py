@@ -66,6 +66,12 @@ def test_what_is_said(said, profile, snapshot):
     assert said(profile) == snapshot
 
 
+def test_unified_memory_is_told(tmp_path):
+    settings = accelerator.SETTINGS | {"is_unified": True}
+    _, moved = read(tmp_path, accelerator.transfers(profile="transfers"), settings=settings)
+    assert "share one memory" in page_of_transfers._summary(moved)[0]
+
+
 # Where something else was measured ----------------------------------------------------------------------------------
 
 
