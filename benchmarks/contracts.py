@@ -6,7 +6,7 @@ uses only the standard library, because benchmarks/ and scripts/ both import it.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TypedDict
 
 NUMPY_TO_TORCH = "numpy→torch"
@@ -262,7 +262,7 @@ class Route:
 
     def contract(self) -> dict[str, object]:
         """Return the contract as plain data, for asv's benchmarks.json."""
-        return asdict(self)
+        return {**vars(self)}  # asdict takes 3 ms for the routes of a family, in every process
 
 
 class Promises(TypedDict, total=False):
