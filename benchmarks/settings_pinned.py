@@ -12,10 +12,8 @@ section = "Pinned memory: options of torch's allocator"
 about = (
     "Every process has one option, pins blocks of one size, and may use all cores. 70.4 MiB are "
     "1.1 times a power of two. The bytes that a tensor takes come from torch's statistics, which "
-    "leave out a reserved segment: torch pins that whole before the first block. A round threshold "
-    "below the largest cached size can give a block that is too small, on a release without "
-    "torch's change 192722 (August 2026). The largest cached size alone stops the rounding, too, "
-    "and torch pins each larger block anew."
+    "leave out a reserved segment: torch pins that whole before the first block. The largest "
+    "cached size stops the rounding of larger blocks, and torch pins each of them anew."
 )
 place = 21
 noise = "transfer"

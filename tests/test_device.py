@@ -146,7 +146,7 @@ def test_the_clock_of_the_link_agrees_with_the_host(direction):
 
 
 ODD = settings_pinned.SIZES[2]
-EXACT = ("pinned_max_round_threshold_mb:1", "pinned_max_cached_size_mb:1")
+EXACT = "pinned_max_cached_size_mb:1"
 
 
 @pytest.mark.parametrize("setting", environment.PINNING)

@@ -170,13 +170,13 @@ def _other_options(options):
 
 _NO_REP_MOVSB = "glibc.cpu.x86_rep_movsb_threshold=1073741824"
 _JEMALLOC, _TCMALLOC, _MIMALLOC = "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"
-# Option of torch's allocator of pinned memory -> release of torch that has it
+# Option of torch's allocator of pinned memory -> release of torch that has it. No round
+# threshold, which can be unsafe: see docs/gpu.md
 PINNED_OPTIONS = {
     "pinned_use_cuda_host_register:True": "2.9",
     "pinned_use_cuda_host_register:True,pinned_num_register_threads:8": "2.9",
     "pinned_use_background_threads:True": "2.9",
     "pinned_reserve_segment_size_mb:1024": "2.10",
-    "pinned_max_round_threshold_mb:1": "2.13",
     "pinned_max_cached_size_mb:1": "2.13",
 }
 # In order of scope: torch's large tensors alone, all large blocks, the whole allocator. In a tie,
