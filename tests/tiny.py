@@ -168,7 +168,7 @@ class Project:
             near = "dict.fromkeys((PROCESSOR, CACHE, MEMORY), 9.0)"
             self.replace("benchmarks/core/probes.py", NEAR_BASELINE_LOG=near)
             self.replace("benchmarks/core/timing.py", UNDISTURBED=0.0)
-        for name, code in {"core/sources": "", "core/devices": DEVICES, **families}.items():
+        for name, code in {"core/sources": "", "core/driver": "", "core/devices": DEVICES, **families}.items():
             (self.root / "benchmarks" / f"{name}.py").write_text(code)
         for release in releases["torch"].keys() - {WITHOUT_WHEEL}:
             torch_wheel(self.wheels, release)
