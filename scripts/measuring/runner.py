@@ -178,15 +178,15 @@ class Runner(Sessions):
         job: Job,
         meanwhile: Context | None = None,
         after_first: Callable[[], object] = lambda: None,
-    ) -> bool:
-        """Take a round, then new processes of noisy cells, as long as the budget allows. Return
-        False if the round is complete already.
+    ) -> None:
+        """Take a round, then new processes of noisy cells, as long as the budget allows; nothing if
+        the round is complete already.
 
         meanwhile    context in which instructions are counted, before any timing
         after_first  see ``Round.take``
         """
         if self.journal.has(job):
-            return False
+            return
         session = self.open(job)
         self.check_versions(job)
         if self.planned:  # an estimate: other sessions may have fewer cells
@@ -195,10 +195,9 @@ class Runner(Sessions):
             self.progress.total = self.progress.done + processes
         cells = self.cells_in(job, session.cells)
         if not cells and job.round:
-            return False
+            return
         run = Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock)
         run.take(session.racing(cells), meanwhile or contextlib.nullcontext(), after_first)
-        return True
 
     # --- filing -----------------------------------------------------------------------------------
 
