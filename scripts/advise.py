@@ -14,7 +14,7 @@ Exit status: 0 an answer, 2 no answer is possible.
 """
 
 import argparse
-import importlib.util
+import contextlib
 import math
 import shlex
 import sys
@@ -25,6 +25,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
+from measuring.question import has_torch, serve
+
+# ruff: noqa: E402  the server of questions imports torch while this process imports pandas
+SERVERS = contextlib.ExitStack()  # they end with main
+IS_EARLY = __name__ == "__main__" and "--measure" in sys.argv and has_torch()
+SERVER = SERVERS.enter_context(serve()) if IS_EARLY else None
+
 from analysis.answers import Answer, answer
 from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_runs, load_machine
@@ -197,14 +204,15 @@ def find_answer(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[
     if before:
         return before, ()
     if is_measured:
-        return measure_case(case, options.routes or (), options.results, options.machine), ()
+        routes, results = options.routes or (), options.results
+        return measure_case(case, routes, results, options.machine, SERVER), ()
     return answer_from_results(case, options)
 
 
 def _has_torch_alone(options: argparse.Namespace, case: Case) -> bool:
     """Whether there are no results at all, and torch to measure with."""
     is_empty = options.results.is_dir() and not files.result_files(options.results)
-    return is_empty and not case.device and importlib.util.find_spec("torch") is not None
+    return is_empty and not case.device and has_torch()
 
 
 def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
@@ -230,9 +238,10 @@ def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer
 
 def main(argv: CommandLine = None) -> int:
     words = sys.argv[1:] if argv is None else argv
-    options = arguments(words)
-    case = case_of(options)
-    ranked, differs = find_answer(case, options)
+    with SERVERS:
+        options = arguments(words)
+        case = case_of(options)
+        ranked, differs = find_answer(case, options)
     if options.json:
         sys.stdout.write(as_json(ranked, differs))
     else:

@@ -10,7 +10,6 @@ process of its own, forked from this one, as asv's fork server does it. Needs to
     {"route": "torch.from_numpy(a)"}             a record of samples, see timing.Timing.take
 """
 
-import contextlib
 import json
 import math
 import os
@@ -354,5 +353,4 @@ def main():
     """Serve standard input."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an import prints is no answer
-    with contextlib.suppress(KeyboardInterrupt):
-        serve(sys.stdin, output)
+    serve(sys.stdin, output)

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import importlib.util
 import inspect
 import json
 import math
@@ -30,7 +29,7 @@ from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, CommandLine, Parser, UserError
 from measuring.machine import check_machine, conditions
 from measuring.processes import Progress
-from measuring.question import Checks, Server, race, sample_route, serve
+from measuring.question import Checks, Server, has_torch, race, sample_route, serve
 from pages import show
 from pandas import DataFrame
 from store import files, questions, quiet
@@ -42,14 +41,20 @@ from benchmarks.core.timing import LARGE
 
 
 def measure_case(
-    case: Case, user_routes: Sequence[str], results: Path, machine: str | None = None
+    case: Case,
+    user_routes: Sequence[str],
+    results: Path,
+    machine: str | None = None,
+    server: Server | None = None,
 ) -> Answer:
     """Measure the safe routes for a case and those of the user in turns, and file the
     measurements. Print progress on stderr.
 
+    server  that runs already
+
     UserError if the case is impossible, or nothing can be measured here.
     """
-    if importlib.util.find_spec("torch") is None:
+    if not has_torch():
         raise UserError(
             "--measure: this Python has no torch: pip install torch, or .venv/bin/python"
         )
@@ -61,7 +66,7 @@ def measure_case(
     check_machine(results / machine)
     began, start = datetime.now(timezone.utc), time.monotonic()
     print("measuring: importing torch and making the source", file=sys.stderr, flush=True)
-    with serve() as server:
+    with contextlib.nullcontext(server) if server else serve() as server:
         source = server.make_source(question(case))
         described = _case_of_source(case, source)
         checks, lines = _measure(server, described, user_routes)

@@ -7,6 +7,7 @@ or two processes.
 """
 
 import contextlib
+import importlib.util
 import json
 import select
 import sys
@@ -37,8 +38,11 @@ PATIENCE_SECONDS, EXPECTED_PROCESSES = 4.0, 30
 # The directory of the user's expression may have a package benchmarks of its own
 SERVE = """import sys
 sys.path.insert(0, sys.argv.pop())
-from benchmarks.core import question
-question.main()
+try:
+    from benchmarks.core import question
+    question.main()
+except KeyboardInterrupt:  # torch's import takes a second
+    pass
 """
 Checks = dict[str, dict[str, Any]]  # route -> what it returned, see question.check_route
 # Routes, the lines measured so far -> the routes that go on
@@ -87,6 +91,11 @@ class Server:
         elif "fails" in checks:
             checks = {routes[0]: checks}
         return checks
+
+
+def has_torch() -> bool:
+    """Whether this Python can measure."""
+    return importlib.util.find_spec("torch") is not None
 
 
 @contextlib.contextmanager
