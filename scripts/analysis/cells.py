@@ -11,7 +11,7 @@ from benchmarks import contracts
 from benchmarks.contracts import COMPLETION, ONE_THREAD, Role
 
 from .ranking import evidence_of
-from .results import Results, parameters_of, where
+from .results import Results, where
 from .suite import Declared
 
 LINK = (contracts.HOST_TO_DEVICE, contracts.DEVICE_TO_HOST)  # directions that cross a device's link
@@ -49,8 +49,12 @@ def cells_of(results: Results) -> DataFrame:
     """Return one row per timed cell, in the order of the catalogue, with the columns of
     store.frames.TimedCell."""
     timed = results.timed.reset_index(drop=True)
-    declared = [results.benchmarks[name] for name in timed["benchmark"]]
-    rows = map(_describe, declared, parameters_of(timed, results))
+    benchmark_of = dict(zip(timed["cell"], timed["benchmark"]))  # a cell may be in several results
+    descriptions = {
+        cell: _describe(results.benchmarks[name], dict(results.cell_parameters[cell]))
+        for cell, name in benchmark_of.items()
+    }
+    rows = [descriptions[cell] for cell in timed["cell"]]
     cells = timed[TEXT_COLUMNS].astype(object).rename(columns={"contract": "memory"})
     figures = timed[FIGURE_COLUMNS].astype({"processes": int, "quiet": bool})
     described = DataFrame(rows, timed.index, [*COLUMNS]).astype(COLUMNS)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -112,7 +113,7 @@ class MachineAnswers:
         """The default number of torch threads."""
         return self.run.settings.torch_threads or 1
 
-    @property
+    @cached_property
     def spreads(self) -> bool:
         """Whether conversions were measured with torch's default number of threads."""
         return ALL_THREADS in set(self.rows["threads"])

@@ -252,12 +252,14 @@ def _joined(tables: Iterable[DataFrame]) -> DataFrame:
 
 def _timed_cells(processes: DataFrame) -> DataFrame:
     """Return one row per result and timed cell."""
-    by_cell = processes.groupby(["result", "place"], sort=False)
+    # pandas compares texts one by one, and ordered categories by their codes
+    runs = Categorical(processes["run"], ordered=True)
+    by_cell = processes.assign(run=runs).groupby(["result", "place"], sort=False)
     seconds = by_cell["seconds"]
     cells = seconds.agg(seconds="median", low="min", high="max", processes="size")
     cells["cv"] = seconds.std() / seconds.mean()
     cells["quiet"] = by_cell["quiet"].any()
-    cells["run"] = by_cell["run"].max()
+    cells["run"] = by_cell["run"].max().astype(processes["run"].dtype)
     for name in set(frame_columns(Cell)).intersection(processes).difference(by_cell.keys, cells):
         cells[name] = by_cell[name].median()
     return cells.reset_index().assign(status=MEASURED)

@@ -392,11 +392,10 @@ def prediction_half_width(level: Levels, confidence: float) -> Floats:
 def q_values(p: Floats) -> Floats:
     """Return Benjamini and Hochberg's adjusted p values over the cells with a p value; NaN for
     others."""
-    from scipy.stats import false_discovery_control  # scipy.stats takes half a second to import
-
-    q = np.full(len(p), np.nan)
-    is_known = np.isfinite(p)
-    q[is_known] = false_discovery_control(p[is_known], method="bh")
+    q: Floats = np.full(len(p), np.nan)
+    order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN is last
+    adjusted = p[order] * (len(order) / np.arange(1, len(order) + 1))
+    q[order[::-1]] = np.minimum.accumulate(adjusted[::-1])  # at most the largest p: at most 1
     return q
 
 

@@ -193,7 +193,7 @@ def _names_in(texts: Iterable[bytes], suite: Parameters, private: "re.Pattern[st
         for match in private.finditer(text):
             start = max(0, match.start() - QUOTED_LETTERS)
             names["text"].add(text[start : match.end() + QUOTED_LETTERS])
-        strings = STRING.findall(text)
+        strings = STRING.findall(text) if len(text) > MAX_TEXT_LENGTH else ()
         names["long"].update(
             each[1:QUOTED_LETTERS] for each in strings if len(each) > MAX_TEXT_LENGTH + len('""')
         )

@@ -262,9 +262,13 @@ def has_slower(counts: Mapping[str, float]) -> bool:
 
 def count_changes(changed: DataFrame) -> dict[str, float]:
     """Return verdict -> number of changed rows, and under verdict_ratio their median ratio."""
-    ratios = {verdict: rows["ratio"].astype(float) for verdict, rows in changed.groupby("verdict")}
-    counts = {verdict: len(ratios.get(verdict, ())) for verdict in CHANGED}
-    return counts | {f"{verdict}_ratio": each.median() for verdict, each in ratios.items()}
+    counts: dict[str, float] = {}
+    for verdict in CHANGED:
+        ratios = changed["ratio"][changed["verdict"] == verdict].astype(float)
+        counts[verdict] = len(ratios)
+        if len(ratios):
+            counts[f"{verdict}_ratio"] = ratios.median()
+    return counts
 
 
 def largest_first(rows: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ The page's script (templates/pairs.js) shows what this module writes and compute
 intervals, verdicts and thresholds are those of scripts/compare.py.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -17,6 +18,7 @@ from analysis.verdicts import (
     CHANGED,
     INCONCLUSIVE,
     NO_CHANGE,
+    SIDES,
     TIME,
     Settings,
     count_changes,
@@ -76,10 +78,23 @@ def release_pairs(history: History) -> Pairs:
     names = [release.version for release in history.releases]
     sides = [*permutations(names, 2)]
     judged = judged_pairs(history, sides)
-    rows = dict(iter(judged.groupby(["base", "new"])))
+    changed = largest_first(where(judged, verdict=CHANGED))
+    changed = changed.drop_duplicates([*SIDES, *ROUTE, "what"])
+    rows = dict(iter(changed.groupby([*SIDES])))
+    times = where(judged, what=TIME)
+    steady = where(times, verdict=NO_CHANGE).groupby([*SIDES])["detectable"]
+    steady_counts, detectable = steady.size().to_dict(), steady.median().to_dict()
+    undecided = where(times, verdict=INCONCLUSIVE).groupby([*SIDES]).size().to_dict()
     tables = {
-        (base, new): _release_table(base, new, rows.get((base, new), judged[:0]), history.settings)
-        for base, new in sides
+        pair: _release_table(
+            *pair,
+            rows.get(pair, changed[:0]),
+            steady=steady_counts.get(pair, 0),
+            detectable=detectable.get(pair, math.nan),
+            undecided=undecided.get(pair, 0),
+            equivalence=history.settings.equivalence,
+        )
+        for pair in sides
     }
     title = f"Compare two releases of {history.package}"
     chosen = (names[-2], names[-1])
@@ -96,13 +111,10 @@ def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> DataF
     return rows.rename(columns=OF_CHANGE)
 
 
-def _release_table(base: str, new: str, rows: DataFrame, settings: Settings) -> Table:
+def _release_table(base: str, new: str, changed: DataFrame, **power: float) -> Table:
     """The routes whose time changed, or else those whose instructions did, once each."""
-    changed = largest_first(where(rows, verdict=CHANGED)).drop_duplicates([*ROUTE, "what"])
-    times = where(rows, what=TIME)
     is_time = changed["what"] == TIME
     shown = changed[is_time] if is_time.any() else changed
-    steady = where(times, verdict=NO_CHANGE)
     counts = count_changes(changed)
     return render_table(
         "history",
@@ -113,10 +125,7 @@ def _release_table(base: str, new: str, rows: DataFrame, settings: Settings) -> 
         headline=show.render_line("history", "headline", row=counts),
         counts=counts,
         changes=[*shown.itertuples()],
-        steady=len(steady),
-        detectable=steady["detectable"].median(),
-        undecided=int(times["verdict"].eq(INCONCLUSIVE).sum()),
-        equivalence=settings.equivalence,
+        **power,
     )
 
 
