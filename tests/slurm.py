@@ -25,6 +25,7 @@ SlurmctldHost={host}
 SlurmctldPort={ports[0]}
 AuthType=auth/none
 CredType=cred/none
+AuthInfo=cred_expire=5
 StateSaveLocation={root}/state
 SlurmdSpoolDir={root}/%n
 SlurmctldPidFile={root}/slurmctld.pid
