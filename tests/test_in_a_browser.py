@@ -190,6 +190,9 @@ def test_it_shows_the_rows_that_advise_has(pages, known, browser):
         assert case_of_command == replace(case, threads=case.threads.replace("all", ""))
         assert browser.locator(SHOWN).all_inner_texts() == texts, case
         assert browser.locator("#choose .chosen pre").inner_text() == code
+        browser.locator("#choose input[name=nbytes]").dispatch_event("input")
+        usual = replace(case, threads="")  # one thread is all that the page has
+        assert browser.url == address(pages.link, usual), "the form gives a case the address that Python gives it"
     assert browser.complaints == []
     assert {url.partition("#")[0] for url in browser.requests} == {pages.link}
 

@@ -35,6 +35,7 @@ from toolchains import ledger
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
 from . import history_page, show
+from .advice import is_constant
 from .libraries import library_table
 from .machine import machine_page
 from .page import (
@@ -54,7 +55,6 @@ from .tables import ANSWER_BYTES, Table, render_table
 
 HISTORY = "history"  # next to the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
-GLOSSARY = ROOT / "docs" / "glossary.md"
 ASV = "asv"  # directory of asv's own site; its scripts make its links
 RESULTS = "results"
 PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers)\.csv|[a-z0-9-]+\.svg)"
@@ -108,16 +108,18 @@ def over_machines(built: Sequence[Built], output: Path) -> None:
 
 
 def index_of_histories(histories: Mapping[str, Sequence[History]]) -> Page:
-    """The content of the page that lists the machines with histories."""
-    machines = []
-    for name, of_machine in histories.items():
-        newest = [release_news(history)[0] for history in of_machine]
-        machines.append((name, [*map(history_page.span, of_machine)], newest))
-    table = render_table("index", "histories", False, machines=machines, quote=quote)
+    """The content of the page that lists the releases of all histories."""
+    tables = []
+    for machine, of_machine in histories.items():
+        news = [*chain.from_iterable(map(release_news, of_machine))]
+        address = f"{quote(machine)}/"
+        tables.append(
+            render_table("index", "releases", False, machine=machine, address=address, news=news)
+        )
     return Page(
         title="What releases of torch and numpy changed, by machine",
-        facts=show.render_paragraphs("index", "facts_of_histories", machines=len(machines)),
-        sections=[Section("histories", "Histories", tables=(table,))],
+        facts=show.render_paragraphs("index", "facts_of_histories", machines=len(histories)),
+        sections=[Section("histories", "Histories", tables=tuple(tables))],
         trail=(OVERVIEW_LINK,),
         links=(),
         runs=(),
@@ -162,9 +164,10 @@ def index_of(
     """The content of the page over all machines. results: of each machine, by its name."""
     links = [(page.machine, f"{quote(page.machine)}/") for page in machines]
     if has_histories:
-        links += [("What releases changed, by machine", f"{HISTORY}/")]
-        links += [("Feed of what releases changed", FEED)]
-    links += [("How a figure is measured", "../docs/method.md")]
+        history = ("What releases changed, by machine", f"{HISTORY}/")
+        links += [history, ("Feed of what releases changed", FEED)]
+    method = ("How a figure is measured", "../docs/method.md")
+    links += [method, ("Glossary", "../docs/glossary.md")]
     best = concat(
         [page.best_routes.assign(machine=page.machine) for page in machines], ignore_index=True
     )
@@ -172,18 +175,19 @@ def index_of(
     intro, *notes = show.render_paragraphs("index", "answers")
     shown = shown_answers(best)
     table = side_by_side(shown, machines)
-    from_libraries = show.render_paragraphs("libraries", "intro")
     libraries = Section(
-        "libraries", "From what you have", from_libraries, tables=(library_table(),), folded=True
+        "libraries",
+        "From what you have",
+        show.render_paragraphs("libraries", "intro"),
+        tables=(library_table(),),
+        folded=True,
     )
-    glossary = Section("glossary", "Glossary", tables=(glossary_table(),), folded=True)
     return Page(
         title=TITLE,
         facts=show.render_paragraphs("index", "facts", machines=len(machines)),
         sections=[
             Section("routes", "Fastest safe routes", (intro,), tables=(table,), after=tuple(notes)),
             libraries,
-            glossary,
         ],
         pairs=machine_pairs(results, shown),
         links=tuple(links),
@@ -201,25 +205,19 @@ def index_of(
     )
 
 
-def glossary_table() -> Table:
-    """The terms of docs/glossary.md."""
-    # copies of the code that measure a release or a side have no docs
-    text = GLOSSARY.read_text("utf-8") if GLOSSARY.is_file() else ""
-    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE)
-    terms = [
-        [re.sub("`([^`]+)`", f"{show.BEGIN}\\1{show.END}", text) for text in row] for row in rows
-    ]
-    return render_table(
-        "index", "glossary", False, terms=[row for row in terms if row[0] != "term"]
-    )
-
-
 def side_by_side(shown: DataFrame, machines: Sequence[Page]) -> Table:
-    """Needs as rows, machines as columns: call and times of ``shown_answers``."""
+    """Needs as rows, machines as columns: call and times of ``shown_answers``, or the call's one
+    time where it shares memory."""
     rows = []
     for question, answers in shown.groupby("question", sort=False):
         answers = answers.sort_values("nbytes", kind="stable")
-        entries = [(page, list_rows(where(answers, machine=page.machine))) for page in machines]
+        entries = []
+        for page in machines:
+            own = where(answers, machine=page.machine)
+            is_one_route = own["route"].nunique() == 1
+            has_one_time = is_one_route and len(own) > 1 and is_constant(own)
+            times = own[len(own) // 2 :][:1] if has_one_time else own
+            entries.append((page, list_rows(times), has_one_time))
         rows.append((question, entries))
     return render_table("index", "routes", False, rows=rows, machines=machines, quote=quote)
 

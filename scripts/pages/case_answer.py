@@ -36,7 +36,7 @@ OPTIONAL_FIELDS = (
 MAX_ROUTES = 5  # routes listed in an answer
 CODE_NAMES = ("a", "t", "m", "b", "h", "d", "s", "buffers", "stages")  # defined by code to paste
 FORM_COLUMNS = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")
-FORM_MEMORIES = {COPY: "own", ALIAS: "share", INTO: "into-buffer"}  # as form.js names them
+FORM_MEMORIES = {"": "any", COPY: "own", ALIAS: "share", INTO: "into-buffer"}  # as in form.js
 ENDS_OF_DIRECTION = {direction: ends for ends, direction in DIRECTION_OF_ENDS.items()}
 
 
@@ -215,13 +215,36 @@ def row_case(row: Candidate) -> Case:
     return Case(source, target, row.nbytes // max(1, row.arrays), **fields)
 
 
+def case_options(case: Case) -> dict[str, str | bool]:
+    """A case as the form's fields hold it, by their names."""
+    return {
+        "from": case.source,
+        "to": case.target,
+        "nbytes": str(case.nbytes),
+        "dtype": case.dtype,
+        "to-dtype": case.goal or "same",
+        "layout": case.layout,
+        "memory": FORM_MEMORIES[case.memory],
+        "threads": case.threads or ALL_THREADS,
+        "source": case.host or "pageable",
+        "read-only": case.read_only,
+        "grad": case.grad,
+        "batch": str(case.batch),
+        "enqueue": case.enqueue,
+    }
+
+
+USUAL_OPTIONS = case_options(Case("numpy", "torch", 2**20))  # of a form that nobody touched
+ADDRESS_OPTIONS = ("from", "to", "nbytes")  # of every address that holds a case
+
+
 def case_address(case: Case) -> str:
     """The fragment of a page's address with which its form shows a case."""
-    options = {"from": case.source, "to": case.target, "nbytes": case.nbytes, "dtype": case.dtype}
-    options |= {"layout": case.layout, "memory": FORM_MEMORIES[case.memory]}
-    options |= {"source": case.host or "pageable", "to-dtype": case.goal or "same"}
-    options |= {"threads": case.threads} if case.threads else {}
-    options |= {name: str(getattr(case, name)).lower() for name in ("grad", "batch", "enqueue")}
+    options = {
+        name: "true" if value is True else value
+        for name, value in case_options(case).items()
+        if name in ADDRESS_OPTIONS or value != USUAL_OPTIONS[name]
+    }
     return urlencode(options)
 
 
@@ -231,6 +254,7 @@ def form_data(machine: MachineAnswers) -> str:
 
     nbytes   of the source; of each source where there are several
     flat     per need: its time is about the same at all sizes
+    usual    what fields hold until a reader chooses; held  of these, what every address holds
     command  scripts/advise.py command for the same case, with NBYTES for the size
     title    of the case, and code to paste, if the row is of the route to take
     """
@@ -247,6 +271,8 @@ def form_data(machine: MachineAnswers) -> str:
     by_need = where(rows, kind=BEST).groupby("need", sort=False)["seconds"]
     flat = {need for need, seconds in by_need if is_flat([*seconds])}
     document = {
+        "usual": USUAL_OPTIONS,
+        "held": ADDRESS_OPTIONS,
         "ways": {" ".join(ends): direction for ends, direction in DIRECTION_OF_ENDS.items()},
         "shown": MAX_ROUTES,
         "reach": MAX_EXTRAPOLATION,

@@ -206,7 +206,7 @@ def best_routes(data: MachineData) -> DataFrame:
     best = [where(rows, kind=BEST).assign(question=title) for title, rows in _titled(data, answers)]
     rows = concat(best) if best else data.choices[:0].assign(question="")
     addresses = [case_address(row_case(row)) for row in rows.itertuples()]
-    names = ["question", "threads", "nbytes", "route", "seconds", "quiet", "cell"]
+    names = ["question", "threads", "nbytes", "route", "memory", "seconds", "quiet", "cell"]
     return rows[names].assign(address=addresses)
 
 

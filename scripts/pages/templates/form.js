@@ -10,10 +10,7 @@
   const columns = Object.entries(known.rows).map(([name, [places, values]]) => [name, places.map((place) => values[place])]);
   const rows = columns[0][1].map((_, index) => Object.fromEntries(columns.map(([name, values]) => [name, values[index]])));
   const needs = known.rows.need[1];
-  const USUAL = {
-    from: "numpy", to: "torch", nbytes: "1MiB", dtype: "float32", "to-dtype": "same", layout: "contiguous",
-    memory: "any", threads: known.threads[0]?.[0] ?? "", source: "pageable", "read-only": false, grad: false, batch: "0", enqueue: false,
-  };
+  const USUAL = { ...known.usual, threads: known.threads[0]?.[0] ?? "" };
   const chosen = { ...USUAL }; // by the reader; a field shows what was measured
   const MEMORIES = { any: ["alias", "copy"], own: ["copy"], share: ["alias"], "into-buffer": ["into"] };
   /* Of each field the values with which it asks for a need. A field offers those that go with the fields above it. */
@@ -94,7 +91,7 @@
     [...new Set(rows.filter((row) => wanted.includes(row.need) && GOOD.includes(row.kind)).map((row) => row.nbytes))].sort((one, other) => one - other);
 
   const address = () => {
-    const changed = Object.entries(chosen).filter(([name, value]) => value !== USUAL[name] || ["from", "to", "nbytes"].includes(name));
+    const changed = Object.entries(chosen).filter(([name, value]) => value !== USUAL[name] || known.held.includes(name));
     return new URLSearchParams(changed);
   };
 
