@@ -215,9 +215,9 @@ def test_what_the_shell_gives_is_an_error_of_one_line(tmp_path):
         ("--source", "7", "--to", "torch"): "the source is a int, not an array, tensor or list",
         ("--source", "np.ones(3)", "--to", "torch", "--route", "tensr(a)"): "--route tensr(a): NameError",
         ("--source", "torch.ones(3)", "--to", "torch"): "--source torch.ones(3): it is of torch; write --to numpy",
-        ("--from", "torch", "--to", "device", "--nbytes", "8", "--measure"): "--measure: transfers are measured by",
+        ("--from", "torch", "--to", "device", "--nbytes", "8", "--measure"): "--measure: no transfer without a device: ",
     }.items():
-        done = advised(tmp_path, *words)
+        done = advised(tmp_path, *words, CUDA_VISIBLE_DEVICES="")
         assert (done.returncode, done.stdout) == (2, "") and says in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
 

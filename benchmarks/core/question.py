@@ -6,6 +6,7 @@ done with its source. The source is made once, with one torch thread. Each measu
 process of its own, forked from this one, as asv's fork server does it. Needs torch and numpy.
 
     {"source": "numpy", "dtype": "uint8", "shape": [1080, 1920, 3], "layout": "contiguous", ...}
+    {"device": true}                             the device of this machine
     {"check": ["torch.from_numpy(a)"]}           what each route returns, see ``check_routes``
     {"route": "torch.from_numpy(a)"}             a record of samples, see timing.Timing.take
 """
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 
 from .. import contracts
-from . import sources, timing
+from . import devices, sources, timing
 from .timing import first_sentence
 
 # Layouts of a source of a given shape; others are those of sources.laid_out
@@ -341,6 +342,8 @@ def serve(lines, answers):
                 answer = described = describe_source(source)
             except Exception as error:
                 answer = {"fails": explain(error)}
+        elif "device" in request:
+            answer = in_fork(lambda: {"device": f"{devices.find()}"}, CHECK_SECONDS)
         elif "check" in request:
             answer = in_fork(partial(check_routes, source, request, question), CHECK_SECONDS)
         else:
