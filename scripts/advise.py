@@ -32,6 +32,7 @@ SERVERS = contextlib.ExitStack()  # they end with main
 IS_EARLY = __name__ == "__main__" and "--measure" in sys.argv and has_torch()
 SERVER = SERVERS.enter_context(serve()) if IS_EARLY else None
 
+import numpy as np
 from analysis.answers import Answer, answer
 from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_runs, load_machine
@@ -41,22 +42,27 @@ from cli import RESULTS, CommandLine, Parser, UserError, parse_shape, parse_size
 from measuring.machine import conditions
 from pages.case_answer import answer_text, as_json
 from store import files, questions
-from store.questions import read_header
+from store.questions import NUMBER_KINDS, read_header
 from toolchains import selection
 
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
 LARGEST = 2**50  # bytes
 # Options that are fields of a case as they stand
-CASE_OPTIONS = ("grad", "batch", "enqueue", "count", "goal", "threads", "writable")
+CASE_OPTIONS = ("grad", "batch", "enqueue", "count", "goal", "writable")
 READ_ONLY_LAYOUTS = ("read-only", "memmap", "pandas")
+# Options that describe a source -> their defaults
+PLAIN = {"dtype": None, "layout": CONTIGUOUS, "grad": False, "batch": 0}
 OFFER = "measure it: add --measure"
-# Other spellings of dtypes -> NumPy's and torch's
+# Other spellings of dtypes, besides those that NumPy knows; torch's where both differ
 DTYPE_NAMES = {
-    **{"fp16": "float16", "half": "float16", "f2": "float16", "bf16": "bfloat16"},
-    **{"fp32": "float32", "float": "float32", "single": "float32", "f4": "float32"},
-    **{"fp64": "float64", "double": "float64", "f8": "float64", "boolean": "bool"},
-    **{"int": "int32", "i4": "int32", "long": "int64", "i8": "int64", "byte": "uint8"},
+    **{"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"},
+    **{"float": "float32", "int": "int32", "byte": "uint8", "boolean": "bool"},
+}
+LIBRARY_NAMES = {
+    **dict.fromkeys(("cuda", "gpu", "hip", "rocm", "xpu", "mps"), DEVICE),
+    **dict.fromkeys(("np", "array", "ndarray"), NUMPY),
+    **dict.fromkeys(("pytorch", "tensor", "cpu"), TORCH),
 }
 
 
@@ -78,16 +84,21 @@ def shape(text: str) -> tuple[int, ...]:
 
 def dtype(text: str) -> str:
     """The name of a dtype; an ArgumentTypeError names the one that is meant by another spelling."""
-    if text.lower() in DTYPE_NAMES:
-        raise argparse.ArgumentTypeError(f"{text}: did you mean {DTYPE_NAMES[text.lower()]}?")
+    plain = text.lower().rpartition(".")[2]
+    name = DTYPE_NAMES.get(plain, plain)
+    with contextlib.suppress(TypeError):  # torch has more
+        found = np.dtype(name)
+        if found.kind not in NUMBER_KINDS:
+            raise argparse.ArgumentTypeError(f"{text} holds no numbers")
+        name = found.name
+    if name != text:
+        raise argparse.ArgumentTypeError(f"{text}: did you mean {name}?")
     return text
 
 
 def end(text: str) -> str:
     """The library of an array, or "device": an accelerator by any of its names."""
-    devices = dict.fromkeys(("cuda", "gpu", "hip", "rocm", "xpu", "mps"), DEVICE)
-    libraries = {"np": NUMPY, "pytorch": TORCH, "cpu": TORCH}
-    return (devices | libraries).get(text.lower(), text)
+    return LIBRARY_NAMES.get(text.lower().partition(":")[0], text)
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -107,18 +118,14 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     memory_option("--share", const=ALIAS, help="the result must share the source's memory")
     memory_option("--into-buffer", const=INTO, help="write into an existing buffer")
     parser.option("--writable", "the result will be written to: of a read-only source, a copy")
-    parser.option(
-        "--threads N",
-        "torch threads; 1 in a DataLoader worker (default: torch's)",
-        type=str,
-        default="",
-    )
+    about = "torch threads; 1 in a DataLoader worker (default: torch's)"
+    parser.option("--threads N", about)
     parser.option("--enqueue", "with a device: rank by the time until the call returns")
     parser.option(
         "--count N", "with a device: transfers over which one-time costs are amortised", default=1
     )
     parser.option("--measure", "measure this case here and now, in about ten seconds")
-    about = "with --measure: your own way, an expression over a or t (repeatable)"
+    about = "your own way, an expression over a or t, to measure with the others (repeatable)"
     parser.add_argument("--route", help=about, dest="routes", metavar="EXPRESSION", action="append")
     parser.option("--json", "print the whole answer as JSON")
     about = "machine whose results to use (default: this machine, or the most similar one)"
@@ -164,7 +171,12 @@ def case_of(options: argparse.Namespace) -> Case:
     descriptions = [options.nbytes, options.shape, options.like, expression]
     if sum(map(bool, descriptions)) != 1:
         raise UserError("say what the source is, once: --nbytes, --shape, --like or --source")
-    library = options.library or (NUMPY if options.like or expression else "")
+    if expression and any(getattr(options, name) != value for name, value in PLAIN.items()):
+        names = ", ".join(f"--{name}" for name in PLAIN)
+        raise UserError(f"--source {expression}: the expression says all; leave out {names}")
+    library = options.library or (NUMPY if options.like else "")
+    if expression and not library:  # found where it is made
+        library = TORCH if options.target == NUMPY else NUMPY
     if not library or not options.target:
         raise UserError(f"name the source and the result: --from and --to {', '.join(ENDS)}")
     described = {name: getattr(options, name) for name in ("layout", "shape", "dtype")}
@@ -188,13 +200,14 @@ def case_of(options: argparse.Namespace) -> Case:
         read_only=read_only,
         host=host,
         expression=expression,
+        threads=str(options.threads or ""),
         **{name: getattr(options, name) for name in CASE_OPTIONS},
     )
 
 
 def find_answer(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:
     """Measure the case if that is wanted; else answer from what was measured before."""
-    is_wanted = options.measure or case.expression
+    is_wanted = options.measure or options.routes or case.expression
     is_measured = is_wanted or _has_torch_alone(options, case)
     if not is_measured and not questions.machines_with_questions(options.results):
         return answer_from_results(case, options)

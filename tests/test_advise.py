@@ -304,7 +304,18 @@ ERRORS = [
     (f"{USUAL} --batch 1000", f"--batch 1000: 64 arrays were measured, and {BEYOND_COUNT}{OFFER}"),
     (f"{USUAL} --read-only --writable --share", "--share: a write would reach the read-only source"),
     ("--from torch --to numpy --nbytes 8 --read-only", "--read-only: "),
-    (f"{USUAL} --dtype fp32", "argument --dtype: fp32: did you mean float32?"),
+    *(
+        (f"{USUAL} --dtype {text}", f"argument --dtype: {text}{reason}")
+        for text, reason in {
+            "fp32": ": did you mean float32?",
+            "torch.half": ": did you mean float16?",
+            "np.uint8": ": did you mean uint8?",
+            "str": " holds no numbers",
+        }.items()
+    ),
+    (f"{USUAL} --threads 0", "argument --threads: takes a whole number from 1"),
+    ("--source np.ones(3) --to torch --dtype uint8", "leave out --dtype, --layout, --grad, --batch"),
+    (f"--like {__file__} --from numpy --to torch", "write FILE.npy, FILE.npz:NAME, FILE.h5:NAME or DIRECTORY.zarr"),
     (f"{USUAL} --shape 3x4", "say what the source is, once: --nbytes, --shape, --like or --source"),
     ("--from numpy --to torch --shape 3x", "argument --shape: '3x': write sizes such as 1080x1920x3"),
     ("--from numpy --to torch --like nothing.npy", "--like nothing.npy: no such file"),
@@ -316,7 +327,7 @@ ERRORS = [
     (f"{USUAL} --dtype int8 --to-dtype float32", "not measured numpy→torch to float32; there are float64"),
     (f"{USUAL} --layout strided", "--layout strided: not measured numpy→torch; there are contiguous, fortran"),
     (f"{USUAL} --enqueue", "--enqueue: not measured numpy→torch; leave it out"),
-    (f"{USUAL} --source pinned", "--source pinned: not measured numpy→torch"),
+    (f"{USUAL} --source pinned", "--source pinned: only with a device, leave it out"),
     (f"{DEVICE} --source fast", "--source fast: with a device it is pageable or pinned"),
     (f"{DEVICE} --threads 1", "--threads 1: not measured host→device"),
     (f"{USUAL} --grad", "--grad: arrays require no grad, leave it out"),

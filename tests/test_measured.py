@@ -214,8 +214,17 @@ def test_what_the_shell_gives_is_an_error_of_one_line(tmp_path):
         ("--source", "np.onez(3)", "--to", "torch"): "the source cannot be made: AttributeError: module 'numpy'",
         ("--source", "7", "--to", "torch"): "the source is a int, not an array, tensor or list",
         ("--source", "np.ones(3)", "--to", "torch", "--route", "tensr(a)"): "--route tensr(a): NameError",
-        ("--source", "torch.ones(3)", "--to", "torch"): "--source torch.ones(3): it is of torch; write --to numpy",
-        ("--from", "torch", "--to", "device", "--nbytes", "8", "--measure"): "--measure: no transfer without a device: ",
+        ("--source", "torch.ones(3)", "--to", "torch"): "it is of torch; write --from torch --to numpy",
+        ("--source", "np.ones((3, 0))", "--to", "torch"): "it is empty, there is nothing to measure",
+        (
+            "--from",
+            "torch",
+            "--to",
+            "device",
+            "--nbytes",
+            "8",
+            "--measure",
+        ): "--measure: no transfer without a device: ",
     }.items():
         done = advised(tmp_path, *words, CUDA_VISIBLE_DEVICES="")
         assert (done.returncode, done.stdout) == (2, "") and says in done.stderr.splitlines()[-1]

@@ -105,7 +105,7 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
 def _matching_rows(case: Case, machine: MachineAnswers) -> DataFrame:
     """Select the rows that match a case in every property that cannot be substituted; UserError if
     there are none, or the case is impossible."""
-    _require_no(estimates.contradiction(case))
+    require_none(estimates.contradiction(case))
     rows = where(machine.rows, direction=case.direction, array=case.has_host_array)
     if rows.empty:
         raise NotMeasured(estimates.direction_not_measured(case, machine.name))
@@ -122,11 +122,12 @@ def _matching_rows(case: Case, machine: MachineAnswers) -> DataFrame:
         raise NotMeasured(estimates.dtype_not_timed(case, [*dtypes]))
     if not case.goal and dtypes[case.dtype]:
         raise NotMeasured(f"--dtype {case.dtype}: {dtypes[case.dtype]}")
-    _require_no(estimates.impossible_source(case))
+    require_none(estimates.impossible_source(case))
     return rows
 
 
-def _require_no(reason: str) -> None:
+def require_none(reason: str) -> None:
+    """UserError if there is a reason."""
     if reason:
         raise UserError(reason)
 

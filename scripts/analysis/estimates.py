@@ -202,6 +202,8 @@ def contradiction(case: Case) -> str:
     """Return why the case is impossible with any route; "" if it is not."""
     if case.source == case.target:
         return f"--from {case.source} --to {case.target}: name two different ones"
+    if case.host and not case.device:
+        return f"--source {case.host}: only with a device, leave it out"
     if case.grad and case.source == NUMPY:
         return "--grad: arrays require no grad, leave it out"
     if case.read_only and case.source != NUMPY:

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis.answers import Answer
+from analysis.answers import Answer, require_none
 from analysis.cells import itemsize
 from analysis.costs import closest_machine, last_run
 from analysis.estimates import contradiction, impossible_source
 from analysis.measured import Measured, candidates, measured_answer, suitable, undecided
-from analysis.needs import NUMPY, TORCH, ZERO_D, Case
+from analysis.needs import TORCH, ZERO_D, Case
 from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, CommandLine, Parser, UserError
 from measuring.machine import check_machine, conditions
@@ -58,8 +58,8 @@ def measure_case(
         raise UserError(
             "--measure: this Python has no torch: pip install torch, or .venv/bin/python"
         )
-    if reason := contradiction(case) or impossible_source(case):
-        raise UserError(reason)
+    if not case.expression:
+        require_none(contradiction(case) or impossible_source(case))
     if case.device:
         with contextlib.nullcontext(server) if server else serve() as server:
             answer = server.ask({"device": True})
@@ -71,6 +71,7 @@ def measure_case(
     with contextlib.nullcontext(server) if server else serve() as server:
         source = server.make_source(question(case))
         described = _case_of_source(case, source)
+        require_none(contradiction(described))
         checks, lines = _measure(server, described, user_routes)
     settings = Settings(**source["versions"], torch_threads=source["threads"])
     run = RunRecord(
@@ -87,7 +88,7 @@ def measure_case(
 
 
 def _transfers(answer: Mapping[str, str]) -> str:
-    """Why a transfer is not measured alone. answer: of the server, about a device"""
+    """Return why a transfer is not measured alone. answer: of the server, about a device"""
     if "fails" in answer:
         return f"no transfer without a device: {answer['fails'].partition(': ')[2]}"
     command = "scripts/run.py --profile transfers"
@@ -144,8 +145,10 @@ def _case_of_source(case: Case, source: Mapping[str, Any]) -> Case:
             f"--to {TORCH} asks for a tensor"
         )
     if case.target == library:
-        opposite = TORCH if library == NUMPY else NUMPY
-        raise UserError(f"--source {case.expression}: it is of {library}; write --to {opposite}")
+        way = f"--from {case.target} --to {case.source}"
+        raise UserError(f"--source {case.expression}: it is of {library}; write {way}")
+    if not source["nbytes"]:
+        raise UserError(f"--source {case.expression}: it is empty, there is nothing to measure")
     layout = CONTIGUOUS if source["contiguous"] else "strided"
     return replace(
         described,

@@ -28,6 +28,7 @@ from .files import PARSE_ERRORS, put, read_content
 
 T = TypeVar("T")
 NPY, NPZ = ".npy", ".npz"
+NUMBER_KINDS = "biufc"  # of NumPy's dtypes
 HDF5 = (".h5", ".hdf5")
 QUESTIONS = "questions.jsonl.gz"
 MAX_QUESTIONS = 1000  # the newest questions of a machine
@@ -60,7 +61,7 @@ def read_header(text: str) -> Header:
     except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         reason = " ".join(f"{error}".split()) or type(error).__name__
         raise UserError(f"--like {text}: cannot be read as an array: {reason}") from None
-    if header.dtype.kind not in "biufc":
+    if header.dtype.kind not in NUMBER_KINDS:
         raise UserError(f"--like {text}: dtype {header.dtype} holds no numbers")
     return header
 
@@ -82,6 +83,8 @@ def _header(path: Path, member: str) -> Header:
         with h5py.File(path) as archive:
             dataset = archive[member]
             return Header(dataset.dtype, dataset.shape)
+    if not path.is_dir():
+        raise ValueError("write FILE.npy, FILE.npz:NAME, FILE.h5:NAME or DIRECTORY.zarr")
     import zarr
 
     dataset = zarr.open(path, mode="r")
