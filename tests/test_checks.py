@@ -26,6 +26,7 @@ from analysis.ranking import GOOD
 from analysis.results import load_files
 from analysis.verdicts import FASTER, SLOWER
 from checking import advice, history, planted, power
+from checking import question as questions
 from conftest import ROOT, run
 from made_histories import SERIES, counting, logs_of, write
 from measuring.engine import copy_code
@@ -251,6 +252,17 @@ CASE = Case("numpy", "torch", 3072, threads=ONE_THREAD)
 )
 def test_regret_is_what_the_best_takes_less(seconds, regrets):
     assert advice.regrets(np.log(seconds)) == pytest.approx(regrets)
+
+
+@pytest.mark.parametrize("sd, share", [(0.02, 0), (0.05, 0.005), (0.08, 0.015)])
+def test_chance_alone_breaks_no_promise_on_regret(sd, share):
+    """Of five processes each, 4 % would be above for two equally fast routes whose processes differ by 8 %."""
+    regrets = []
+    for logs in np.random.default_rng(1).normal(0, sd, (400, 2, questions.MAX_REFERENCE_ROUNDS)):
+        parts = (logs[:, :count] for count in range(1, logs.shape[1] + 1))
+        reference = next(filter(questions.is_precise, parts), logs)
+        regrets.append(questions.regret_of("a", ["a", "b"], reference))
+    assert np.mean(np.array(regrets) > questions.MAX_REGRET) <= share
 
 
 @pytest.mark.parametrize(

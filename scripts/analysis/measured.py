@@ -178,7 +178,7 @@ def _evidence(
     processes = processes[processes["quiet"].where(has_quiet, is_fastest)]
     logs = processes.pivot_table("log", "route", "round", sort=False)
     quiet_routes = by_route["quiet"].any()[logs.index]
-    variance, df = _pooled_variance(logs[quiet_routes].to_numpy())
+    variance, df = pooled_variance(logs[quiet_routes].to_numpy())
     present = logs.notna().to_numpy()
     cells = DataFrame(
         {
@@ -217,7 +217,7 @@ def _noisy_variance(case: Case) -> float:
     return math.inf if is_spread else FEW_SD**2
 
 
-def _pooled_variance(logs: Floats) -> tuple[float, float]:
+def pooled_variance(logs: Floats) -> tuple[float, float]:
     """Return the variance between processes of one route, pooled over routes, and its degrees of
     freedom; that of few processes on a busy machine if no route has two.
 

@@ -23,7 +23,14 @@ from analysis.answers import Answer, require_none
 from analysis.cells import itemsize
 from analysis.costs import closest_machine, last_run
 from analysis.estimates import contradiction, impossible_source
-from analysis.measured import Measured, candidates, measured_answer, suitable, undecided
+from analysis.measured import (
+    Measured,
+    candidates,
+    measured_answer,
+    pooled_variance,
+    suitable,
+    undecided,
+)
 from analysis.needs import TORCH, ZERO_D, Case
 from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, CommandLine, Parser, UserError
@@ -179,7 +186,10 @@ def _measure(
 # --- everyday questions ---------------------------------------------------------------------------
 
 
-REFERENCE_ROUNDS = 5
+REFERENCE_ROUNDS, MAX_REFERENCE_ROUNDS = 5, 20
+# Relative: chance in the difference of two routes, as one SD. With more, the largest regret of the
+# best routes themselves is above MAX_REGRET
+REFERENCE_ERROR = 0.03
 MAX_MEAN_REGRET, MAX_REGRET = 0.01, 0.1
 
 MAX_SECONDS, MAX_SECONDS_LARGE = 10.0, 25.0  # of the median question, up to LARGE bytes and above
@@ -255,17 +265,26 @@ def ask(words: Sequence[str]) -> tuple[str, Case | None, float]:
 
 
 def reference(case: Case) -> tuple[list[str], Floats]:
-    """Time all safe routes of a case in turns. Return them and log seconds (routes, rounds), NaN
-    where a process was noisy."""
+    """Time all safe routes of a case in turns, until the times are precise. Return the routes and
+    log seconds (routes, rounds), NaN where a process was noisy."""
+    lines: list[TimedProcess] = []
     with serve() as server:
         server.make_source(question(case))
         routes, _ = suitable(case, server.check([*candidates(case)]))
-        lines = [
-            sample_route(server, route, "", number)
-            for number in range(REFERENCE_ROUNDS)
-            for route in routes
-        ]
-    return routes, quiet.Run(lines).quiet_logs.reshape(REFERENCE_ROUNDS, -1).T
+        for number in range(MAX_REFERENCE_ROUNDS):
+            lines += [sample_route(server, route, "", number) for route in routes]
+            logs = quiet.Run(lines).quiet_logs.reshape(number + 1, -1).T
+            if is_precise(logs):
+                break
+    return routes, logs
+
+
+def is_precise(logs: Floats) -> bool:
+    """Whether a reference has enough processes. logs: (routes, rounds), NaN where one was noisy"""
+    variance, _ = pooled_variance(logs)
+    counts = np.isfinite(logs).sum(axis=1)
+    error = math.sqrt(2 * variance / max(1, np.median(counts)))
+    return logs.shape[1] >= REFERENCE_ROUNDS and error <= REFERENCE_ERROR
 
 
 def regrets(readings: Floats) -> list[float]:
@@ -353,9 +372,10 @@ def main(argv: CommandLine = None) -> int:
         python scripts/check.py questions --questions 10   only the first ones
 
     For each question it runs ``advise.py --measure`` and notes the seconds, imports included. Then
-    it times all safe routes in turns, REFERENCE_ROUNDS processes each. Regret is how much longer
-    the advised route takes than the best one; processes that were not quiet do not count. Beside it
-    stands the answer from this machine's results, where there are any: refused, or its regret.
+    it times all safe routes in turns, 5 to 20 processes each, until chance moves the difference of
+    two by 3 % at most. Regret is how much longer the advised route takes than the best one;
+    processes that were not quiet do not count. Beside it stands the answer from this machine's
+    results, where there are any: refused, or its regret.
 
     Exit status: 0 as promised. 1 if a question is refused, the mean regret is above 1 %, the
     largest above 10 %, or the median answer takes more than 10 s up to 16 MiB, 25 s up to 256 MiB.
