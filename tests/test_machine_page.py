@@ -208,6 +208,13 @@ def test_two_cells_in_one_place_are_an_error():
         tables.lay_out("title", toy, marks, "nbytes", None, str, "route")
 
 
+def test_sizes_ascend_though_one_was_declared_last():
+    toy = declared(route=["f(a)"], nbytes=[8, MIB, KIB])
+    marks = [tables.GridEntry({"route": "f(a)", "nbytes": n}, [str(n)]) for n in (8, MIB, KIB)]
+    made = tables.lay_out("title", toy, marks, "nbytes", None, str, "route")
+    assert made.columns[1:] == made.rows[0][1:] == ("8", "1024", "1048576")
+
+
 def test_an_empty_place_says_why_whatever_the_size_of_other_columns():
     """The reason for an empty place is found although columns differ in size. A row whose name is 0 shows its name."""
     sizes = {"A": MIB, "B": MIB, "X": 64 * MIB}

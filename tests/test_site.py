@@ -46,7 +46,8 @@ def check_links(site):
             target = target / "index.html" if target.is_dir() else target
             assert not (parts.scheme or parts.netloc or parts.path.startswith("/")), (path, link)
             assert target.is_file(), (path, link)
-            anchor = "choose" if parts.fragment.startswith("from=") else unquote(parts.fragment)  # a case of the form
+            script = re.match("at=([a-z-]+)|from=", parts.fragment)  # a choice of a page's script
+            anchor = script[1] or "choose" if script else unquote(parts.fragment)
             assert not anchor or anchor in anchors.get(target, [anchor]), (path, link)
 
 

@@ -92,8 +92,10 @@ class Declared(Family):
         return dict(zip(self.param_names, self.params)).get(parameter, ())
 
     def nth(self, parameter: str, value: object) -> int:
-        """Return the index of a value among those of a parameter; their number if it is not one of
-        them."""
+        """Return the place of a value among those of a parameter: of a number itself, so that sizes
+        ascend; else its index, or their number if it is not one of them."""
+        if isinstance(value, int):
+            return value
         spellings = self.listed(parameter)
         return spellings.index(repr(value)) if repr(value) in spellings else len(spellings)
 

@@ -226,6 +226,11 @@ def is_constant(rows: DataFrame) -> bool:
     return bool(rows["memory"].iloc[0] == ALIAS and by_route.agg(is_flat).all())
 
 
+def has_one_time(rows: DataFrame) -> bool:
+    """Whether one route was measured at several sizes, and takes the same time at all of them."""
+    return is_constant(rows) and len({*rows["route"]}) == 1 < len({*rows["nbytes"]})
+
+
 def no_verdict_notes(rows: DataFrame) -> list[str]:
     """Say at which sizes noise on the machine left comparisons undecided."""
     undecided = where(rows, kind=UNDECIDED)["nbytes"].unique().tolist()

@@ -35,7 +35,7 @@ from toolchains import ledger
 from benchmarks.contracts import ALL_THREADS, ONE_THREAD
 
 from . import history_page, show
-from .advice import is_constant
+from .advice import has_one_time
 from .libraries import library_table
 from .machine import machine_page
 from .page import (
@@ -214,10 +214,7 @@ def side_by_side(shown: DataFrame, machines: Sequence[Page]) -> Table:
         entries = []
         for page in machines:
             own = where(answers, machine=page.machine)
-            is_one_route = own["route"].nunique() == 1
-            has_one_time = is_one_route and len(own) > 1 and is_constant(own)
-            times = own[len(own) // 2 :][:1] if has_one_time else own
-            entries.append((page, list_rows(times), has_one_time))
+            entries.append((page, list_rows(own), not own.empty and has_one_time(own)))
         rows.append((question, entries))
     return render_table("index", "routes", False, rows=rows, machines=machines, quote=quote)
 

@@ -202,7 +202,8 @@ def answers(titled: Iterable[tuple[str, DataFrame]]) -> Table:
         first = where(ranked, need=[ranked["need"].iloc[0]])
         several = best["dtype"].nunique() > 1
         takes = [*advice.recommendations(first)]
-        rows.append((title, takes, _at_answer_bytes(best), several))
+        is_constant = advice.has_one_time(best)
+        rows.append((title, takes, _at_answer_bytes(best), several, is_constant))
     return render_table("tables", "answers", False, rows=rows, sizes=ANSWER_BYTES)
 
 

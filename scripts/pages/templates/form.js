@@ -161,6 +161,7 @@
     if (!("from" in given)) chosen.nbytes = text(nearest(2 ** 20, sizes(needed()[0])));
     at("nbytes").value = chosen.nbytes;
     update(false);
+    if ("from" in given && !given.at) root.scrollIntoView();
   }
 
   /* A link to a section keeps the case in the address. */

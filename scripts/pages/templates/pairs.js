@@ -18,15 +18,16 @@ for (const script of document.querySelectorAll("script.pairs")) {
     scroll.hidden = !body.length;
     scroll.querySelector("thead").innerHTML = `<tr>${cells("th", [head[0], ...head[1]])}</tr>`;
     scroll.querySelector("tbody").innerHTML = body.map(([first, rest]) => `<tr>${cells("th", [first])}${cells("td", rest)}</tr>`).join("");
+    for (const row of scroll.querySelectorAll("tbody tr")) [...row.cells].forEach((cell, place) => (cell.dataset.of = scroll.querySelectorAll("thead th")[place].textContent));
     shown.querySelector("ul").innerHTML = cells("li", notes);
   }
 
   function read() {
     const query = new URLSearchParams(location.hash.slice(1));
     const isHere = query.get("at") === section.id;
-    const sides = menus.map((menu) => query.get(menu.name));
-    const areKnown = isHere && tables[sides.join("\t")];
-    menus.forEach((menu, place) => (menu.value = (areKnown ? sides : chosen)[place]));
+    const given = menus.map((menu) => (isHere ? query.get(menu.name) : null));
+    const sides = given.map((name, place) => name ?? [...chosen, ...names].find((each) => each !== given[1 - place]));
+    menus.forEach((menu, place) => (menu.value = (tables[sides.join("\t")] ? sides : chosen)[place]));
     show();
     if (isHere) section.scrollIntoView();
   }
