@@ -35,7 +35,7 @@ RELEASES = {
     "numpy": {"1.26.4": "2024-02-05", "2.0.0": "2024-06-16"},
 }
 # Modules of benchmarks/ that every benchmark needs
-ENGINE = ("__init__", "probes", "statement", "timing", "versions")
+ENGINE = ("__init__", "probes", "statement", "timing", "turns", "versions")
 MODULES = ("__init__", "contracts", *(f"core/{name}" for name in ENGINE))
 DEVICES = "def answer():\n    return {'device': None, 'device_name': None, 'no_device': 'none'}\n"
 WITHOUT_WHEEL = "2.2.0"
@@ -60,6 +60,7 @@ def work():
 class NumpyToTorch:
     params = ROUTES, ["float32"], [4096, 1048576]
     param_names = ["route", "dtype", "nbytes"]
+    role = "conversion"
 
     def setup(self, route, dtype, nbytes):
         if torch.__version__.startswith("1.") and route == "torch.tensor(a)":

@@ -26,7 +26,7 @@ from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.track import TrackBenchmark
 
 from .. import contracts
-from . import devices, driver, timing, versions
+from . import devices, driver, timing, turns, versions
 
 LONGEST_REASON = 300  # letters of the reason of a failure
 ROUNDS = 4  # processes per cell: a verdict needs at least four
@@ -93,6 +93,8 @@ class _Declared:
 
     def log_why(self, error):
         """Log why a cell has no figure; return whether it is a skip, not a failure."""
+        if partner := turns.partner_of(self._cell):
+            partner.leave()
         skipped = isinstance(error, NotImplementedError) and not timing.is_torchs(error)
         if skipped:
             print(f"asv: skipped: {error}")
@@ -102,6 +104,10 @@ class _Declared:
                 failed=f"{type(error).__name__}: {timing.first_sentence(error)}"[:LONGEST_REASON]
             )
         return skipped
+
+    @property
+    def _cell(self):
+        return f"{self.name}{self._current_params!r}"
 
     def log(self, **record):
         """Log a record of this cell, with its parameters as asv writes them."""
@@ -208,6 +214,7 @@ class StatementBenchmark(_Declared, TimeBenchmark):
             calls=calls[0] if calls else 1,
             number=self.number,
             prepare=namespace["synchronize"] if self.drained else namespace.get("prepare"),
+            partner=turns.partner_of(self._cell),
             **{name: getattr(self, name) for name in TIMED},
         ).take()
         if parts := getattr(timer, "parts", {}):

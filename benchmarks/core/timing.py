@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import probes
+from . import probes, turns
 
 SAMPLES = 20  # per process
 # per process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
@@ -70,6 +70,7 @@ class Timing:
                      stalls all
     probed           False: the device's own clock times it, independent of the host's speed
     prepare          called before every sample
+    partner          turns.Partner, with which samples are taken in turns; None: without one
     """
 
     timer: object
@@ -82,6 +83,7 @@ class Timing:
     on_all_cores: bool = False
     probed: bool = True
     prepare: object = None
+    partner: object = None
     sample_time: float = SAMPLE_SECONDS
     warmup_time: float = WARMUP_SECONDS
 
@@ -93,15 +95,20 @@ class Timing:
         kinds, refresh = self._kinds()
         watchable = self.on_all_cores and hasattr(os, "sched_getaffinity")
         watch = probes.Watch(kinds, self.prepare, probes.Cores() if watchable else None)
+        turn = contextlib.nullcontext
+        if self.partner and self.partner.meet():
+            self.count *= turns.SAMPLES
+            turn = self.partner.turn
         seconds_per_call, quiet, disturbed = [], [], []
         while sum(quiet) < self.count and (len(seconds_per_call) < self.count or watch.left > 0):
-            if not watch.quiet and watch.left > 0:
-                watch.wait()
-            if self.on_all_cores:  # wakes torch's threads
-                self.timer.timeit(number)
-            elif refresh:
-                self.timer.timeit(1)
-            seconds, undisturbed, good = watch.judge(lambda: self.sample(number))
+            with turn():
+                if not watch.quiet and watch.left > 0:
+                    watch.wait()
+                if self.on_all_cores:  # wakes torch's threads
+                    self.timer.timeit(number)
+                elif refresh:
+                    self.timer.timeit(1)
+                seconds, undisturbed, good = watch.judge(lambda: self.sample(number))
             seconds_per_call.append(float(f"{seconds / number / self.calls:.{DIGITS}g}"))
             quiet.append(good)
             if not undisturbed:
@@ -125,6 +132,8 @@ class Timing:
             "waiting": watch.waiting,
             "waited": round(watch.close(), 4),
         }
+        if self.partner and self.partner.turns == len(seconds_per_call):
+            record["in_turns"] = True
         return [seconds_per_call[index] for index in sorted(best)], number, record
 
     def warm_up(self):

@@ -135,6 +135,11 @@ class Comparison:
         return sum(self.counts[verdict] for verdict in DECIDED)
 
     @property
+    def in_turns(self) -> int:
+        """Cells whose samples were taken in turns."""
+        return int(self.cells["in_turns"].eq(True).sum())
+
+    @property
     def comparable(self) -> int:
         """Timed cells that could be compared, decided or not."""
         return self.decided + self.counts[INCONCLUSIVE]
@@ -345,7 +350,8 @@ def _judge_timed(
     is_open = (cells["verdict"] == "").to_numpy()
     figures = judge_times(times, noise, is_open, is_open, settings, session, controls)
     figures = figures.set_axis(cells.index)
-    figures = withhold_busy(figures, cells["base_quiet"], cells["new_quiet"])
+    base, new = cells["base_quiet"], cells["new_quiet"]
+    figures = withhold_busy(figures, base, new, times.in_turns)
     if fresh and figures["close"].any():
         again = _times(fresh[0], fresh[1], cells.index)
         figures = judge_fresh(figures, again, noise, is_open, fresh, settings)

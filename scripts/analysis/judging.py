@@ -42,6 +42,7 @@ CLOSE_P = 0.10  # p value below which fresh processes decide (two stages)
 MAX_SWAPPED_PAIRS = 3  # pairs of the baseline's processes that change halves in the A/A: 8 splits
 MANY_DF = 1e6  # degrees of freedom of a normal error
 DETECTION = 0.95  # chance to find a change that is called detectable
+MIN_TURNS = 5  # pairs of samples that a ratio of two processes needs
 POWER = 0.8  # chance of a decision that ``processes_needed`` promises
 
 
@@ -50,11 +51,13 @@ class Times(NamedTuple):
 
     logs        log seconds, (sides, cells, processes), NaN without a process
     paired      (cells,): processes with the same number ran side by side
+    in_turns    (cells,): these took their samples in turns, whose ratio no disturbance changes
     slowdown    log of how much slower the machine was for new
     """
 
     logs: Floats
     paired: Bools
+    in_turns: Bools
     slowdown: float
 
 
@@ -109,7 +112,38 @@ def corrected_times(base: Results, new: Results, cells: Index, have_same_probes:
     paired = has_both.sum(axis=1) >= MIN_PROCESSES
     paired |= (has_process[0] == has_process[1]).all(axis=1)
     paired &= bool(interleaved_collection(base, new))
-    return Times(np.where(paired[:, None] & ~has_both, np.nan, logs), paired, slowdown)
+    logs = np.where(paired[:, None] & ~has_both, np.nan, logs)
+    ratios = _log_ratios_in_turns(base, new, cells, logs.shape[2])
+    in_turns = paired & (np.isfinite(ratios).sum(axis=1) >= MIN_PROCESSES)
+    logs[:, in_turns] = _logs_with_ratios(logs[:, in_turns], ratios[in_turns])
+    return Times(logs, paired, in_turns, slowdown)
+
+
+def _log_ratios_in_turns(base: Results, new: Results, cells: Index, rounds: int) -> Floats:
+    """Return the log of new over base of each pair of processes that took samples in turns, (cells,
+    rounds): the median over MIN_TURNS or more pairs of samples without a disturbance. NaN for other
+    processes."""
+    ratios = np.full((len(cells), rounds), np.nan)
+    turns = [side.processes.set_index(["cell", "process"])["turns"] for side in (base, new)]
+    pairs = concat(turns, axis=1, join="inner", keys=SIDES)
+    for (cell, number), first, second in pairs.itertuples(name=None):
+        if cell in cells and len(first) == len(second):
+            logs = np.log(second) - np.log(first)
+            if np.isfinite(logs).sum() >= MIN_TURNS:
+                ratios[cells.get_loc(cell), number] = np.nanmedian(logs)
+    return ratios
+
+
+def _logs_with_ratios(logs: Floats, ratios: Floats) -> Floats:
+    """Return logs of the same means for base, in which each pair differs by its ratio.
+
+    Its deviation from their mean is split between both sides. So halves of the baseline's processes
+    (``self_check``) differ by as much noise as the two sides.
+    """
+    mean = np.nanmean(ratios, axis=1, keepdims=True)
+    half = (ratios - mean) / 2
+    base = np.nanmean(logs[0], axis=1, keepdims=True)
+    return np.stack([base - half, base + mean + half])
 
 
 def _logs(base: Results, new: Results, cells: Index, column: str) -> Floats:
@@ -168,7 +202,8 @@ def judge_times(
     for side, logs, count in zip(SIDES, times.logs, counts):
         table[f"{side}_seconds"] = np.exp(statistics.means(logs))
         table[f"{side}_processes"] = count
-    return table.assign(paired=times.paired & judged, fresh=False, close=table["p"] < CLOSE_P)
+    table["paired"], table["in_turns"] = times.paired & judged, times.in_turns & judged
+    return table.assign(fresh=False, close=table["p"] < CLOSE_P)
 
 
 def processes_needed(estimate: Estimate, paired: Bools, settings: Settings) -> Floats:
@@ -231,10 +266,12 @@ def _judge_effects(estimate: Estimate, is_enough: Bools, settings: Settings) -> 
     return DataFrame(figures)
 
 
-def withhold_busy(figures: DataFrame, base: Series, new: Series) -> DataFrame:
+def withhold_busy(figures: DataFrame, base: Series, new: Series, in_turns: Bools) -> DataFrame:
     """Make cells without a quiet process on one side inconclusive: the machine may cause the
-    difference. base, new: whether a cell had one, by cell."""
+    difference, except between samples taken in turns. base, new: whether a cell had one, by
+    cell."""
     is_busy = DataFrame({"base": base, "new": new}).reindex(figures.index).eq(False)
+    is_busy.loc[in_turns] = False
     is_busy["both"] = is_busy.all(axis=1)
     for side, rows in is_busy.items():
         reason = Reason(verdicts.NEVER_QUIET, str(side))
@@ -259,7 +296,8 @@ def judge_fresh(
     has_times = np.isfinite(times.logs).any(axis=2).all(axis=0)
     second = judge_times(times, noise, close | (is_open & has_times), close, settings)
     second = second.set_axis(figures.index).assign(fresh=True, close=True)
-    second = withhold_busy(second, *(side.cells.set_index("cell")["quiet"] for side in fresh))
+    base, new = (side.cells.set_index("cell")["quiet"] for side in fresh)
+    second = withhold_busy(second, base, new, times.in_turns)
     first = figures.assign(q=np.nan)  # the first stage flags nothing
     return concat([first[~close], second[close]]).loc[figures.index]
 

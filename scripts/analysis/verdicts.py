@@ -145,6 +145,7 @@ class ComparedTime(ComparedCell):
     base_processes: int = _PROCESSES
     new_processes: int = _PROCESSES
     paired: bool = about("whether its processes ran side by side")
+    in_turns: bool = about("whether these took their samples in turns")
     fresh: bool = about("whether fresh processes decided")
     close: bool = about("whether it is close to a verdict, and needs fresh processes")
     more: float = about(

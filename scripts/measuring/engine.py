@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -22,12 +23,23 @@ from store.files import BENCHMARKS, MACHINE, put, read_entries
 from store.schema import LogLine, NoFigure, Settings, decode_log
 from toolchains import environments, interpreters, ledger
 
+from benchmarks.core import turns
 from benchmarks.core.probes import PATIENCE_VARIABLE
 from benchmarks.core.timing import GONE, LOG_VARIABLE
 from benchmarks.core.versions import package_hash
 
 from .machine import read_libraries, settings
-from .processes import environment_of, last_line, os_session, read_text, run_in_session
+from .processes import (
+    Done,
+    Environment,
+    Program,
+    environment_of,
+    last_line,
+    os_session,
+    read_text,
+    run_in_session,
+    run_in_sessions,
+)
 from .profiles import Benchmarks, Names, exact_patterns
 
 ENVIRONMENTS = Path(".asv/env")  # in a checkout, as in asv.conf.json
@@ -251,18 +263,14 @@ class Suite:
             command += ["--bench", pattern]
         return command
 
-    def run_asv(
-        self,
-        command: Names,
-        results: Path,
-        meanwhile: Callable[[], None] | None = None,
-        **variables: str,
-    ) -> "subprocess.CompletedProcess[str]":
-        """Run a command of ``asv``, which writes into the directory ``results``. See
-        ``run_in_session``."""
+    def asv_program(self, command: Names, results: Path, **variables: str) -> Program:
+        """A command of ``asv`` as a program that writes into the directory ``results``."""
         variables[environments.RESULTS_VARIABLE] = str(results)
-        environment = environment_of(self.python, **variables)
-        return run_in_session(command, self.root, environment, meanwhile=meanwhile)
+        return Program(command, self.root, environment_of(self.python, **variables))
+
+    def run_asv(self, command: Names, results: Path) -> Done:
+        """Run a command of ``asv``, which writes into the directory ``results``."""
+        return run_in_sessions([self.asv_program(command, results)])[0]
 
     def discover(self, machine: str, copy_to: Path | None = None) -> Benchmarks:
         """Return all benchmarks with their parameters, as asv finds them.
@@ -295,6 +303,21 @@ class Suite:
                   processes
         cores     the processes run on these cores only; empty: on all
         """
+        program = self.cell_program(cells, machine, place, patience, cores)
+        earlier = len(read_log(place))
+        done = run_in_sessions([program], meanwhile=advance)[0]
+        check_run(done, read_log(place)[earlier:], place / FILES / machine)
+
+    def cell_program(
+        self,
+        cells: Names,
+        machine: str,
+        place: Path,
+        patience: tuple[float, int] = (0.0, 0),
+        cores: Sequence[int] = (),
+        variables: Environment | None = None,
+    ) -> Program:
+        """The program of ``measure``, with further environment variables."""
         affinity = ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
         options = ["-a", "rounds=1", "--show-stderr", *affinity]
         command = self.asv(machine, exact_patterns(cells), *options)
@@ -302,18 +325,56 @@ class Suite:
         variables = {
             LOG_VARIABLE: str(place / LOG),
             PATIENCE_VARIABLE: f"{max(0.0, seconds):.3f}/{processes}",
+            **(variables or {}),
         }
-        earlier = len(read_log(place))
-        done = self.run_asv(command, place / FILES, advance, **variables)
-        check_run(done, read_log(place)[earlier:], place / FILES / machine)
+        return self.asv_program(command, place / FILES, **variables)
+
+
+def home_variables(home: Path) -> dict[str, str]:
+    """Return environment variables that give asv a home directory of its own. asv 0.6.6 writes its
+    file of machines in place at each run, so that another run may read half of it. Python and pip
+    use the user's packages, settings and cache."""
+    user = Path.home()
+    return {
+        "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME") or str(user / ".config"),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(user / ".cache"),
+        "PYTHONUSERBASE": site.getuserbase(),
+        "HOME": str(home),
+    }
+
+
+def measure_in_turns(
+    suites: Sequence[Suite],
+    places: Sequence[Path],
+    cells: Names,
+    machine: str,
+    advance: Callable[[], None],
+) -> None:
+    """Run asv once on each of two sides at the same time. The two processes of a cell take their
+    samples in turns, those of the first suite first. See ``Suite.measure``."""
+    from asv.machine import MachineCollection  # check_asv has verified that asv is installed
+
+    with contextlib.ExitStack() as stack:
+        pipes = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        shutil.copy(MachineCollection.get_machine_file_path(), pipes)
+        homes = [{}, home_variables(pipes)]
+        programs = []
+        for role, suite, place, variables in zip(turns.ROLES, suites, places, homes):
+            pipe = pipes / role
+            os.mkfifo(pipe)
+            # open as long as messages may lie in it
+            stack.callback(os.close, os.open(pipe, os.O_RDWR))
+            variables |= {turns.VARIABLE: str(pipe)}
+            programs.append(suite.cell_program(cells, machine, place, variables=variables))
+        done = run_in_sessions(programs, meanwhile=advance)
+    for each, place in zip(done, places):
+        check_run(each, read_log(place), place / FILES / machine)
 
 
 CHECKOUT = Suite()  # this checkout with this Python
 
 
-def check_run(
-    done: "subprocess.CompletedProcess[str]", lines: Sequence[LogLine], results: Path
-) -> None:
+def check_run(done: Done, lines: Sequence[LogLine], results: Path) -> None:
     """Announce which cells of a run of asv failed or lost their device. Raise UserError if asv
     stopped.
 

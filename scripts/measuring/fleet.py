@@ -35,7 +35,7 @@ from toolchains import environments, ledger
 
 from . import campaign as campaigns
 from .campaign import CODE, HOME, HOSTS, ON_NODE, PLAN, SUITE, VERB, Campaign
-from .engine import Suite, announce, copy_code, link_environments
+from .engine import Suite, announce, copy_code, home_variables, link_environments
 from .journal import Journal, coarse_to_fine, lock_directory
 from .processes import last_line, os_session, read_text
 from .profiles import Names
@@ -75,14 +75,10 @@ def node_name(directory: Path, host: str) -> str:
 
 
 def node_variables(campaign: Campaign, place: Path) -> dict[str, str]:
-    """Return environment variables of a node's suite. asv gets its own home directory. pip uses the
-    user's settings and cache."""
-    home = Path.home()
+    """Return environment variables of a node's suite."""
     variables = {
-        "XDG_CONFIG_HOME": str(home / ".config"),
-        "XDG_CACHE_HOME": str(home / ".cache"),
         **os.environ,
-        "HOME": str(place / HOME),
+        **home_variables(place / HOME),
         environments.LIMIT_VARIABLE: str(campaign.keep),
     }
     if campaign.wheelhouse:

@@ -164,6 +164,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.work = directory / "work"
+        self.ahead = directory / "ahead"  # the next job's work, as far as another job did it
 
     def plan(self) -> Plan | None:
         """Load the plan. Return None without a plan. Raise UserError if it cannot be read."""
@@ -194,8 +195,10 @@ class Journal:
     def begin(self) -> None:
         """Prepare the directory of a job. Files of an interrupted job are removed."""
         shutil.rmtree(self.work, ignore_errors=True)
-        (self.work / FILES).mkdir(parents=True)
-        (self.work / LOG).touch()
+        if self.ahead.exists():
+            self.ahead.rename(self.work)
+        else:
+            make_place(self.work)
 
     def keep(self, job: Job, record: RunRecord) -> None:
         """Move a finished job into the journal, with the record of its session so far."""
@@ -227,6 +230,12 @@ class Journal:
         (self.directory / session).rename(mark)
         for place in mark.iterdir():
             shutil.rmtree(place, ignore_errors=True)
+
+
+def make_place(directory: Path) -> None:
+    """Make a directory for a run of asv."""
+    (directory / FILES).mkdir(parents=True)
+    (directory / LOG).touch()
 
 
 def load(cls: type[T], path: Path, directory: Path) -> T | None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import psutil
 
@@ -27,8 +27,10 @@ PROGRESS_SECONDS = 15  # between two lines of progress
 SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
+STREAMS = ("stdout", "stderr")
 Command = Sequence[str | Path]
 Environment = Mapping[str, str]
+Done = subprocess.CompletedProcess[str]
 
 
 def environment_of(python: Path, **variables: str) -> dict[str, str]:
@@ -84,31 +86,64 @@ def os_session(
                 watcher.kill()
 
 
+class Program(NamedTuple):
+    """A command, with its directory and its environment variables."""
+
+    command: Command
+    cwd: Path
+    env: Environment | None = None
+
+
 def run_in_session(
     command: Command,
     cwd: Path,
     env: Environment | None = None,
     seconds: float = math.inf,
     meanwhile: Callable[[], None] | None = None,
-) -> "subprocess.CompletedProcess[str]":
-    """Run a program in a session of the operating system. Return its output and exit code, None
-    after ``seconds``.
+) -> Done:
+    """Run a program in a session of the operating system. See ``run_in_sessions``."""
+    return run_in_sessions([Program(command, cwd, env)], seconds, meanwhile)[0]
 
-    meanwhile  called while the program runs, only a few times per second so as not to disturb
+
+def run_in_sessions(
+    programs: Sequence[Program],
+    seconds: float = math.inf,
+    meanwhile: Callable[[], None] | None = None,
+) -> list[Done]:
+    """Run programs at the same time, each in a session of the operating system. Return their
+    outputs and exit codes, None after ``seconds``.
+
+    meanwhile  called while the programs run, only a few times per second so as not to disturb
                measurements
     """
     end = time.monotonic() + seconds
-    # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with os_session(command, cwd, env, stdout=out, stderr=err) as process:
-            while process.poll() is None and time.monotonic() < end:
+    with contextlib.ExitStack() as files:
+        # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
+        streams = [
+            {name: files.enter_context(tempfile.TemporaryFile("w+")) for name in STREAMS}
+            for _ in programs
+        ]
+        with contextlib.ExitStack() as sessions:
+            processes = [
+                sessions.enter_context(
+                    os_session(program.command, program.cwd, program.env, **stream)
+                )
+                for program, stream in zip(programs, streams)
+            ]
+            while any(each.poll() is None for each in processes) and time.monotonic() < end:
                 time.sleep(0.3 if meanwhile else 0.02)
                 if meanwhile:
                     meanwhile()
-            code = process.poll()
-        for file in (out, err):
-            file.seek(0)
-        return subprocess.CompletedProcess(command, code, out.read(), err.read())  # type: ignore[arg-type]
+            codes = [process.poll() for process in processes]
+        texts = [[_text(stream[name]) for name in STREAMS] for stream in streams]
+    ends = zip(programs, codes, texts)
+    return [subprocess.CompletedProcess(each.command, code, *text) for each, code, text in ends]  # type: ignore[arg-type]
+
+
+def _text(file: IO[str]) -> str:
+    """The text of a file, from its beginning."""
+    file.seek(0)
+    return file.read()
 
 
 def last_line(text: str, default: str = "stopped without a word") -> str:

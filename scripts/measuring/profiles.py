@@ -22,7 +22,7 @@ from store.files import BENCHMARKS, read_entries
 from store.schema import Reasons, cell_names
 from toolchains import selection
 
-from benchmarks.contracts import ALIAS
+from benchmarks.contracts import ALIAS, Role
 
 Names = Sequence[str]  # of cells, benchmarks, releases or options
 Benchmark = Mapping[str, Any]  # asv's description, with our declarations
@@ -160,6 +160,7 @@ class Cells:
 
     rounds       timed cells of each round
     first        those of the first round that are measured, and answered, before the others
+    in_turns     timed cells that two sides can time at the same moment
     unavailable  reason -> benchmarks left out
     on_device    some benchmarks use an accelerator
     waking       benchmarks that time the accelerator's waking
@@ -173,6 +174,7 @@ class Cells:
     waking: Names = ()
     counted: Names = ()
     first: Names = ()
+    in_turns: Names = ()
 
     @property
     def timed(self) -> Names:
@@ -227,7 +229,19 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
             itertools.chain(*map(selected.__getitem__, names_with(available, "repeated")))
         ),
         first=list(itertools.chain(*select(beginning, timed, 0, matches).values())),
+        in_turns=list(
+            itertools.chain(
+                *(selected[name] for name, each in timed.items() if can_take_turns(each))
+            )
+        ),
     )
+
+
+def can_take_turns(benchmark: Benchmark) -> bool:
+    """Whether two processes of a benchmark can run at once: plain conversions in one thread."""
+    hinders = ("once", "needs_device", "on_all_cores", "drained")
+    is_alone = benchmark.get("single_threaded") and not any(map(benchmark.get, hinders))
+    return benchmark.get("role") == Role.CONVERSION and bool(is_alone)
 
 
 def names_with(benchmarks: Benchmarks, attribute: str) -> list[str]:

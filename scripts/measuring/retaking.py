@@ -7,7 +7,7 @@ for new processes of noisy cells.
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from store import quiet
 from store.schema import LogLine, encode_lines, with_samples
 
-from .engine import COUNTING, LOG, announce, read_log
-from .journal import Job, Journal, Plan
+from .engine import COUNTING, LOG, announce, measure_in_turns, read_log
+from .journal import Job, Journal, Plan, make_place
 from .machine import Awake
 from .processes import Progress, read_text
 from .profiles import ASV_START_SECONDS, PROFILES, Names
@@ -93,6 +93,7 @@ class Round:
 
     patience  seconds that the session may wait for quiet up to the end of this job
     wait_left  seconds of these that are left
+    partner   the other side, which measures cells in turns with this one: see ``time_in_turns``
     lacking   cell -> the round that its new process belongs to, unless it is this round
     """
 
@@ -103,6 +104,7 @@ class Round:
     device: Awake
     progress: Progress
     clock: Clock
+    partner: Session | None = None
     lacking: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,6 +119,7 @@ class Round:
         """
         start = self.clock.monotonic()
         self.journal.begin()
+        self.progress.done += len(self.number_lines())  # as the other side's job left them
         counted = {*self.session.cells.counted}
         # without patterns asv would run every benchmark
         if to_count := [cell for cell in cells if cell in counted]:
@@ -136,8 +139,12 @@ class Round:
             self.run_asv(cells, self.first_patience(cells), is_timed=False)
 
     def time(self, cells: Names, after_first: Callable[[], object]) -> None:
-        """Time these cells with libraries that are read anew."""
+        """Time these cells with libraries that are read anew, except those that were timed in turns
+        with the other side."""
         self.session.suite.read_libraries(self.session.python)
+        cells = self.time_in_turns(cells)
+        if not cells:
+            return
         wanted = {*self.session.cells.first}
         rest = [cell for cell in cells if cell not in wanted]
         if not self.job.round and not self.job.cells and 0 < len(rest) < len(cells):
@@ -146,6 +153,21 @@ class Round:
             after_first()
             cells = rest
         self.run_asv(cells, self.first_patience(cells))
+
+    def time_in_turns(self, cells: Names) -> list[str]:
+        """Time those of these cells that can be in turns, together with the partner, whose next job
+        finds them done. Return the others."""
+        timed = {line.cell for line in read_log(self.journal.work)}
+        in_turns = [cell for cell in cells if cell in {*self.session.cells.in_turns}]
+        if self.partner and in_turns:
+            self.partner.suite.read_libraries(self.partner.python)
+            make_place(self.journal.ahead)
+            suites = [self.session.suite, self.partner.suite]
+            places = [self.journal.work, self.journal.ahead]
+            with self.follow() as advance:
+                measure_in_turns(suites, places, in_turns, self.plan.machine, advance)
+            timed.update(in_turns)
+        return [cell for cell in cells if cell not in timed]
 
     def retake(self) -> bool:
         """Measure noisy cells of all rounds again, as long as time is left. Return whether there
@@ -181,8 +203,22 @@ class Round:
         return min(share, FIRST_WAIT_SHARE) * self.wait_left, len(cells)
 
     def run_asv(self, cells: Names, patience: tuple[float, int], is_timed: bool = True) -> None:
-        """Run asv for these cells, print the progress, and number the rounds of the new lines of
-        the log."""
+        """Run asv for these cells."""
+        session = self.session
+        with self.follow(is_timed) as advance:
+            measure = partial(
+                session.suite.measure,
+                machine=self.plan.machine,
+                place=self.journal.work,
+                advance=advance,
+                patience=patience,
+            )
+            session.record = self.device.measure(session.record, session.cells, cells, measure)
+
+    @contextlib.contextmanager
+    def follow(self, is_timed: bool = True) -> Iterator[Callable[[], None]]:
+        """Yield a function that prints the progress of the block. Number the rounds of the new
+        lines of the log at its end."""
         log = self.journal.work / LOG
         done = self.progress.done - log.read_bytes().count(b"\n")
 
@@ -195,17 +231,13 @@ class Round:
                 counting.total = int(noted[0])
                 counting.at(len(noted))
 
-        measure = partial(
-            self.session.suite.measure,
-            machine=self.plan.machine,
-            place=self.journal.work,
-            advance=advance,
-            patience=patience,
-        )
-        session = self.session
-        session.record = self.device.measure(session.record, session.cells, cells, measure)
+        yield advance
         advance()
-        # new lines belong to the first round that their cell lacks, or to this one; others already
-        # have a round
+        self.number_lines()
+
+    def number_lines(self) -> list[LogLine]:
+        """Give the new lines of the log the first round that their cell lacks, or this one; others
+        already have a round. Return all."""
         lines = read_log(self.journal.work, self.job.round, self.lacking)
-        log.write_text(encode_lines(lines), encoding="utf-8")
+        (self.journal.work / LOG).write_text(encode_lines(lines), encoding="utf-8")
+        return lines

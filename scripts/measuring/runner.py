@@ -4,10 +4,11 @@
 jobs. A history is measured from coarse to fine, several toolchains at a time, and its reference
 again at the end.
 
-Two sides are measured in turns, A B B A, so that a machine's drift affects both. Each has a copy of
-the checkout's code, so that an edit meanwhile changes neither side, and its own Python, which runs
-asv there. The copies are ``.asv/compare/ID/base`` and ``new``, in the second stage ``base-fresh``
-and ``new-fresh``. Each holds results as any checkout does. Run records say which results belong
+Two sides are measured in turns, A B B A, so that a machine's drift affects both. Conversions in one
+thread even take turns sample by sample (benchmarks/core/turns.py). Each side has a copy of the
+checkout's code, so that an edit meanwhile changes neither side, and its own Python, which runs asv
+there. The copies are ``.asv/compare/ID/base`` and ``new``, in the second stage ``base-fresh`` and
+``new-fresh``. Each holds results as any checkout does. Run records say which results belong
 together.
 """
 
@@ -36,6 +37,7 @@ from .profiles import PROFILES, Names, exact_patterns, select_cells
 from .retaking import Context, Round, is_hopeless
 from .session import (
     BenchmarksChanged,
+    Session,
     Sessions,
     complete_record,
     file_measured,
@@ -178,12 +180,14 @@ class Runner(Sessions):
         job: Job,
         meanwhile: Context | None = None,
         after_first: Callable[[], object] = lambda: None,
+        partner: Session | None = None,
     ) -> None:
         """Take a round, then new processes of noisy cells, as long as the budget allows; nothing if
         the round is complete already.
 
         meanwhile    context in which instructions are counted, before any timing
         after_first  see ``Round.take``
+        partner      other side, whose next job has the same cells: see ``Round``
         """
         if self.journal.has(job):
             return
@@ -196,7 +200,16 @@ class Runner(Sessions):
         cells = self.cells_in(job, session.cells)
         if not cells and job.round:
             return
-        run = Round(job, session, self.plan, self.journal, self.device, self.progress, self.clock)
+        run = Round(
+            job,
+            session,
+            self.plan,
+            self.journal,
+            self.device,
+            self.progress,
+            self.clock,
+            partner,
+        )
         run.take(session.racing(cells), meanwhile or contextlib.nullcontext(), after_first)
 
     # --- filing -----------------------------------------------------------------------------------
@@ -435,8 +448,11 @@ def collect(runner: Runner, cells: Names, counted: Names = ()) -> None:
 
 def take_sides(runner: Runner, number: int, cells: Names) -> None:
     """Take a round of these cells on both sides, in turns: base new, new base, base new, ..."""
-    for side in SIDES if number % 2 == 0 else SIDES[::-1]:
-        runner.take(Job("", number, side, tuple(cells)))
+    first, second = (
+        Job("", number, side, tuple(cells)) for side in (SIDES if number % 2 == 0 else SIDES[::-1])
+    )
+    runner.take(first, partner=runner.open(second))
+    runner.take(second)
 
 
 def lacking_pairs(journal: Journal, cells: Names, pairs: int) -> list[str]:
@@ -449,9 +465,10 @@ def lacking_pairs(journal: Journal, cells: Names, pairs: int) -> list[str]:
 
 
 def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
-    """Cell -> its quiet rounds on a side."""
+    """Cell -> its rounds on a side that were quiet, or in turns with the other."""
     run = quiet.Run(with_samples(journal.lines(Job("", side=side))))
+    in_turns = {(line.cell, line.round) for line in run.lines if line.in_turns}
     return {
-        cell: {number for number, is_quiet in rounds.items() if is_quiet}
+        cell: {number for number in rounds if rounds[number] or (cell, number) in in_turns}
         for cell, rounds in run.rounds().items()
     }

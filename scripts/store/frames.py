@@ -123,6 +123,9 @@ class Process(_Labels):
     baseline: float = about(
         "of the probes to which its figure is corrected; NaN if it is not", "ns"
     )
+    turns: tuple[float, ...] = about(
+        "its samples, if the other side took one after each; NaN where it was disturbed", "s"
+    )
 
 
 class TimedCell:

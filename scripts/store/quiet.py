@@ -325,9 +325,10 @@ def select_processes(lines: Iterable[Measurement], records: Iterable[RunRecord] 
     """Cell -> round number -> the process that counts for the cell's figure, as its run and its
     place there.
 
-    Each run is judged by its own baselines. In each round the first quiet process counts. In a cell
-    without quiet processes, the process with the fastest sample counts. If a second run has the
-    same cells, its rounds are numbered on from the first run's last.
+    Each run is judged by its own baselines. In each round the first process counts that is quiet,
+    or that took its samples in turns. In a cell without such processes, the process with the
+    fastest sample counts. If a second run has the same cells, its rounds are numbered on from the
+    first run's last.
     """
     selected: Selected = {}
     noisy = []
@@ -335,7 +336,7 @@ def select_processes(lines: Iterable[Measurement], records: Iterable[RunRecord] 
     for run in runs_of(lines, records).values():
         for place, line in enumerate(run.lines):
             number = first_rounds[line.cell] + line.round
-            if run.quiet[place]:
+            if run.quiet[place] or line.in_turns:
                 selected.setdefault(line.cell, {}).setdefault(number, (run, place))
             else:
                 noisy.append((run.figures[place], line.cell, {number: (run, place)}))

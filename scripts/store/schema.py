@@ -170,6 +170,9 @@ class TimedProcess(Measurement, frozen=True, kw_only=True):
         tuple[DeviceState, ...], "state of the device before and after the samples"
     ] = ()
     warmed: Annotated[WarmUp | None, "how the device was warmed up"] = None
+    in_turns: Annotated[bool, "whether the same sample of the other side's process came next"] = (
+        False
+    )
     unseen: Annotated[str, "why it was not verified that the call waits for the device"] = ""
     on_device: Annotated[bool, "whether the device's clock, not the processor's, sets the time"] = (
         False
