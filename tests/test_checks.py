@@ -263,6 +263,7 @@ def test_chance_alone_breaks_no_promise_on_regret(sd, share):
         reference = next(filter(questions.is_precise, parts), logs)
         regrets.append(questions.regret_of("a", ["a", "b"], reference))
     assert np.mean(np.array(regrets) > questions.MAX_REGRET) <= share
+    assert questions.is_precise(np.vstack([logs[:1], np.full_like(logs[:1], math.nan), logs[:1]])), "one route noisy"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 sizes that were not measured, and for cases without an answer.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -61,7 +62,7 @@ class Answer:
     instead: str = ""
     measured: "Measured | None" = None
 
-    @property
+    @functools.cached_property
     def ranked(self) -> list[Candidate]:
         """The routes to take."""
         return self.select(*GOOD)

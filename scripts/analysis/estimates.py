@@ -6,13 +6,14 @@ extended across a size at which they jump, nor from one layout to another. The l
 why a case has no answer; answers.py finds such cases.
 """
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from cli import UserError, size
-from pandas import DataFrame, Series, concat
+from pandas import DataFrame, Series
 
 from benchmarks.contracts import ALIAS, COPY, INTO
 
@@ -32,6 +33,7 @@ UNSTEADY_SESSION = 0.25  # the same of a machine that is not steady
 # 74 % of the others (docs/lab-notes.md)
 SINGLE_TIME_ERROR = 0.15
 MEASURED, INTERPOLATED, EXTRAPOLATED = ("measured", "interpolated", "extrapolated")
+Row = dict[str, Any]  # of a curve
 ANY_SIZE: "Series[float]" = Series([1.0])  # seconds per byte that are the same at any size
 
 
@@ -59,23 +61,25 @@ def estimate(
               for all sizes beyond it
     session   relative difference between sessions
     """
-    curve = curve.sort_values("nbytes")
-    usable = curve[np.searchsorted(jumps, curve["nbytes"], "right") == regime]
-    nearest = _nearest_rows(usable, nbytes)
-    if nearest.empty:
+    rows: list[Row] = curve.sort_values("nbytes").to_dict("records")
+    usable = [row for row in rows if bisect.bisect_right(jumps, row["nbytes"]) == regime]
+    smaller = [row for row in usable if row["nbytes"] <= nbytes][-1:]
+    larger = [row for row in usable if row["nbytes"] > nbytes][:1]
+    nearest = smaller if smaller and smaller[0]["nbytes"] == nbytes else smaller + larger
+    if not nearest:
         return None
-    sizes = tuple(nearest["nbytes"])
-    row: dict[str, object] = nearest.iloc[-1].to_dict() | {"sizes": sizes}
+    sizes = tuple(row["nbytes"] for row in nearest)
+    row = nearest[-1] | {"sizes": sizes}
     if nbytes in sizes:
         return row
-    call = curve["seconds"].min()
-    figures = _figures(nearest)
+    call = min(row["seconds"] for row in rows)
+    figures = np.array([*map(_figure, nearest)])
     if len(sizes) == 2:
         figure = _interpolate(figures, sizes, nbytes, call)
     elif constant:
         figure = figures[0]
     elif reaches(nbytes, sizes[0]):
-        figure = _extrapolate(figures[0], nbytes / sizes[0], call, usable)
+        figure = _extrapolate(figures[0], nbytes / sizes[0], call, usable[:2])
         figure = _with_limit(figure, limit, nbytes, sizes[0])
     else:
         return None
@@ -87,24 +91,14 @@ def reaches(number: int, measured: int) -> bool:
     return 1 / MAX_EXTRAPOLATION <= number / measured <= MAX_EXTRAPOLATION
 
 
-def _nearest_rows(curve: DataFrame, nbytes: int) -> DataFrame:
-    """Select the row of the size itself, or those of the next smaller and the next larger size."""
-    smaller = curve[curve["nbytes"] <= nbytes].tail(1)
-    larger = curve[curve["nbytes"] >= nbytes].head(1)
-    return concat([smaller, larger]).drop_duplicates("nbytes")
-
-
-def _figures(rows: DataFrame) -> Floats:
-    """Return seconds, low and high (rows, 3), where the interval holds further processes."""
-    seconds = rows["seconds"]
-    factor = np.exp(rows["within"].astype(float))
-    low = rows["low"].clip(upper=seconds / factor)
-    high = rows["high"].clip(lower=seconds * factor)
-    return np.column_stack([seconds, low, high]).astype(float)
+def _figure(row: Row) -> tuple[float, float, float]:
+    """Return seconds, low and high of a row, where the interval holds further processes."""
+    seconds, factor = row["seconds"], math.exp(row["within"])
+    return seconds, min(row["low"], seconds / factor), max(row["high"], seconds * factor)
 
 
 def _estimated_fields(
-    nearest: DataFrame, figure: Sequence[float], session: float
+    nearest: Sequence[Row], figure: Sequence[float], session: float
 ) -> dict[str, object]:
     """Return the fields of an estimate that a measured row has otherwise.
 
@@ -118,8 +112,8 @@ def _estimated_fields(
         "high": high * (1 + session),
         "rate": math.nan,
         "share": math.nan,
-        "kind": weakest(nearest["kind"]),
-        "quiet": nearest["quiet"].all(),
+        "kind": weakest(row["kind"] for row in nearest),
+        "quiet": all(row["quiet"] for row in nearest),
         "how": INTERPOLATED if len(nearest) == 2 else EXTRAPOLATED,
         "is_range": session > STEADY_SESSION or error > SINGLE_TIME_ERROR,
     }
@@ -147,16 +141,18 @@ def _interpolate(figures: Floats, sizes: Sequence[int], nbytes: int, call: float
     return [likely[0], lines[:, 1].min(), lines[:, 2].max()]
 
 
-def _extrapolate(figure: Floats, ratio: float, call: float, curve: DataFrame) -> list[float]:
+def _extrapolate(figure: Floats, ratio: float, call: float, smallest: Sequence[Row]) -> list[float]:
     """Extrapolate the figure of one size to ``ratio`` times that size.
+
+    smallest  rows of the two smallest sizes
 
     From the fastest size the call's part of the time is not known: it may be all of it. Below the
     smallest size it is at least that of a straight line through the two smallest.
     """
     is_fastest = figure[0] <= call
-    smallest = curve.head(2)
     if is_fastest and ratio < 1 < len(smallest):
-        call = max(0.0, np.polyfit(smallest["nbytes"], smallest["seconds"], 1)[1])
+        sizes, times = zip(*((row["nbytes"], row["seconds"]) for row in smallest))
+        call = max(0.0, np.polyfit(sizes, times, 1)[1])
     elif is_fastest:
         call = 0.0
     seconds, low, high = call + np.maximum(0.0, figure - call) * ratio

@@ -26,7 +26,7 @@ from .costs import MachineAnswers
 from .estimates import ANY_SIZE, MEASURED
 from .needs import NEED_FIELDS, NUMPY, Case, Need, uses
 from .ranking import FEW_SD, RECOMMENDED_EXCESS, SLOWER, rank, recommendable
-from .statistics import MIN_PROCESSES, Floats
+from .statistics import MIN_PROCESSES, Floats, means
 
 MIN_SD = 0.01  # of log seconds, between processes of one route: no machine is steadier
 MIN_ROUNDS = 2  # of the fastest route, even if it is alone
@@ -227,7 +227,7 @@ def pooled_variance(logs: Floats) -> tuple[float, float]:
     df = float((counts - 1).clip(min=0).sum())
     if not df:
         return FEW_SD**2, math.inf
-    deviations = logs - np.nanmean(logs, axis=1, keepdims=True)
+    deviations = logs - means(logs)[:, np.newaxis]
     return max(float(np.nansum(deviations**2)) / df, MIN_SD**2), df
 
 
