@@ -111,7 +111,8 @@ def results_in(root):
     cast, wide = [contract("torch.from_numpy(a).float()", "alias", casts_to="float32")], {"dtype": ["float64"]}
     casts = every("casting.NumpyToFloat32.timeit_convert", lambda *at: copied(at[-1]), cast, **wide, nbytes=[KIB, MIB])
     benches = [host(), layouts(), *tensors(), lists(), *device(), neighbours(), casts, limit]
-    return resultfiles.write(root / "results", benches, records=glibc(benches))
+    records = [entry | {"settings": {**entry["settings"], "device": "cuda:0"}} for entry in glibc(benches)]
+    return resultfiles.write(root / "results", benches, records=records)
 
 
 def rich(root):

@@ -20,6 +20,7 @@ from analysis.needs import Case
 from analysis.ranking import GOOD
 from cli import ROOT, UserError
 from made_up import FAST, LATENCY, copied, glibc, host
+from msgspec import structs
 from pages import case_answer as page
 from pages import show
 from resultfiles import FROM_NUMPY, KIB, MIB, SKIPPED, TENSOR, around, contract, conversion, every, record, write
@@ -223,6 +224,14 @@ def test_pinning_that_nobody_measured(known):
     assert any("pinned" in note for note in page.answer_notes(found))
 
 
+@pytest.mark.parametrize("device", ["cuda:0", "xpu:1", "mps"])
+def test_code_to_paste_names_the_device_that_was_measured(known, device):
+    run = structs.replace(known.run, settings=Settings(device=device))
+    found = answer(Case("torch", "device", 64 * MIB, host="pinned", enqueue=True), replace(known, run=run))
+    code, name = page.snippet(found.case, found.ranked[0], found.machine), device.partition(":")[0]
+    assert f'device = torch.device("{name}")' in code and f"torch.{name}.synchronize()" in code
+
+
 # --- what changes a time ----------------------------------------------------------------------------------------------
 
 
@@ -295,7 +304,7 @@ ERRORS = [
     (f"{USUAL} --to tensorflow", "argument --to: invalid choice: 'tensorflow'"),
     (
         f"{DEVICE} --from numpy",
-        "--from numpy --to device: not measured on box; until then take torch.from_numpy(a).to(device) (a rule",
+        "on box; until then take torch.from_numpy(a).to(device) (the rule of docs/gpu.md, not measured here)",
     ),
     *((f"{USUAL} --nbytes={n}", "write bytes such as") for n in ("-8", "three", "0", "1.5", "9999999GiB")),
     (f"{USUAL} --nbytes 7", "--nbytes 7: a contiguous source of float32 has a multiple of 4"),

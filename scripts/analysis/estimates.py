@@ -232,7 +232,8 @@ def direction_not_measured(case: Case, machine: str) -> str:
     text = f"--from {case.source} --to {case.target}: not measured on {machine}"
     if case.device:
         rule = UNMEASURED_RULES[case.source, case.target]
-        text += f"; until then take {rule} (a rule, see docs/gpu.md); {MEASURE} measures it"
+        text += f"; until then take {rule} (the rule of docs/gpu.md, not measured here); "
+        text += f"{MEASURE} measures it"
     return text
 
 

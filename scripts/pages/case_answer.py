@@ -165,7 +165,7 @@ def snippet(case: Case, best: Candidate, machine: MachineAnswers) -> str:
         case=case,
         best=best,
         names=[name for name in CODE_NAMES if uses(best.route, name)],
-        device_type=machine.run.settings.device.partition(":")[0] or "cuda",
+        device_type=machine.run.settings.device.partition(":")[0],
         count=count,
         columns=columns,
     )
