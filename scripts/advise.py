@@ -171,9 +171,9 @@ def case_of(options: argparse.Namespace) -> Case:
     descriptions = [options.nbytes, options.shape, options.like, expression]
     if sum(map(bool, descriptions)) != 1:
         raise UserError("say what the source is, once: --nbytes, --shape, --like or --source")
-    if expression and any(getattr(options, name) != value for name, value in PLAIN.items()):
-        names = ", ".join(f"--{name}" for name in PLAIN)
-        raise UserError(f"--source {expression}: the expression says all; leave out {names}")
+    given = [f"--{name}" for name, value in PLAIN.items() if getattr(options, name) != value]
+    if expression and given:
+        raise UserError(f"--source {expression}: it says all, leave out {', '.join(given)}")
     library = options.library or (NUMPY if options.like else "")
     if expression and not library:  # found where it is made
         library = TORCH if options.target == NUMPY else NUMPY

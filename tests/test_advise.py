@@ -323,7 +323,7 @@ ERRORS = [
         }.items()
     ),
     (f"{USUAL} --threads 0", "argument --threads: takes a whole number from 1"),
-    ("--source np.ones(3) --to torch --dtype uint8", "leave out --dtype, --layout, --grad, --batch"),
+    ("--source np.ones(3) --to torch --dtype uint8", "it says all, leave out --dtype"),
     (f"--like {__file__} --from numpy --to torch", "write FILE.npy, FILE.npz:NAME, FILE.h5:NAME or DIRECTORY.zarr"),
     (f"{USUAL} --shape 3x4", "say what the source is, once: --nbytes, --shape, --like or --source"),
     ("--from numpy --to torch --shape 3x", "argument --shape: '3x': write sizes such as 1080x1920x3"),

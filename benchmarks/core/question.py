@@ -6,7 +6,7 @@ done with its source. The source is made once, with one torch thread. Each measu
 process of its own, forked from this one, as asv's fork server does it. Needs torch and numpy.
 
     {"source": "numpy", "dtype": "uint8", "shape": [1080, 1920, 3], "layout": "contiguous", ...}
-    {"device": true}                             the device of this machine
+    {"device": true}                             why no transfer is measured
     {"check": ["torch.from_numpy(a)"]}           what each route returns, see ``check_routes``
     {"route": "torch.from_numpy(a)"}             a record of samples, see timing.Timing.take
 """
@@ -297,6 +297,12 @@ def sample_route(source, described, request, question):
 # --- server ---------------------------------------------------------------------------------------
 
 
+def refuse_transfers():
+    """NotImplementedError: there is no device, or transfers are measured in another way."""
+    device = devices.find()
+    raise NotImplementedError(f"for {device} use scripts/run.py --profile transfers")
+
+
 def in_fork(work, seconds):
     """Return what ``work`` returns in a forked process, or why that process did not end well."""
     reader, writer = os.pipe()
@@ -343,7 +349,7 @@ def serve(lines, answers):
             except Exception as error:
                 answer = {"fails": explain(error)}
         elif "device" in request:
-            answer = in_fork(lambda: {"device": f"{devices.find()}"}, CHECK_SECONDS)
+            answer = in_fork(refuse_transfers, CHECK_SECONDS)
         elif "check" in request:
             answer = in_fork(partial(check_routes, source, request, question), CHECK_SECONDS)
         else:

@@ -69,8 +69,7 @@ def measure_case(
         require_none(contradiction(case) or impossible_source(case))
     if case.device:
         with contextlib.nullcontext(server) if server else serve() as server:
-            answer = server.ask({"device": True})
-        raise UserError(f"--measure: {_transfers(answer)}")
+            raise UserError(f"--measure: {server.ask({'device': True})['fails']}")
     machine = machine or name_of_machine(results, conditions())
     check_machine(results / machine)
     began, start = datetime.now(timezone.utc), time.monotonic()
@@ -92,14 +91,6 @@ def measure_case(
     measured = Measured(case, described, (*user_routes,), checks, lines, run)
     questions.add_question(results, machine, measured)
     return measured_answer(measured, machine)
-
-
-def _transfers(answer: Mapping[str, str]) -> str:
-    """Return why a transfer is not measured alone. answer: of the server, about a device"""
-    if "fails" in answer:
-        return f"no transfer without a device: {answer['fails'].partition(': ')[2]}"
-    command = "scripts/run.py --profile transfers"
-    return f"on {answer['device']}, {command} measures all transfers; then leave out --measure"
 
 
 def measured_before(case: Case, results: Path, machine: str | None) -> Answer | None:
