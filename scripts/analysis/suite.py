@@ -15,6 +15,7 @@ from typing import cast
 import numpy as np
 from cli import UserError
 from pandas import DataFrame
+from pandas.api.types import infer_dtype
 from store import files, quiet
 from store.asv_files import AsvFigures, AsvResult, read_asv
 from store.files import PARSE_ERRORS, BrokenFile, harmless, version_number
@@ -154,7 +155,7 @@ def cells_in(benchmarks: Benchmarks) -> tuple[DataFrame, dict[str, dict[str, Par
             rows.append({**columns, **parameters, "cell": cell, **of_route})
             cell_parameters[cell] = parameters
     table = DataFrame(rows, columns=[*dict.fromkeys([*_COLUMNS, *itertools.chain(*rows)])])
-    texts = [name for name in table if all(isinstance(value, str) for value in table[name])]
+    texts = [name for name in table if infer_dtype(table[name], skipna=False) == "string"]
     return table.astype(dict.fromkeys(texts, "category")), cell_parameters
 
 
