@@ -1,6 +1,7 @@
 """check.py: planted changes are exact, verdicts follow from the figures, errors are one line."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -326,10 +327,10 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
         machine_answers(results, machine, own, choices(own)) for own in (cells, cells[cells["cell"].isin(taken)])
     )
     moved = every.rows[(every.rows["memory"] != ALIAS) & every.rows["kind"].isin(GOOD) & every.rows["quiet"]]
-    asked = []
+    asked, ranked = [], functools.cache(lambda case: answer(case, known).ranked)  # routes of a need share their case
     for row in moved[moved["nbytes"].between(2**12, 2**28)].itertuples():
         with contextlib.suppress(cli.UserError):  # the quick profile lacks this need
-            found = [each for each in answer(row_case(row), known).ranked if each.route == row.route]
+            found = [each for each in ranked(row_case(row)) if each.route == row.route]
             predicted = (each for each in found if each.how != MEASURED)
             asked += [(row_case(row), row.route, *advice.predicted_range(each), row.seconds) for each in predicted]
     asked = pd.DataFrame(asked, columns=["case", "route", "least", "most", "seconds"])
