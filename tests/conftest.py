@@ -107,8 +107,8 @@ SLOW = {"checkout", "collected", "isolated", "measured", "project", "settings", 
 
 # Slow test files, the slowest first: started last, they would leave all cores but one idle
 LONGEST = (
-    "fleet_slurm submission asv histories history track instructions compare watch fleet kills fuzz in_a_browser "
-    "report_transfers runner readme catalogue comparison contracts checkout checks run"
+    "fleet_slurm submission asv instructions contracts checks history report_transfers track histories kills compare "
+    "fleet runner watch fuzz comparison run in_a_browser checkout readme catalogue"
 )
 
 

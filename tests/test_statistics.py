@@ -122,6 +122,14 @@ def test_one_more_process_lies_within(shared, seed):
     assert 0.88 <= held.mean() <= 0.94
 
 
+@pytest.mark.parametrize("p", [[], [math.nan], [0.2, 0.01, math.nan, 0.01, 1.0], [1.0, 0.9], [0.0, 0.5, 0.04, 0.03]])
+def test_q_values_are_those_of_scipy_where_there_is_a_p_value(p):
+    p = np.array(p, dtype=float)
+    q = statistics.q_values(p)
+    assert np.isnan(q[np.isnan(p)]).all()
+    assert [*q[~np.isnan(p)]] == [*stats.false_discovery_control(p[~np.isnan(p)], method="bh")]
+
+
 # --- error rates, power and coverage, by simulation ------------------------------------------------------------------
 
 
