@@ -5,7 +5,6 @@ import itertools
 import math
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ import pytest
 from cli import UserError
 from measuring import engine, machine, profiles
 from measuring.machine import Awake
-from measuring.processes import session_members
+from measuring.processes import Done, session_members
 from measuring.profiles import PROFILES, Cells, Profile, Rule
 from measuring.session import complete_record, device_changes
 from msgspec.structs import replace
@@ -88,9 +87,10 @@ def test_cells_know_whether_they_use_a_device_and_which_time_its_waking(monkeypa
 @pytest.fixture
 def apart(monkeypatch, tmp_path):
     """Replace programs in sessions of their own by failures. In ``tmp_path`` asv has measured nothing."""
-    made = Mock(return_value=subprocess.CompletedProcess([], 2, "", ""))
+    made = Mock(return_value=Done(2, "", ""))
     for module in (engine, machine):
         monkeypatch.setattr(module, "run_in_session", made)
+    monkeypatch.setattr(engine, "run_in_sessions", lambda programs, **_: [made(*program) for program in programs])
     (tmp_path / engine.LOG).touch()
     return made
 

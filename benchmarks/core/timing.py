@@ -9,6 +9,7 @@ import contextlib
 import dis
 import json
 import math
+import operator
 import os
 import re
 import sys
@@ -93,15 +94,12 @@ class Timing:
         """
         number = 1 if self.once else self.warm_up()
         kinds, refresh = self._kinds()
-        watchable = self.on_all_cores and hasattr(os, "sched_getaffinity")
-        watch = probes.Watch(kinds, self.prepare, probes.Cores() if watchable else None)
-        turn = contextlib.nullcontext
+        watch = probes.Watch(kinds, self.prepare, self._cores())
         if self.partner and self.partner.meet():
             self.count *= turns.SAMPLES
-            turn = self.partner.turn
         seconds_per_call, quiet, disturbed = [], [], []
         while sum(quiet) < self.count and (len(seconds_per_call) < self.count or watch.left > 0):
-            with turn():
+            with self.partner.turn() if self.partner else contextlib.nullcontext():
                 if not watch.quiet and watch.left > 0:
                     watch.wait()
                 if self.on_all_cores:  # wakes torch's threads
@@ -117,10 +115,8 @@ class Timing:
                 break
         # prefer quiet samples, then those with the least disturbed probes; keep the order in which
         # they were taken
-        distances = watch.distances()
-        best = sorted(
-            range(len(seconds_per_call)), key=lambda index: (not quiet[index], distances[index])
-        )[: self.count]
+        ranks = [*zip(map(operator.not_, quiet), watch.distances())]
+        best = sorted(range(len(ranks)), key=ranks.__getitem__)[: self.count]
         record = {
             "at": round(time.time(), 3),
             "wanted": self.count,
@@ -178,6 +174,11 @@ class Timing:
             return (probes.PROCESSOR,), False
         # a call before the sample would put work into the queue that ``prepare`` has drained
         return (probes.PROCESSOR, moves), seconds < REFRESH and self.prepare is None
+
+    def _cores(self):
+        """Return the probe of all cores, if this cell needs one and threads can be bound."""
+        is_needed = self.on_all_cores and hasattr(os, "sched_getaffinity")
+        return probes.Cores() if is_needed else None
 
     def sample(self, number):
         """Return the seconds of ``number`` calls, and whether the process had a processor

@@ -343,32 +343,41 @@ def home_variables(home: Path) -> dict[str, str]:
     }
 
 
+@contextlib.contextmanager
+def pipes_of_turns() -> Iterator[list[Path]]:
+    """Make the pipes by which the processes of two sides take turns. They stay open, so that no
+    message is lost between two processes of a side."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        pipes = [directory / role for role in turns.ROLES]
+        for pipe in pipes:
+            os.mkfifo(pipe)
+            stack.callback(os.close, os.open(pipe, os.O_RDWR))
+        yield pipes
+
+
 def measure_in_turns(
-    suites: Sequence[Suite],
-    places: Sequence[Path],
-    cells: Names,
-    machine: str,
-    advance: Callable[[], None],
+    sides: Sequence[tuple[Suite, Path]], cells: Names, machine: str, advance: Callable[[], None]
 ) -> None:
     """Run asv once on each of two sides at the same time. The two processes of a cell take their
-    samples in turns, those of the first suite first. See ``Suite.measure``."""
+    samples in turns, those of the first side first.
+
+    sides  the suite of each, and its place: see ``Suite.measure``
+    """
     from asv.machine import MachineCollection  # check_asv has verified that asv is installed
 
-    with contextlib.ExitStack() as stack:
-        pipes = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        shutil.copy(MachineCollection.get_machine_file_path(), pipes)
-        homes = [{}, home_variables(pipes)]
-        programs = []
-        for role, suite, place, variables in zip(turns.ROLES, suites, places, homes):
-            pipe = pipes / role
-            os.mkfifo(pipe)
-            # open as long as messages may lie in it
-            stack.callback(os.close, os.open(pipe, os.O_RDWR))
-            variables |= {turns.VARIABLE: str(pipe)}
-            programs.append(suite.cell_program(cells, machine, place, variables=variables))
-        done = run_in_sessions(programs, meanwhile=advance)
-    for each, place in zip(done, places):
-        check_run(each, read_log(place), place / FILES / machine)
+    with pipes_of_turns() as pipes:
+        home = pipes[1].parent
+        shutil.copy(MachineCollection.get_machine_file_path(), home)
+        variables = [{turns.VARIABLE: str(pipe)} for pipe in pipes]
+        variables[1] |= home_variables(home)
+        programs = [
+            suite.cell_program(cells, machine, place, variables=more)
+            for (suite, place), more in zip(sides, variables)
+        ]
+        results = run_in_sessions(programs, meanwhile=advance)
+    for (_, place), done in zip(sides, results):
+        check_run(done, read_log(place), place / FILES / machine)
 
 
 CHECKOUT = Suite()  # this checkout with this Python

@@ -37,7 +37,7 @@ from toolchains import environments, interpreters
 
 from benchmarks.core.probes import probe
 
-from .processes import environment_of, last_line, os_session, read_text, run_in_session
+from .processes import Done, environment_of, last_line, os_session, read_text, run_in_session
 
 if TYPE_CHECKING:  # reading the profiles takes 60 ms, which advise.py spends better
     from .profiles import Cells, Names
@@ -181,9 +181,7 @@ def read_libraries(python: Path) -> None:
         run_in(python, READ_LIBRARIES)
 
 
-def run_in(
-    python: Path, code: str, root: Path = ROOT, seconds: float = math.inf
-) -> "subprocess.CompletedProcess[str]":
+def run_in(python: Path, code: str, root: Path = ROOT, seconds: float = math.inf) -> Done:
     """Run code in that Python with a checkout as its argument. See ``run_in_session``."""
     return run_in_session([python, "-c", code, root], root, environment_of(python), seconds)
 

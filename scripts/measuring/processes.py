@@ -27,10 +27,8 @@ PROGRESS_SECONDS = 15  # between two lines of progress
 SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
-STREAMS = ("stdout", "stderr")
 Command = Sequence[str | Path]
 Environment = Mapping[str, str]
-Done = subprocess.CompletedProcess[str]
 
 
 def environment_of(python: Path, **variables: str) -> dict[str, str]:
@@ -100,7 +98,7 @@ def run_in_session(
     env: Environment | None = None,
     seconds: float = math.inf,
     meanwhile: Callable[[], None] | None = None,
-) -> Done:
+) -> "Done":
     """Run a program in a session of the operating system. See ``run_in_sessions``."""
     return run_in_sessions([Program(command, cwd, env)], seconds, meanwhile)[0]
 
@@ -109,7 +107,7 @@ def run_in_sessions(
     programs: Sequence[Program],
     seconds: float = math.inf,
     meanwhile: Callable[[], None] | None = None,
-) -> list[Done]:
+) -> list["Done"]:
     """Run programs at the same time, each in a session of the operating system. Return their
     outputs and exit codes, None after ``seconds``.
 
@@ -117,33 +115,46 @@ def run_in_sessions(
                measurements
     """
     end = time.monotonic() + seconds
-    with contextlib.ExitStack() as files:
-        # Files, not pipes: a process that hangs in a driver would keep a pipe open for ever
-        streams = [
-            {name: files.enter_context(tempfile.TemporaryFile("w+")) for name in STREAMS}
-            for _ in programs
+    with contextlib.ExitStack() as files, contextlib.ExitStack() as sessions:
+        outputs = [_Output.open(files) for _ in programs]
+        processes = [
+            sessions.enter_context(os_session(*program, stdout=output.out, stderr=output.err))
+            for program, output in zip(programs, outputs)
         ]
-        with contextlib.ExitStack() as sessions:
-            processes = [
-                sessions.enter_context(
-                    os_session(program.command, program.cwd, program.env, **stream)
-                )
-                for program, stream in zip(programs, streams)
-            ]
-            while any(each.poll() is None for each in processes) and time.monotonic() < end:
-                time.sleep(0.3 if meanwhile else 0.02)
-                if meanwhile:
-                    meanwhile()
-            codes = [process.poll() for process in processes]
-        texts = [[_text(stream[name]) for name in STREAMS] for stream in streams]
-    ends = zip(programs, codes, texts)
-    return [subprocess.CompletedProcess(each.command, code, *text) for each, code, text in ends]  # type: ignore[arg-type]
+        while any(each.poll() is None for each in processes) and time.monotonic() < end:
+            time.sleep(0.3 if meanwhile else 0.02)
+            if meanwhile:
+                meanwhile()
+        codes = [process.poll() for process in processes]
+        sessions.close()
+        return [output.completed(code) for output, code in zip(outputs, codes)]
 
 
-def _text(file: IO[str]) -> str:
-    """The text of a file, from its beginning."""
-    file.seek(0)
-    return file.read()
+class Done(NamedTuple):
+    """How a program ended. returncode: None if it was stopped."""
+
+    returncode: int | None
+    stdout: str
+    stderr: str
+
+
+class _Output(NamedTuple):
+    """What a program prints. Files, not pipes: a process that hangs in a driver would keep a pipe
+    open for ever."""
+
+    out: IO[str]
+    err: IO[str]
+
+    @classmethod
+    def open(cls, stack: contextlib.ExitStack) -> "_Output":
+        """Open the files until the stack closes."""
+        return cls(*(stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2)))
+
+    def completed(self, code: int | None) -> Done:
+        """The texts, with the program's exit code."""
+        for file in self:
+            file.seek(0)
+        return Done(code, self.out.read(), self.err.read())
 
 
 def last_line(text: str, default: str = "stopped without a word") -> str:

@@ -229,19 +229,21 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
             itertools.chain(*map(selected.__getitem__, names_with(available, "repeated")))
         ),
         first=list(itertools.chain(*select(beginning, timed, 0, matches).values())),
-        in_turns=list(
-            itertools.chain(
-                *(selected[name] for name, each in timed.items() if can_take_turns(each))
-            )
-        ),
+        in_turns=list(itertools.chain(*map(selected.__getitem__, takers_of_turns(timed)))),
     )
 
 
-def can_take_turns(benchmark: Benchmark) -> bool:
-    """Whether two processes of a benchmark can run at once: plain conversions in one thread."""
+def takers_of_turns(benchmarks: Benchmarks) -> list[str]:
+    """Return the benchmarks of which two processes can run at once: plain conversions in one
+    thread."""
     hinders = ("once", "needs_device", "on_all_cores", "drained")
-    is_alone = benchmark.get("single_threaded") and not any(map(benchmark.get, hinders))
-    return benchmark.get("role") == Role.CONVERSION and bool(is_alone)
+    return [
+        name
+        for name, benchmark in benchmarks.items()
+        if benchmark.get("role") == Role.CONVERSION
+        and benchmark.get("single_threaded")
+        and not any(map(benchmark.get, hinders))
+    ]
 
 
 def names_with(benchmarks: Benchmarks, attribute: str) -> list[str]:

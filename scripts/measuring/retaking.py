@@ -162,10 +162,12 @@ class Round:
         if self.partner and in_turns:
             self.partner.suite.read_libraries(self.partner.python)
             make_place(self.journal.ahead)
-            suites = [self.session.suite, self.partner.suite]
-            places = [self.journal.work, self.journal.ahead]
+            sides = [
+                (self.session.suite, self.journal.work),
+                (self.partner.suite, self.journal.ahead),
+            ]
             with self.follow() as advance:
-                measure_in_turns(suites, places, in_turns, self.plan.machine, advance)
+                measure_in_turns(sides, in_turns, self.plan.machine, advance)
             timed.update(in_turns)
         return [cell for cell in cells if cell not in timed]
 
