@@ -29,7 +29,7 @@ SIZES = (8, 2**20, 2**24)
 # Addresses of links in our pages
 OWN = re.compile(
     r"#|[a-z0-9-]+\.(csv|svg)$"
-    r"|(\.\./)*(history/)?index\.html$"
+    r"|(\.\./)*(history/)?index\.html(#at=compare-machines&new=(box|a\.b_c-1))?$"
     r"|(\.\./)+docs/[a-z]+\.md$"
     r"|(\.\./)*(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)(#[\w=&.%+-]*)?$"
 )

@@ -225,7 +225,7 @@ def machine_answers(
     return MachineAnswers(
         name=machine,
         run=results.last,
-        quiet=min(results.quiet, default=None),
+        quiet=results.quiet_share,
         rows=costs(cells, table),
         limit=ANY_SIZE if memcpy.empty else memcpy / memcpy.index,
         effects=effects,

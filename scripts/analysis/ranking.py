@@ -9,7 +9,8 @@ closest to the fastest.
 The fastest median at each size would change with noise: on three machines a copy's answer had 3 or
 4 parts instead of 1 or 2. The first tied route of the catalogue cost up to 30 %.
 
-Both rules, which routes tie and which may be recommended, stand here only.
+Both rules, which routes tie and which may be recommended, stand here only. ``evidence_of`` gives
+them the cells of results, ``measured`` those of a measured question.
 
 Two cells **tie** where neither takes significantly longer than the other. A cell is significantly
 slower where the hypothesis that it takes at most MARGIN more is rejected at the comparison's
@@ -318,7 +319,7 @@ def evidence_of(cells: DataFrame, timed: DataFrame, results: Results) -> DataFra
     quiet = cells["quiet"].to_numpy()
     alone = ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy()
     noisy_variance = np.where(alone, FEW_SD**2, math.inf)
-    predicts = quiet & ~(evidence["guessed"] & is_steady(min(results.quiet, default=None)))
+    predicts = quiet & ~(evidence["guessed"] & is_steady(results.quiet_share))
     return evidence.assign(
         variance=evidence["variance"].where(quiet, noisy_variance),
         df=evidence["df"].where(quiet, math.inf),

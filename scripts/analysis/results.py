@@ -131,6 +131,11 @@ class Results:
         return [run.quiet for run in self.runs if run.started in timed and run.quiet is not None]
 
     @property
+    def quiet_share(self) -> float | None:
+        """The lowest share of ``quiet``; None if no run recorded it."""
+        return min(self.quiet, default=None)
+
+    @property
     def last(self) -> RunRecord:
         """The record of the last run; UNKNOWN where there is none."""
         return self.runs[-1] if self.runs else UNKNOWN

@@ -155,7 +155,8 @@ def cells_in(benchmarks: Benchmarks) -> tuple[DataFrame, dict[str, dict[str, Par
             rows.append({**columns, **parameters, "cell": cell, **of_route})
             cell_parameters[cell] = parameters
     table = DataFrame(rows, columns=[*dict.fromkeys([*_COLUMNS, *itertools.chain(*rows)])])
-    texts = [name for name in table if infer_dtype(table[name], skipna=False) == "string"]
+    complete = table.columns[table.notna().all()]
+    texts = [name for name in complete if infer_dtype(table[name]) == "string"]
     return table.astype(dict.fromkeys(texts, "category")), cell_parameters
 
 

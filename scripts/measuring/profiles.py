@@ -8,6 +8,7 @@ A rule does not restrict parameters that it does not name. Cells have asv's name
 import difflib
 import itertools
 import math
+import os
 import re
 import shutil
 from argparse import Namespace
@@ -234,8 +235,10 @@ def select_cells(profile: str, benchmarks: Benchmarks, only: str, no_device: str
 
 
 def takers_of_turns(benchmarks: Benchmarks) -> list[str]:
-    """Return the benchmarks of which two processes can run at once: plain conversions in one
-    thread."""
+    """Return the benchmarks of which two processes can take turns: plain conversions in one thread,
+    on a system with named pipes."""
+    if not hasattr(os, "mkfifo"):
+        return []
     hinders = ("once", "needs_device", "on_all_cores", "drained")
     return [
         name

@@ -103,7 +103,7 @@ def machine_page(
         toolchain=results.cells["toolchain"].iloc[0],
         samples=f"../results/{quote(machine)}/{file}" if has_samples else "",
         best_routes=best_routes(data),
-        quiet=min(results.quiet, default=None),
+        quiet=results.quiet_share,
         threads=data.threads,
         form=_form(data),
     )

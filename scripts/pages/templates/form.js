@@ -43,7 +43,7 @@
 
   /* Bytes of "3MiB", "1e6" or, of numbers of ``itemsize`` bytes, "1080x1920x3"; NaN of anything else. */
   function bytesOf(text, itemsize = 1) {
-    const found = text.match(/^\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*(|[kmg]i?)b?\s*$/i);
+    const found = text.match(/^\s*(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*(|[kmg]i?)b?\s*$/i);
     const shape = text.match(/^\s*\d+(?:x\d+)+\s*$/i);
     const nbytes = found ? Number(found[1]) * UNITS[found[2].toLowerCase()] : NaN;
     const all = shape ? text.toLowerCase().split("x").reduce((product, length) => product * Number(length), itemsize) : nbytes;
