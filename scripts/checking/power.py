@@ -26,7 +26,7 @@ from pandas import DataFrame, concat
 from checking.planted import compare_with_itself, repeat_calls
 
 KIB, MIB = 2**10, 2**20
-RECIPE = ("--rounds", "8", "--equivalence", "3%", "--profile", "tracking")
+RECIPE = ("--rounds", "24", "--equivalence", "3%", "--profile", "tracking")
 CALL, COPY = "t.numpy()", "torch.from_numpy(a).clone()"
 # Routes with the sizes at which they are compared: slower on one side, and unchanged
 SLOWED = {CALL: [4 * KIB], COPY: [MIB, 16 * MIB]}
