@@ -135,18 +135,12 @@ def test_every_form_of_a_training_step_learns_the_same(form):
 
 @pytest.mark.parametrize("direction", link.Limit.params[0])
 def test_the_clock_of_the_link_agrees_with_the_host(direction):
-    """A loaded host sees the ends late, each time by another time: so two of at most sixty have to agree."""
     made = link.Limit()
     with possible():
-        made.setup(direction, 16 * 2**20)
+        made.setup(direction, 64 * 2**20)
     try:
-        agreed = 0
-        for _ in range(60):
-            taken = made.timed_by.timeit(1)
-            agreed += made.parts["host"][-1] == pytest.approx(taken, rel=0.02)
-            if agreed == 2:
-                break
-        assert agreed == 2, made.parts
+        taken = made.timed_by.timeit(1)
+        assert made.timed_by.parts["host"][-1] == pytest.approx(taken, rel=0.05)
     finally:
         made.teardown()
 

@@ -252,7 +252,7 @@ def check(tmp_path_factory):
 
     def used(directory):
         command = (sys.executable, ROOT / "scripts" / "report.py", "--check", directory, "--results", directory.parent)
-        done = run(sys.executable, "-c", USED, *command, home=home, timeout=300)
+        done = run(sys.executable, "-c", USED, *command, home=home, timeout=100)
         return done, *map(float, done.stderr.split()[-2:])
 
     _, _, idle = used(home / "nowhere")
