@@ -158,7 +158,8 @@ class Round:
         """Time those of these cells that can be in turns, together with the partner, whose next job
         finds them done. Return the others."""
         timed = {line.cell for line in read_log(self.journal.work)}
-        in_turns = [cell for cell in cells if cell in {*self.session.cells.in_turns}]
+        can_take_turns = {*self.session.cells.in_turns}
+        in_turns = [cell for cell in cells if cell in can_take_turns]
         if self.partner and in_turns:
             self.partner.suite.read_libraries(self.partner.python)
             make_place(self.journal.ahead)
