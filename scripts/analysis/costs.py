@@ -43,7 +43,7 @@ from .cells import BY_BYTES, Limit, cells_of, itemsize, limit_of, links_of
 from .estimates import ANY_SIZE, MEASURED, estimate
 from .findings import Gain, neighbour_costs, setting_advice
 from .needs import NEED_FIELDS, Case, Need, choices, uses
-from .ranking import BEST, OTHER, is_steady
+from .ranking import BEST, OTHER, Steadiness
 from .results import Results, load_files, newest, where
 
 T = TypeVar("T")
@@ -120,8 +120,8 @@ class MachineAnswers:
 
     @property
     def is_steady(self) -> bool:
-        """See ``is_steady``."""
-        return is_steady(self.quiet)
+        """See ``Steadiness``."""
+        return Steadiness(self.quiet).is_steady
 
     def torch_threads(self, case: Case) -> str:
         """Return the number of torch threads of a case as ``Need.threads`` spells it."""

@@ -26,7 +26,7 @@ from .statistics import Floats
 BANDWIDTH_SHOWS = 1.25
 # Extrapolation ends at this multiple of the largest measured size, or fraction of the smallest
 MAX_EXTRAPOLATION = 4.0
-STEADY_SESSION = 0.1  # relative: difference between sessions of a machine, see ranking.is_steady
+STEADY_SESSION = 0.1  # relative: difference between sessions of a machine, see ranking.Steadiness
 UNSTEADY_SESSION = 0.25  # the same of a machine that is not steady
 # Relative: an estimated time is given as a range if processes of a session may be further off.
 # Between two runs of one machine, 94 % of the figures with processes this close differ by less, and

@@ -25,7 +25,7 @@ from .cells import itemsize
 from .costs import MachineAnswers
 from .estimates import ANY_SIZE, MEASURED
 from .needs import NEED_FIELDS, NUMPY, Case, Need, uses
-from .ranking import FEW_SD, RECOMMENDED_EXCESS, SLOWER, rank, recommendable
+from .ranking import FEW_SD, SLOWER, Steadiness, rank, recommendable
 from .statistics import MIN_PROCESSES, Floats, means
 
 MIN_SD = 0.01  # of log seconds, between processes of one route: no machine is steadier
@@ -204,7 +204,7 @@ def _evidence(
         safe=~logs.index.isin(outside),
         non_blocking=False,
         noise=NOISE,
-        excess_limit=RECOMMENDED_EXCESS,
+        excess_limit=Steadiness(run.quiet_share()).excess_limit,
         shared=0.0,
         shared_df=0.0,
     )

@@ -10,7 +10,8 @@ The fastest median at each size would change with noise: on three machines a cop
 4 parts instead of 1 or 2. The first tied route of the catalogue cost up to 30 %.
 
 Both rules, which routes tie and which may be recommended, stand here only. ``evidence_of`` gives
-them the cells of results, ``measured`` those of a measured question.
+them the cells of results, ``measured`` those of a measured question; ``Steadiness`` has their
+limits that depend on how quiet the machine was.
 
 Two cells **tie** where neither takes significantly longer than the other. A cell is significantly
 slower where the hypothesis that it takes at most MARGIN more is rejected at the comparison's
@@ -33,12 +34,12 @@ as one process. Where other work takes a core that torch's threads or a device's
 the factor was 12, so no difference to such a cell is significant.
 
 Of routes that tie with the fastest, those **may be recommended** that take at most the share
-``excess_limit`` longer. ``evidence_of`` sets that column for each cell.
+``Steadiness.excess_limit`` longer.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pandas import DataFrame, Index, MultiIndex, Series
@@ -63,15 +64,8 @@ SLOW_RATIO = 1.5
 SIZE_OF_NEED = ["number", "nbytes"]  # the need, by its number, and the size
 MARGIN = 0.05  # relative: a route slower by up to this is as good
 PROMISE = Settings().promise  # of pairs that differ by MARGIN, at most this share is significant
-# Relative: figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others
-# by 1 %
-RECOMMENDED_EXCESS = 0.1
 FEW_SD = 0.25  # of log seconds, between processes
 EXPECTED = 0.9  # share of further processes within a prediction interval
-# A machine that was quiet for less of a run may be at another clock in the next: nine sessions of
-# Emerald Rapids that were quiet 9 to 27 % of the time had baselines of 33.6 to 40.6 µs, and figures
-# in proportion (docs/lab-notes.md)
-STEADY = 0.5
 LEVELS = tuple(Levels.__dataclass_fields__)
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -289,10 +283,31 @@ def differ_significantly(cell: TimedCell, reference: TimedCell) -> bool:
 # --- evidence -------------------------------------------------------------------------------------
 
 
-def is_steady(quiet: float | None) -> bool:
-    """Whether the machine was quiet enough for another session to find the same times; True if not
+class Steadiness(NamedTuple):
+    """What a ranking may rely on, by the share of time in which the machine was quiet; None: not
     known."""
-    return quiet is None or quiet >= STEADY
+
+    quiet_share: float | None
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether another session would find the same times.
+
+        A machine that was quiet for less of a run may be at another clock in the next: nine
+        sessions of Emerald Rapids that were quiet 9 to 27 % of the time had baselines of 33.6 to
+        40.6 µs, and figures in proportion (docs/lab-notes.md).
+        """
+        return self.quiet_share is None or self.quiet_share >= 0.5
+
+    @property
+    def excess_limit(self) -> float:
+        """The limit of a tie: a route that ties with the fastest, and takes at most this share
+        longer, may be recommended.
+
+        Figures of a call that moves 16 MiB differ by 9 % (SD) from session to session, others by
+        1 %.
+        """
+        return 0.1
 
 
 def evidence_of(cells: DataFrame, timed: DataFrame, results: Results) -> DataFrame:
@@ -319,14 +334,15 @@ def evidence_of(cells: DataFrame, timed: DataFrame, results: Results) -> DataFra
     quiet = cells["quiet"].to_numpy()
     alone = ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy()
     noisy_variance = np.where(alone, FEW_SD**2, math.inf)
-    predicts = quiet & ~(evidence["guessed"] & is_steady(results.quiet_share))
+    steadiness = Steadiness(results.quiet_share)
+    predicts = quiet & ~(evidence["guessed"] & steadiness.is_steady)
     return evidence.assign(
         variance=evidence["variance"].where(quiet, noisy_variance),
         df=evidence["df"].where(quiet, math.inf),
         within=np.where(
             predicts, statistics.prediction_half_width(_levels(evidence), EXPECTED), 0.0
         ),
-        excess_limit=RECOMMENDED_EXCESS,
+        excess_limit=steadiness.excess_limit,
     )
 
 

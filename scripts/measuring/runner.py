@@ -17,6 +17,7 @@ import itertools
 import math
 import os
 from argparse import Namespace
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -458,17 +459,15 @@ def take_sides(runner: Runner, number: int, cells: Names) -> None:
 def lacking_pairs(journal: Journal, cells: Names, pairs: int) -> list[str]:
     """Return the cells that were quiet on both sides in fewer than this number of rounds. Cells
     that never were quiet on one of the sides are left out."""
-    base = quiet_rounds(journal, "base")
-    new = quiet_rounds(journal, "new")
-    hopeful = [cell for cell in cells if base.get(cell) and new.get(cell)]
+    base, new = (evident_rounds(journal, side) for side in SIDES)
+    hopeful = [cell for cell in cells if base[cell] and new[cell]]
     return [cell for cell in hopeful if len(base[cell] & new[cell]) < pairs]
 
 
-def quiet_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
-    """Cell -> its rounds on a side that were quiet, or in turns with the other."""
+def evident_rounds(journal: Journal, side: str) -> dict[str, set[int]]:
+    """Cell -> its rounds on a side that are evidence, see ``quiet.Run``."""
     run = quiet.Run(with_samples(journal.lines(Job("", side=side))))
-    in_turns = {(line.cell, line.round) for line in run.lines if line.in_turns}
-    return {
-        cell: {number for number in rounds if rounds[number] or (cell, number) in in_turns}
-        for cell, rounds in run.rounds().items()
-    }
+    rounds: dict[str, set[int]] = defaultdict(set)
+    for line in itertools.compress(run.lines, run.is_evidence):
+        rounds[line.cell].add(line.round)
+    return rounds

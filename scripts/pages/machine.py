@@ -16,7 +16,7 @@ from analysis.answers import Answer
 from analysis.cells import list_rows
 from analysis.costs import machine_answers
 from analysis.findings import setting_advice
-from analysis.ranking import BEST
+from analysis.ranking import BEST, Steadiness
 from analysis.results import Results, where
 from analysis.transfers import transfer_answers
 from pandas import DataFrame, concat
@@ -318,6 +318,7 @@ def _method_section(data: MachineData) -> Section:
     notes = render_paragraphs(
         "machine_method",
         recorded=bool(results.runs),
+        excess_limit=Steadiness(results.quiet_share).excess_limit,
         noisy=[*where(results.timed, quiet=False)["cell"]],
         failed=len(where(results.missing, status="failed")),
         skipped=len(where(results.missing, status="skipped")),

@@ -21,7 +21,7 @@ import jinja2
 import numpy as np
 from analysis.cells import BY_BYTES, Row
 from analysis.costs import Candidate
-from analysis.ranking import MARGIN, PROMISE, RECOMMENDED_EXCESS
+from analysis.ranking import MARGIN, PROMISE
 from analysis.statistics import MIN_PROCESSES, Z95
 from cli import size
 from pandas import DataFrame, Series
@@ -356,7 +356,6 @@ CONSTANTS = {
     "MIN_QUIET_SHARE": quiet.MIN_QUIET_SHARE,
     "MOSTLY_QUIET": MOSTLY_QUIET,
     "PROMISE": PROMISE,
-    "RECOMMENDED_EXCESS": RECOMMENDED_EXCESS,
     "UNOPTIMISED": UNOPTIMISED,
     "UPPER_BOUND_MARK": UPPER_BOUND_MARK,
     "Z95": Z95,

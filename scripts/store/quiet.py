@@ -195,6 +195,12 @@ class Run:
         counts = np.bincount(self.process_of, weights=self.quiet_samples, minlength=len(self.lines))
         return counts >= np.maximum(1, np.ceil(MIN_QUIET_SHARE * wanted))
 
+    @cached_property
+    def is_evidence(self) -> Bools:
+        """Whether each process counts for a figure: it is quiet, or took its samples in turns."""
+        in_turns: Bools = np.array([line.in_turns for line in self.lines], dtype=bool)
+        return in_turns | self.quiet
+
     def used_samples(self, place: int) -> list[float]:
         """The samples behind the figure of a process, uncorrected: the quiet ones, or the fastest
         one."""
@@ -336,7 +342,7 @@ def select_processes(lines: Iterable[Measurement], records: Iterable[RunRecord] 
     for run in runs_of(lines, records).values():
         for place, line in enumerate(run.lines):
             number = first_rounds[line.cell] + line.round
-            if run.quiet[place] or line.in_turns:
+            if run.is_evidence[place]:
                 selected.setdefault(line.cell, {}).setdefault(number, (run, place))
             else:
                 noisy.append((run.figures[place], line.cell, {number: (run, place)}))
