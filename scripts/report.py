@@ -10,7 +10,8 @@
 
 Writes index.html (one self-contained file), README.md, figures as SVG and results.csv (every
 figure) to reports/NAME/. If releases were measured with scripts/track.py, it writes the same for
-their history to reports/history/NAME/. reports/feed.xml lists what releases changed, for all
+their history to reports/history/NAME/. Where a page compares releases or machines, the comparison
+is in compare.js beside it. reports/feed.xml lists what releases changed, for all
 machines. The same results give the same bytes. Links of the site are relative; its figures.csv
 holds every figure of all machines.
 

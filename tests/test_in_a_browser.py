@@ -4,6 +4,7 @@ import itertools
 import random
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import advise
@@ -22,7 +23,7 @@ from conftest import build
 from pages import build as machines
 from pages import comparison_words as words
 from pages.case_answer import answer_notes, row_case
-from pages.page import write_into
+from pages.page import COMPARE, write_into
 from pages.pairs import ACROSS
 from resultfiles import KIB, MIB
 
@@ -78,7 +79,9 @@ def test_axe_finds_nothing(pages, browser, kind):
         assert browser.evaluate("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
         screens = browser.evaluate("document.documentElement.scrollHeight") / 800
         assert screens <= (8 if kind in ("history", "releases") else 12) or width == NARROW
-    assert browser.complaints == [] and set(browser.requests) == {address}
+    script = address.replace("index.html", COMPARE)
+    expected = {address, script} if kind in ("history", "over", "releases") else {address}
+    assert browser.complaints == [] and set(browser.requests) == expected
 
 
 def test_tables_sort_and_filter(pages, browser):
@@ -175,6 +178,17 @@ def test_two_machines_compare_as_compare_py_says(pages, browser):
     browser.goto(f"{pages.over}#at=compare-machines&new=a")  # as the page of a machine leads there
     browser.reload()
     assert browser.locator("#compare-machines h3").inner_text() == heading
+
+
+@pytest.mark.parametrize("runs_scripts", [True, False])
+def test_a_page_alone_says_what_its_comparison_lacks(pages, opened, tmp_path, runs_scripts):
+    page = tmp_path / "index.html"
+    page.write_bytes(Path(pages.over.removeprefix("file://")).read_bytes())
+    with opened(java_script_enabled=runs_scripts) as browser:
+        browser.goto(page.as_uri())
+        section = browser.locator("#compare-machines")
+        assert COMPARE in section.inner_text() and section.locator("form").is_hidden()
+        assert browser.locator("#routes table").is_visible()
 
 
 # The form shows the same rows and words as scripts/advise.py, and is tested with clicks and keys as people use it ----

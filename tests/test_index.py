@@ -60,8 +60,8 @@ def test_machines_stand_at_the_sizes_that_all_have():
     absent = [*"no safe route was measured"]  # a line, not a list of lines
     shown = {row[0]: [[show.bare(line) for line in entry] for entry in row[1:]] for row in table.rows}
     assert shown == {
-        "all": [["f", "8 B: 1.00 µs"], ["h", "8 B: 1.00 µs ~"]],
-        "own": [["g", "64 B: 1.00 µs"], absent],
+        "all": [["8 B: 1.00 µs f"], ["8 B: 1.00 µs ~ h"]],
+        "own": [["64 B: 1.00 µs g"], absent],
     }
 
 

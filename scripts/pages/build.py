@@ -57,7 +57,7 @@ HISTORY = "history"  # next to the directories of machines
 TITLE = "What it costs to move data between NumPy and PyTorch"
 ASV = "asv"  # directory of asv's own site; its scripts make its links
 RESULTS = "results"
-PAGE = r"(?:index\.html|README\.md|feed\.xml|(?:results|answers)\.csv|[a-z0-9-]+\.svg)"
+PAGE = r"(?:index\.html|compare\.js|README\.md|feed\.xml|(?:results|answers)\.csv|[a-z0-9-]+\.svg)"
 MARKER = "<!-- numpy-torch-conversion: submission -->"  # finds the comment of an earlier check
 QUOTE_LETTERS = 200  # of a text from a file: a comment on GitHub has 65,536 at most
 # the page's own address is inserted after this
@@ -162,12 +162,10 @@ def index_of(
     machines: Sequence[Page], results: Mapping[str, Results], has_histories: bool = False
 ) -> Page:
     """The content of the page over all machines. results: of each machine, by its name."""
-    links = [(page.machine, f"{quote(page.machine)}/") for page in machines]
-    if has_histories:
-        history = ("What releases changed, by machine", f"{HISTORY}/")
-        links += [history, ("Feed of what releases changed", FEED)]
-    method = ("How a figure is measured", "../docs/method.md")
-    links += [method, ("Glossary", "../docs/glossary.md")]
+    histories = [
+        ("What releases changed, by machine", f"{HISTORY}/"),
+        ("Feed of what releases changed", FEED),
+    ]
     best = concat(
         [page.best_routes.assign(machine=page.machine) for page in machines], ignore_index=True
     )
@@ -190,7 +188,12 @@ def index_of(
             libraries,
         ],
         pairs=machine_pairs(results, shown),
-        links=tuple(links),
+        links=(
+            *((page.machine, f"{quote(page.machine)}/") for page in machines),
+            *(histories if has_histories else ()),
+            ("How a figure is measured", "../docs/method.md"),
+            ("Glossary", "../docs/glossary.md"),
+        ),
         runs=[
             record
             for page in machines

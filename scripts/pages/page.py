@@ -47,6 +47,7 @@ from .pairs import Pairs
 from .show import Lines
 from .tables import Counts, Entry, Missing, Table, lines_of, missing_reasons
 
+COMPARE = "compare.js"  # beside a page that compares: script and data, loaded where it runs
 CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
 
 
@@ -242,9 +243,7 @@ class Page:
     def citation(self) -> str:
         """How to cite the page's figures: the suite with its version, and the data by their
         hash."""
-        page = {"title": self.title, "runs": self.runs, "address": self.address, "data": self.data}
-        page["sha256"] = self.csv_sha256
-        return show.render_line("origin", "citation", cited=read_citation(), **page)
+        return show.render_line("origin", "citation", cited=read_citation(), page=self)
 
     @functools.cached_property
     def csv_sha256(self) -> str:
@@ -282,6 +281,7 @@ def page_files(page: Page) -> dict[str, str]:
     files = {f"{figure.name}.svg": figure_file(figure, page.source) for figure, _ in panels}
     readme = _environment(_markdown).get_template("page.md.jinja").render(page=page)
     files |= {page.data: page.csv} if page.csv else {}
+    files |= {COMPARE: render_web(COMPARE, page=page)} if page.pairs else {}
     return files | {"README.md": readme, "index.html": render_web("page.html.jinja", page=page)}
 
 
@@ -342,6 +342,7 @@ def _environment(convert: Callable[[Entry], str], autoescape: bool = False) -> j
         "slug": slug,
         "code": lambda words: convert(show.code(words)),
     }
+    made.globals["COMPARE"] = COMPARE
     made.filters["as_text"] = lambda markup: escape(str(markup))  # HTML as text of an XML element
     return made
 

@@ -1,6 +1,6 @@
 """The comparisons that a page offers: any two releases of a history, any two machines.
 
-The page's script (templates/pairs.js) shows what this module writes and computes nothing: ratios,
+The page's script (templates/compare.js) shows what this module writes and computes nothing: ratios,
 intervals, verdicts and thresholds are those of scripts/compare.py.
 """
 
@@ -52,7 +52,7 @@ class Pairs:
 
     @property
     def as_json(self) -> str:
-        """For a script element. Texts of a table are places in ``texts``, as most repeat."""
+        """For the page's script. Texts of a table are places in ``texts``, as most repeat."""
         places: dict[str, int] = {}
 
         def place(line: str) -> int:
@@ -69,8 +69,8 @@ class Pairs:
             }
             for sides, table in self.tables.items()
         }
-        chosen = {"names": self.names, "chosen": self.chosen}
-        return show.script_json(chosen | {"tables": tables, "texts": [*places]})
+        menus = {"key": self.key, "names": self.names, "chosen": self.chosen}
+        return show.script_json(menus | {"tables": tables, "texts": [*places]})
 
 
 def release_pairs(history: History) -> Pairs:

@@ -44,7 +44,7 @@ def gain(routes: tuple[str, str], choices: DataFrame) -> dict[int, float]:
     return ratios.to_dict() if ratios.max() >= LEAST_GAIN else {}
 
 
-def differences(rule: Row, pattern: Row, most: int = 99) -> list[str]:
+def differences(rule: Row, pattern: Row, most: int | None = None) -> list[str]:
     """Where what was found and what to write give different results, a line each. More than
     ``most`` inputs are a number."""
     written = (pattern["found"][0], pattern["write"])

@@ -54,6 +54,7 @@ BEGIN = "\x0e"
 END = "\x0f"
 # A link in a sentence: its address, then its text; a directory stands for the page in it
 LINK = re.compile("\x15([^\x16]*)\x16([^\x17]*)\x17")
+JOINT = re.compile("(?<=[(])(?=[^)]{3})|(?<=[)])(?=[.])")  # of code, where a line may end
 # Between entries of a table's row, and after a line of an entry; never in a file's text
 ENTRY_SEPARATOR = "\x11"
 LINE_MARK = "\x12"
@@ -242,12 +243,11 @@ def _shown(sentence: str, text: Callable[[str], str], code: Callable[[str], str]
 
 
 def to_html(sentence: str) -> str:
-    """A sentence as HTML, everything in it escaped; code may break around its brackets."""
+    """A sentence as HTML, everything in it escaped; code may break before what is
+    longer in brackets, and behind them."""
 
     def code(text: str) -> str:
-        return (
-            f"<code>{re.sub(r'(?<=[(])(?![)])|(?<=[)])(?=[.])', '<wbr>', html.escape(text))}</code>"
-        )
+        return f"<code>{JOINT.sub('<wbr>', html.escape(text))}</code>"
 
     anchor = r'<a href="\1">\2</a>'
     marked = LINK.sub(anchor, _shown(sentence, html.escape, code))

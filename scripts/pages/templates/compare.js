@@ -1,9 +1,8 @@
 "use strict";
 /* Shows the comparison that two menus choose, as Python judged and worded it (pages/pairs.py). The address holds the choice.
- * Without JavaScript the section stays hidden. */
-for (const script of document.querySelectorAll("script.pairs")) {
-  const { names, chosen, tables, texts } = JSON.parse(script.textContent);
-  const section = script.closest("section");
+ * Without this file or JavaScript the section says what is missing. */
+for (const { key, names, chosen, tables, texts } of [{{ page.pairs | map(attribute="as_json") | join(",\n") | safe }}]) {
+  const section = document.getElementById(key);
   const menus = [...section.querySelectorAll("select")];
   const shown = section.querySelector(".chosen");
   const cells = (tag, places) => places.map((place) => `<${tag}>${texts[place]}</${tag}>`).join("");
@@ -40,8 +39,8 @@ for (const script of document.querySelectorAll("script.pairs")) {
       show();
     };
   }
-  section.hidden = false;
-  for (const link of document.querySelectorAll(`nav [href="#${section.id}"]`)) link.hidden = false;
+  for (const hidden of section.querySelectorAll("[hidden]")) hidden.hidden = false;
+  section.querySelector(".missing").remove();
   addEventListener("hashchange", read);
   read();
 }
