@@ -253,26 +253,21 @@ def compare(
     releases  of both sides, if they are releases of that history
     """
     cells = _join_sides(base, new, settings)
-    is_time = cells["what"] == TIME
-    is_skipped = cells["verdict"] == SKIPPED
+    open_cells = cells[cells["verdict"] != SKIPPED]
     benchmarks = {**base.benchmarks, **new.benchmarks}
-    is_across = bool(_differences(base, new, ("machine",)))
-    is_interleaved = interleaved_collection(base, new)
-    session = None if is_interleaved else _session_variance(history, is_across)
-    timed = cells[is_time & ~is_skipped]
+    session = _session_variance(base, new, history)
+    timed = where(open_cells, what=TIME)
     times = _times(base, new, timed.index)
     timed, check = _judge_timed(timed, times, benchmarks, settings, fresh, session)
-    counted = cells[~is_time & ~is_skipped]
-    both_counts = [counted[names].set_axis(EXPLAINED, axis=1) for names in EXPLAINED_OF_SIDES]
-    counted = _add_figures(counted, judge_counts(counted, settings).assign(noise=INSTRUCTIONS))
+    ratios = None
     if history and releases:
         check = check_by_history(history)
-        timed, counted = _judge_in_history(timed, counted, history, releases, settings)
+        ratios = compare_releases(history, *releases)
+        timed = judge_as_history(timed, ratios, settings)
+        timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
     if check.lower > settings.promise:
         timed = _withhold(timed)
-    counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
-    is_changed = counted["verdict"].isin(verdicts.CHANGED)
-    counted["because"] = explain_rows(both_counts[0], both_counts[1], is_changed)
+    counted = _judge_counted(where(open_cells, what=INSTRUCTIONS), ratios, settings)
     counted = add_times(counted, timed, benchmarks).drop(columns="what").reset_index()
     timed = merge_sizes(timed).drop(columns=["what", "unit"]).reset_index()
     return Comparison(
@@ -282,10 +277,10 @@ def compare(
         base=describe_side(base),
         new=describe_side(new),
         interleaved=session is None,
-        skipped=int((is_skipped & is_time).sum()),
+        skipped=len(where(cells, what=TIME, verdict=SKIPPED)),
         counted=check_frame(counted, ComparedCount, {*base.parameters, *new.parameters}),
         counted_once=len(
-            {*base.values["cell"], *new.values["cell"]}.difference(cells.index[~is_time])
+            {*base.values["cell"], *new.values["cell"]} - {*where(cells, what=INSTRUCTIONS).index}
         ),
         notes=_notes(base, new, times.slowdown, settings),
         session_variance=session or {},
@@ -293,18 +288,16 @@ def compare(
     )
 
 
-def _judge_in_history(
-    timed: DataFrame,
-    counted: DataFrame,
-    history: History,
-    releases: Sequence[str],
-    settings: Settings,
-) -> tuple[DataFrame, DataFrame]:
-    """Return the cells with the figures and verdicts of their history."""
-    ratios = compare_releases(history, *releases)
-    timed = judge_as_history(timed, ratios, settings)
-    timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
-    return timed, judge_as_history(counted, ratios, settings)
+def _judge_counted(cells: DataFrame, ratios: DataFrame | None, settings: Settings) -> DataFrame:
+    """Return the counted cells with their verdicts and figures, those of their history if it has
+    ``ratios``, and what explains a change."""
+    base, new = (cells[names].set_axis(EXPLAINED, axis=1) for names in EXPLAINED_OF_SIDES)
+    counted = _add_figures(cells, judge_counts(cells, settings).assign(noise=INSTRUCTIONS))
+    if ratios is not None:
+        counted = judge_as_history(counted, ratios, settings)
+    counted["verdict"] = counted["verdict"].replace(verdicts.COUNT_VERDICTS)
+    is_changed = counted["verdict"].isin(verdicts.CHANGED)
+    return counted.assign(because=explain_rows(base, new, is_changed))
 
 
 def _withhold(timed: DataFrame) -> DataFrame:
@@ -327,10 +320,15 @@ def _join_sides(base: Results, new: Results, settings: Settings) -> DataFrame:
     return cells
 
 
-def _session_variance(history: History | None, is_across: bool) -> dict[str, float]:
-    """Return noise class -> variance of the difference between two sessions, if known. Of two
-    machines the usual one: what their cells differ by says nothing about sessions."""
-    if is_across:
+def _session_variance(
+    base: Results, new: Results, history: History | None
+) -> dict[str, float] | None:
+    """Return noise class -> variance of the difference between two sessions, if known; None for
+    sides of one session. Of two machines it is the usual one: what their cells differ by says
+    nothing about sessions."""
+    if interleaved_collection(base, new):
+        return None
+    if _differences(base, new, ("machine",)):
         return {noise: max(MIN_SESSION_SD**2, 2 * sd**2) for noise, sd in SESSION_SD.items()}
     return {noise: 2 * sd**2 for noise, sd in history.session_sd.items()} if history else {}
 

@@ -9,6 +9,7 @@ why a case has no answer; answers.py finds such cases.
 import bisect
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,7 @@ def estimate(
     """
     rows: list[Row] = curve.sort_values("nbytes").to_dict("records")
     usable = [row for row in rows if bisect.bisect_right(jumps, row["nbytes"]) == regime]
-    smaller = [row for row in usable if row["nbytes"] <= nbytes][-1:]
-    larger = [row for row in usable if row["nbytes"] > nbytes][:1]
-    nearest = smaller if smaller and smaller[0]["nbytes"] == nbytes else smaller + larger
+    nearest = _nearest_rows(usable, nbytes)
     if not nearest:
         return None
     sizes = tuple(row["nbytes"] for row in nearest)
@@ -84,6 +83,13 @@ def estimate(
     else:
         return None
     return row | {"nbytes": nbytes} | _estimated_fields(nearest, figure, session)
+
+
+def _nearest_rows(rows: Sequence[Row], nbytes: int) -> Sequence[Row]:
+    """Return the row of a size, else its neighbours on either side; rows: by size."""
+    place = bisect.bisect_left(rows, nbytes, key=itemgetter("nbytes"))
+    is_measured = place < len(rows) and rows[place]["nbytes"] == nbytes
+    return rows[place : place + 1] if is_measured else rows[max(0, place - 1) : place + 1]
 
 
 def reaches(number: int, measured: int) -> bool:

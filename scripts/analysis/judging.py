@@ -10,10 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 from pandas import DataFrame, Index, MultiIndex, Series, concat
 
 from benchmarks.contracts import Role
@@ -215,20 +216,29 @@ def judge_times(
     logs = np.where(usable[:, None], times.logs, np.nan)
     estimate = statistics.estimate(logs[0], logs[1], noise, times.paired, session, controls)
     estimate = Estimate(*np.where(judged, [*vars(estimate).values()], np.nan))
-    counts = np.isfinite(times.logs).sum(axis=2)
-    fewest = counts.min(axis=0)
+    fewest = np.isfinite(times.logs).sum(axis=2).min(axis=0)
     is_enough = (fewest >= MIN_PROCESSES) & np.isfinite(estimate.error)
     table = _judge_effects(estimate, is_enough, settings)
     table["reason"] = Series(Reason(verdicts.TOO_FEW), table.index).mask(is_enough, Reason())
     needed = processes_needed(estimate, times.paired, settings)
-    needed = np.fmax(needed, np.maximum(fewest + 1, MIN_PROCESSES))
-    is_undecided = judged & (table["verdict"] == INCONCLUSIVE)
-    table["more"] = np.where(is_undecided, needed - fewest, np.nan)
-    for side, logs, count in zip(SIDES, times.logs, counts):
-        table[f"{side}_seconds"] = np.exp(statistics.means(logs))
-        table[f"{side}_processes"] = count
-    table["paired"], table["in_turns"] = times.paired & judged, times.in_turns & judged
-    return table.assign(fresh=False, close=table["p"] < CLOSE_P)
+    more = np.fmax(needed, np.maximum(fewest + 1, MIN_PROCESSES)) - fewest
+    return table.assign(
+        more=np.where(judged & (table["verdict"] == INCONCLUSIVE), more, np.nan),
+        **_figures_of_sides(times.logs),
+        paired=times.paired & judged,
+        in_turns=times.in_turns & judged,
+        fresh=False,
+        close=table["p"] < CLOSE_P,
+    )
+
+
+def _figures_of_sides(logs: Floats) -> dict[str, NDArray[Any]]:
+    """Return the columns of each side: seconds and number of processes of the cells."""
+    figures = {}
+    for side, of_side in zip(SIDES, logs):
+        figures[f"{side}_seconds"] = np.exp(statistics.means(of_side))
+        figures[f"{side}_processes"] = np.isfinite(of_side).sum(axis=1)
+    return figures
 
 
 def processes_needed(estimate: Estimate, paired: Bools, settings: Settings) -> Floats:

@@ -333,11 +333,10 @@ def evidence_of(cells: DataFrame, timed: DataFrame, results: Results) -> DataFra
     evidence = weigh(logs, noise, by_process["seconds"].columns.get_level_values("run"))
     quiet = cells["quiet"].to_numpy()
     alone = ((cells["threads"] == contracts.ONE_THREAD) & ~cells["device"]).to_numpy()
-    noisy_variance = np.where(alone, FEW_SD**2, math.inf)
     steadiness = Steadiness(results.quiet_share)
     predicts = quiet & ~(evidence["guessed"] & steadiness.is_steady)
     return evidence.assign(
-        variance=evidence["variance"].where(quiet, noisy_variance),
+        variance=evidence["variance"].where(quiet, np.where(alone, FEW_SD**2, math.inf)),
         df=evidence["df"].where(quiet, math.inf),
         within=np.where(
             predicts, statistics.prediction_half_width(_levels(evidence), EXPECTED), 0.0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from cli import UserError
 from pandas import Categorical, DataFrame, concat
@@ -184,10 +185,8 @@ def load_files(results: Path, paths: Sequence[Path], run: str = "") -> Results:
 
     run  load times of the run that started then; "": of all runs
     """
-    path = results / files.BENCHMARKS
-    written = path.stat().st_mtime_ns if path.exists() else 0
-    benchmarks, (suite, cell_parameters) = _read_suite(path, written)
-    parts = _read_all(paths, list(cell_parameters), benchmarks, run)
+    suite = _read_suite(results / files.BENCHMARKS)
+    parts = _read_all(paths, suite, run)
     processes = _joined(part.processes for part in parts)
     processes = processes.sort_values(["result", "place", "process"], ignore_index=True)
     counts = _joined(part.counts for part in parts).assign(status=MEASURED)
@@ -196,30 +195,39 @@ def load_files(results: Path, paths: Sequence[Path], run: str = "") -> Results:
     if cells.empty:
         raise UserError(f"{results} holds no figures; python scripts/run.py makes some")
     cells = cells.sort_values(["result", "place"], ignore_index=True)
-    processes = _with_names(processes, parts, suite)
-    cells = _with_instructions(_with_names(cells, parts, suite).astype({"version": str}))
+    processes = _with_names(processes, parts, suite.cells)
+    cells = _with_instructions(_with_names(cells, parts, suite.cells).astype({"version": str}))
     cells = _with_stop_reasons(cells, parts)
-    parameters = _measured_parameters(benchmarks, cells)
+    parameters = _measured_parameters(suite.benchmarks, cells)
     records = itertools.chain(*(part.records for part in parts))
     return Results(
         cells=check_frame(cells[frame_columns(Cell, parameters)], Cell, parameters),
         processes=check_frame(processes[frame_columns(Process, parameters)], Process, parameters),
         runs=sorted(records, key=lambda record: record.started),
-        benchmarks=benchmarks,
+        benchmarks=suite.benchmarks,
         parameters=parameters,
-        cell_parameters=cell_parameters,
+        cell_parameters=suite.cell_parameters,
         unknown=_unknown_cells(parts),
     )
 
 
+class Suite(NamedTuple):
+    """The benchmarks that a benchmarks.json describes, and their cells: see ``cells_in``."""
+
+    benchmarks: Benchmarks
+    cells: DataFrame
+    cell_parameters: Mapping[str, Mapping[str, Parameter]]
+
+
+def _read_suite(path: Path) -> Suite:
+    """Read a benchmarks.json once, as a comparison loads three times what one file describes."""
+    return _parse_suite(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
 @lru_cache(maxsize=2)
-def _read_suite(
-    path: Path, written: int
-) -> tuple[Benchmarks, tuple[DataFrame, Mapping[str, Mapping[str, Parameter]]]]:
-    """Return the benchmarks that a file describes, and their cells: see ``cells_in``. written: when
-    the file was, as a comparison loads three times what one file describes."""
+def _parse_suite(path: Path, _written: int) -> Suite:
     benchmarks = declared_in(files.read_json(path))
-    return benchmarks, cells_in(benchmarks)
+    return Suite(benchmarks, *cells_in(benchmarks))
 
 
 def _unknown_cells(parts: Sequence[ResultPart]) -> dict[tuple[str, str], int]:
@@ -237,15 +245,12 @@ def _measured_parameters(benchmarks: Benchmarks, cells: DataFrame) -> list[str]:
     return [name for name in names if name in CELL_PARAMETERS or cells[name].notna().any()]
 
 
-def _read_all(
-    paths: Sequence[Path], cells: Iterable[str], benchmarks: Benchmarks, run: str
-) -> list[ResultPart]:
-    """Read results, in two processes if they are many. cells: of the suite, in the order of
-    places."""
+def _read_all(paths: Sequence[Path], suite: Suite, run: str) -> list[ResultPart]:
+    """Read results, in two processes if they are many."""
     read = partial(
         read_result,
-        places={cell: place for place, cell in enumerate(cells)},
-        timing={name for name, declared in benchmarks.items() if declared.type == "time"},
+        places={cell: place for place, cell in enumerate(suite.cell_parameters)},
+        timing={name for name, declared in suite.benchmarks.items() if declared.type == "time"},
         run=run,
     )
     if len(paths) < MIN_SHARED_FILES:

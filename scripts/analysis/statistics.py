@@ -15,8 +15,9 @@ Sources
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import scipy
@@ -148,8 +149,7 @@ def estimate(
     paired     (cells,) process k of base and of new ran side by side: the effect is the mean of
                their differences
     session    not None: base and new were measured at different times, and unpaired cells get the
-               variance of sessions: that of their family if known from toolchains measured twice
-               (``History.session_sd``), else ``session_variance``
+               variance of sessions, see ``session_variance``
     controls   (cells,) cells that no toolchain can change, see ``session_variance``
 
     Cells of one round share the machine's state (its clock, its neighbours): 2 % on a quiet virtual
@@ -164,16 +164,10 @@ def estimate(
         members = (families == family) & (paired == is_paired)
         figures[:, members] = _estimate_family(base[members], new[members], is_paired)
     effect, squared, df, sd = figures
-    if session:
-        widest = max(session.values())
-        between_sessions = np.array([session.get(family, widest) for family in families])
-    elif session is not None:
-        between_sessions = session_variance(effect, squared, families, controls)
-    else:
-        between_sessions = np.zeros(len(base))
-    squared = np.where(paired, squared, squared + between_sessions)
-    is_usable = (df > 0) & np.isfinite(effect) & np.isfinite(squared)
-    squared, df = np.where(is_usable, (squared, df), np.nan)
+    if session is not None:
+        between_sessions = session_variance(effect, squared, families, controls, session)
+        squared = np.where(paired, squared, squared + between_sessions)
+    squared, df = np.where((df > 0) & np.isfinite(effect + squared), (squared, df), np.nan)
     return Estimate(effect, np.sqrt(squared), df, sd)
 
 
@@ -283,35 +277,45 @@ def compare_levels(base: Levels, other: Levels, together: Bools, sessions: Float
     # a round with weight 1/n in both means has weight 0 in their difference
     cancelled = np.where(together, (base.present & other.present).sum(axis=-1), 0)
     cancelled = cancelled / (base.n * other.n)
-    parts = [side.variance / side.n for side in sides]
-    parts += [side.shared * np.maximum(1 / side.n - cancelled, 0.0) for side in sides]
-    dfs = (base.df, other.df, base.shared_df, other.shared_df, np.inf)
     terms = np.broadcast_arrays(
-        *parts, sessions, *dfs, *[side.df > side.n - 1 for side in sides], 0, 0, 0
+        *[side.variance / side.n for side in sides],
+        *[side.shared * np.maximum(1 / side.n - cancelled, 0.0) for side in sides],
+        sessions,
+        *[side.df for side in sides],
+        *[side.shared_df for side in sides],
+        np.inf,
     )
-    variance, df, is_moderated = np.split(np.array(terms, dtype=float), 3)
-    squared = np.sum(variance, axis=0)
-    # Welch and Satterthwaite's degrees of freedom reach the sum of both. These are too many for
-    # moderated variances, whose errors are not chi-squared: 1.2 % of pairs that differ by the
-    # margin were decided, not 0.5 %. So a value between both is used, weighted by their shares of
-    # the error
-    share = np.where(is_moderated, squared, variance)
-    df = np.sum(np.where(variance > 0, variance * share / df, 0.0), axis=0)
-    df = np.where(df > 0, squared**2 / df, np.inf)
-    sd = np.sqrt(squared)
+    parts, dfs = np.split(np.array(terms, dtype=float), 2)
+    sd = np.sqrt(parts.sum(axis=0))
+    df = _df_of_sum(parts, dfs, [np.greater(side.df, side.n - 1) for side in sides])
     is_known = (base.df > 0) & (other.df > 0)
     error, df = np.where(is_known, (sd, df), np.nan)
     return Estimate(other.mean - base.mean, error, df, sd)
 
 
+def _df_of_sum(parts: Floats, dfs: Floats, are_moderated: Sequence[Bools]) -> Floats:
+    """Return the degrees of freedom of a sum of variances, (parts, cells). The first parts are of
+    cells whose variance may be moderated.
+
+    Welch and Satterthwaite's degrees of freedom reach the sum of all. These are too many for
+    moderated variances, whose errors are not chi-squared: 1.2 % of pairs that differ by the margin
+    were decided, not 0.5 %. So a value between both is used, weighted by their shares of the error.
+    """
+    total = parts.sum(axis=0)
+    shares = parts.copy()
+    for part, is_moderated in enumerate(are_moderated):
+        shares[part] = np.where(is_moderated, total, parts[part])
+    uncertainty = np.where(parts > 0, parts * shares / dfs, 0.0).sum(axis=0)
+    return np.where(uncertainty > 0, total**2 / uncertainty, np.inf)
+
+
 @ignore_nan
 def _moments(values: Floats) -> tuple[Floats, Floats, Floats]:
     """Return count, mean and variance over processes, without NaN: (cells,) each."""
-    is_present = np.isfinite(values)
-    n = is_present.sum(axis=1).astype(float)
-    mean = np.where(is_present, values, 0.0).sum(axis=1) / n
-    deviations = np.where(is_present, values - mean[:, None], 0.0)
-    return n, mean, (deviations**2).sum(axis=1) / (n - 1)
+    n = np.isfinite(values).sum(axis=1, dtype=float)
+    mean = np.nansum(values, axis=1) / n
+    deviations = values - mean[:, None]
+    return n, mean, np.nansum(deviations**2, axis=1) / (n - 1)
 
 
 def means(values: Floats) -> Floats:
@@ -320,16 +324,24 @@ def means(values: Floats) -> Floats:
 
 
 def session_variance(
-    effect: Floats, squared_error: Floats, families: Names, controls: Bools | None = None
+    effect: Floats,
+    squared_error: Floats,
+    families: Names,
+    controls: Bools | None = None,
+    variances: Mapping[str, float] = MappingProxyType({}),
 ) -> Floats:
-    """Estimate the variance of an effect between sessions, (cells,), which the processes of two
-    sessions do not show.
+    """Return the variance of an effect between sessions, (cells,), which the processes of two
+    sessions do not show: that of the family in ``variances``, from toolchains measured twice
+    (``History.session_sd``), of other families the largest there. Estimate it if there are none.
 
     In each family it is the variance of the effects around their median beyond their errors, and at
     least MIN_SESSION_SD squared. It is robust: up to about a third of the cells may really have
     changed. The square of the median effect of the controls is added to it. These are cells such as
     memcpy that no toolchain can change: if they differ, the machine itself was faster or slower.
     """
+    if variances:
+        widest = max(variances.values())
+        return np.array([variances.get(family, widest) for family in families])
     extra = np.full(len(effect), MIN_SESSION_SD**2)
     everything = _excess(effect, squared_error, 0.0)
     for family in np.unique(families):
