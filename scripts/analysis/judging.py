@@ -174,13 +174,14 @@ def _without_order(ratios: Floats) -> Floats:
 
 def _logs(base: Results, new: Results, cells: Index, column: str) -> Floats:
     """Return logs of a column of both sides, (sides, cells, rounds); NaN without a process."""
-    processes = concat([base.processes, new.processes], keys=SIDES, names=["side"])
-    rounds = range(1 + max(processes["process"], default=0))
-    last = processes.groupby(["side", "cell", "process"], observed=True)[column].last().unstack()
-    places = MultiIndex.from_product([SIDES, cells])
-    values = last.reindex(index=places, columns=rounds).to_numpy(dtype=float)
-    logs: Floats = np.log(np.where(values > 0, values, np.nan))
-    return logs.reshape(len(SIDES), len(cells), len(rounds))
+    tables = [side.processes[side.processes["cell"].isin(cells)] for side in (base, new)]
+    rounds = 1 + max((*base.processes["process"], *new.processes["process"]), default=0)
+    figures = np.full((len(SIDES), len(cells), rounds), np.nan)
+    for of_side, processes in zip(figures, tables):
+        places = cells.get_indexer(processes["cell"].astype(object))
+        of_side[places, processes["process"]] = processes[column]
+    logs: Floats = np.log(figures, out=np.full_like(figures, np.nan), where=figures > 0)
+    return logs
 
 
 def _speed_corrections(logs: Floats, baselines: Floats) -> Floats:
@@ -410,15 +411,20 @@ def _name_sizes(cells: DataFrame, sizes_of: "Series[object]") -> None:
 
 def judge_ratios(ratios: DataFrame, settings: Settings) -> DataFrame:
     """Return ``ratios`` with low90, high90 and detectable, and a verdict where they have none."""
-    half_width = (ratios["high95"] / ratios["low95"]) ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
-    low90, high90 = ratios["ratio"] / half_width, ratios["ratio"] * half_width
+    width = ratios["high95"] / ratios["low95"]  # of 95 %
+    half_width = width ** (Z90_OVER_Z95 / 2)  # of 90 %, a factor
+    low90 = ratios["ratio"] / half_width
+    high90 = ratios["ratio"] * half_width
     limit = 1 + settings.equivalence
     is_small = (high90 < limit) & (low90 > 1 / limit)
     undecided = np.where(is_small, NO_CHANGE, INCONCLUSIVE)
-    verdict = ratios["verdict"].where(ratios["verdict"] != "", undecided)
-    error = np.log(ratios["high95"] / ratios["low95"]) / (2 * Z95)
-    detected = detectable(error, MANY_DF, settings)
-    return ratios.assign(low90=low90, high90=high90, detectable=detected, verdict=verdict)
+    error = np.log(width) / (2 * Z95)
+    return ratios.assign(
+        low90=low90,
+        high90=high90,
+        detectable=detectable(error, MANY_DF, settings),
+        verdict=ratios["verdict"].where(ratios["verdict"] != "", undecided),
+    )
 
 
 def merge_sizes(cells: DataFrame) -> DataFrame:
@@ -464,25 +470,22 @@ def splits(processes: int) -> list[tuple[list[int], list[int]]]:
     return [([one for one, _ in order], [two for _, two in order]) for order in product(*choices)]
 
 
-def _count_flags(base: Floats, new: Floats, noise: Names, paired: Bools, settings: Settings) -> int:
-    """Return how many cells of two halves of one baseline are judged slower or faster."""
-    estimate = statistics.estimate(base, new, noise, paired)
-    figures = _judge_effects(estimate, np.isfinite(estimate.error), settings)
-    return int(figures["verdict"].isin((SLOWER, FASTER)).sum())
-
-
 def self_check(times: Times, noise: Names, is_open: Bools, settings: Settings) -> SelfCheck:
     """A/A over the splits of the baseline's processes, of open cells with at least four."""
-    is_enough = is_open & (np.isfinite(times.logs[0]).sum(axis=1) >= MIN_PROCESSES)
-    cells = int(is_enough.sum())
-    present = np.flatnonzero(np.isfinite(times.logs[0]).any(axis=0))
-    halves = splits(1 + int(present[-1])) if cells else []
+    is_present = np.isfinite(times.logs[0])
+    is_enough = is_open & (is_present.sum(axis=1) >= MIN_PROCESSES)
     logs = times.logs[0, is_enough]
-    noise, paired = noise[is_enough], times.paired[is_enough]
-    flags = [
-        _count_flags(logs[:, one], logs[:, other], noise, paired, settings) for one, other in halves
-    ]
-    mean = sum(flags) / len(flags) if flags else 0.0
-    lower = statistics.rate_bounds(math.floor(mean), cells)[0]
-    upper = statistics.rate_bounds(math.ceil(mean), cells)[1]
-    return SelfCheck(len(flags), cells, mean, lower, upper)
+    if not len(logs):
+        return SelfCheck(0, 0, 0.0, *statistics.rate_bounds(0, 0))
+    last_process = np.flatnonzero(is_present.any(axis=0))[-1]
+    flags = []
+    for one, other in splits(1 + int(last_process)):
+        estimate = statistics.estimate(
+            logs[:, one], logs[:, other], noise[is_enough], times.paired[is_enough]
+        )
+        figures = _judge_effects(estimate, np.isfinite(estimate.error), settings)
+        flags.append(figures["verdict"].isin((SLOWER, FASTER)).sum())
+    mean = float(np.mean(flags))
+    lower, _ = statistics.rate_bounds(math.floor(mean), len(logs))
+    _, upper = statistics.rate_bounds(math.ceil(mean), len(logs))
+    return SelfCheck(len(flags), len(logs), mean, lower, upper)

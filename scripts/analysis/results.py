@@ -308,8 +308,6 @@ def _with_stop_reasons(cells: DataFrame, parts: Sequence[ResultPart]) -> DataFra
         for reason, stopped in record.stopped.items()
         for cell in stopped
     }
-    if not reasons:
-        return cells
     of_cells = [reasons.get(key) for key in zip(cells["run"], cells["cell"])]
     return cells.assign(reason=cells["reason"].where(cells["reason"].notna(), of_cells))
 

@@ -156,7 +156,6 @@ def _check_files(directory: Path, described: Benchmarks) -> Iterator[Finding]:
         "foreign": {directory.name},
         "runner": {"", runner},
     }
-    private = _private_pattern()
     bytes_left = MAX_BYTES
     measured: set[str] = set()  # cells and toolchains of the result's processes and runs
     for path in sorted(directory.iterdir(), reverse=True):  # processes, runs, then asv's file
@@ -166,7 +165,7 @@ def _check_files(directory: Path, described: Benchmarks) -> Iterator[Finding]:
             if bytes_left < 0 or (len(texts) > MAX_RUNS and path.suffix == files.RECORDS):
                 yield Finding(path.name, "large", values=(MAX_BYTES >> 20, MAX_RUNS))
                 return
-            names = _names_in(texts, suite, private)
+            names = _names_in(texts, suite)
         if path.suffix != ".json":
             measured |= names["cell"] | names["toolchain"]
         # a result's file is named after its commit
@@ -185,8 +184,9 @@ def _private_pattern() -> "re.Pattern[str]":
     return re.compile("|".join([PRIVATE, *personal]))
 
 
-def _names_in(texts: Iterable[bytes], suite: Parameters, private: "re.Pattern[str]") -> Names:
+def _names_in(texts: Iterable[bytes], suite: Parameters) -> Names:
     """Return the names in a file's JSON texts, and its private, long and unprintable texts."""
+    private = _private_pattern()
     names: Names = defaultdict(set)
     for loaded in map(json.loads, texts):
         text = json.dumps(loaded, ensure_ascii=False)

@@ -268,12 +268,11 @@ def read_result(
     benchmark_of |= {line.cell: line.benchmark for line in by_hand}
     lines = [line for line in lines if run in ("", line.run) or isinstance(line, Counts)]
     reasons |= _recorded_reasons(records)
-    versions = _versions(rows, measured)
     with files.reading(files.sibling(path, files.MEASUREMENTS)):
         return ResultPart(
             labels=_labels(path, asv, records),
             records=records,
-            versions=versions,
+            versions=_versions(rows, measured),
             processes=timed_processes(lines, places, records),
             counts=_counted_cells(lines, places),
             missing=_missing_cells(reasons, places, rows, benchmark_of),

@@ -13,7 +13,7 @@ Needs numpy alone, because it runs with any torch that is measured.
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -164,11 +164,13 @@ class Run:
     def _near_baseline(self, kind: str, level: float) -> Bools:
         """Whether each probe of a kind is near its baseline ``level``, in ns."""
         probes = self._probes[kind]
-        high = np.full(len(probes.times), level * math.exp(NEAR_BASELINE_LOG[kind]))
+        tolerance = NEAR_BASELINE_LOG[kind]
+        low = level * math.exp(-tolerance)
+        high = np.full(len(probes.times), level * math.exp(tolerance))
         if kind == PROCESSOR and MEMORY in self._probes:
             cold = probes.sample_probed & self._probes[MEMORY].sample_probed
             high[probes.preceding[cold] + 1] += COLD_PROBE_NS
-        return (probes.times >= level * math.exp(-NEAR_BASELINE_LOG[kind])) & (probes.times <= high)
+        return (probes.times >= low) & (probes.times <= high)
 
     @cached_property
     def quiet_samples(self) -> Bools:
@@ -320,9 +322,9 @@ UsedSamples = dict[str, tuple[list[float], int | None]]  # as ``used_samples`` r
 
 def runs_of(lines: Iterable[Measurement], records: Iterable[RunRecord] = ()) -> dict[str, Run]:
     """Group the lines with samples by their run. ``records`` give the baselines of whole runs."""
-    by_run: dict[str, list[TimedProcess]] = {}
+    by_run: dict[str, list[TimedProcess]] = defaultdict(list)
     for line in with_samples(lines):
-        by_run.setdefault(line.run, []).append(line)
+        by_run[line.run].append(line)
     baselines = {record.started: record.baselines for record in records}
     return {started: Run(members, baselines.get(started)) for started, members in by_run.items()}
 
@@ -409,10 +411,13 @@ def _join(lists: Sequence[Sequence[float]]) -> tuple[Floats, Ints, Ints]:
 
 def _quantile(values: Floats, group: Ints, groups: int) -> Floats:
     """Return the quantile of each group by linear interpolation; NaN for a group without values."""
-    ordered = np.append(values[np.lexsort((values, group))], math.nan)  # of an empty last group
+    order = np.lexsort((values, group))
+    ordered = np.append(values[order], math.nan)  # of an empty last group
     sizes = np.bincount(group, minlength=groups)
     first = np.cumsum(sizes) - sizes
     place = QUANTILE * np.maximum(sizes - 1, 0)
-    low = ordered[first + np.floor(place).astype(np.intp)]
-    high = ordered[first + np.ceil(place).astype(np.intp)]
-    return np.where(sizes > 0, low + place % 1 * (high - low), math.nan)
+    low_place = first + np.floor(place).astype(np.intp)
+    high_place = first + np.ceil(place).astype(np.intp)
+    low = ordered[low_place]
+    quantiles = low + place % 1 * (ordered[high_place] - low)
+    return np.where(sizes > 0, quantiles, math.nan)
