@@ -36,11 +36,11 @@ import numpy as np
 from analysis.answers import Answer, answer
 from analysis.cells import DEFAULT_DTYPE, itemsize
 from analysis.costs import closest_machine, last_runs, load_machine
-from analysis.estimates import NotMeasured
+from analysis.estimates import NoAnswer, NotMeasured
 from analysis.needs import DEVICE, ENDS, NUMPY, TORCH, Case
 from cli import RESULTS, CommandLine, Parser, UserError, parse_shape, parse_size, whole_number
 from measuring.machine import conditions
-from pages.case_answer import answer_text, as_json
+from pages.case_answer import answer_text, as_json, no_answer_text
 from store import files, questions
 from store.questions import NUMBER_KINDS, read_header
 from toolchains import selection
@@ -246,7 +246,7 @@ def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer
             del records[nearest]
     if case.device or options.machine:
         raise refused[0]
-    raise UserError(f"{refused[0]}; {OFFER}")
+    raise UserError(f"{no_answer_text(refused[0])}; {OFFER}")
 
 
 def main(argv: CommandLine = None) -> int:
@@ -254,7 +254,10 @@ def main(argv: CommandLine = None) -> int:
     with SERVERS:
         options = arguments(words)
         case = case_of(options)
-        ranked, differs = find_answer(case, options)
+        try:
+            ranked, differs = find_answer(case, options)
+        except NoAnswer as refusal:
+            raise UserError(no_answer_text(refusal)) from None
     if options.json:
         sys.stdout.write(as_json(ranked, differs))
     else:

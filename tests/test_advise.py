@@ -14,11 +14,11 @@ import pytest
 from analysis import costs
 from analysis.answers import answer
 from analysis.costs import closest_machine, load_machine
-from analysis.estimates import STEADY_SESSION, UNSTEADY_SESSION, estimate
+from analysis.estimates import STEADY_SESSION, UNSTEADY_SESSION, NoAnswer, estimate
 from analysis.findings import Gain
 from analysis.needs import Case
 from analysis.ranking import GOOD
-from cli import ROOT, UserError
+from cli import ROOT
 from made_up import FAST, LATENCY, copied, glibc, host
 from msgspec import structs
 from pages import case_answer as page
@@ -28,6 +28,13 @@ from store.schema import Conditions, RunRecord, Settings, Toolchain
 
 CLONED = "torch.from_numpy(a).clone()"
 STACKED, ARRAYED = "torch.stack([torch.from_numpy(x) for x in arrays])", "torch.from_numpy(np.array(arrays))"
+
+
+def refusal(case, known):
+    """Why a case has no answer."""
+    with pytest.raises(NoAnswer) as raised:
+        answer(case, known)
+    return page.no_answer_text(raised.value)
 
 
 def copy_of(nbytes, **more):
@@ -179,8 +186,7 @@ def test_lists_of_other_numbers_lie_between_those_that_were_measured(tmp_path, c
     known = load_machine(write(tmp_path / "results", benches, records=glibc(benches)), "box")
     case = copy_of(6 * MIB // count // 4 * 4, batch=count)
     if not answered:
-        with pytest.raises(UserError, match="4, 64, 1024 arrays were measured"):
-            answer(case, known)
+        assert "4, 64, 1024 arrays were measured" in refusal(case, known)
         return
     found = answer(case, known)
     times = {route: seconds(route, count, case.total) for route in (STACKED, ARRAYED)}
@@ -206,8 +212,7 @@ def test_an_upper_bound_is_marked(known):
 def test_grad_crosses_a_link(known, ends, route):
     """Autograd records a transfer between tensors, so --grad is answered by routes whose contract says so."""
     case = Case(*ends, 64 * MIB, grad=True)
-    with pytest.raises(UserError, match="--grad: every such route .* refuses it; leave it out"):
-        answer(case, known)
+    assert "refuses it; leave it out, and detach first" in refusal(case, known)
     promise = {"inputs": {"requires grad": "works, and the result requires grad"}}
     contracts = [replace(c, **promise) if c.expression == route else c for c in known.rows["contract"]]
     assert set(routes(answer(case, replace(known, rows=known.rows.assign(contract=contracts))))) == {route}
@@ -404,8 +409,7 @@ def test_a_dtype_that_the_toolchain_lacks(tmp_path):
     times = {("torch.from_numpy(a)", "float32", MIB): around(4e-7), ("torch.from_numpy(a)", "int64", MIB): SKIPPED}
     bench = conversion(times, [FROM_NUMPY, TENSOR], dtypes=("float32", "int64"))
     known = load_machine(write(tmp_path / "results", [bench], records=[record([bench], "needs torch 9")]), "box")
-    with pytest.raises(UserError, match="torch 9"):
-        answer(Case("numpy", "torch", MIB, "int64"), known)
+    assert "torch 9" in refusal(Case("numpy", "torch", MIB, "int64"), known)
 
 
 @pytest.mark.parametrize(
@@ -413,8 +417,7 @@ def test_a_dtype_that_the_toolchain_lacks(tmp_path):
 )
 def test_no_route_will_do(known, refuses, says):
     contracts = [replace(c, refuses=refuses, memory="alias") for c in known.rows["contract"]]
-    with pytest.raises(UserError, match=says):
-        answer(copy_of(MIB), replace(known, rows=known.rows.assign(contract=contracts)))
+    assert says in refusal(copy_of(MIB), replace(known, rows=known.rows.assign(contract=contracts)))
 
 
 def test_the_json_has_the_case_and_the_ranked_routes(ask, known):

@@ -1,7 +1,7 @@
 """The routes for a case: an array of a given size with its source and target.
 
 ``answer`` looks them up among the routes that were measured on a machine. See estimates.py for
-sizes that were not measured, and for cases without an answer.
+sizes that were not measured, and for impossible cases.
 """
 
 import functools
@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from cli import UserError
 from pandas import DataFrame, Series, concat
 
 from benchmarks import contracts
 from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, ONE_THREAD
 
-from . import estimates
 from .cells import itemsize
 from .costs import Candidate, MachineAnswers, add_totals
 from .estimates import (
@@ -28,7 +26,10 @@ from .estimates import (
     MEASURED,
     STEADY_SESSION,
     UNSTEADY_SESSION,
+    NoAnswer,
     NotMeasured,
+    check_request,
+    check_source,
     estimate,
     reaches,
 )
@@ -73,7 +74,7 @@ class Answer:
 
 
 def answer(case: Case, machine: MachineAnswers) -> Answer:
-    """Return the routes for a case. UserError if the case is impossible, or no measured time can be
+    """Return the routes for a case. NoAnswer if the case is impossible, or no measured time can be
     used for it.
 
     A case without times of its own may use those of the usual dtype, or of a source that requires
@@ -104,33 +105,27 @@ def answer(case: Case, machine: MachineAnswers) -> Answer:
 
 
 def _matching_rows(case: Case, machine: MachineAnswers) -> DataFrame:
-    """Select the rows that match a case in every property that cannot be substituted; UserError if
+    """Select the rows that match a case in every property that cannot be substituted; NoAnswer if
     there are none, or the case is impossible."""
-    require_none(estimates.contradiction(case))
+    check_request(case)
     rows = where(machine.rows, direction=case.direction, array=case.has_host_array)
     if rows.empty:
-        raise NotMeasured(estimates.direction_not_measured(case, machine.name))
+        raise NotMeasured("direction", case, machine=machine.name)
     for field, values in _requirements(case, machine, rows).items():
         matches = rows[field].isin(values)
         if not matches.any():
             measured = sorted({*rows[field]} - {""}) if field not in NUMBERS else []
             alternatives = [f"{machine.threads}" if it == ALL_THREADS else it for it in measured]
-            refused = UserError if field in ("enqueue", "host") else NotMeasured
-            raise refused(estimates.value_not_measured(field, values[-1], case, alternatives))
+            refused = NoAnswer if field in ("enqueue", "host") else NotMeasured
+            raise refused("value", case, field=field, value=values[-1], alternatives=alternatives)
         rows = rows[matches]
     dtypes = machine.dtypes.get(case.direction, {})
     if not case.goal and case.dtype not in dtypes:
-        raise NotMeasured(estimates.dtype_not_timed(case, [*dtypes]))
+        raise NotMeasured("dtype_without_times", case, dtypes=[*dtypes])
     if not case.goal and dtypes[case.dtype]:
-        raise NotMeasured(f"--dtype {case.dtype}: {dtypes[case.dtype]}")
-    require_none(estimates.impossible_source(case))
+        raise NotMeasured("dtype_without_figure", case, because=dtypes[case.dtype])
+    check_source(case)
     return rows
-
-
-def require_none(reason: str) -> None:
-    """UserError if there is a reason."""
-    if reason:
-        raise UserError(reason)
 
 
 def _requirements(
@@ -161,7 +156,7 @@ def _counts_to_use(case: Case, rows: DataFrame) -> list[int]:
     more = [count for count in counts if count > case.batch][:1]
     neighbours = fewer + more
     if len(neighbours) == 1 and not reaches(case.batch, neighbours[0]):
-        raise NotMeasured(estimates.other_count(case, counts))
+        raise NotMeasured("count", case, counts=counts)
     return neighbours
 
 
@@ -175,13 +170,13 @@ def _threads_to_use(case: Case, machine: MachineAnswers, rows: DataFrame) -> str
     return threads if is_spread or not threads or rows.empty or is_measured else ONE_THREAD
 
 
-def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> UserError:
+def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> NoAnswer:
     """Return why no route can be recommended, though these rows match the case."""
     if any(case.dtype in contract.refuses for contract in rows["contract"]):
         goals = where(machine.rows, direction=case.direction, dtype=case.dtype)["goal"]
-        return UserError(estimates.dtype_refused(case, sorted({*goals} - {""})))
+        return NoAnswer("refused_dtype", case, goals=sorted({*goals} - {""}))
     if case.grad and not any(contract.takes_grad for contract in rows["contract"]):
-        return UserError(estimates.grad_refused(case))
+        return NoAnswer("refused_grad", case)
     good = where(rows, kind=GOOD)
     sizes = sorted({*good["nbytes"]})
     close_sizes = [nbytes for nbytes in sizes if reaches(case.total, nbytes)]
@@ -194,7 +189,7 @@ def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> UserErro
             for jump in machine.jump_sizes(need)
             if all((case.total < jump) != (nbytes < jump) for nbytes in close_sizes)
         ]
-    return NotMeasured(estimates.no_route(case, sizes, next(iter(jumps), 0)))
+    return NotMeasured("route", case, sizes=sizes, jump=min(jumps, default=0))
 
 
 # --- routes of one source -------------------------------------------------------------------------

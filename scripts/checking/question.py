@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis.answers import Answer, require_none
+from analysis.answers import Answer
 from analysis.cells import itemsize
 from analysis.costs import closest_machine, last_run
-from analysis.estimates import contradiction, impossible_source
+from analysis.estimates import check_request, check_source
 from analysis.measured import (
     Measured,
     candidates,
@@ -66,7 +66,8 @@ def measure_case(
             "--measure: this Python has no torch: pip install torch, or .venv/bin/python"
         )
     if not case.expression:
-        require_none(contradiction(case) or impossible_source(case))
+        check_request(case)
+        check_source(case)
     if case.device:
         with contextlib.nullcontext(server) if server else serve() as server:
             raise UserError(f"--measure: {server.ask({'device': True})['fails']}")
@@ -77,7 +78,7 @@ def measure_case(
     with contextlib.nullcontext(server) if server else serve() as server:
         source = server.make_source(question(case))
         described = _case_of_source(case, source)
-        require_none(contradiction(described))
+        check_request(described)
         checks, lines = _measure(server, described, user_routes)
     settings = Settings(**source["versions"], torch_threads=source["threads"])
     run = RunRecord(

@@ -1,7 +1,7 @@
 """The answer to a case in words: for a terminal, as JSON, as code to paste, and in a page's form.
 
 The form (templates/form.js) filters the rows of scripts/advise.py and computes nothing: this module
-writes all it shows about a route. Sentences are in templates/prose: case, code_to_paste.
+writes all it shows about a route. Sentences are in templates/prose: case, no_answer, code_to_paste.
 """
 
 import json
@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from analysis.answers import Answer, effects_on
 from analysis.cells import itemsize
 from analysis.costs import Candidate, MachineAnswers, add_totals
-from analysis.estimates import MAX_EXTRAPOLATION, MEASURED
+from analysis.estimates import MAX_EXTRAPOLATION, MEASURED, NoAnswer
 from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
 from analysis.results import where
@@ -38,6 +38,12 @@ CODE_NAMES = ("a", "t", "m", "b", "h", "d", "s", "buffers", "stages")  # defined
 FORM_COLUMNS = ("need", "nbytes", "route", "kind", "title", "command", "cost", "code", "notes")
 FORM_MEMORIES = {"": "any", COPY: "own", ALIAS: "share", INTO: "into-buffer"}  # as in form.js
 ENDS_OF_DIRECTION = {direction: ends for ends, direction in DIRECTION_OF_ENDS.items()}
+
+
+def no_answer_text(refusal: NoAnswer) -> str:
+    """Why a case has no answer, and what to do."""
+    values = {**refusal.values, "case": refusal.case, "reach": f"{MAX_EXTRAPOLATION:.0f}"}
+    return render_line("no_answer", refusal.reason, **values)
 
 
 def answer_text(answer: Answer, differences: Sequence[str] = (), command: str = "") -> str:
