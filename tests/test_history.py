@@ -322,7 +322,7 @@ def test_between_two_releases(tmp_path):
     made = history_in(write(tmp_path, logs_of(26, [(2, 5, 1.2), (2, 8, 1 / 1.5)])))
 
     def ratio(base, new):
-        table = history.compare_releases(made, VERSIONS[base], VERSIONS[new])
+        table = history.compare_releases(made, [(VERSIONS[base], VERSIONS[new])])
         (row,) = table[table["series"].str.contains("route2")].to_dict("records")
         return row
 

@@ -242,7 +242,7 @@ def compare(
     settings: Settings = DEFAULT,
     fresh: Sequence[Results] = (),
     history: History | None = None,
-    releases: Sequence[str] = (),
+    releases: tuple[str, str] | None = None,
 ) -> Comparison:
     """Judge every cell that was timed, or counted by several processes. UserError if the two sides
     have no such cell, or ``only`` matches none.
@@ -262,7 +262,7 @@ def compare(
     ratios = None
     if history and releases:
         check = check_by_history(history)
-        ratios = compare_releases(history, *releases)
+        ratios = compare_releases(history, [releases])
         timed = judge_as_history(timed, ratios, settings)
         timed.loc[timed["verdict"].isin(DECIDED), ["reason", "more"]] = [Reason(), math.nan]
     if check.lower > settings.promise:
@@ -405,9 +405,9 @@ def compare_by_name(
         return judge(fresh)
     repeated = None
     for history in _common_histories(files, settings):
-        releases = _releases_in(history, files)
-        if all(releases) and releases[0] != releases[1]:
-            return judge(history=history, releases=releases)
+        older, newer = _releases_in(history, files)
+        if older and newer and older != newer:
+            return judge(history=history, releases=(older, newer))
         if repeated is None and len(history.replicates):
             repeated = history
     return judge(history=repeated)

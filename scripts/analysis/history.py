@@ -200,20 +200,15 @@ def headlines(history: History) -> DataFrame:
 # --- two releases ---------------------------------------------------------------------------------
 
 
-def compare_releases(history: History, base: str, new: str) -> DataFrame:
-    """Return the cost of each route at release ``new`` over ``base``. One row per series of both
-    releases: series, what, sizes, ratio, low95 and high95, q, verdict ("" without a reported
-    change).
+def compare_releases(history: History, releases: Sequence[tuple[str, str]]) -> DataFrame:
+    """Return the cost of each route at one release over another, for pairs of releases (``base``
+    and ``new``). One row per pair and series of both releases: series, what, sizes, ratio, low95
+    and high95, q, verdict ("" without a reported change).
 
     With reported changes between the two, the ratio is that of their levels, as on the page of the
     history; a single change keeps its own interval and q. Without, it is the ratio of the two
     points. As on the page, controls and changes with the evidence LAYOUT give no verdict.
     """
-    return compare_pairs(history, [(base, new)])
-
-
-def compare_pairs(history: History, releases: Sequence[tuple[str, str]]) -> DataFrame:
-    """Return ``compare_releases`` of several pairs of releases, in columns ``base`` and ``new``."""
     series = history.rows[MACHINE_SERIES].drop_duplicates()
     pairs = series.merge(DataFrame(releases, columns=["base", "new"]), how="cross")
     return pairs.join(_ratios(_with_places(history.rows), pairs)).dropna(subset="ratio")

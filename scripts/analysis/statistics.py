@@ -101,7 +101,8 @@ def fit_prior(variance: Floats, df: Floats) -> Prior:
     if excess <= 0:  # no more spread than chance gives equal variances
         return Prior(np.inf, float(np.sum(d * s2) / np.sum(d)))
     df0 = 2.0 * trigamma_inverse(excess)
-    return Prior(df0, float(np.exp(np.mean(e) + scipy.special.digamma(df0 / 2) - np.log(df0 / 2))))
+    log_variance = np.mean(e) + scipy.special.digamma(df0 / 2) - np.log(df0 / 2)
+    return Prior(df0, float(np.exp(log_variance)))
 
 
 @ignore_nan
@@ -113,7 +114,8 @@ def squeeze(variance: Floats, df: Floats, prior: Prior) -> tuple[Floats, Floats]
     """
     sampled = np.where(df > 0, variance, 0.0)
     weight = 1.0 / (1.0 + df / prior.df)  # of the prior
-    return weight * prior.variance + (1.0 - weight) * sampled, np.minimum(prior.df + df, df.sum())
+    posterior = weight * prior.variance + (1.0 - weight) * sampled
+    return posterior, np.minimum(prior.df + df, df.sum())
 
 
 @dataclass(frozen=True)
@@ -206,8 +208,9 @@ def _pool(base: "Levels", new: "Levels") -> tuple[Floats, Floats, Floats]:
     new_variance = np.where(new.n > 1, new.variance, base.variance)
     weight = 1.0 / base.n + 1.0 / new.n
     variance = (base_variance / base.n + new_variance / new.n) / weight
-    fewest = np.minimum(np.maximum(base.n, 1), np.maximum(new.n, 1))
-    return variance, np.where(base.n == new.n, base.n + new.n - 2, fewest - 1), weight
+    fewest = np.maximum(np.minimum(base.n, new.n), 1)
+    df = np.where(base.n == new.n, base.n + new.n - 2, fewest - 1)
+    return variance, df, weight
 
 
 @dataclass(frozen=True)

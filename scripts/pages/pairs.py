@@ -11,7 +11,7 @@ from itertools import permutations
 
 from analysis.changes import ROUTE
 from analysis.comparison import Comparison, compare
-from analysis.history import MACHINE_SERIES, History, compare_pairs
+from analysis.history import MACHINE_SERIES, History, compare_releases
 from analysis.judging import judge_ratios
 from analysis.results import Results, where
 from analysis.verdicts import (
@@ -102,9 +102,9 @@ def release_pairs(history: History) -> Pairs:
 
 
 def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> DataFrame:
-    """``history.compare_pairs`` with a verdict for each row, controls left out, and what describes
-    its series."""
-    ratios = judge_ratios(compare_pairs(history, releases), history.settings)
+    """``history.compare_releases`` with a verdict for each row, controls left out, and what
+    describes its series."""
+    ratios = judge_ratios(compare_releases(history, releases), history.settings)
     described = [*MACHINE_SERIES, *ROUTE, "statement", "dtype", "control"]
     series = history.rows[described].drop_duplicates(MACHINE_SERIES)
     rows = ratios.merge(series, on=MACHINE_SERIES).query("not control")
