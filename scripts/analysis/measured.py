@@ -103,21 +103,16 @@ def suitable(
 
     user_routes  any that give an array or a tensor
     """
-    gives = {
-        route: check
-        for route, check in checks.items()
-        if "fails" not in check and route not in user_routes
-    }
-    dtype = case.goal or case.dtype
     shape = [case.batch, *case.shape] if case.batch else [*case.shape]
-    gives = {
-        route: check
-        for route, check in gives.items()
-        if check["dtype"] == dtype and check["shape"] == shape
+    goal = {"dtype": case.goal or case.dtype, "shape": shape}
+    memory_of = {
+        route: check["memory"]
+        for route, check in checks.items()
+        if route not in user_routes and check.items() >= goal.items()
     }
-    memories = {check["memory"] for check in gives.values()}
-    memory = case.memory or (ALIAS if ALIAS in memories else COPY)
-    routes = [route for route, check in gives.items() if check["memory"] == memory]
+    default_memory = ALIAS if ALIAS in memory_of.values() else COPY
+    memory = case.memory or default_memory
+    routes = [route for route in memory_of if memory_of[route] == memory]
     if not routes:
         raise UserError(_no_route(memory, checks))
     routes += [route for route in user_routes if "fails" not in checks[route]]
