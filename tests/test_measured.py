@@ -14,6 +14,7 @@ import psutil
 import pytest
 from analysis.measured import Measured, candidates, measured_answer, suitable, undecided
 from analysis.needs import Case
+from analysis.ranking import Steadiness
 from checking.question import question
 from measuring.question import serve
 from pages.case_answer import measured_table
@@ -165,6 +166,13 @@ CASE = Case("numpy", "torch", 4096, threads="1")
     ],
 )
 def test_a_race_goes_on_until_routes_differ_or_tie(times, remaining):
+    assert undecided([*times], lines_of(times), CASE) == remaining
+
+
+@pytest.mark.parametrize("limit, remaining", [(0.1, []), (0.01, ["a", "b"])])
+def test_a_tie_ends_a_race_within_the_limit_of_all_answers(monkeypatch, limit, remaining):
+    monkeypatch.setattr(Steadiness, "excess_limit", limit)
+    times = {"a": [1e-6] * 4, "b": [1.02e-6] * 4}
     assert undecided([*times], lines_of(times), CASE) == remaining
 
 
