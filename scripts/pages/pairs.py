@@ -97,8 +97,7 @@ def release_pairs(history: History) -> Pairs:
         for pair in sides
     }
     title = f"Compare two releases of {history.package}"
-    chosen = (names[-2], names[-1])
-    return Pairs(f"compare-{history.package}", title, names, chosen, tables)
+    return Pairs(f"compare-{history.package}", title, names, (names[-2], names[-1]), tables)
 
 
 def judged_pairs(history: History, releases: Sequence[tuple[str, str]]) -> DataFrame:
