@@ -12,7 +12,6 @@ from inputs import plain
 from benchmarks import contracts, routes, semantics
 
 Does = contracts.Does
-BUFFERED = routes.select(routes.BUFFERED_BATCHES)
 SOLELY_ALIGNED = ("object", "complex128", "longdouble")
 UNSIGNED = {"uint16", "uint32", "uint64"}  # torch does not promote them
 ODD_DTYPES = [">f4", ">i8", "datetime64[s]", "longdouble", "object", "U3", "Q", "q", "i4,f4"]

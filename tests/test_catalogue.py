@@ -95,6 +95,11 @@ def test_parameters_are_plain_and_routes_those_of_the_catalogue(suite):
             assert name != "route" or set(values) <= known, benchmark.name
 
 
+def test_every_benchmark_accepts_its_parameters_as_arguments(suite, capsys):
+    """As `asv check` does."""
+    assert all([benchmark.check(str(ROOT / "benchmarks")) for benchmark in suite.values()]), capsys.readouterr().out
+
+
 def test_roles_are_known_on_both_sides():
     """Benchmarks and reports know the same roles.
 

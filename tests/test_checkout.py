@@ -6,22 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, export, run
-from store.files import put
-
-
-def test_only_what_git_holds_is_committed(tmp_path):
-    """Exporting the committed files leaves out uncommitted results and uncommitted changes."""
-    root, found = tmp_path / "checkout", tmp_path / "found"
-    put(root / "reports" / "committed", "committed")
-    with pytest.raises(pytest.skip.Exception):
-        export(root, found)  # without git nothing is known to be committed
-    for command in (["init"], ["add", "."]):
-        assert run("git", *command, home=tmp_path, cwd=root).returncode == 0
-    for name in ("committed", "mine"):
-        put(root / "reports" / name, "measured")
-    export(root, found)
-    assert {path: path.read_text() for path in found.glob("*/*")} == {found / "reports" / "committed": "committed"}
+from conftest import ROOT, run
 
 
 def test_no_file_holds_half_of_a_merge(committed):

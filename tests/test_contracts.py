@@ -15,6 +15,7 @@ import torch
 from autograd import RECORDED, grad_outcome
 from conftest import possible
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from inputs import SOURCES, plain
 from inputs import _shares as shares
 
@@ -414,9 +415,14 @@ def in_direction(direction, chosen):
     return [route for route in chosen if route.direction == direction]
 
 
+def direction_of(*sources):
+    """An empty list is one of arrays."""
+    return TO_NUMPY if sources and isinstance(sources[0], torch.Tensor) else TO_TORCH
+
+
 def drawn(draws, *values):
     """Decorate a test of drawn values; FUZZ_EXAMPLES multiplies their number."""
-    number = draws * int(os.environ.get("FUZZ_EXAMPLES", "1000")) // 1000
+    number = draws * int(os.environ.get("FUZZ_EXAMPLES", "400")) // 1000
     chosen = settings(max_examples=number, deadline=None, derandomize=True, database=None)
     return lambda test: ELSEWHERE(chosen(given(*values)(test)))
 
@@ -465,15 +471,9 @@ def check_source(route, source):
         assert shares(source, result) == (route.memory_for(dtype, drawing.layout_of(route, source)) == routes.ALIAS)
 
 
-@drawn(2500, drawing.ARRAYS)
-def test_a_drawn_array_does_what_its_kinds_promise(always_warn, source):
-    for route in in_direction(routes.NUMPY_TO_TORCH, DRAWN):
-        check_source(route, source)
-
-
-@drawn(1500, drawing.TENSORS)
-def test_a_drawn_tensor_does_what_its_kinds_promise(always_warn, source):
-    for route in in_direction(routes.TORCH_TO_NUMPY, DRAWN):
+@drawn(4000, st.one_of(drawing.ARRAYS, drawing.TENSORS))
+def test_a_drawn_source_does_what_its_kinds_promise(always_warn, source):
+    for route in in_direction(direction_of(source), DRAWN):
         check_source(route, source)
 
 
@@ -499,15 +499,9 @@ def check_list(route, items):
         assert not any(np.may_share_memory(plain(item), plain(result)) for item in items)
 
 
-@drawn(700, drawing.lists_of(drawing.ARRAYS))
-def test_a_drawn_list_of_arrays_does_what_its_kinds_promise(always_warn, items):
-    for route in in_direction(routes.NUMPY_TO_TORCH, LISTED):
-        check_list(route, items)
-
-
-@drawn(300, drawing.lists_of(drawing.TENSORS))
-def test_a_drawn_list_of_tensors_does_what_its_kinds_promise(always_warn, items):
-    for route in in_direction(routes.TORCH_TO_NUMPY, LISTED):
+@drawn(1000, st.one_of(drawing.lists_of(drawing.ARRAYS), drawing.lists_of(drawing.TENSORS)))
+def test_a_drawn_list_does_what_its_kinds_promise(always_warn, items):
+    for route in in_direction(direction_of(*items), LISTED):
         check_list(route, items)
 
 
