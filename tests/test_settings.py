@@ -1,6 +1,7 @@
 """Settings of the environment: another process times them, those not in force fail, and large gains are advised."""
 
 import os
+import pstats
 import sys
 from functools import partial
 
@@ -109,12 +110,25 @@ def test_a_setting_in_force_is_timed_elsewhere_between_probes_of_here(copies, lo
 
 
 @pytest.mark.slow
-def test_without_a_setting_pages_are_faulted_in_and_given_back(copies):
+def test_without_a_setting_pages_are_faulted_in_and_given_back(copies, monkeypatch):
+    monkeypatch.setattr(settings, "HOLDERS", 2)
     made = copies(NONE).instance
     assert made.track_page_faults(CLONE, NONE, SIZE) >= environment.FEW
     first, kept = made.timed_by.process.pid, made.track_kept(CLONE, NONE, SIZE)["samples"]
     assert len(kept) == settings.HOLDERS and max(kept) < SIZE / 8 and made.timed_by.process.pid != first
     assert 0 <= made.track_huge_pages(CLONE, NONE, SIZE) <= 100
+
+
+@pytest.mark.slow
+def test_a_profile_is_of_the_statement_alone(copies, suite, tmp_path):
+    """`asv profile` calls do_profile. A statement that another process runs is waited for."""
+    here = suite["conversion.NumpyToTorch.timeit_convert"]
+    here._current_params = (CLONE, "float32", 4096)
+    assert not here.do_setup()
+    for made, name, calls in ((here, "clone", 100), (copies(NONE), "readline", 1)):
+        made.do_profile(str(tmp_path / name))
+        counted = pstats.Stats(str(tmp_path / name)).stats.items()
+        assert [count for (_, _, function), (count, *_) in counted if name in function] == [calls]
 
 
 @pytest.mark.slow

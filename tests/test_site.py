@@ -2,9 +2,11 @@
 
 import html
 import re
+import shutil
 import sys
 from urllib.parse import unquote, urlsplit
 
+import made_up
 import pandas
 import pytest
 import report
@@ -58,12 +60,17 @@ def test_links_of_the_committed_pages(site):
     assert {"index.html", "feed.xml", "figures.csv", "figures-columns.csv"} <= {path.name for path in site.iterdir()}
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A reports folder, not to be changed: pages, and the results that they show."""
+    root = tmp_path_factory.mktemp("built")
+    report.main(["--results", str(made_up.rich(root / "results")), "--output", str(root / "reports")])
+    return (root / "results").rename(root / "reports" / "results").parent
+
+
 @pytest.fixture
-def reports(rich_results, tmp_path):
-    """A reports folder: pages, and the results that they show."""
-    report.main(["--results", str(rich_results), "--output", str(tmp_path / "reports")])
-    rich_results.rename(tmp_path / "reports" / "results")
-    return tmp_path / "reports"
+def reports(built, tmp_path):
+    return shutil.copytree(built, tmp_path / "reports")
 
 
 EVIL = "evil.html .hidden box/evil.html results/evil.html results/box/evil.js other/index.html"
