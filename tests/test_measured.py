@@ -7,18 +7,21 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
-from analysis.measured import Measured, candidates, measured_answer, suitable, undecided
+from analysis.measured import Measured, candidates, measured_answer, shared_level, suitable, undecided
 from analysis.needs import Case
 from analysis.ranking import Steadiness
 from checking.question import question
 from measuring.question import serve
 from pages.case_answer import measured_table
 from store.questions import read_header
+from store.quiet import Run
 from store.schema import UNKNOWN, TimedProcess, from_json
 
 torch = pytest.importorskip("torch")
@@ -142,11 +145,11 @@ def test_a_route_of_another_dtype_or_shape_is_not_suitable():
 
 def lines_of(times):
     """Processes of routes: route -> seconds per round, on a quiet machine."""
-    common = {"run": "", "benchmark": "question", "version": "1", "at": 0.0, "wanted": 4, "number": 1}
+    common = {"run": "", "benchmark": "question", "version": "1", "at": 0.0, "wanted": 8, "number": 1}
     common |= {"disturbed": [], "waits": [], "waiting": [], "waited": 0.0, "took": 0.1}
-    common["probes"] = {"processor": [20_000] * 5}
+    common["probes"] = {"processor": [20_000] * 9}
     return [
-        from_json(TimedProcess, {**common, "params": [repr(route)], "round": number, "seconds": [seconds] * 4})
+        from_json(TimedProcess, {**common, "params": [repr(route)], "round": number, "seconds": [seconds] * 8})
         for route, rounds in times.items()
         for number, seconds in enumerate(rounds)
     ]
@@ -158,8 +161,8 @@ CASE = Case("numpy", "torch", 4096, threads="1")
 @pytest.mark.parametrize(
     "times, remaining",
     [
-        ({"a": [1e-6], "b": [5e-6]}, ["a"]),  # decided, but one process is too few
-        ({"a": [1e-6] * 2, "b": [5e-6]}, []),
+        ({"a": [1e-6], "b": [5e-6], "c": [9e-6]}, ["a", "b"]),  # decided, but one process is too few
+        ({"a": [1e-6] * 2, "b": [5e-6] * 2, "c": [9e-6]}, []),
         ({"a": [1e-6], "b": [1.1e-6]}, ["a", "b"]),
         ({"a": [1e-6, 1.01e-6, 1e-6, 1.01e-6], "b": [1.02e-6, 1e-6, 1.01e-6, 1e-6]}, []),  # a tie
         ({"a": [1e-6, 2e-6, 1.5e-6, 1e-6], "b": [1.6e-6, 2e-6, 1e-6, 2e-6]}, ["a", "b"]),  # processes differ
@@ -176,9 +179,33 @@ def test_a_tie_ends_a_race_within_the_limit_of_all_answers(monkeypatch, limit, r
     assert undecided([*times], lines_of(times), CASE) == remaining
 
 
+def test_noise_that_all_routes_share_decides_nothing():
+    """Moments differ by up to 9 times, processes by 1 %, and no process is quiet: ratios hold, and the race ends."""
+    rng = np.random.default_rng(1)
+    noise = rng.uniform(1, 9, (2, 8))
+    lines = [
+        msgspec.structs.replace(
+            line,
+            seconds=tuple(np.array(line.seconds) * noise[line.round] * rng.normal(1, 0.01)),
+            probes={"processor": (20_000.0, *(20_000 * noise[line.round]))},
+        )
+        for line in lines_of({"a": [1e-6] * 2, "b": [1.2e-6] * 2, "c": [2e-6] * 2})
+    ]
+    logs = shared_level(Run(lines)).mean(axis=1)
+    assert np.exp(logs - logs["a"]).tolist() == pytest.approx([1, 1.2, 2], rel=0.03)
+    assert undecided(["a", "b", "c"], lines, CASE) == []
+
+
+def test_a_route_without_an_undisturbed_sample_decides_nothing_on_several_threads():
+    lines = lines_of({"a": [1e-6] * 4, "b": [9e-6] * 4})
+    lines[4:] = [msgspec.structs.replace(line, disturbed=tuple(range(8))) for line in lines[4:]]
+    case = replace(CASE, threads="all", nbytes=2**20)
+    assert undecided(["a", "b"], lines, case) == ["a", "b"]
+
+
 def test_a_route_of_the_user_with_other_memory_gets_its_processes_and_no_vote():
     times = {"a": [2e-6] * 4, "b": [5e-6], "mine": [1e-6]}
-    assert undecided([*times], lines_of(times), CASE, ["mine"]) == ["mine"]
+    assert undecided([*times], lines_of(times), CASE, ["mine"]) == ["a", "mine"]
 
 
 def test_a_page_names_the_best_route_of_a_question():
@@ -246,6 +273,24 @@ def test_a_package_of_the_same_name_beside_the_user_is_not_ours(tmp_path):
     (tmp_path / "theirs.py").write_text("import numpy\narray = numpy.ones(3)")
     done = advised(tmp_path, "--source", "__import__('theirs').array", "--to", "torch", "--own")
     assert done.returncode == 0 and "`torch." in done.stdout, done.stderr
+
+
+def test_processes_work_one_at_a_time_in_turns(tmp_path):
+    """Preparation first, then a step each; one of them ends early, another dies."""
+
+    def work(name, turn):
+        for letter in name * {"b": 1, "d": 0}.get(name, 3):
+            with turn.turn(), open(tmp_path / "log", "a") as file:
+                file.write(letter)
+        return name if name != "d" else os._exit(3)
+
+    assert core.in_turns([partial(work, name) for name in "abcd"], 10) == [
+        "a",
+        "b",
+        "c",
+        {"fails": "ended the process"},
+    ]
+    assert (tmp_path / "log").read_text() == "abc" + "ac" * 2
 
 
 def test_a_process_that_ends_early_is_a_failure():

@@ -8,9 +8,11 @@ process of its own, forked from this one, as asv's fork server does it. Needs to
     {"source": "numpy", "dtype": "uint8", "shape": [1080, 1920, 3], "layout": "contiguous", ...}
     {"device": true}                             why no transfer is measured
     {"check": ["torch.from_numpy(a)"]}           what each route returns, see ``check_routes``
-    {"route": "torch.from_numpy(a)"}             a record of samples, see timing.Timing.take
+    {"routes": ["torch.from_numpy(a)"], "round": 0}  for each a record of samples that are taken in
+                                                 turns, see timing.Timing.take
 """
 
+import contextlib
 import json
 import math
 import os
@@ -27,13 +29,14 @@ import numpy as np
 import torch
 
 from .. import contracts
-from . import devices, sources, timing
+from . import devices, sources, timing, turns
 from .timing import first_sentence
 
 # Layouts of a source of a given shape; others are those of sources.laid_out
 FLIPPED, READ_ONLY, MEMMAP = "flipped", "read-only", "memmap"
 MATRICES = ("transposed", "fortran", "power of two", "5-d")  # of sources without a shape
 CHANNELS_LAST, PANDAS = "channels_last", "pandas"
+MORE_SAMPLES = 2  # times as many as the suite takes, of sources below LARGE bytes
 CHECK_SECONDS, PROCESS_SECONDS = 300.0, 120.0  # after which a forked process is killed
 MAX_REASON_LENGTH = 200  # letters of the reason of a failure
 
@@ -273,25 +276,157 @@ def check_routes(source, request, question):
 # --- measurement ----------------------------------------------------------------------------------
 
 
-def sample_route(source, described, request, question):
-    """Take the samples of a route in this process, by the suite's own timing."""
-    began = time.perf_counter()
+def sample_routes(source, described, request, question):
+    """Take the samples of routes in turns, each in a process of its own. Return their records."""
     threads = question["threads"]
     number = sources.DEFAULT_THREADS if threads == contracts.ALL_THREADS else int(threads)
-    torch.set_num_threads(number)
-    if described["arrays"]:
-        sources.settle_heap()
-    names = names_of(source, question["goal"], request["route"])
     spreads = number > 1 and described["elements"] >= contracts.PARALLEL
+    cores = (
+        [] if spreads or not hasattr(os, "sched_setaffinity") else sorted(os.sched_getaffinity(0))
+    )
+
+    def sample(route, turn):
+        began = time.perf_counter()
+        if cores:  # all on one core, whose speed is the same for all
+            os.sched_setaffinity(0, {cores[request["round"] % len(cores)]})
+        torch.set_num_threads(number)
+        if described["arrays"]:
+            sources.settle_heap()
+        timed = sample_route(source, described, route, question["goal"], spreads, turn)
+        return {**timed, "took": round(time.perf_counter() - began, 4)}
+
+    return in_turns([partial(sample, route) for route in request["routes"]], PROCESS_SECONDS)
+
+
+def sample_route(source, described, route, goal, spreads, turn):
+    """Take the samples of a route in this process, by the suite's own timing. Return the record."""
     nbytes = described["nbytes"]
+    many = timing.samples_per_process(nbytes) * (1 if nbytes >= timing.LARGE else MORE_SAMPLES)
     _, _, record = timing.Timing(
-        timeit.Timer(request["route"], globals=names),
+        timeit.Timer(route, globals=names_of(source, goal, route)),
         # watching all cores takes some milliseconds a sample
-        count=timing.SAMPLES_LARGE if spreads else timing.samples_per_process(nbytes),
+        count=timing.SAMPLES_LARGE if spreads else many,
         nbytes=nbytes,
         on_all_cores=spreads,
+        partner=turn,
     ).take()
-    return {**record, "took": round(time.perf_counter() - began, 4)}
+    return record
+
+
+# --- forked processes -----------------------------------------------------------------------------
+
+
+class Turn:
+    """The turns of a forked process: timing.Timing takes each sample in one, as with a
+    turns.Partner. The processes of other routes sleep meanwhile.
+
+    allowed  pipe from the parent: a byte allows the next turn
+    ended    pipe to the parent: a line says that a turn has ended
+    """
+
+    samples = 1
+
+    def __init__(self, allowed, ended):
+        self.allowed = allowed
+        self.ended = ended
+        self.turns = 0
+
+    def wait(self):
+        """Wait for this process's turn; end the process if its parent is gone."""
+        if not os.read(self.allowed, 1):
+            os._exit(1)
+        time.sleep(turns.SETTLE)
+
+    def meet(self):
+        """Return that there are other processes."""
+        return True
+
+    @contextlib.contextmanager
+    def turn(self):
+        """End the last turn, and wait for the next."""
+        os.write(self.ended, b"\n")
+        self.wait()
+        yield
+        self.turns += 1
+
+
+class Child:
+    """A forked process that works in turns with others.
+
+    work     called with a Turn; what it returns is the answer of the process
+    seconds  of its own turns, after which it is killed
+    """
+
+    def __init__(self, work, seconds):
+        self.seconds = self.left = seconds
+        self.answer = b""
+        allowed, self.allow = os.pipe()
+        self.ended, ended = os.pipe()
+        self.process = os.fork()
+        if not self.process:
+            os.close(self.allow)
+            os.close(self.ended)
+            self._run(work, Turn(allowed, ended))
+        os.close(allowed)
+        os.close(ended)
+
+    def _run(self, work, turn):
+        """Do the work, write its answer, and end this process."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # warnings of routes; answers have the errors
+        turn.wait()
+        try:
+            answer = work(turn)
+        except BaseException as error:
+            answer = {"fails": explain(error)}
+        with os.fdopen(turn.ended, "w") as file:
+            json.dump(answer, file)
+        os._exit(0)
+
+    def take_turn(self):
+        """Let the process work until its turn ends. Return its answer, or why it did not end well;
+        None if it has further turns.
+        """
+        start = time.monotonic()
+        os.write(self.allow, b".")
+        while select.select([self.ended], [], [], max(0.0, self._left(start)))[0]:
+            chunk = os.read(self.ended, 2**16)
+            if chunk == b"\n":
+                self.left = self._left(start)
+                return None
+            if not chunk:
+                return self._result()
+            self.answer += chunk
+        os.kill(self.process, signal.SIGKILL)
+        self._result()
+        return {"fails": f"took more than {self.seconds:.0f} s"}
+
+    def _left(self, start):
+        return self.left - (time.monotonic() - start)
+
+    def _result(self):
+        """Return the answer of a process that has ended, or why it did not end well."""
+        os.close(self.allow)
+        os.close(self.ended)
+        _, status = os.waitpid(self.process, 0)
+        if os.WIFSIGNALED(status):
+            return {"fails": f"died with {signal.Signals(os.WTERMSIG(status)).name}"}
+        return json.loads(self.answer) if self.answer else {"fails": "ended the process"}
+
+
+def in_turns(works, seconds):
+    """Return what each of ``works`` returns, or why its process did not end well, see Child."""
+    children = [Child(work, seconds) for work in works]
+    answers = {}
+    while len(answers) < len(children):
+        for child in children:
+            if child not in answers and (answer := child.take_turn()) is not None:
+                answers[child] = answer
+    return [answers[child] for child in children]
+
+
+def in_fork(work, seconds):
+    """Return what ``work`` returns in a forked process, or why that process did not end well."""
+    return in_turns([lambda turn: work()], seconds)[0]
 
 
 # --- server ---------------------------------------------------------------------------------------
@@ -301,39 +436,6 @@ def refuse_transfers():
     """NotImplementedError: there is no device, or transfers are measured in another way."""
     device = devices.find()
     raise NotImplementedError(f"for {device} use scripts/run.py --profile transfers")
-
-
-def in_fork(work, seconds):
-    """Return what ``work`` returns in a forked process, or why that process did not end well."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # warnings of routes; answers have the errors
-        try:
-            answer = work()
-        except BaseException as error:
-            answer = {"fails": explain(error)}
-        with os.fdopen(writer, "w") as file:
-            json.dump(answer, file)
-        os._exit(0)
-    os.close(writer)
-    chunks = []
-    end = time.monotonic() + seconds
-    with os.fdopen(reader, "rb") as file:
-        while select.select([file], [], [], max(0.0, end - time.monotonic()))[0]:
-            chunk = os.read(file.fileno(), 2**16)
-            if not chunk:
-                break
-            chunks.append(chunk)
-        else:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return {"fails": f"took more than {seconds:.0f} s"}
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return {"fails": f"died with {signal.Signals(os.WTERMSIG(status)).name}"}
-    return json.loads(b"".join(chunks)) if chunks else {"fails": "ended the process"}
 
 
 def serve(lines, answers):
@@ -353,8 +455,7 @@ def serve(lines, answers):
         elif "check" in request:
             answer = in_fork(partial(check_routes, source, request, question), CHECK_SECONDS)
         else:
-            work = partial(sample_route, source, described, request, question)
-            answer = in_fork(work, PROCESS_SECONDS)
+            answer = sample_routes(source, described, request, question)
         print(json.dumps(answer), file=answers, flush=True)
 
 

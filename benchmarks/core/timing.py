@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import probes, turns
+from . import probes
 
 SAMPLES = 20  # per process
 # per process, from LARGE on: there the process explains 70-90 % of the variance, not the sample
@@ -71,7 +71,8 @@ class Timing:
                      stalls all
     probed           False: the device's own clock times it, independent of the host's speed
     prepare          called before every sample
-    partner          turns.Partner, with which samples are taken in turns; None: without one
+    partner          other processes, with which samples are taken in turns, see turns.Partner;
+                     None: without one
     """
 
     timer: object
@@ -96,7 +97,7 @@ class Timing:
         kinds, refresh = self._kinds()
         watch = probes.Watch(kinds, self.prepare, self._cores())
         if self.partner and self.partner.meet():
-            self.count *= turns.SAMPLES
+            self.count *= self.partner.samples
         seconds_per_call, quiet, disturbed = [], [], []
         while sum(quiet) < self.count and (len(seconds_per_call) < self.count or watch.left > 0):
             with self.partner.turn() if self.partner else contextlib.nullcontext():
@@ -104,7 +105,7 @@ class Timing:
                     watch.wait()
                 if self.on_all_cores:  # wakes torch's threads
                     self.timer.timeit(number)
-                elif refresh:
+                elif refresh or self.partner and self.nbytes < LARGE:  # the other emptied caches
                     self.timer.timeit(1)
                 seconds, undisturbed, good = watch.judge(lambda: self.sample(number))
             seconds_per_call.append(float(f"{seconds / number / self.calls:.{DIGITS}g}"))

@@ -16,7 +16,6 @@ from pathlib import Path
 
 VARIABLE = "CONVERSION_TURNS"  # path of the pipe that this side reads: DIRECTORY/first or /second
 ROLES = ("first", "second")  # the pipes; the first side takes the first sample
-SAMPLES = 5  # times as many samples as a process takes alone
 # A side that passes its turn still has to fall asleep. Without this pause in seconds its way there
 # interrupts the other's sample: copies of 1 MiB took 2 % longer on one side
 SETTLE = 0.0001
@@ -34,9 +33,12 @@ class Partner:
     """The process that times the same cell on the other side.
 
     pipe     that this process reads
+    samples  times as many as a process takes alone
     is_here  both processes are ready, and none has waited in vain
     turns    samples that this process took in turns
     """
+
+    samples = 5
 
     def __init__(self, cell, pipe):
         self.cell = hashlib.sha256(cell.encode()).digest()[:16]

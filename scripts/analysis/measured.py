@@ -1,8 +1,9 @@
 """The answer to a case whose routes were measured for it: candidates, stop rule, ranking.
 
-Its routes move the same bytes in turns, within seconds. So they share one variance between
-processes: that of their own processes, pooled over all of them. Ranks, ties and recommendations
-follow the rules of all other answers (ranking.py).
+Its routes move the same bytes within seconds, and take their samples in turns. A disturbance makes
+neighbouring samples of all routes longer alike, so what they share is taken away: no sample need be
+quiet. The routes share one variance between processes: that of their own processes, pooled over all
+of them. Ranks, ties and recommendations follow the rules of all other answers (ranking.py).
 """
 
 import ast
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from cli import UserError
-from pandas import DataFrame
+from pandas import DataFrame, Series, concat
 from store import quiet
 from store.schema import RunRecord, TimedProcess
 
@@ -24,6 +25,7 @@ from .answers import Answer
 from .cells import itemsize
 from .costs import MachineAnswers
 from .estimates import ANY_SIZE, MEASURED
+from .judging import MIN_TURNS
 from .needs import NEED_FIELDS, NUMPY, Case, Need, uses
 from .ranking import FEW_SD, SLOWER, Steadiness, rank, recommendable
 from .statistics import MIN_PROCESSES, Floats, means
@@ -32,6 +34,7 @@ MIN_SD = 0.01  # of log seconds, between processes of one route: no machine is s
 MIN_ROUNDS = 2  # of the fastest route, even if it is alone
 NOISE = "question"  # one family of noise: all routes of a question
 CAST_DTYPE = "float32"  # that routes of the catalogue name; a question's goal takes its place
+POLISHES = 10  # rounds of the median polish: it converges in a few
 OTHER_CASTS = (".float()", ".half()", ".bfloat16()")  # routes that name a dtype in another way
 
 
@@ -132,8 +135,8 @@ def _no_route(memory: str, checks: Checks) -> str:
 def undecided(
     routes: Sequence[str], lines: Sequence[TimedProcess], case: Case, outside: Collection[str] = ()
 ) -> list[str]:
-    """Return the routes that need another process: those not significantly slower than the fastest.
-    None if one is left, or those that are left tie and all may be recommended.
+    """Return the routes that need another process: those not significantly slower than the fastest,
+    two at least. None if one is left, or those that are left tie and all may be recommended.
 
     outside  routes of the user that give another memory: they have MIN_PROCESSES, whatever they
              take
@@ -149,32 +152,24 @@ def undecided(
     names = set(cells["route"][cells["route"].isin(outside) & (cells["n"] < MIN_PROCESSES)])
     if not (is_decided or (is_tie and fewest >= MIN_PROCESSES)):
         names |= set(open_cells["route"])
+    if len(names) == 1:  # alone, its noise could not be told from its time
+        others = ranked[~ranked["route"].isin(names)]
+        names |= set(others.nsmallest(1, "seconds")["route"])
     return [route for route in routes if route in names]
 
 
 def _evidence(
     lines: Sequence[TimedProcess], case: Case, outside: Collection[str] = ()
 ) -> DataFrame:
-    """Return one row per measured route with the columns that ranking.py needs. A route
-    without a quiet process has its fastest one; on several threads that is no evidence, see
-    ranking.py."""
+    """Return one row per measured route with the columns that ranking.py needs, and upper_bound:
+    whether none of its processes was quiet. A route whose samples were all disturbed has its
+    fastest one; on several threads that is no evidence, see ranking.py."""
     run = quiet.Run(lines)
-    processes = DataFrame(
-        {
-            "route": [ast.literal_eval(line.params[0]) for line in lines],
-            "round": [line.round for line in lines],
-            "log": np.log(run.figures),
-            "quiet": run.quiet,
-        }
-    )
-    by_route = processes.groupby("route", sort=False)
-    has_quiet = by_route["quiet"].transform("any")
-    is_fastest = processes["log"] == by_route["log"].transform("min")
-    processes = processes[processes["quiet"].where(has_quiet, is_fastest)]
-    logs = processes.pivot_table("log", "route", "round", sort=False)
-    quiet_routes = by_route["quiet"].any()[logs.index]
-    variance, df = pooled_variance(logs[quiet_routes].to_numpy())
-    present = logs.notna().to_numpy()
+    by_route = processes_of(run).groupby("route", sort=False)
+    logs = shared_level(run)
+    is_judged = logs.notna().any(axis=1)
+    logs[0] = logs[0].where(is_judged, by_route["log"].min())
+    variance, df = pooled_variance(logs[is_judged].to_numpy())
     cells = DataFrame(
         {
             "seconds": np.exp(logs.median(axis=1)),
@@ -182,10 +177,11 @@ def _evidence(
             "high": np.exp(logs.max(axis=1)),
             "mean": logs.mean(axis=1),
             "n": logs.count(axis=1).astype(float),
-            "quiet": quiet_routes,
-            "variance": np.where(quiet_routes, variance, _noisy_variance(case)),
-            "df": np.where(quiet_routes, df, math.inf),
-            "present": [*present],
+            "upper_bound": ~by_route["quiet"].any(),
+            "quiet": is_judged,
+            "variance": np.where(is_judged, variance, _noisy_variance(case)),
+            "df": np.where(is_judged, df, math.inf),
+            "present": [*logs.notna().to_numpy()],
             "shares": [np.ones(1)] * len(logs),
         },
         index=logs.index,
@@ -205,9 +201,48 @@ def _evidence(
     )
 
 
+def processes_of(run: quiet.Run) -> DataFrame:
+    """Return one row per process: route, round, log (of its figure), quiet."""
+    return DataFrame(
+        {
+            "route": [ast.literal_eval(line.params[0]) for line in run.lines],
+            "round": [line.round for line in run.lines],
+            "log": np.log(run.figures),
+            "quiet": run.quiet,
+        }
+    )
+
+
+def shared_level(run: quiet.Run) -> DataFrame:
+    """Return the log seconds of each process, (routes, rounds), as if all had met the same noise;
+    NaN without a process, or with fewer than MIN_TURNS samples that had the processor.
+
+    The same sample of all routes of a round is one moment. What a moment adds to all routes alike
+    is found by median polish (Tukey 1977) and taken away. The level is that of the fastest route's
+    figures.
+    """
+    processes = processes_of(run)
+    logs_of_lines = [Series(np.log(line.seconds)) for line in run.lines]
+    for line, logs in zip(run.lines, logs_of_lines):
+        logs[[*line.disturbed]] = math.nan
+    samples = concat(
+        dict(zip(zip(processes["route"], processes["round"]), logs_of_lines)),
+        names=["route", "round", "sample"],
+    )
+    logs = samples.unstack(["round", "sample"]).reindex(processes["route"].unique())
+    for _ in range(POLISHES):
+        logs = logs.sub(logs.sub(logs.median(axis=1), axis=0).median())
+    by_round = logs.T.groupby(level="round")
+    logs = by_round.median().where(by_round.count() >= MIN_TURNS).T
+    figures = processes.pivot(index="route", columns="round", values="log")
+    from_fastest = logs.median(axis=1).sort_values().index
+    levels = (figures - logs).median(axis=1)[from_fastest]
+    return logs + levels.iloc[0]
+
+
 def _noisy_variance(case: Case) -> float:
-    """The variance of a route without a quiet process; infinite where torch spreads the case over
-    several threads."""
+    """The variance of a route whose samples were all disturbed; infinite where torch spreads the
+    case over several threads."""
     is_spread = case.threads != ONE_THREAD and case.total >= PARALLEL * itemsize(case.dtype)
     return math.inf if is_spread else FEW_SD**2
 
@@ -252,6 +287,7 @@ def measured_answer(measured: Measured, name: str) -> Answer:
         need=need,
         nbytes=case.total,
         memory=checks["memory"][ranked["route"]].to_numpy(),
+        quiet=~ranked["upper_bound"],
         contract=[contracts.get(route, Route(route, "")) for route in ranked["route"]],
         rate=math.nan if memory == ALIAS else case.total / ranked["seconds"],
         share=math.nan,

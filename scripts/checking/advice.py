@@ -39,7 +39,7 @@ from analysis.needs import NUMPY, TORCH, Case
 from analysis.statistics import Floats, means
 from cli import RESULTS, CommandLine, Parser, UserError
 from measuring.processes import Progress
-from measuring.question import sample_route, serve
+from measuring.question import sample_routes, serve
 from pages import show
 from pages.case_answer import case_title
 from pandas import DataFrame, Series, concat
@@ -157,7 +157,7 @@ def measure(predictions: DataFrame, processes: int) -> quiet.Run:
                 if case != previous:
                     server.make_source(question(case))
                     previous = case
-                lines[place] = sample_route(server, route, "", place)
+                (lines[place],) = sample_routes(server, [route], "", place)
                 progress.at(progress.done + 1)
                 if time.monotonic() > deadline:
                     break

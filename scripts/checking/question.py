@@ -28,6 +28,7 @@ from analysis.measured import (
     candidates,
     measured_answer,
     pooled_variance,
+    shared_level,
     suitable,
     undecided,
 )
@@ -36,7 +37,7 @@ from analysis.statistics import Floats, means
 from cli import RESULTS, ROOT, CommandLine, Parser, UserError
 from measuring.machine import check_machine, conditions
 from measuring.processes import Progress
-from measuring.question import Checks, Server, has_torch, race, sample_route, serve
+from measuring.question import Checks, Server, has_torch, race, sample_routes, serve
 from pages import show
 from pandas import DataFrame
 from store import files, questions, quiet
@@ -258,14 +259,14 @@ def ask(words: Sequence[str]) -> tuple[str, Case | None, float]:
 
 def reference(case: Case) -> tuple[list[str], Floats]:
     """Time all safe routes of a case in turns, until the times are precise. Return the routes and
-    log seconds (routes, rounds), NaN where a process was noisy."""
+    log seconds (routes, rounds)."""
     lines: list[TimedProcess] = []
     with serve() as server:
         server.make_source(question(case))
         routes, _ = suitable(case, server.check([*candidates(case)]))
         for number in range(MAX_REFERENCE_ROUNDS):
-            lines += [sample_route(server, route, "", number) for route in routes]
-            logs = quiet.Run(lines).quiet_logs.reshape(number + 1, -1).T
+            lines += sample_routes(server, routes, "", number)
+            logs = shared_level(quiet.Run(lines)).to_numpy()
             if is_precise(logs):
                 break
     return routes, logs

@@ -18,6 +18,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
+import psutil
 from cli import ROOT, UserError
 from store.schema import TimedProcess, from_json
 
@@ -30,10 +31,11 @@ BENCHMARK = "question"  # of the lines of a measured question
 # Seconds after which no further round begins, for sources of up to LARGE bytes and for larger ones:
 # the machine is too noisy to decide more
 MAX_SECONDS, MAX_SECONDS_LARGE = 6.0, 18.0
+# Of the free memory, for processes that take turns; and copies of the source that one may hold: its
+# result, a buffer, and one between two steps
+MEMORY_SHARE, PROCESS_COPIES = 0.5, 3
 PROGRESS_SECONDS = 10.0  # between two messages while a request takes long
 MAX_ROUNDS = 8  # of a question; a noisy machine needs more than MIN_PROCESSES
-# Seconds that all processes of a question together wait for a quiet machine, and their number
-PATIENCE_SECONDS, EXPECTED_PROCESSES = 4.0, 30
 
 # The directory of the user's expression may have a package benchmarks of its own
 SERVE = """import sys
@@ -58,12 +60,12 @@ class Server:
     def make_source(self, question: Mapping[str, object]) -> dict[str, Any]:
         """Make the source of a question. Return what it is, see
         benchmarks.core.question.describe_source. UserError if it cannot be made."""
-        source = self.ask(question, "making the source")
+        source: dict[str, Any] = self.ask(question, "making the source")
         if "fails" in source:
             raise UserError(f"the source cannot be made: {source['fails']}")
         return source
 
-    def ask(self, request: Mapping[str, object], action: str = "") -> dict[str, Any]:
+    def ask(self, request: Mapping[str, object], action: str = "") -> Any:
         """Send a request and wait for its answer. UserError if the server is gone.
 
         action  what takes long, for progress on stderr; "": no progress
@@ -79,13 +81,12 @@ class Server:
         answer = self._process.stdout.readline()
         if not answer:
             raise UserError("the measuring process died: see its message above")
-        loaded: dict[str, Any] = json.loads(answer)
-        return loaded
+        return json.loads(answer)
 
     def check(self, routes: Sequence[str]) -> Checks:
         """Return what each route returns for the source, or why it fails. A route that kills its
         process is checked alone."""
-        checks = self.ask({"check": routes}, "trying each route once")
+        checks: Checks = self.ask({"check": routes}, "trying each route once")
         if "fails" in checks and len(routes) > 1:
             checks = {route: self.check([route])[route] for route in routes}
         elif "fails" in checks:
@@ -99,9 +100,7 @@ def has_torch() -> bool:
 
 
 @contextlib.contextmanager
-def serve(
-    patience: float = PATIENCE_SECONDS, processes: int = EXPECTED_PROCESSES
-) -> Iterator[Server]:
+def serve(patience: float = 0.0, processes: int = 1) -> Iterator[Server]:
     """Start the server of questions; it ends with the block, and with this process in any case.
 
     patience   seconds that all processes together wait for a quiet machine
@@ -129,11 +128,14 @@ def race(
     UserError if a route fails that could be checked.
     """
     budget = MAX_SECONDS if nbytes <= LARGE else MAX_SECONDS_LARGE
+    free = MEMORY_SHARE * psutil.virtual_memory().available
+    abreast = max(1, int(free / (PROCESS_COPIES * max(1, nbytes))))
     run = datetime.now(timezone.utc).isoformat(timespec="seconds")
     lines: list[TimedProcess] = []
     start = time.monotonic()
     for number in range(MAX_ROUNDS):
-        lines += [sample_route(server, route, run, number) for route in routes]
+        for first in range(0, len(routes), abreast):
+            lines += sample_routes(server, routes[first : first + abreast], run, number)
         routes = select_next(routes, lines)
         elapsed = time.monotonic() - start
         if not routes or elapsed > budget:
@@ -142,13 +144,19 @@ def race(
     return lines
 
 
-def sample_route(server: Server, route: str, run: str, number: int) -> TimedProcess:
-    """Take the samples of a route in a process of its own. UserError if it fails."""
-    record = server.ask({"route": route})
-    if "fails" in record:
-        raise UserError(f"{route}: {record['fails']}")
-    labels = {"run": run, "round": number, "benchmark": BENCHMARK, "params": [repr(route)]}
-    return from_json(TimedProcess, {**labels, "version": "1", **record})
+def sample_routes(
+    server: Server, routes: Sequence[str], run: str, number: int
+) -> list[TimedProcess]:
+    """Take the samples of routes in turns, each in a process of its own. UserError if one fails."""
+    lines = []
+    request = {"routes": routes, "round": number}
+    records = server.ask(request, f"round {number + 1}, {len(routes)} routes")
+    for route, record in zip(routes, records):
+        if "fails" in record:
+            raise UserError(f"{route}: {record['fails']}")
+        labels = {"run": run, "round": number, "benchmark": BENCHMARK, "params": [repr(route)]}
+        lines.append(from_json(TimedProcess, {**labels, "version": "1", **record}))
+    return lines
 
 
 def _progress(number: int, lines: Sequence[TimedProcess], left: int, elapsed: float) -> str:

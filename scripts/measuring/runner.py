@@ -155,7 +155,7 @@ class Runner(Sessions):
             is_over = True
             announce(
                 f"ended after {len(self.journal.rounds(job))} of {self.plan.rounds} rounds: "
-                "too noisy for more rounds to help"
+                "too noisy for more rounds to help; advise.py --measure decides for one array"
             )
         else:
             if job.round and not self.journal.has(job):
