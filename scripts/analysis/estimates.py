@@ -89,8 +89,9 @@ def estimate(
 def _nearest_rows(rows: Sequence[Row], nbytes: int) -> Sequence[Row]:
     """Return the row of a size, else its neighbours on either side; rows: by size."""
     place = bisect.bisect_left(rows, nbytes, key=itemgetter("nbytes"))
-    is_measured = place < len(rows) and rows[place]["nbytes"] == nbytes
-    return rows[place : place + 1] if is_measured else rows[max(0, place - 1) : place + 1]
+    if place < len(rows) and rows[place]["nbytes"] == nbytes:
+        return rows[place : place + 1]
+    return rows[max(0, place - 1) : place + 1]
 
 
 def reaches(number: int, measured: int) -> bool:

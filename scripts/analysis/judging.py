@@ -174,13 +174,14 @@ def _without_order(ratios: Floats) -> Floats:
 
 def _logs(base: Results, new: Results, cells: Index, column: str) -> Floats:
     """Return logs of a column of both sides, (sides, cells, rounds); NaN without a process."""
-    tables = [side.processes[side.processes["cell"].isin(cells)] for side in (base, new)]
     rounds = 1 + max((*base.processes["process"], *new.processes["process"]), default=0)
     figures = np.full((len(SIDES), len(cells), rounds), np.nan)
-    for of_side, processes in zip(figures, tables):
+    for of_side, side in zip(figures, (base, new)):
+        processes = side.processes[side.processes["cell"].isin(cells)]
         places = cells.get_indexer(processes["cell"].astype(object))
         of_side[places, processes["process"]] = processes[column]
-    logs: Floats = np.log(figures, out=np.full_like(figures, np.nan), where=figures > 0)
+    figures[~(figures > 0)] = np.nan
+    logs: Floats = np.log(figures)
     return logs
 
 
