@@ -163,8 +163,7 @@ def test_a_page_names_the_runs_that_it_shows(tmp_path, snapshot):
 # How pages are written and numbers shown ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["results.csv", "README.md", "index.html", ".box.new"])
-def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
+def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch):
     """If a build stops while it writes a file or between two renames, the old page stays complete. Other files in its
     directory stay, too."""
 
@@ -172,12 +171,7 @@ def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
         bench = conversion({("torch.from_numpy(a)", 8): around(seconds)}, [FROM_NUMPY])
         return build(resultfiles.write(tmp_path / "r", [bench]), tmp_path / "out")
 
-    page = built(1e-6)
-    (page / "mine.txt").write_text("mine")
-    (page / "gone.svg").write_text("of an older page")
-    before = {path.name: path.read_bytes() for path in page.iterdir()}
-
-    def stopped(call):
+    def stopped(call, name):
         def as_usual_or_not(path, other):
             if name in path.name:
                 raise KeyboardInterrupt
@@ -185,12 +179,17 @@ def test_a_page_is_whole_or_as_it_was(tmp_path, monkeypatch, name):
 
         return as_usual_or_not
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "write_bytes", stopped(Path.write_bytes))
-        patched.setattr(Path, "rename", stopped(Path.rename))
-        built(2e-6)
-    assert {path.name: path.read_bytes() for path in page.iterdir()} == before
-    assert [path.name for path in page.parent.iterdir() if path.is_dir()] == [page.name]
+    page = built(1e-6)
+    (page / "mine.txt").write_text("mine")
+    (page / "gone.svg").write_text("of an older page")
+    before = {path.name: path.read_bytes() for path in page.iterdir()}
+    for name in ("results.csv", "README.md", "index.html", ".box.new"):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Path, "write_bytes", stopped(Path.write_bytes, name))
+            patched.setattr(Path, "rename", stopped(Path.rename, name))
+            built(2e-6)
+        assert {path.name: path.read_bytes() for path in page.iterdir()} == before, name
+        assert [path.name for path in page.parent.iterdir() if path.is_dir()] == [page.name], name
     built(2e-6)
     assert {path.name for path in page.iterdir()} == {*before} - {"gone.svg"}
 
@@ -249,10 +248,10 @@ def test_numbers_are_shown_with_a_unit_and_few_digits(way, values):
     assert {value: way(value) for value in values} == values
 
 
-@pytest.mark.parametrize(("python", "warned"), [("not optimised", True), ("optimised, LTO", False), ("", False)])
+@pytest.mark.parametrize(("python", "warned"), [("not optimised", True), ("optimised, LTO", False)])
 def test_the_head_tells_how_python_was_built(tmp_path, python, warned):
     results, settings = tmp_path / "results", resultfiles.record([])["settings"] | {"build": python}
     sides.write(results, sides.cells(0), {"settings": settings})
     page = (build(results, tmp_path) / "README.md").read_text(encoding="utf-8")
     assert ("Python was built without optimisation: a call takes 4 to 27 % more" in page) == warned
-    assert bool(python) == (f"Python 3.11.7 ({python})" in page)
+    assert f"Python 3.11.7 ({python})" in page
