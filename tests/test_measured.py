@@ -14,7 +14,15 @@ import msgspec
 import numpy as np
 import psutil
 import pytest
-from analysis.measured import Measured, candidates, measured_answer, shared_level, suitable, undecided
+from analysis.measured import (
+    Measured,
+    candidates,
+    measured_answer,
+    pooled_variance,
+    shared_level,
+    suitable,
+    undecided,
+)
 from analysis.needs import Case
 from analysis.ranking import Steadiness
 from checking.question import question
@@ -194,6 +202,18 @@ def test_noise_that_all_routes_share_decides_nothing():
     logs = shared_level(Run(lines)).mean(axis=1)
     assert np.exp(logs - logs["a"]).tolist() == pytest.approx([1, 1.2, 2], rel=0.03)
     assert undecided(["a", "b", "c"], lines, CASE) == []
+
+
+@pytest.mark.parametrize("routes, rounds", [(2, 2), (2, 4), (6, 2)])
+def test_the_variance_between_processes_is_that_of_the_processes(routes, rounds):
+    """Also where few routes share a level: the mean of many races is right."""
+    rng = np.random.default_rng(2)
+    found = [
+        pooled_variance(shared_level(Run(lines_of(dict(enumerate(times.tolist()))))).to_numpy())
+        for times in 1e-6 * np.exp(rng.normal(0, 0.1, (300, routes, rounds)))
+    ]
+    assert np.mean([variance for variance, _ in found]) == pytest.approx(0.01, rel=0.15)
+    assert {df for _, df in found} == {(routes - 1) * (rounds - 1)}
 
 
 def test_a_route_without_an_undisturbed_sample_decides_nothing_on_several_threads():

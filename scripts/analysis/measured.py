@@ -249,13 +249,15 @@ def _noisy_variance(case: Case) -> float:
 
 def pooled_variance(logs: Floats) -> tuple[float, float]:
     """Return the variance between processes of one route, pooled over routes, and its degrees of
-    freedom; that of few processes on a busy machine if no route has two.
+    freedom; that of few processes on a busy machine if no two routes have two.
 
-    logs  log seconds (routes, rounds), NaN where there is no process
+    logs  of ``shared_level``: the level of each round was taken away, which takes a degree of
+          freedom each
     """
-    counts = np.isfinite(logs).sum(axis=1)
-    df = float((counts - 1).clip(min=0).sum())
-    if not df:
+    is_known = np.isfinite(logs)
+    routes, rounds = is_known.any(axis=1).sum(), is_known.any(axis=0).sum()
+    df = float(is_known.sum() - routes - rounds + 1)
+    if df <= 0:
         return FEW_SD**2, math.inf
     deviations = logs - means(logs)[:, np.newaxis]
     return max(float(np.nansum(deviations**2)) / df, MIN_SD**2), df
