@@ -98,6 +98,7 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
     """
     cells, counted = comparison.cells, comparison.counted
     reasons = Counter([*cells["reason"], *counted["reason"]])
+    busy = Counter(reason.side for reason in cells["reason"] if reason.code == verdicts.NEVER_QUIET)
     values = {
         "comparison": comparison,
         "settings": comparison.settings,
@@ -111,7 +112,8 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
             **counted["verdict"].value_counts(sort=False),
         },
         "contradictions": counted["contradicts"].sum(),
-        "busy": sum(reason.code == verdicts.NEVER_QUIET for reason in cells["reason"]),
+        "busy": sum(busy.values()),
+        "busy_sides": [*busy],
         "processes": cells[["base_processes", "new_processes"]].min(axis=1).max(),
         "usual_reason": reason_text(max(reasons, key=reasons.__getitem__)),
         "excluded": [*_excluded(cells)],

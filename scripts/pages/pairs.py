@@ -129,7 +129,8 @@ def _release_table(base: str, new: str, changed: DataFrame, **power: float) -> T
 
 
 def machine_pairs(results: Mapping[str, Results], answers: DataFrame) -> tuple[Pairs, ...]:
-    """Any two machines, as scripts/compare.py compares them. Empty if there are fewer than two.
+    """Any two machines, as scripts/compare.py compares them; at first the one that was measured last
+    with another. Empty if there are fewer than two.
 
     results  of each machine
     answers  to show: fastest safe routes of all machines, see machine.best_routes
@@ -146,7 +147,9 @@ def machine_pairs(results: Mapping[str, Results], answers: DataFrame) -> tuple[P
         else:
             own = where(answers, machine=base)
             tables[base, new] = _machine_table(comparison, own)
-    chosen = (names[0], names[1])
+    newest = max(names, key=lambda name: max(run.started for run in results[name].runs))
+    others = (name for name in names if name != newest)
+    chosen = (next(others), newest)
     return (Pairs("compare-machines", "Compare two machines", names, chosen, tables),)
 
 
