@@ -422,7 +422,7 @@ def direction_of(*sources):
 
 def drawn(draws, *values):
     """Decorate a test of drawn values; FUZZ_EXAMPLES multiplies their number."""
-    number = draws * int(os.environ.get("FUZZ_EXAMPLES", "400")) // 1000
+    number = draws * int(os.environ.get("FUZZ_EXAMPLES", "1000")) // 1000
     chosen = settings(max_examples=number, deadline=None, derandomize=True, database=None)
     return lambda test: ELSEWHERE(chosen(given(*values)(test)))
 

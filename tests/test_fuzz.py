@@ -44,7 +44,7 @@ pytestmark = pytest.mark.slow
 
 # Glob patterns of result files
 KINDS = ("*-*.json", "*.jsonl", f"*{files.MEASUREMENTS}", "machine.json", "benchmarks.json")
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "800"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "1500"))
 PAGES = 40  # one example in this many also builds a page, which takes thirty times as long
 
 
