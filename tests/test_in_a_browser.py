@@ -153,6 +153,10 @@ def test_a_filter_leaves_the_rows_that_have_the_words(pages, browser):
     table = browser.locator(f"[id='{section}'] table").first
     shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
     assert len(shown) == 1 and "slower" in shown[0].inner_text()
+    browser.set_viewport_size({"width": NARROW, "height": 900})
+    browser.goto(pages.over)  # where a row is shown as a card
+    browser.locator("#routes input.filter").fill("zzz")
+    assert browser.locator("#routes tbody tr").count() and not browser.locator("#routes tbody tr:visible").count()
 
 
 @pytest.mark.parametrize(("base", "new"), [(4, 5), (5, 4), (0, 1), (0, 11)])
