@@ -155,7 +155,11 @@ def _box(history: History, news: Sequence[ReleaseNews]) -> Box:
         title = f"{each.release.name} ({each.release.date})"
         entries = (each.headline, each.summaries[0] if each.timed else "")
         rows.append(BoxRow(each.release.tag, title, entries, each.tally))
-    columns = ("release", "routes that changed, once each", "largest change of time")
+    columns = (
+        "release",
+        "routes that changed, per direction and requires_grad",
+        "largest change of time",
+    )
     title = f"{span(history)}, {history.fixed_package}"
     return Box(title, columns=columns, rows=tuple(rows))
 

@@ -270,6 +270,7 @@ def to_markdown(sentence: str) -> str:
 
 def _markdown_address(address: str) -> str:
     """Address of a link: pages in Markdown have no form, so its case is left out."""
+    address = html.unescape(address)
     page = address.partition("#")[0]
     return f"{page}README.md" if page.endswith("/") and "https" not in page else address
 
