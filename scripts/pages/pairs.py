@@ -129,7 +129,7 @@ def _release_table(base: str, new: str, changed: DataFrame, **power: float) -> T
 
 
 def machine_pairs(results: Mapping[str, Results], answers: DataFrame) -> tuple[Pairs, ...]:
-    """Any two machines, as scripts/compare.py compares them; at first the one that was measured last
+    """Any two machines, as scripts/compare.py compares them; at first the one measured last
     with another. Empty if there are fewer than two.
 
     results  of each machine
