@@ -2,8 +2,7 @@
 
 A disturbance that outlasts two samples then slows both alike, and the ratio of two neighbours
 hardly changes. scripts/measuring/runner.py starts asv on both sides at once. A process finds the
-other by two named pipes, and goes on alone if it does not come. Later processes of the cell then
-do not wait for each other. Uses only the standard library.
+other by two named pipes, and goes on alone if it does not come. Uses only the standard library.
 """
 
 import contextlib
@@ -42,7 +41,6 @@ class Partner:
 
     def __init__(self, cell, pipe):
         self.cell = hashlib.sha256(cell.encode()).digest()[:16]
-        self.left = pipe.with_name(self.cell.hex())  # exists if one side left
         self.is_next = pipe.name == ROLES[0]
         other = pipe.with_name(ROLES[self.is_next])
         # for reading and writing: opening waits for nobody, and a pipe never ends
@@ -54,8 +52,6 @@ class Partner:
         """Wait until the other side has warmed up, too; return whether it came. Both then run on
         one core, whose speed is the same for both.
         """
-        if self.left.exists():
-            return False
         self._tell(READY)
         other = self._hear(READY)
         self.is_here = other is not None
@@ -65,8 +61,7 @@ class Partner:
         return self.is_here
 
     def leave(self):
-        """Tell the other side not to wait for this process, nor for later ones of the cell."""
-        self.left.touch()
+        """Tell the other side not to wait: this process takes no samples."""
         self._tell(ABSENT)
 
     @contextlib.contextmanager

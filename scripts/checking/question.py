@@ -367,7 +367,7 @@ def main(argv: CommandLine = None) -> int:
     For each question it runs ``advise.py --measure`` and notes the seconds, imports included. Then
     it times all safe routes in turns, 5 to 20 processes each, until chance moves the difference of
     two by 3 % at most. Regret is how much longer the advised route takes than the best one;
-    processes that were not quiet do not count. Beside it stands the answer from this machine's
+    samples that lost the processor do not count. Beside it stands the answer from this machine's
     results, where there are any: refused, or its regret.
 
     Exit status: 0 as promised. 1 if a question is refused, the mean regret is above 1 %, the

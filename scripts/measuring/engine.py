@@ -316,12 +316,10 @@ class Suite:
         patience: tuple[float, int] = (0.0, 0),
         cores: Sequence[int] = (),
         variables: Environment | None = None,
-        rounds: int = 1,
     ) -> Program:
-        """The program of ``measure``, with further environment variables. Each cell gets this
-        number of processes, in rounds."""
+        """The program of ``measure``, with further environment variables."""
         affinity = ["--cpu-affinity", ",".join(map(str, cores))] if cores else []
-        options = ["-a", f"rounds={rounds}", "--show-stderr", *affinity]
+        options = ["-a", "rounds=1", "--show-stderr", *affinity]
         command = self.asv(machine, exact_patterns(cells), *options)
         seconds, processes = patience
         variables = {
@@ -359,14 +357,10 @@ def pipes_of_turns() -> Iterator[list[Path]]:
 
 
 def measure_in_turns(
-    sides: Sequence[tuple[Suite, Path]],
-    cells: Names,
-    machine: str,
-    rounds: int,
-    advance: Callable[[], None],
+    sides: Sequence[tuple[Suite, Path]], cells: Names, machine: str, advance: Callable[[], None]
 ) -> None:
-    """Run asv once on each of two sides at the same time: each of these cells in this number of
-    processes. Two processes of a cell take their samples in turns, those of the first side first.
+    """Run asv once on each of two sides at the same time. The two processes of a cell take their
+    samples in turns, those of the first side first.
 
     sides  the suite of each, and its place: see ``Suite.measure``
     """
@@ -378,7 +372,7 @@ def measure_in_turns(
         variables = [{turns.VARIABLE: str(pipe)} for pipe in pipes]
         variables[1] |= home_variables(home)
         programs = [
-            suite.cell_program(cells, machine, place, variables=more, rounds=rounds)
+            suite.cell_program(cells, machine, place, variables=more)
             for (suite, place), more in zip(sides, variables)
         ]
         results = run_in_sessions(programs, meanwhile=advance)

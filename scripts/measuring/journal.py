@@ -73,23 +73,16 @@ class Job:
     times.
 
     cells  asv's names; empty: the profile's cells in this round
-    turns  rounds of its cells that take turns with the other side: this one, and each second after
-           it, in which the same side begins
     """
 
     tag: str
     round: int = 0
     side: str = ""
     cells: tuple[str, ...] = ()
-    turns: int = 1
 
     @property
     def session(self) -> str:
         return "-".join(filter(None, (self.tag or "installed", self.side)))
-
-    @property
-    def rounds_in_turns(self) -> range:
-        return range(self.round, self.round + 2 * self.turns, 2)
 
 
 # --- which toolchains, in which order -------------------------------------------------------------

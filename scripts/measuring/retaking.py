@@ -7,15 +7,13 @@ for new processes of noisy cells.
 import contextlib
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from msgspec.structs import replace
 from store import quiet
-from store.schema import LogLine, TimedProcess, encode_lines, with_samples
+from store.schema import LogLine, encode_lines, with_samples
 
 from .engine import COUNTING, LOG, announce, measure_in_turns, read_log
 from .journal import Job, Journal, Plan, make_place
@@ -89,22 +87,6 @@ def cells_to_retake(run: quiet.Run, seconds: float, session: Session) -> list[st
     return [cell for cell, end in zip(cells, ends) if end <= seconds - ASV_START_SECONDS]
 
 
-def number_turns(places: Sequence[Path], cells: Names, rounds: Sequence[int]) -> None:
-    """Give the processes of these cells their rounds, in the logs of both sides. Where a side lacks
-    a process, nobody knows which: then the cell counts as not taken in turns."""
-    logs = [read_log(place) for place in places]
-    counts = [Counter(line.cell for line in log) for log in logs]
-    lacking = {cell for cell in cells if any(count[cell] != len(rounds) for count in counts)}
-    for place, log in zip(places, logs):
-        rounds_left = {cell: iter(rounds) for cell in cells}
-        for index, line in enumerate(log):
-            if line.cell in rounds_left:
-                log[index] = replace(line, round=next(rounds_left[line.cell]))
-            if line.cell in lacking and isinstance(line, TimedProcess):
-                log[index] = replace(log[index], in_turns=False)
-        (place / LOG).write_text(encode_lines(log), encoding="utf-8")
-
-
 @dataclass
 class Round:
     """A job while it is taken. Its processes log into the journal's directory of work.
@@ -174,7 +156,7 @@ class Round:
 
     def time_in_turns(self, cells: Names) -> list[str]:
         """Time those of these cells that can be in turns, together with the partner, whose next job
-        finds them done: all rounds in which this side begins. Return the others."""
+        finds them done. Return the others."""
         timed = {line.cell for line in read_log(self.journal.work)}
         can_take_turns = {*self.session.cells.in_turns}
         in_turns = [cell for cell in cells if cell in can_take_turns]
@@ -186,8 +168,7 @@ class Round:
                 (self.partner.suite, self.journal.ahead),
             ]
             with self.follow() as advance:
-                measure_in_turns(sides, in_turns, self.plan.machine, self.job.turns, advance)
-            number_turns([place for _, place in sides], in_turns, self.job.rounds_in_turns)
+                measure_in_turns(sides, in_turns, self.plan.machine, advance)
             timed.update(in_turns)
         return [cell for cell in cells if cell not in timed]
 
@@ -212,7 +193,7 @@ class Round:
             record,
             patience=round(self.patience, 1),
             waited=round(self.patience - self.wait_left, 1),
-            rounds=max(record.rounds, self.job.rounds_in_turns[-1] + is_taken),
+            rounds=self.job.round + is_taken,
             seconds=round(record.seconds + seconds, 1),
         )
         self.journal.keep(self.job, self.session.record)
