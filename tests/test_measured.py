@@ -1,6 +1,7 @@
 """Questions that are measured: sources, checks of routes, the stop rule, and advise.py --measure as a whole."""
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -311,6 +312,22 @@ def test_processes_work_one_at_a_time_in_turns(tmp_path):
         {"fails": "ended the process"},
     ]
     assert (tmp_path / "log").read_text() == "abc" + "ac" * 2
+
+
+def test_a_process_that_dies_between_two_turns_is_a_failure():
+    pids = mmap.mmap(-1, 8)  # shared by the processes
+
+    def asleep(turn):
+        pids[:] = os.getpid().to_bytes(8, "big")
+        with turn.turn():
+            raise AssertionError
+
+    def killer(turn):
+        os.kill(int.from_bytes(pids[:], "big"), signal.SIGKILL)
+        time.sleep(0.2)
+        return "done"
+
+    assert core.in_turns([asleep, killer], 10) == [{"fails": "died with SIGKILL"}, "done"]
 
 
 def test_a_process_that_ends_early_is_a_failure():

@@ -387,7 +387,8 @@ class Child:
         None if it has further turns.
         """
         start = time.monotonic()
-        os.write(self.allow, b".")
+        with contextlib.suppress(BrokenPipeError):  # it died between two turns
+            os.write(self.allow, b".")
         while select.select([self.ended], [], [], max(0.0, self._left(start)))[0]:
             chunk = os.read(self.ended, 2**16)
             if chunk == b"\n":
