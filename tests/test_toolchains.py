@@ -494,3 +494,23 @@ def test_causes_are_of_releases_that_are_known(tmp_path):
     )
     with pytest.raises(UserError, match="causes.yaml has a broken entry"):
         read_causes(broken)
+
+
+def test_asv_looks_for_benchmarks_once_per_run(tmp_path, monkeypatch):
+    """The first run of asv keeps what it finds; later ones read it. Without the variable each looks for itself."""
+    calls = []
+
+    def check_output(command, env, **_):
+        calls.append(command)
+        Path(command[-1]).write_text(f"found {len(calls)}")
+
+    monkeypatch.setattr(plugin.util, "check_output", check_output)
+    made = object.__new__(plugin.ToolchainEnvironment)
+    monkeypatch.setattr(made, "_is_foreign", False, raising=False)
+    monkeypatch.setattr(made, "_executable", "python", raising=False)
+    kept = {environments.BENCHMARKS_VARIABLE: str(tmp_path / "kept.json")}
+    found = []
+    for variables in (kept, kept, {}):
+        made.run(["benchmark.py", "discover", "root", str(tmp_path / "result.json")], env=variables)
+        found.append((tmp_path / "result.json").read_text())
+    assert found == ["found 1", "found 1", "found 2"]

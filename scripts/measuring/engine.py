@@ -1,6 +1,9 @@
 """Drive asv: discover the benchmarks of a checkout or a copy of it, and run selected cells."""
 
+import atexit
 import contextlib
+import functools
+import hashlib
 import os
 import re
 import shlex
@@ -77,6 +80,14 @@ environments.prepare(Path(sys.argv[2]), toolchain, environments.environment_limi
 def announce(text: str) -> None:
     """Print a line at once, even where the output goes to a file."""
     print(cli.one_line(text), flush=True)
+
+
+@functools.cache
+def found_directory() -> Path:
+    """A directory for the benchmarks that asv finds; it is removed when this process ends."""
+    directory = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
 
 
 def new_id() -> str:
@@ -263,9 +274,16 @@ class Suite:
             command += ["--bench", pattern]
         return command
 
+    def _found_benchmarks(self) -> Path:
+        """The file in which asv's first run of this process keeps the benchmarks that it found in
+        this code with this toolchain; later runs read it. To find them takes an import of torch."""
+        key = "-".join(map(str, (self.root, self.python, self.commit, self.code_hash())))
+        return found_directory() / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
     def asv_program(self, command: Names, results: Path, **variables: str) -> Program:
         """A command of ``asv`` as a program that writes into the directory ``results``."""
         variables[environments.RESULTS_VARIABLE] = str(results)
+        variables[environments.BENCHMARKS_VARIABLE] = str(self._found_benchmarks())
         return Program(command, self.root, environment_of(self.python, **variables))
 
     def run_asv(self, command: Names, results: Path) -> Done:

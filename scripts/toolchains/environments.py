@@ -36,6 +36,8 @@ except ImportError:  # Windows
 LIMIT_VARIABLE = "CONVERSION_KEEP_ENVIRONMENTS"
 # For the plugin: the results directory of a run that is not complete yet
 RESULTS_VARIABLE = "CONVERSION_RESULTS"
+# For the plugin: a file with the benchmarks that asv finds. Its first run writes it, others read it
+BENCHMARKS_VARIABLE = "CONVERSION_BENCHMARKS"
 # If asv.conf.json gives no number; two let `asv continuous` alternate without installing again
 DEFAULT_LIMIT = 3
 READY = "ready"  # a file in every complete environment; its modification time is the last use

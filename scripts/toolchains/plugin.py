@@ -310,4 +310,11 @@ class ToolchainEnvironment(environment.Environment):
             # asv's runner drops PYTHONPATH unless ASV_PYTHONPATH is set, too. A torch found there
             # would be lost
             env.update(PYTHONPATH=path, ASV_PYTHONPATH=path)
-        return util.check_output([self._executable, *args], env=env, **kwargs)
+        known = Path(env.get(environments.BENCHMARKS_VARIABLE, ""))
+        if "discover" in args and known.is_file():
+            shutil.copyfile(known, args[-1])
+            return ""
+        output = util.check_output([self._executable, *args], env=env, **kwargs)
+        if "discover" in args and known.is_absolute() and Path(args[-1]).is_file():
+            shutil.copyfile(args[-1], known)
+        return output
