@@ -28,7 +28,7 @@ PAGES = [ALL, CONTROL, "x" * 5000, "|", "`", "\\", "$x_{", "[/bold]"]
 SIZES = (8, 2**20, 2**24)
 # Addresses of links in our pages
 OWN = re.compile(
-    r"#|[a-z0-9-]+\.(csv|svg)$"
+    r"#|[a-z0-9-]+\.(csv|svg)$|compare\.js$"
     r"|(\.\./)*(history/)?index\.html(#at=compare-machines&new=(box|a\.b_c-1))?$"
     r"|(\.\./)+docs/[a-z]+\.md$"
     r"|(\.\./)*(feed\.xml|((results|history)/)?(box|a\.b_c-1)/[\w.%-]*)(#[\w=&.%+-]*)?$"
