@@ -29,6 +29,7 @@ from .judging import MIN_TURNS
 from .needs import NEED_FIELDS, NUMPY, Case, Need, uses
 from .ranking import FEW_SD, SLOWER, Steadiness, rank, recommendable
 from .statistics import MIN_PROCESSES, Floats, means
+from .suite import undisturbed_samples
 
 MIN_SD = 0.01  # of log seconds, between processes of one route: no machine is steadier
 MIN_ROUNDS = 2  # of the fastest route, even if it is alone
@@ -222,9 +223,7 @@ def shared_level(run: quiet.Run) -> DataFrame:
     figures.
     """
     processes = processes_of(run)
-    logs_of_lines = [Series(np.log(line.seconds)) for line in run.lines]
-    for line, logs in zip(run.lines, logs_of_lines):
-        logs[[*line.disturbed]] = math.nan
+    logs_of_lines = [Series(np.log(undisturbed_samples(line))) for line in run.lines]
     samples = concat(
         dict(zip(zip(processes["route"], processes["round"]), logs_of_lines)),
         names=["route", "round", "sample"],

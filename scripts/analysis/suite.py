@@ -357,18 +357,16 @@ def timed_processes(
                         for part, seconds in line.parts.items()
                     },
                     "baseline": run.baselines[PROCESSOR] if is_corrected else math.nan,
-                    "turns": undisturbed_turns(line),
+                    "turns": undisturbed_samples(line) if line.in_turns else (),
                 }
             )
     return DataFrame(rows, columns=["place", *PROCESS_COLUMNS])
 
 
-def undisturbed_turns(line: TimedProcess) -> tuple[float, ...]:
-    """Return the samples that a process took in turns, NaN where it lost the processor meanwhile;
-    empty if it took none."""
+def undisturbed_samples(line: TimedProcess) -> tuple[float, ...]:
+    """Return the samples of a process, NaN where it lost the processor meanwhile."""
     disturbed = {*line.disturbed}
-    samples = line.seconds if line.in_turns else ()
-    return tuple(math.nan if k in disturbed else each for k, each in enumerate(samples))
+    return tuple(math.nan if k in disturbed else each for k, each in enumerate(line.seconds))
 
 
 def _counted_cells(lines: Sequence[Measurement], places: Mapping[str, int]) -> DataFrame:
