@@ -48,6 +48,7 @@ from toolchains import selection
 from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
 LARGEST = 2**50  # bytes
+REGISTERED = 2  # np.dtype.isbuiltin of bfloat16 and others, which NumPy lacks until ml_dtypes is imported
 # Options that are fields of a case as they stand
 CASE_OPTIONS = ("grad", "batch", "enqueue", "count", "goal", "writable")
 READ_ONLY_LAYOUTS = ("read-only", "memmap", "pandas")
@@ -88,6 +89,8 @@ def dtype(text: str) -> str:
     name = DTYPE_NAMES.get(plain, plain)
     with contextlib.suppress(TypeError):  # torch has more
         found = np.dtype(name)
+        if found.isbuiltin == REGISTERED:
+            return text
         if found.kind not in NUMBER_KINDS:
             raise argparse.ArgumentTypeError(f"{text} holds no numbers")
         name = found.name

@@ -405,6 +405,13 @@ def test_errors_are_one_line(ask, given, says):
     assert (code, out) == (2, "") and says in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("given", [given for given, _ in ERRORS if given.endswith(("bfloat16", "float8_e4m3fn"))])
+def test_dtypes_that_ml_dtypes_registers(ask, given):
+    """NumPy lacks them all the same: what a process has imported does not change an error."""
+    pytest.importorskip("ml_dtypes")
+    test_errors_are_one_line(ask, given, dict(ERRORS)[given])
+
+
 def test_a_dtype_that_the_toolchain_lacks(tmp_path):
     times = {("torch.from_numpy(a)", "float32", MIB): around(4e-7), ("torch.from_numpy(a)", "int64", MIB): SKIPPED}
     bench = conversion(times, [FROM_NUMPY, TENSOR], dtypes=("float32", "int64"))
