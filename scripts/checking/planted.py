@@ -146,8 +146,8 @@ CELLS_OF_ALIASES = (
 )
 
 
-def repeat_calls(route: str, base: int, new: int) -> str:
-    """Return code to plant in conversion.py: ``new`` calls of a route on one side, timed as the
+def repeat_calls(routes: Sequence[str], base: int, new: int) -> str:
+    """Return code to plant in conversion.py: ``new`` calls of ``routes`` on one side, timed as the
     ``base`` calls of the other."""
     return f"""
 _unchanged = _Conversion.timeit_convert
@@ -155,7 +155,7 @@ _unchanged = _Conversion.timeit_convert
 
 def _timeit_convert(self, route, dtype, nbytes):  # asv names parameters as the method does
     statement, names, *calls = _unchanged(self, route, dtype, nbytes)
-    if route != {route!r}:
+    if route not in {tuple(routes)!r}:
         return statement, names, *calls
     repeats = {new} if _SIDE == "new" else {base}
     return "; ".join([statement] * repeats), names, {base} * (calls[0] if calls else 1)
@@ -165,7 +165,7 @@ _Conversion.timeit_convert = _timeit_convert
 """
 
 
-SLOWDOWN = repeat_calls(ROUTE, 10, 11)
+SLOWDOWN = repeat_calls([ROUTE], 10, 11)
 
 
 def measure_twice(place: Path, only: str) -> list[Path]:
