@@ -90,14 +90,16 @@ def arguments(argv: CommandLine) -> argparse.Namespace:
 
 def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -> tuple[str, str]:
     """Measure both sides in turns, and return the two checkouts with the results."""
-    from analysis.comparison import cells_to_remeasure
+    from analysis.comparison import cells_to_remeasure, has_clear_answers
     from measuring import engine, runner
     from measuring.journal import Plan, lock_directory
     from toolchains import environments
 
-    def find_close(base: Path, new: Path) -> tuple[list[str], int]:
+    def judge(base: Path, new: Path) -> runner.Outlook:
         comparison = compare(str(base), str(new), machine=None)
-        return cells_to_remeasure(comparison), int(comparison.cells["close"].sum())
+        again = cells_to_remeasure(comparison)
+        close = int(comparison.cells["close"].sum())
+        return runner.Outlook(has_clear_answers(comparison), again, close)
 
     targets = [selection.find_target(name) for name in (options.base, options.new)]
     if any(commit for _, commit in targets):  # a release, measured by this Python's asv
@@ -107,7 +109,7 @@ def measure(options: argparse.Namespace, compare: Callable[..., "Comparison"]) -
     plan = Plan(machine, options.profile, options.only, options.rounds, command=options.command)
     with lock_directory(ROOT / ".asv" / "runs" / machine):
         first, second = runner.measure_sides(
-            targets, plan, find_close, across_builds=options.across_builds
+            targets, plan, judge, across_builds=options.across_builds
         )
     return str(first), str(second)
 

@@ -91,7 +91,8 @@ for route in sys.argv[2:]:
     made = []
     timeit.Timer = lambda *args, **names: made.append(timer(*args, **names)) or made[-1]
     seconds = min(benchmark.run(*cell)["samples"])
-    found = {"timer": type(made[0]).__module__, "seconds": seconds}
+    repeats = len(names.get("repeats", [0]))
+    found = {"timer": type(made[0]).__module__, "seconds": seconds, "repeats": repeats}
     print(json.dumps({"same": same, "statement": statement, **found}))
 """
 
@@ -110,49 +111,53 @@ def looked_at(directory, change, *routes):
     return zip(*found, strict=True)
 
 
+COPIED = power.QUESTIONS["copy"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "code, slowed, other, calls",
     [
         (planted.SLOWDOWN, planted.ROUTE, "torch.as_tensor(a)", (10, 11)),
-        (power.slowdown_code(0.03), power.COPY, "torch.tensor(a)", (33, 34)),
+        (power.slowdown_code(COPIED, 0.03), COPIED.slowed, COPIED.unchanged, (33, 34)),
     ],
 )
 def test_one_side_makes_more_calls_as_one_measurement(tmp_path, code, slowed, other, calls):
     changed, unchanged = looked_at(tmp_path, ("conversion.py", code), slowed, other)
-    for (base, new), route, calls, counted in (
-        (changed, slowed, calls, [calls[0]]),
+    for (base, new), statement, made, counted in (
+        (changed, f"for _ in repeats: {slowed}", calls, [calls[0]]),
         (unchanged, other, (1, 1), []),
     ):
-        assert [side["statement"].split("; ") for side in (base, new)] == [[route] * count for count in calls]
+        assert [(side["statement"], side["repeats"]) for side in (base, new)] == [(statement, count) for count in made]
         assert base["same"] == new["same"] and base["same"][2:] == ["route", "dtype", "nbytes", *counted]
 
 
 @pytest.mark.parametrize(
-    "slowdown, slowed, unchanged, code",
+    "name, slowdown, slowed, unchanged, code",
     [
-        ("3%", [SLOWER, SLOWER], ["no change"] * 2, 0),
-        ("3%", ["no change", SLOWER], ["no change"] * 2, 1),
-        ("3%", [SLOWER, SLOWER], ["no change", FASTER], 1),
-        ("3%", [FASTER, SLOWER], ["no change"] * 2, 1),
-        ("5%", [SLOWER] * 3, ["no change"] * 3, 0),
-        ("5%", [SLOWER, SLOWER, "no change"], ["no change"] * 3, 1),  # copies of 16 MiB are promised, too
+        ("call", "", [SLOWER] * 20, ["no change"] * 20, 0),
+        ("call", "", [SLOWER] * 19 + [FASTER], ["no change"] * 20, 0),
+        ("call", "", [SLOWER] * 18 + [FASTER] * 2, ["no change"] * 20, 1),
+        ("large", "", [SLOWER] * 18 + ["no change"] * 2, ["no change"] * 20, 0),
+        ("copy", "", [SLOWER] * 20, ["no change"] * 19 + [FASTER], 1),
+        ("call", "2%", ["no change"] * 20, ["no change"] * 20, 0),  # nothing is promised of less than 3 %
     ],
 )
-def test_power_is_the_share_of_planted_slowdowns_that_are_found(monkeypatch, capsys, slowdown, slowed, unchanged, code):
-    report = {
-        "cells": [
-            {"route": route, "nbytes": nbytes, "verdict": verdict, "ratio": 1.0}
-            for (route, nbytes), verdict in zip(
-                power.sizes_compared(power.parse_share(slowdown)), slowed + unchanged, strict=True
-            )
-        ]
-    }
-    monkeypatch.setattr(power, "compare_with_itself", lambda *_: report)
-    assert check.main(["power", "--tries", "1", "--slowdown", slowdown]) == code
-    found = int(slowed[0] == SLOWER)
-    line = f"t.numpy(), 4 KiB, {slowdown[0]} % slower: {found} of 1 flagged, median ratio 1.000, 0.0 minutes"
-    assert line in capsys.readouterr().out
+def test_power_is_the_share_of_planted_slowdowns_that_are_found(
+    monkeypatch, capsys, name, slowdown, slowed, unchanged, code
+):
+    question = power.QUESTIONS[name]
+    reports = (
+        {"cells": [{"route": r, "verdict": v, "ratio": 1.0} for r, v in zip(question[:2], verdicts)]}
+        for verdicts in zip(slowed, unchanged)
+    )
+    monkeypatch.setattr(power, "compare_with_itself", lambda *_: next(reports))
+    options = ["--slowdown", slowdown] if slowdown else []
+    assert check.main(["power", "--of", name, *options]) == code
+    line = (
+        f"{question.slowed}, {show.size(question.nbytes)}, {slowdown[:1] or round(100 * question.slowdown)} % slower: "
+    )
+    assert f"{line}{slowed.count(SLOWER)} of 20 flagged, median ratio 1.000, 0.0 minutes" in capsys.readouterr().out
 
 
 # The command ----------------------------------------------------------------------------------------------------------

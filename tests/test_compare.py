@@ -297,7 +297,9 @@ def collected(project, ledger_of, tmp_path, monkeypatch, all_quiet):
         engine.register("tester")
         chosen = [selection.find_target(str(target)) for target in targets]
         plan = Plan("tester", "tracking", only, rounds, command="test")
-        base, new = runner.measure_sides(chosen, plan, lambda base, new: ([], 0), Suite(project.root))
+        base, new = runner.measure_sides(
+            chosen, plan, lambda base, new: runner.Outlook(False, [], 0), Suite(project.root)
+        )
         return compare_by_name(str(base), str(new), RESULTS, None, Settings())
 
     return collect

@@ -188,6 +188,32 @@ def test_close_cells_bring_witnesses_of_their_familys_noise(pair):
     assert comparison.cells_to_remeasure(found) == []
 
 
+FRESH = {"fresh": True}
+STRONG, WEAK = {"p": 0.0009, "p_equivalence": 0.009}, {"p": 0.004, "p_equivalence": 0.04}
+
+
+@pytest.mark.parametrize(
+    "figures, clear",
+    [
+        ({"verdict": SLOWER, "close": True, **WEAK}, True),  # fresh processes decide it
+        ({"verdict": SLOWER, "close": True, **WEAK, **FRESH}, False),
+        ({"verdict": FASTER, "close": True, **STRONG, **FRESH}, True),
+        ({"verdict": known.NO_CHANGE, **STRONG}, True),
+        ({"verdict": known.NO_CHANGE, **WEAK}, False),
+        ({"verdict": known.INCONCLUSIVE, **STRONG}, False),
+        ({"verdict": known.INCONCLUSIVE, "p": float("nan")}, False),  # too few processes
+        ({"verdict": known.FAILED, "p": float("nan")}, True),
+    ],
+)
+def test_a_stage_may_end_once_every_cell_is_close_or_clear(pair, figures, clear):
+    """Of the second stage only the cells that it measures decide."""
+    found = compared(*pair)
+    rest = {"verdict": known.NO_CHANGE, "close": False, "fresh": False, **(WEAK if "fresh" in figures else STRONG)}
+    found.cells[[*rest]] = [*rest.values()]
+    found.cells.loc[found.cells.index[0], [*figures]] = [*figures.values()]
+    assert comparison.has_clear_answers(found) == clear
+
+
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 

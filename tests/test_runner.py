@@ -583,7 +583,7 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
     suites = {side: replace(toy.suite, root=toy.place / side) for side in runner.SIDES}
     made = Runner(Journal(toy.place / "run"), Plan("box", "toy", "", 4), toy.suite, suites, clock=toy.clock)
     made.take = Mock(wraps=made.take)
-    runner.collect(made, CELLS[:cells], ["toy.Counts(0)"])
+    runner.collect(made, lambda: runner.Outlook(True, [], 0), CELLS[:cells], ["toy.Counts(0)"])
     turns = {number: (["base", "new"], ["new", "base"])[number % 2] for number in range(rounds)}
     timed = {number: cells if number < 4 else 1 for number in turns}
     taken = [(job.round, job.side, len(job.cells)) for (job,), _ in made.take.call_args_list]
@@ -592,6 +592,25 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
     assert made.progress.total == 2 * sum(timed.values())
     filed = [record.rounds for path in toy.place.rglob("box/*.jsonl") for record in files.read_records(path)]
     assert filed == [rounds, rounds]
+
+
+@pytest.mark.parametrize("clear, taken", [((8,), 8), ((12, 16), 12), ((), 18)])
+def test_a_stage_ends_early_once_its_answers_are_clear(clear, taken, toy):
+    """Of at most 18 rounds. It looks after 8, 12 and 16, with both sides filed up to there."""
+    suites = {side: replace(toy.suite, root=toy.place / side) for side in runner.SIDES}
+    made = Runner(Journal(toy.place / "run"), Plan("box", "toy", "", 18), toy.suite, suites, clock=toy.clock)
+    looked = []
+
+    def records():
+        return [files.read_records(path)[-1] for path in toy.place.rglob("box/*.jsonl")]
+
+    def ask():
+        looked.append([record.rounds for record in records()])
+        return runner.Outlook(looked[-1][0] in clear, [], 0)
+
+    runner.collect(made, ask, CELLS[:2])
+    assert looked == [[rounds] * 2 for rounds in (8, 12, 16) if rounds <= taken]
+    assert [(record.rounds, record.planned) for record in records()] == [(taken, taken)] * 2
 
 
 def test_sides_use_the_environments_of_the_checkout(tmp_path):

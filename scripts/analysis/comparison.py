@@ -39,15 +39,18 @@ from .judging import (
 )
 from .results import Results, load, load_files, where
 from .series import SESSION_SD
-from .statistics import MIN_FAMILY, MIN_PROCESSES, MIN_SESSION_SD
+from .statistics import MAX_EQUIVALENCE_P, MIN_FAMILY, MIN_PROCESSES, MIN_SESSION_SD
 from .suite import Benchmarks, noise_of_cells
 from .verdicts import (
     DECIDED,
     DEFAULT,
+    FASTER,
     INCONCLUSIVE,
     INSTRUCTIONS,
+    NO_CHANGE,
     SIDE_FIGURES,
     SIDES,
+    SLOWER,
     TIME,
     ComparedCount,
     ComparedTime,
@@ -71,6 +74,9 @@ EQUAL_FIELDS = {
 EQUAL_FIELDS_ACROSS = {INSTRUCTIONS: (), TIME: RUN_FIELDS}  # of different machines
 EXPLAINED = ["value", "functions"]  # columns that explain a change of counts
 EXPLAINED_OF_SIDES = [[f"{side}_{name}" for name in EXPLAINED] for side in SIDES]
+# Of the p value that decides a cell. Where it is as small, a stage may end early: five looks then
+# err no more often than one
+EARLY_SHARE = 0.2
 Side = Mapping[str, object]
 
 
@@ -379,6 +385,24 @@ def cells_to_remeasure(comparison: Comparison) -> list[str]:
             places = np.linspace(0, len(witnesses) - 1, count).round().astype(int)
             names += [*close, *witnesses.iloc[places]]
     return names
+
+
+def has_clear_answers(comparison: Comparison) -> bool:
+    """Whether further processes would hardly change an answer: every cell of the stage is decided
+    by strong evidence, or close, so that fresh processes decide it."""
+    cells = comparison.cells
+    is_fresh = cells["fresh"].eq(True)
+    if is_fresh.any():  # the second stage, which decides them alone
+        cells = cells[is_fresh]
+    verdict = cells["verdict"]
+    p_of_change = EARLY_SHARE * comparison.settings.promise
+    p_of_none = EARLY_SHARE * MAX_EQUIVALENCE_P
+    is_clear = np.select(
+        [verdict.isin((SLOWER, FASTER)), verdict == NO_CHANGE, verdict == INCONCLUSIVE],
+        [cells["p"] <= p_of_change, cells["p_equivalence"] <= p_of_none, False],
+        True,
+    )
+    return bool((is_clear | (cells["close"].eq(True) & ~cells["fresh"].eq(True))).all())
 
 
 # --- sides by their names -------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """Does compare.py --run find a small slowdown?
 
-    python scripts/check.py power                             20 tries each of 3 % and 5 %: hours
-    python scripts/check.py power --tries 4 --slowdown 10%    four tries of 10 %
+    python scripts/check.py power                    20 tries each of a call and two copies: hours
+    python scripts/check.py power --of call          20 tries of a call: about half an hour
+    python scripts/check.py power --slowdown 10%     10 % in place of 3 % (5 % for 16 MiB)
 
-Each try plants the slowdown in a copy of the suite and compares the copy with itself by the
-recipe of README (RECIPE). On one side a call and a copy are made 34 times in place of 33 (21 and 20
-for 5 %). The same number of unchanged results beside them shows false alarms. Copies of 16 MiB are
-compared from 5 % on. Do not use the machine meanwhile.
+Each try plants a slowdown in a copy of the suite and compares the copy with itself by the recipe of
+README (RECIPE). One side makes 34 calls in place of 33, for 3 %; its copies of 16 MiB have more
+bytes. An unchanged result beside it shows false alarms. Do not use the machine meanwhile.
 
 Exit status: 0 as promised. 1 if fewer than 95 % of the slowdowns of a call or a 1 MiB copy are
 found, fewer than 90 % of those of a 16 MiB copy, or more than 1 % of the unchanged results are
@@ -15,10 +15,11 @@ flagged.
 
 import re
 import time
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from analysis.verdicts import FASTER, SLOWER
-from cli import ROOT, CommandLine, Parser, parse_share, size
+from cli import ROOT, CommandLine, Parser, UserError, parse_share, size
 from measuring.engine import new_id
 from pages.show import percent
 from pandas import DataFrame, concat
@@ -27,102 +28,119 @@ from checking.planted import compare_with_itself, repeat_calls
 
 KIB, MIB = 2**10, 2**20
 RECIPE = ("--rounds", "24", "--equivalence", "3%", "--profile", "tracking")
-CALL, COPY = "t.numpy()", "torch.from_numpy(a).clone()"
-# Routes with the sizes at which they are compared: slower on one side, and unchanged
-SLOWED = {CALL: [4 * KIB], COPY: [MIB, 16 * MIB]}
-UNCHANGED = {"t.detach().numpy()": [4 * KIB], "torch.from_numpy(a.copy())": [MIB, 16 * MIB]}
-MIN_FOUND, MIN_FOUND_LARGE, MAX_FALSE = 0.95, 0.9, 0.01
-MIN_SLOWDOWN_LARGE = 0.05  # that copies of 16 MiB are compared from
+MAX_FALSE = 0.01  # share of unchanged results that may be flagged
 
 
-def sizes_compared(slowdown: float) -> list[tuple[str, int]]:
-    """The routes and sizes of a try, slower on one side and unchanged."""
-    return [
-        (route, nbytes)
-        for routes in (SLOWED, UNCHANGED)
-        for route, sizes in routes.items()
-        for nbytes in sizes
-        if nbytes <= MIB or slowdown >= MIN_SLOWDOWN_LARGE
-    ]
+class Question(NamedTuple):
+    """What a try asks.
+
+    slowed     route that is slower on one side
+    unchanged  route beside it
+    nbytes     size of both
+    slowdown   smallest that is promised to be found
+    found      in at least this share of the tries
+    """
+
+    slowed: str
+    unchanged: str
+    nbytes: int
+    slowdown: float
+    found: float
 
 
-def only_pattern(slowdown: float) -> str:
-    """The pattern of ``--only`` for all cells of a try."""
-    cells = [
-        rf"'{re.escape(route)}', 'float32', {nbytes}\)"
-        for route, nbytes in sizes_compared(slowdown)
-    ]
-    return rf"^conversion\.(NumpyToTorch|TorchToNumpy)\.\w+\(({'|'.join(cells)})$"
+COPIES = "torch.from_numpy(a).clone()", "torch.from_numpy(a.copy())"
+QUESTIONS = {
+    "call": Question("t.numpy()", "t.detach().numpy()", 4 * KIB, 0.03, 0.95),
+    "copy": Question(*COPIES, MIB, 0.03, 0.95),
+    "large": Question(*COPIES, 16 * MIB, 0.05, 0.9),
+}
+MORE_BYTES = """
+_unchanged_setup = _Conversion.setup
 
 
-def slowdown_code(slowdown: float) -> str:
-    """The code to plant in conversion.py: one side makes one call more of CALL and COPY in each
-    measurement, for 3 % the 34th."""
+def _setup(self, route, dtype, nbytes):
+    if _SIDE == "new" and route == {route!r}:
+        nbytes = nbytes * {hundredths} // 6400 * 64
+    _unchanged_setup(self, route, dtype, nbytes)
+
+
+_Conversion.setup = _setup
+"""
+
+
+def only_pattern(question: Question) -> str:
+    """The pattern of ``--only`` for both results of a try."""
+    routes = "|".join(map(re.escape, (question.slowed, question.unchanged)))
+    cell = rf"'({routes})', 'float32', {question.nbytes}\)"
+    return rf"^conversion\.(NumpyToTorch|TorchToNumpy)\.\w+\({cell}$"
+
+
+def slowdown_code(question: Question, slowdown: float) -> str:
+    """The code to plant in conversion.py. It repeats a call, but where that would take tenths of a
+    second, as for 16 MiB: then one side has more bytes."""
+    if question.nbytes > MIB:
+        return MORE_BYTES.format(route=question.slowed, hundredths=round(100 * (1 + slowdown)))
     calls = round(1 / slowdown)
-    return repeat_calls([*SLOWED], calls, calls + 1)
+    return repeat_calls(question.slowed, calls, calls + 1)
 
 
-def try_once(slowdown: float, number: int) -> DataFrame:
-    """Plant a slowdown and compare. Return one row per cell: route, nbytes, verdict, ratio, and the
+def try_once(question: Question, slowdown: float, number: int) -> DataFrame:
+    """Plant a slowdown and compare. Return one row per result: route, verdict, ratio, and the
     minutes that the comparison took."""
-    place = ROOT / ".asv" / "power" / f"{new_id()}-{round(100 * slowdown)}-{number}"
+    place = ROOT / ".asv" / "power" / f"{new_id()}-{number}"
     start = time.monotonic()
-    report = compare_with_itself(
-        place, "conversion.py", slowdown_code(slowdown), only_pattern(slowdown), *RECIPE
-    )
-    cells = DataFrame(report["cells"], columns=["route", "nbytes", "verdict", "ratio"])
+    code = slowdown_code(question, slowdown)
+    report = compare_with_itself(place, "conversion.py", code, only_pattern(question), *RECIPE)
     minutes = (time.monotonic() - start) / 60
-    return cells.assign(slowdown=slowdown, minutes=minutes)
+    return DataFrame(report["cells"], columns=["route", "verdict", "ratio"]).assign(minutes=minutes)
 
 
-def summarise(cells: DataFrame) -> DataFrame:
-    """Return one row per slowdown, route and size: tries, flagged (share), median ratio, the median
-    minutes of a comparison, limit of the share, and whether it is kept."""
-    is_slowed = cells["route"].isin(list(SLOWED))
-    is_faster = cells["verdict"] == FASTER
-    is_flagged = (cells["verdict"] == SLOWER) | (is_faster & ~is_slowed)
-    cells = cells.assign(is_slowed=is_slowed, is_flagged=is_flagged)
-    keys = ["slowdown", "is_slowed", "route", "nbytes"]
-    rows = cells.groupby(keys, sort=False, as_index=False).agg(
-        tries=("is_flagged", "size"),
-        flagged=("is_flagged", "mean"),
-        ratio=("ratio", "median"),
-        minutes=("minutes", "median"),
-    )
-    return rows.assign(kept=[is_kept(row) for row in rows.itertuples()])
+def findings(question: Question, slowdown: float, cells: DataFrame) -> Iterator[tuple[str, bool]]:
+    """Yield a line for each route of a question's tries, and whether its promise is kept."""
+    is_slowed = cells["route"] == question.slowed
+    for route, rows, flags in (
+        (question.slowed, cells[is_slowed], [SLOWER]),
+        (question.unchanged, cells[~is_slowed], [SLOWER, FASTER]),
+    ):
+        flagged = rows["verdict"].isin(flags)
+        share = flagged.mean()
+        if route == question.slowed:
+            planted = f"{percent(slowdown)} slower"
+            is_kept = share >= question.found or slowdown < question.slowdown
+        else:
+            planted = f"unchanged (beside {percent(slowdown)})"
+            is_kept = share <= MAX_FALSE
+        found = f"{flagged.sum()} of {len(rows)} flagged, median ratio {rows['ratio'].median():.3f}"
+        minutes = f"{rows['minutes'].median():.1f} minutes, at most {rows['minutes'].max():.1f}"
+        yield f"{route}, {size(question.nbytes)}, {planted}: {found}, {minutes}", bool(is_kept)
 
 
-def is_kept(row: Any) -> bool:
-    """Whether the promise for a row of ``summarise`` is kept; True where there is none."""
-    if not row.is_slowed:
-        return bool(row.flagged <= MAX_FALSE)
-    return bool(row.flagged >= (MIN_FOUND_LARGE if row.nbytes > MIB else MIN_FOUND))
-
-
-def line_of(row: Any) -> str:
-    """A row of ``summarise`` in words."""
-    planted = f"{percent(row.slowdown)} slower" if row.is_slowed else "unchanged"
-    found = f"{round(row.flagged * row.tries)} of {row.tries} flagged"
-    ending = "" if row.kept else ": not kept"
-    beside = "" if row.is_slowed else f" (beside {percent(row.slowdown)})"
-    cell = f"{row.route}, {size(int(row.nbytes))}, {planted}{beside}"
-    return f"{cell}: {found}, median ratio {row.ratio:.3f}, {row.minutes:.1f} minutes{ending}"
+def chosen_questions(names: str) -> Sequence[str]:
+    """The names of QUESTIONS in a list separated by commas; all without one."""
+    chosen = names.split(",") if names else [*QUESTIONS]
+    if unknown := [name for name in chosen if name not in QUESTIONS]:
+        raise UserError(f"--of {unknown[0]}: write some of {', '.join(QUESTIONS)}")
+    return chosen
 
 
 def main(argv: CommandLine = None) -> int:
     parser = Parser(__doc__)
-    parser.option("--tries N", "comparisons for each slowdown", default=20)
-    about = "slowdowns to plant, separated by commas"
-    parser.option("--slowdown SHARES", about, default="3%,5%")
+    parser.option("--tries N", "comparisons for each question", default=20)
+    parser.option("--of NAMES", f"some of {', '.join(QUESTIONS)} (default: all)", default="")
+    about = "slowdown to plant (default: what is promised to be found)"
+    parser.option("--slowdown SHARE", about, type=parse_share)
     args = parser.parse_args(argv)
-    slowdowns = [*map(parse_share, args.slowdown.split(","))]
-    cells = []
-    for number in range(args.tries):
-        for slowdown in slowdowns:
-            cells.append(try_once(slowdown, number))
-            verdicts = ", ".join(cells[-1]["verdict"])
-            print(f"try {number + 1}, {percent(slowdown)}: {verdicts}", flush=True)
-    rows = summarise(concat(cells))
-    for row in rows.itertuples():
-        print(line_of(row))
-    return int(not rows["kept"].all())
+    status = 0
+    for name in chosen_questions(args.of):
+        question = QUESTIONS[name]
+        slowdown = args.slowdown or question.slowdown
+        tries = []
+        for number in range(args.tries):
+            tries.append(try_once(question, slowdown, number))
+            verdicts = " and ".join(tries[-1]["verdict"])
+            minutes = tries[-1]["minutes"].max()
+            print(f"{name}, try {number + 1}: {verdicts}, {minutes:.1f} minutes", flush=True)
+        for line, is_kept in findings(question, slowdown, concat(tries)):
+            print(f"{line}{'' if is_kept else ': not kept'}", flush=True)
+            status |= not is_kept
+    return status

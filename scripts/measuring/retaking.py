@@ -141,10 +141,10 @@ class Round:
     def time(self, cells: Names, after_first: Callable[[], object]) -> None:
         """Time these cells with libraries that are read anew, except those that were timed in turns
         with the other side."""
-        self.session.suite.read_libraries(self.session.python)
         cells = self.time_in_turns(cells)
         if not cells:
             return
+        self.session.suite.read_libraries(self.session.python)
         wanted = {*self.session.cells.first}
         rest = [cell for cell in cells if cell not in wanted]
         if not self.job.round and not self.job.cells and 0 < len(rest) < len(cells):
@@ -161,7 +161,9 @@ class Round:
         can_take_turns = {*self.session.cells.in_turns}
         in_turns = [cell for cell in cells if cell in can_take_turns]
         if self.partner and in_turns:
-            self.partner.suite.read_libraries(self.partner.python)
+            suites = {each.python: each.suite for each in (self.session, self.partner)}
+            for python, suite in suites.items():
+                suite.read_libraries(python)
             make_place(self.journal.ahead)
             sides = [
                 (self.session.suite, self.journal.work),

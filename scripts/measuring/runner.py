@@ -20,7 +20,9 @@ from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from cli import RESULTS, UserError
 from msgspec import structs
@@ -51,12 +53,16 @@ SPARE_ENVIRONMENTS = 2
 TOOLCHAIN_ERRORS = (environments.InstallError, UserError)
 SIDES = ("base", "new")
 FRESH_ROUNDS = 8  # processes per side for close cells, at least
+# Rounds after which a stage may end, if the answers are clear: from the first on, every fourth
+FIRST_LOOK, LOOK_EVERY = 8, 4
 # Quiet pairs that a verdict needs: statistics.MIN_PROCESSES. The measuring Python may lack packages
 # to import it
 MIN_QUIET_PAIRS = 4
 # Of the rounds' time, in which extra rounds may begin for cells not quiet on both sides
 EXTRA_TIME_SHARE = 0.5
 
+# Roots of both sides -> what their results decide so far
+Judge = Callable[[Path, Path], "Outlook"]
 # Called before each job that continues a session, and during its first job after the first cells:
 # why cells take no further process -> these cells
 BeforeRound = Callable[["Runner", Job], Reasons]
@@ -348,19 +354,31 @@ def start_runner(journal: Journal, plan: Plan) -> Runner:
 # --- two sides ------------------------------------------------------------------------------------
 
 
+class Outlook(NamedTuple):
+    """What the results of both sides decide so far.
+
+    is_clear  whether further rounds of this stage would hardly change an answer
+    again     the cells that fresh processes decide: the close ones, and others that show the noise
+    close     the number of close ones
+    """
+
+    is_clear: bool
+    again: Names
+    close: int
+
+
 def measure_sides(
     targets: Sequence[Target],
     plan: Plan,
-    choose_close: Callable[[Path, Path], tuple[Names, int]],
+    judge: Judge,
     suite: Suite = CHECKOUT,
     across_builds: bool = False,
 ) -> tuple[Path, Path]:
     """Measure both sides in turns, then close cells in fresh processes. Return the sides' roots of
     the first stage.
 
-    choose_close  takes these roots; returns the cells to measure again and the number of close ones
-                  (the others show noise)
-    suite         the checkout whose code is measured
+    judge  is asked after each stage, and within one whether it may end
+    suite  the checkout whose code is measured
     """
     directory = suite.root / ".asv" / "compare" / engine.new_id()
     engine.register(plan.machine)
@@ -385,16 +403,19 @@ def measure_sides(
         f"{len(cells.timed)} cells x {plan.rounds} processes on both sides, in turns; "
         f"{len(cells.counted)} with instructions"
     )
-    collect(runner, cells.timed, cells.counted)
     roots = runner.sides["base"].root, runner.sides["new"].root
-    fresh_cells, close = choose_close(*roots)
-    if fresh_cells:
+    ask = partial(judge, *roots)
+    collect(runner, ask, cells.timed, cells.counted)
+    outlook = ask()
+    if outlook.again:
         plan = structs.replace(plan, rounds=max(FRESH_ROUNDS, plan.rounds))
+        most = "" if plan.rounds == FRESH_ROUNDS else "up to "
         announce(
-            f"close cells, which {plan.rounds} fresh processes on both sides decide: {close} "
-            f"({len(fresh_cells) - close} more are measured with them, to know the noise)"
+            f"close cells, which {most}{plan.rounds} fresh processes on both sides decide: "
+            f"{outlook.close} ({len(outlook.again) - outlook.close} more are measured with them, "
+            "to know the noise)"
         )
-        collect(stage_runner(2, directory, targets, plan, suite), fresh_cells)
+        collect(stage_runner(2, directory, targets, plan, suite), ask, outlook.again)
     announce(
         f"the data is in {os.path.relpath(directory)}: compare.py compares its base and new again"
     )
@@ -417,9 +438,9 @@ def stage_runner(
     return Runner(Journal(directory / f"stage-{stage}"), plan, suite, sides, collection)
 
 
-def collect(runner: Runner, cells: Names, counted: Names = ()) -> None:
-    """Take the plan's rounds of these cells on both sides, in turns, and ``counted`` once. File a
-    record on each side.
+def collect(runner: Runner, ask: Callable[[], Outlook], cells: Names, counted: Names = ()) -> None:
+    """Take the plan's rounds of these cells on both sides, in turns, and ``counted`` once; fewer if
+    all answers are clear before. File a record on each side.
 
     Each round starts asv anew. Processes that one start forks share where its code and memory lie:
     copies of 1 MiB were 12 % faster on one side in all pairs of one start, and 5 % slower in all
@@ -434,6 +455,11 @@ def collect(runner: Runner, cells: Names, counted: Names = ()) -> None:
     with runner.device:
         start = runner.clock.monotonic()
         for number in range(rounds):
+            if number >= FIRST_LOOK and number % LOOK_EVERY == 0 and is_clear(runner, ask):
+                announce(f"all answers are clear after {number} of {rounds} rounds")
+                rounds = number
+                runner.plan = structs.replace(runner.plan, rounds=rounds)
+                break
             take_sides(runner, number, cells if number else [*cells, *counted])
         end = start + (1 + EXTRA_TIME_SHARE) * (runner.clock.monotonic() - start)
         pairs = min(rounds, MIN_QUIET_PAIRS)
@@ -449,6 +475,13 @@ def collect(runner: Runner, cells: Names, counted: Names = ()) -> None:
             take_sides(runner, number, lacking)
         for side in SIDES:
             runner.file(Job("", side=side))
+
+
+def is_clear(runner: Runner, ask: Callable[[], Outlook]) -> bool:
+    """File the rounds so far on both sides, and ask whether their answers are clear."""
+    for side in SIDES:
+        runner.file(Job("", side=side), complete=False)
+    return ask().is_clear
 
 
 def take_sides(runner: Runner, number: int, cells: Names) -> None:
