@@ -594,11 +594,11 @@ def test_sides_take_turns_until_cells_have_pairs(cells, noisy, rounds, toy, monk
     assert filed == [rounds, rounds]
 
 
-@pytest.mark.parametrize("clear, taken", [((8,), 8), ((12, 16), 12), ((), 18)])
+@pytest.mark.parametrize("clear, taken", [((4,), 4), ((8, 12), 8), ((), 14)])
 def test_a_stage_ends_early_once_its_answers_are_clear(clear, taken, toy):
-    """Of at most 18 rounds. It looks after 8, 12 and 16, with both sides filed up to there."""
+    """Of at most 14 rounds. It looks after 4, 8 and 12, with both sides filed up to there."""
     suites = {side: replace(toy.suite, root=toy.place / side) for side in runner.SIDES}
-    made = Runner(Journal(toy.place / "run"), Plan("box", "toy", "", 18), toy.suite, suites, clock=toy.clock)
+    made = Runner(Journal(toy.place / "run"), Plan("box", "toy", "", 14), toy.suite, suites, clock=toy.clock)
     looked = []
 
     def records():
@@ -609,7 +609,7 @@ def test_a_stage_ends_early_once_its_answers_are_clear(clear, taken, toy):
         return runner.Outlook(looked[-1][0] in clear, [], 0)
 
     runner.collect(made, ask, CELLS[:2])
-    assert looked == [[rounds] * 2 for rounds in (8, 12, 16) if rounds <= taken]
+    assert looked == [[rounds] * 2 for rounds in (4, 8, 12) if rounds <= taken]
     assert [(record.rounds, record.planned) for record in records()] == [(taken, taken)] * 2
 
 

@@ -39,7 +39,7 @@ from .judging import (
 )
 from .results import Results, load, load_files, where
 from .series import SESSION_SD
-from .statistics import MAX_EQUIVALENCE_P, MIN_FAMILY, MIN_PROCESSES, MIN_SESSION_SD
+from .statistics import MAX_EQUIVALENCE_P, MIN_FAMILY, MIN_PROCESSES, MIN_SESSION_SD, Bools
 from .suite import Benchmarks, noise_of_cells
 from .verdicts import (
     DECIDED,
@@ -74,9 +74,7 @@ EQUAL_FIELDS = {
 EQUAL_FIELDS_ACROSS = {INSTRUCTIONS: (), TIME: RUN_FIELDS}  # of different machines
 EXPLAINED = ["value", "functions"]  # columns that explain a change of counts
 EXPLAINED_OF_SIDES = [[f"{side}_{name}" for name in EXPLAINED] for side in SIDES]
-# Of the p value that decides a cell. Where it is as small, a stage may end early: five looks then
-# err no more often than one
-EARLY_SHARE = 0.2
+EARLY_SHARE = 1 / 6  # of the p value that decides a cell: by then a stage may end early
 Side = Mapping[str, object]
 
 
@@ -388,21 +386,24 @@ def cells_to_remeasure(comparison: Comparison) -> list[str]:
 
 
 def has_clear_answers(comparison: Comparison) -> bool:
-    """Whether further processes would hardly change an answer: every cell of the stage is decided
-    by strong evidence, or close, so that fresh processes decide it."""
+    """Whether further processes would hardly change an answer: every cell of the stage is clear, or
+    close, so that fresh processes decide it."""
     cells = comparison.cells
     is_fresh = cells["fresh"].eq(True)
     if is_fresh.any():  # the second stage, which decides them alone
-        cells = cells[is_fresh]
+        return bool(clear_cells(cells[is_fresh], comparison.settings).all())
+    return bool((clear_cells(cells, comparison.settings) | cells["close"].eq(True)).all())
+
+
+def clear_cells(cells: DataFrame, settings: Settings) -> Bools:
+    """Whether each cell is decided by so strong evidence that looking again would hardly add wrong
+    decisions, or has no figures to decide it."""
     verdict = cells["verdict"]
-    p_of_change = EARLY_SHARE * comparison.settings.promise
+    kinds = [verdict.isin((SLOWER, FASTER)), verdict == NO_CHANGE, verdict == INCONCLUSIVE]
+    p_of_change = EARLY_SHARE * settings.promise
     p_of_none = EARLY_SHARE * MAX_EQUIVALENCE_P
-    is_clear = np.select(
-        [verdict.isin((SLOWER, FASTER)), verdict == NO_CHANGE, verdict == INCONCLUSIVE],
-        [cells["p"] <= p_of_change, cells["p_equivalence"] <= p_of_none, False],
-        True,
-    )
-    return bool((is_clear | (cells["close"].eq(True) & ~cells["fresh"].eq(True))).all())
+    is_strong = [cells["p"] <= p_of_change, cells["p_equivalence"] <= p_of_none, False]
+    return np.select(kinds, is_strong, True)
 
 
 # --- sides by their names -------------------------------------------------------------------------

@@ -53,8 +53,7 @@ SPARE_ENVIRONMENTS = 2
 TOOLCHAIN_ERRORS = (environments.InstallError, UserError)
 SIDES = ("base", "new")
 FRESH_ROUNDS = 8  # processes per side for close cells, at least
-# Rounds after which a stage may end, if the answers are clear: from the first on, every fourth
-FIRST_LOOK, LOOK_EVERY = 8, 4
+LOOK_EVERY = 4  # rounds, after which a stage ends if its answers are clear
 # Quiet pairs that a verdict needs: statistics.MIN_PROCESSES. The measuring Python may lack packages
 # to import it
 MIN_QUIET_PAIRS = 4
@@ -409,9 +408,8 @@ def measure_sides(
     outlook = ask()
     if outlook.again:
         plan = structs.replace(plan, rounds=max(FRESH_ROUNDS, plan.rounds))
-        most = "" if plan.rounds == FRESH_ROUNDS else "up to "
         announce(
-            f"close cells, which {most}{plan.rounds} fresh processes on both sides decide: "
+            f"close cells, which up to {plan.rounds} fresh processes on both sides decide: "
             f"{outlook.close} ({len(outlook.again) - outlook.close} more are measured with them, "
             "to know the noise)"
         )
@@ -455,7 +453,7 @@ def collect(runner: Runner, ask: Callable[[], Outlook], cells: Names, counted: N
     with runner.device:
         start = runner.clock.monotonic()
         for number in range(rounds):
-            if number >= FIRST_LOOK and number % LOOK_EVERY == 0 and is_clear(runner, ask):
+            if number and number % LOOK_EVERY == 0 and is_clear(runner, ask):
                 announce(f"all answers are clear after {number} of {rounds} rounds")
                 rounds = number
                 runner.plan = structs.replace(runner.plan, rounds=rounds)
