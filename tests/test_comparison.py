@@ -216,8 +216,9 @@ def test_a_stage_may_end_once_every_cell_is_close_or_clear(pair, figures, clear)
 
 
 def test_looking_every_four_rounds_misses_hardly_more_changes():
-    """Of 4,000 cells that changed by just the margin, 5 % may be called unchanged after 24 rounds. Their ratios differ by
-    2 % (SD) between rounds."""
+    """Of 4,000 cells that changed by just the margin, 5 % may be called unchanged after 24 rounds.
+
+    Their ratios differ by 2 % (SD) between rounds."""
     count, settings = 4000, known.Settings(equivalence=0.03)
     ratios = np.random.default_rng(8).normal(np.log(1.03), 0.02, (count, 24))
     logs, family, ever = np.stack([-ratios / 2, ratios / 2]), np.full(count, "copy"), np.ones(count, bool)

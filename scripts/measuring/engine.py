@@ -276,8 +276,9 @@ class Suite:
 
     def _found_benchmarks(self) -> Path:
         """The file in which asv's first run of this process keeps the benchmarks that it found in
-        this code with this toolchain; later runs read it. To find them takes an import of torch."""
-        key = "-".join(map(str, (self.root, self.python, self.commit, self.code_hash())))
+        this code with this toolchain; later runs, also in other copies of the code, read it. To
+        find them takes an import of torch."""
+        key = "-".join(map(str, (self.python, self.commit, self.code_hash())))
         return found_directory() / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
     def asv_program(self, command: Names, results: Path, **variables: str) -> Program:

@@ -108,7 +108,7 @@ class Sessions:
         plan = self.plan
         record = self.journal.record(job)
         if record is None:
-            settings = suite.settings(python)
+            settings = self._settings(suite, python)
             check_machine(suite.results / plan.machine, settings)
             record = self.new_record(job, toolchain, settings)
         if not self.benchmarks:
@@ -125,6 +125,14 @@ class Sessions:
             revision=record.revision or revision_of(suite.root),
         )
         return Session(suite, python, suite.commit or toolchain.commit, record, cells)
+
+    def _settings(self, suite: Suite, python: Path) -> Settings:
+        """Return the settings of a Python; of the other side, if that is the same. Finding them
+        takes an import of torch."""
+        for other in self.opened.values():
+            if (other.python, other.suite.commit) == (python, suite.commit):
+                return other.record.settings
+        return suite.settings(python)
 
     def new_record(self, job: Job, toolchain: ledger.Toolchain, settings: Settings) -> RunRecord:
         """Return the record of a new session."""
