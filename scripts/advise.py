@@ -25,12 +25,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves it out
 
 import cli
-from measuring.question import has_torch, serve
 
 # ruff: noqa: E402  the server of questions imports torch while this process imports pandas
-SERVERS = contextlib.ExitStack()  # they end with main
-IS_EARLY = __name__ == "__main__" and "--measure" in sys.argv and has_torch()
-SERVER = SERVERS.enter_context(serve()) if IS_EARLY else None
+SERVER, SERVERS = None, contextlib.ExitStack()  # they end with main
+if __name__ == "__main__" and "--measure" in sys.argv:
+    from measuring.question import has_torch, serve
+
+    SERVER = SERVERS.enter_context(serve()) if has_torch() else None
 
 import numpy as np
 from analysis.answers import Answer, answer
@@ -229,8 +230,11 @@ def find_answer(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[
 
 def _has_torch_alone(options: argparse.Namespace, case: Case) -> bool:
     """Whether there are no results at all, and torch to measure with."""
-    is_empty = options.results.is_dir() and not files.result_files(options.results)
-    return is_empty and not case.device and has_torch()
+    if case.device or not options.results.is_dir() or files.result_files(options.results):
+        return False
+    from measuring.question import has_torch
+
+    return has_torch()
 
 
 def answer_from_results(case: Case, options: argparse.Namespace) -> tuple[Answer, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from pandas import DataFrame, Series, concat
+from store.frames import rows_of
 
 from benchmarks import contracts
 from benchmarks.contracts import ALIAS, ALL_THREADS, CONTIGUOUS, COPY, ONE_THREAD
@@ -70,7 +71,7 @@ class Answer:
 
     def select(self, *kinds: str) -> list[Candidate]:
         """Return the routes of these kinds."""
-        return [*where(self.routes, kind=kinds).itertuples()]
+        return rows_of(where(self.routes, kind=kinds))
 
 
 def answer(case: Case, machine: MachineAnswers) -> Answer:
@@ -198,7 +199,7 @@ def _no_answer(case: Case, machine: MachineAnswers, rows: DataFrame) -> NoAnswer
 def _answer_from(rows: DataFrame, case: Case, machine: MachineAnswers) -> Answer | None:
     """Answer from the rows of one source on any host memory; None if none of its routes may be
     taken."""
-    rows = rows[[_is_suitable(row, case) for row in rows.itertuples()]]
+    rows = rows[[_is_suitable(row, case) for row in rows_of(rows)]]
     if rows.empty:
         return None
     # rows of the case's own size come first, in their ranking

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pandas import DataFrame, concat
-from store.frames import Parameter, TimedCell, check_frame
+from store.frames import Parameter, TimedCell, check_frame, rows_of
 
 from benchmarks import contracts
 from benchmarks.contracts import COMPLETION, ONE_THREAD, Role
@@ -42,7 +42,7 @@ COLUMNS = {
     **dict.fromkeys(["arrays", "nbytes", "order"], int),
     **dict.fromkeys(["device", "array", "keeps", "safe", "non_blocking", "spread"], bool),
 }
-Row = TimedCell  # as DataFrame.itertuples has it
+Row = TimedCell  # of ``rows_of``
 
 
 def cells_of(results: Results) -> DataFrame:
@@ -110,11 +110,11 @@ def row_of(names: Iterable[str]) -> str:
 
 
 def list_rows(cells: DataFrame) -> list[Row]:
-    return [*cells.itertuples()]
+    return rows_of(cells)
 
 
 def first_row(cells: DataFrame) -> Row | None:
-    return next(cells.itertuples(), None)
+    return next(iter(rows_of(cells)), None)
 
 
 def usual_dtype(cells: DataFrame) -> str:
@@ -158,7 +158,7 @@ def usual_size(cells: Iterable[Row], parameter: str = "route", up_to: int = USUA
 
 def at_usual_size(cells: DataFrame, parameter: str = "route") -> DataFrame:
     """Select the cells at the usual size."""
-    return where(cells, nbytes=usual_size(cells.itertuples(), parameter))
+    return where(cells, nbytes=usual_size(rows_of(cells), parameter))
 
 
 def bytes_decide(seconds: Mapping[int, float], nbytes: int) -> bool:
@@ -209,7 +209,7 @@ class Limit:
 
 
 def _cells_by_size(cells: DataFrame) -> dict[int, Row]:
-    return {cell.nbytes: cell for cell in cells.itertuples()}
+    return {cell.nbytes: cell for cell in rows_of(cells)}
 
 
 def limit_of(cells: DataFrame) -> Limit:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from cli import RESULTS, UserError
 from pandas import DataFrame, Series
 from store import files
-from store.frames import Choice
+from store.frames import Choice, rows_of
 from store.questions import remember
 from store.schema import (
     HARDWARE,
@@ -64,7 +64,7 @@ CELL_FIELDS = [
 
 class Candidate(Choice):
     """A route for a need at a size with its costs: a row of ``costs``, ``add_totals`` or
-    ``Answer.routes``, as DataFrame.itertuples has it.
+    ``Answer.routes``, of ``rows_of``.
 
     rate      bytes per second; NaN where the bytes do not decide the time
     share     of the limit of its bytes; NaN where it has none
@@ -293,7 +293,7 @@ def costs(cells: DataFrame, table: DataFrame) -> DataFrame:
     pinning = where(cells, role=Role.PINNING)[[*CELL_FIELDS, "method"]].assign(kind=BEST)
     shares = []
     one_time_costs = []
-    for row in table.itertuples():
+    for row in rows_of(table):
         limit = links.get(row.direction, Limit()) if row.need.crosses else memcpy
         shares.append(_share(row, row.rate, limit))
         one_time_costs.append(_one_time_cost(row, pinning))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pandas import DataFrame, MultiIndex, Series, concat
+from store.frames import rows_of
 
 from benchmarks.contracts import ALIAS, COPY, GRAD, INTO, Role, Route
 
@@ -51,7 +52,7 @@ def facts(results: Results) -> DataFrame:
     rows = results.of_role(results.values, Role.SEMANTICS).astype({"method": object})
     rows = rows.assign(aspect=rows["method"].map(ASPECTS), dtype=rows["dtype"].astype(object))
     rows = rows.dropna(subset="aspect").fillna({"dtype": ""})
-    measured = [_measured(row, results.benchmarks[row.benchmark]) for row in rows.itertuples()]
+    measured = [_measured(row, results.benchmarks[row.benchmark]) for row in rows_of(rows)]
     return rows.assign(measured=Series(measured, rows.index, dtype=object))
 
 
@@ -271,7 +272,7 @@ class SettingAdvice:
 def setting_advice(results: Results, cells: DataFrame) -> list[SettingAdvice]:
     """Return the settings to take, each with the routes that gain; empty if no setting gains
     enough."""
-    counts = {count.cell: count for count in results.values.itertuples()}
+    counts = {count.cell: count for count in rows_of(results.values)}
     by_route = where(cells, role=Role.SETTINGS).groupby(["benchmark", "route"], sort=False)
     advice: list[SettingAdvice] = []
     for _, rows in by_route:
@@ -292,7 +293,7 @@ def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> tuple[dict[str, Gain]
     """Return the settings of one route at one size that gain enough and have no significantly
     faster one, in the family's order; then faster ones that cost something, if those cost nothing.
     counts: cell -> count, of which the class's track_kept."""
-    without = next(filter(_is_reference, cells.itertuples()), None)
+    without = next(filter(_is_reference, rows_of(cells)), None)
     if without is None:
         return {}, []
     declared = without.declared
@@ -312,7 +313,7 @@ def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> tuple[dict[str, Gain]
     elif fastest["is_free"].any():  # the cheap one is as fast
         costly = costly[:0]
     gains = []
-    for cell in concat([good, costly]).itertuples():
+    for cell in rows_of(concat([good, costly])):
         count = cell.cell.replace(cell.benchmark, f"{declared.group}.track_kept")
         gains.append(Gain(without, cell, counts.get(count)))
     return {gain.setting: gain for gain in gains[: len(good)]}, gains[len(good) :]
@@ -324,7 +325,7 @@ def _gains(cells: DataFrame, counts: Mapping[str, Row]) -> tuple[dict[str, Gain]
 def neighbour_costs(cells: DataFrame) -> list[Gain]:
     """Return the routes and sizes significantly more than MIN_GAIN times as fast apart; both cells
     must be quiet."""
-    placed = where(cells, role=Role.PLACEMENT, quiet=True).itertuples()
+    placed = rows_of(where(cells, role=Role.PLACEMENT, quiet=True))
     gains = [
         Gain(cell, reference)
         for cell, reference in pair_with_reference(placed)

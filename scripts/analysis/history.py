@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from pandas import DataFrame, MultiIndex, Series
-from store.frames import MEASURED, Change, check_frame
+from store.frames import MEASURED, Change, check_frame, rows_of
 from toolchains import ledger
 
 from .changes import LAYOUT, ROUTE, changes_of
@@ -157,7 +157,7 @@ def _releases(sessions: DataFrame) -> tuple[Release, ...]:
     first = sessions.rename(columns=names).drop_duplicates("version")
     files = sessions.groupby("release")["file"].unique()
     first = first.assign(files=[tuple(files[version]) for version in first["version"]])
-    rows = first[[*Release._fields]].itertuples(index=False)
+    rows = rows_of(first[[*Release._fields]])
     return tuple(map(Release._make, rows))
 
 

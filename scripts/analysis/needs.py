@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from pandas import DataFrame, concat
-from store.frames import Choice, check_frame
+from store.frames import Choice, check_frame, rows_of
 
 from benchmarks import contracts
 from benchmarks.contracts import (
@@ -161,7 +161,7 @@ def choices(cells: DataFrame) -> DataFrame:
     keeps_dtype = cells.groupby([*NEED_FIELDS])["keeps"].transform("any")
     # a need without a goal is none if all its routes change the dtype
     table = rank(cells[keeps_dtype | (cells["goal"] != "")], NEED_FIELDS)
-    fields = table[[*NEED_FIELDS]].itertuples(index=False)
+    fields = rows_of(table[[*NEED_FIELDS]])
     return check_frame(table.assign(need=[Need(*need) for need in fields]), Choice)
 
 
@@ -205,7 +205,7 @@ def _with_enqueue_needs(cells: DataFrame) -> DataFrame:
     early = cells[is_enqueue | is_blocking]
     safe = [
         replace(cell.contract, hazard="").safe if cell.method == contracts.ENQUEUE else cell.safe
-        for cell in early.itertuples()
+        for cell in rows_of(early)
     ]
     early = early.assign(enqueue=True, safe=np.array(safe, dtype=bool))
     return concat([cells[~is_enqueue], early], ignore_index=True)

@@ -20,6 +20,7 @@ from store.frames import (
     Process,
     check_frame,
     frame_columns,
+    rows_of,
 )
 from store.schema import UNKNOWN, RunRecord, columns_of, latest_files
 from toolchains import ledger
@@ -121,7 +122,7 @@ class Results:
     def version_changes(self, rows: DataFrame) -> list[bool]:
         """Return, for each benchmark and version in these rows, whether the benchmark now has
         another version."""
-        versions = rows[["benchmark", "version"]].drop_duplicates().itertuples()
+        versions = rows_of(rows[["benchmark", "version"]].drop_duplicates())
         return [self.benchmarks[row.benchmark].version != row.version for row in versions]
 
     @property

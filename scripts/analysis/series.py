@@ -18,7 +18,7 @@ import pandas as pd
 import scipy
 from pandas import DataFrame, Series, concat
 from store.files import node_name
-from store.frames import MEASURED
+from store.frames import MEASURED, rows_of
 from store.schema import UNKNOWN, RunRecord
 from toolchains import ledger
 
@@ -167,7 +167,7 @@ def describe_cells(rows: DataFrame, results: Results) -> DataFrame:
         through_memory=noise == MEMORY,
     )
     # the contract of a counted route is declared where the route is timed
-    routes = cells[["direction", "route", "dtype", "contract"]].itertuples(index=False)
+    routes = rows_of(cells[["direction", "route", "dtype", "contract"]])
     cells["contract"] = [
         contract or results.contracts.get((direction, route), NONE).memory_for(dtype or "")
         for direction, route, dtype, contract in routes

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from cli import MAX_TEXT_LENGTH, UserError
 from store import asv_files, files
+from store.frames import rows_of
 from store.schema import (
     Conditions,
     Counts,
@@ -284,7 +285,7 @@ def _check_speed(file: str, result: Results) -> Iterator[Finding]:
     # copies by several threads may be faster than memcpy, which has one
     copies = where(cells, role=Role.CONVERSION, memory=(COPY, INTO), threads=ONE_THREAD)
     copies = copies[copies["nbytes"] >= MIN_CHECKED_BYTES]
-    ratios = ((copy, limit.share(copy)) for copy in copies.itertuples())
+    ratios = ((copy, limit.share(copy)) for copy in rows_of(copies))
     fast_copies = [(copy, ratio) for copy, ratio in ratios if ratio and ratio > MAX_MEMCPY_RATIO]
     for fast in (too_fast(transfers_of(result, cells)), worst({"memcpy": fast_copies})):
         if fast:

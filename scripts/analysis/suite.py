@@ -19,7 +19,7 @@ from pandas.api.types import infer_dtype
 from store import files, quiet
 from store.asv_files import AsvFigures, AsvResult, read_asv
 from store.files import PARSE_ERRORS, BrokenFile, harmless, version_number
-from store.frames import FAILED, PROCESS_COLUMNS, SKIPPED, Cell, Parameter, Process
+from store.frames import FAILED, PROCESS_COLUMNS, SKIPPED, Cell, Parameter, Process, rows_of
 from store.schema import (
     PARAMETER,
     Counts,
@@ -212,7 +212,7 @@ def noise_of_cells(cells: DataFrame, benchmarks: Benchmarks) -> list[str]:
     """
     names = []
     columns = cells[["benchmark", "contract", "nbytes", "family"]]
-    for name, memory, nbytes, family in columns.itertuples(index=False):
+    for name, memory, nbytes, family in rows_of(columns):
         declared = benchmarks[name]
         moves = memory in (COPY, INTO) or declared.role == Role.MEMCPY
         through_memory = moves and nbytes >= LARGE  # of no size: false

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
+from store.frames import rows_of
 from store.schema import RunRecord
 
 from benchmarks import contracts
@@ -232,7 +233,7 @@ def _half_limit_size(transfers: Transfers, direction: str) -> int | None:
     """Return the smallest size at which a plain pinned copy reaches half of the link's limit."""
     limit = transfers.limit(direction)
     copies = where(transfers.select(COMPLETION, direction, PINNED), route=PLAIN[direction])
-    fast = (cell.nbytes for cell in copies.itertuples() if (limit.share(cell) or 0) >= 0.5)
+    fast = (cell.nbytes for cell in rows_of(copies) if (limit.share(cell) or 0) >= 0.5)
     return min(fast, default=None)
 
 
@@ -280,7 +281,7 @@ def _rates_above(cells: Iterable[Row], most: float) -> Rates:
 def too_fast(transfers: Transfers) -> TooFast | None:
     """Return the (withheld) transfers faster than any memory; else those faster than the link, else
     than its limit."""
-    waited = [*where(transfers.main, method=[COMPLETION, SUSTAINED]).itertuples()]
+    waited = rows_of(where(transfers.main, method=[COMPLETION, SUSTAINED]))
     copies = [cell for limit in transfers.limits.values() for cell in limit.cells.values()]
     shares = []
     for cell in waited:
@@ -291,7 +292,7 @@ def too_fast(transfers: Transfers) -> TooFast | None:
             shares.append((cell, share))
     return worst(
         {
-            "memory": _rates_above(transfers.withheld.itertuples(), 0),
+            "memory": _rates_above(rows_of(transfers.withheld), 0),
             "link": _rates_above([*waited, *copies], transfers.capacity or math.inf),
             "limit": shares,
         }
@@ -334,7 +335,7 @@ def while_busy(transfers: Transfers) -> DataFrame:
     """
     calls = transfers.select_role(Role.BUSY)
     waiting = []
-    for cell in calls.itertuples():
+    for cell in rows_of(calls):
         clock = ENQUEUE if cell.non_blocking else COMPLETION
         idle = transfers.find(clock, cell.route, cell.host, cell.nbytes)
         waiting.append(waits(cell, idle) if idle and idle.quiet and cell.quiet else None)
@@ -347,7 +348,7 @@ def read_behind(transfers: Transfers) -> list[tuple[Row, Row]]:
     pairs = []
     for _, rows in transfers.select_role(Role.BEHIND).groupby("nbytes", sort=False):
         by_event, *after_wait = sorted(
-            rows.itertuples(), key=lambda cell: "synchronize" in cell.parameters["form"]
+            rows_of(rows), key=lambda cell: "synchronize" in cell.parameters["form"]
         )
         pairs += [(by_event, cell) for cell in after_wait]
     return pairs

@@ -44,6 +44,7 @@ from pages import show
 from pages.case_answer import case_title
 from pandas import DataFrame, Series, concat
 from store import files, quiet
+from store.frames import rows_of
 from store.schema import TimedProcess
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
@@ -144,7 +145,7 @@ def measure(predictions: DataFrame, processes: int) -> quiet.Run:
     """Measure the routes of each case in turns, one process per route, then repeat this for all
     cases. At the end, measure noisy processes again while there is time. Print progress on stderr.
     """
-    cells = [(row.case, row.route) for row in predictions.itertuples()] * processes
+    cells = [(row.case, row.route) for row in rows_of(predictions)] * processes
     progress = Progress("check", len(cells))
     lines: dict[int, TimedProcess] = {}
     missing = list(range(len(cells)))

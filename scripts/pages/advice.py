@@ -12,6 +12,7 @@ from analysis.findings import Gain, SettingAdvice
 from analysis.ranking import BEST, CONDITION, SLOWER, TIE, UNDECIDED, UNSAFE
 from analysis.results import where
 from pandas import DataFrame, concat
+from store.frames import rows_of
 
 from benchmarks.contracts import ALIAS, Route
 
@@ -88,7 +89,7 @@ def answer_box(rows: DataFrame, one_thread: DataFrame | None = None, threads: in
     choices = [*recommendations(first)]
     if len(needs) > 1:  # they differ by dtype: their times at the largest of the most common sizes
         casts = where(best, nbytes=best["nbytes"].mode().max())
-        cost = render_line("advice", "casts", cells=[*casts.itertuples()])
+        cost = render_line("advice", "casts", cells=rows_of(casts))
         choices[-1] = replace(choices[-1], cost=cost)
         first = first[:0]
     moves_bytes = best["memory"].iloc[0] != ALIAS
@@ -121,8 +122,8 @@ def _answer_box_notes(rows: DataFrame, one_need: DataFrame, one_thread: DataFram
         ),
         sizes=one_need["nbytes"].unique().tolist(),
         one_thread={} if one_thread is None else _faster_on_one_thread(one_need, one_thread),
-        faster=[*faster.itertuples()],
-        slowest=next(slow.itertuples(), None),
+        faster=rows_of(faster),
+        slowest=next(iter(rows_of(slow)), None),
         slow_routes=slow["route"].nunique(),
         unsafe_reason=unsafe_reason,
     )
@@ -134,7 +135,7 @@ def conditions_box(answers: Sequence[DataFrame]) -> Box | None:
     if not answers:
         return None
     rows = concat(answers)
-    routes = [*where(rows, kind=BEST).drop_duplicates("route").itertuples()]
+    routes = rows_of(where(rows, kind=BEST).drop_duplicates("route"))
     promised = group_routes(routes, promises)
     inputs = group_routes(routes, _input_outcomes)
     lines = show.render_paragraphs("advice", "conditions", promised=promised, inputs=inputs)
@@ -148,7 +149,7 @@ def _faster_on_one_thread(rows: DataFrame, one_thread: DataFrame) -> dict[str, l
     slower = where(one_thread, kind=SLOWER).merge(recommended)["nbytes"]
     faster = where(one_thread, kind=BEST, nbytes=[*slower])
     groups = faster.groupby("route", sort=False)
-    return {str(route): [*cells.itertuples()] for route, cells in groups}
+    return {str(route): rows_of(cells) for route, cells in groups}
 
 
 def setting_box(advised: SettingAdvice) -> Box:
@@ -187,7 +188,7 @@ def recommendations(rows: DataFrame) -> Iterator[Recommendation]:
     is_tied = (close | (rows["kind"] == UNDECIDED)).groupby(rows["part"]).any()
     parts = best["part"].nunique()
     for number, (part, cells) in enumerate(best.groupby("part"), 1):
-        sizes, timed = cells["nbytes"].tolist(), [*quiet_or_all(cells).itertuples()]
+        sizes, timed = cells["nbytes"].tolist(), rows_of(quiet_or_all(cells))
         condition = render_line("advice", "sizes", sizes=sizes, number=number, parts=parts)
         cost = _part_cost(timed, parts == 1 and len(sizes) > 2)
         yield Recommendation(condition, timed[0].route, cost, bool(is_tied[part]))

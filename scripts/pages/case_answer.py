@@ -18,6 +18,7 @@ from analysis.needs import DIRECTION_OF_ENDS, NEED_FIELDS, Case, uses
 from analysis.ranking import BEST, CONDITION, TIE, UNSAFE
 from analysis.results import where
 from pandas import DataFrame, factorize
+from store.frames import rows_of
 
 from benchmarks.contracts import ALIAS, ALL_THREADS, COPY, INTO
 
@@ -154,7 +155,7 @@ def measured_notes(answer: Answer) -> Lines:
         processes=len(measured.lines),
         seconds=measured.run.seconds,
         quiet=answer.machine.quiet,
-        own=[*where(rows, route=measured.user_routes).itertuples()],
+        own=rows_of(where(rows, route=measured.user_routes)),
         refused=refused,
     )
 
@@ -191,7 +192,7 @@ def as_json(answer: Answer, differences: Sequence[str] = ()) -> str:
     """The answer with all its evidence, in seconds and bytes."""
     machine, run = answer.machine, answer.machine.run
     fields = asdict(answer.case)
-    snippets = [snippet(answer.case, route, machine) for route in answer.routes.itertuples()]
+    snippets = [snippet(answer.case, route, machine) for route in rows_of(answer.routes)]
     routes = answer.routes.drop(columns=["need", "within", "excess_limit"]).assign(code=snippets)
     rows = routes.to_json(orient="records", default_handler=asdict, double_precision=15)
     document = {
@@ -265,7 +266,7 @@ def form_data(machine: MachineAnswers) -> str:
     title    of the case, and code to paste, if the row is of the route to take
     """
     rows = add_totals(machine.rows)  # a reader who chooses pinned memory already has it
-    texts = DataFrame([_row_texts(row, machine) for row in rows.itertuples()], rows.index)
+    texts = DataFrame([_row_texts(row, machine) for row in rows_of(rows)], rows.index)
     rows = rows.assign(**texts)
     columns = {}
     for name in FORM_COLUMNS:

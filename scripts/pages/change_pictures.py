@@ -22,7 +22,7 @@ from analysis.verdicts import (
 )
 from matplotlib.axes import Axes
 from pandas import DataFrame
-from store.frames import Change
+from store.frames import Change, rows_of
 
 from . import comparison_words as words
 from . import show
@@ -138,7 +138,7 @@ def heat_maps(history: History) -> Iterator[HeatMap]:
 
 def _heat_rows(versions: Sequence[str], group: DataFrame) -> Iterator[HeatRow]:
     for _, points in group.groupby("series", sort=False):
-        of_release = {tile.release: tile for tile in points.itertuples()}
+        of_release = {tile.release: tile for tile in rows_of(points)}
         first = next(iter(of_release.values()))
         series = show.render_line("history", "series", change=first)
         tiles = [*map(of_release.get, versions)]

@@ -20,6 +20,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from pandas import DataFrame, Series
+from store.frames import rows_of
 
 from benchmarks.contracts import ALIAS
 
@@ -183,7 +184,7 @@ def times_figure(
         return
     safe = cells["safe"] | ~cells["safe"].any()
     kinds = cells["kind"] if "kind" in cells else safe.map({True: TIE, False: OTHER})
-    lines = [*map(label, cells.itertuples())]
+    lines = [*map(label, rows_of(cells))]
     cells = cells.assign(kind=kinds, line=lines).sort_values("nbytes", kind="stable")
     fastest = where(cells, kind=GOOD).groupby("nbytes")["seconds"].min()
     ratios = cells[["seconds", "low", "high"]].div(cells["nbytes"].map(fastest), axis=0)

@@ -22,7 +22,7 @@ from analysis.verdicts import TIME
 from cli import UserError
 from pandas import DataFrame, concat
 from store import frames
-from store.frames import Change
+from store.frames import Change, rows_of
 from store.schema import RunRecord
 
 from . import show
@@ -171,7 +171,7 @@ def _release_section(
     change of other routes would have been found."""
     release = news.release
     appearances, redefinitions = (
-        [*where(rows, release=release.version).itertuples()]
+        rows_of(where(rows, release=release.version))
         for rows in (data.appearances[history.package], data.redefinitions[history.package])
     )
     behaviour = data.paragraphs(
@@ -242,7 +242,7 @@ def _cause_links(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
 
 def _method(data: HistoryData) -> Section:
     replicates = concat([history.replicates for history in data.histories])
-    pairs = [*replicates.drop_duplicates(["torch", "numpy", "hours"]).itertuples()]
+    pairs = rows_of(replicates.drop_duplicates(["torch", "numpy", "hours"]))
     controls = where(data.rows, control=True)
     times = where(data.rows, what=TIME, control=False)
     half = (times["high"] / times["low"]) ** 0.5 - 1  # half the 95 % interval of a point
@@ -252,11 +252,11 @@ def _method(data: HistoryData) -> Section:
         controls=len(controls[["package", "series"]].drop_duplicates()),
         precision=half.groupby(times["noise"], sort=False).median().to_dict(),
         pairs=pairs,
-        alarms=[*alarms.itertuples()],
+        alarms=rows_of(alarms),
     )
     tables = [render_table("history", "replicates", pairs=pairs)]
     for history in data.histories:
-        nodes = [*history.nodes.itertuples()]
+        nodes = rows_of(history.nodes)
         tables.append(render_table("history", "nodes", package=history.package, nodes=nodes))
     return Section("method", "Machine and method", intro, tables=tuple(tables), folded=True)
 

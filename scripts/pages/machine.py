@@ -21,7 +21,7 @@ from analysis.results import Results, where
 from analysis.transfers import transfer_answers
 from pandas import DataFrame, concat
 from store.files import MEASUREMENTS
-from store.frames import MEASURED
+from store.frames import MEASURED, rows_of
 from store.schema import UNKNOWN, RunRecord
 
 from pages import comparison_words as words
@@ -205,7 +205,7 @@ def best_routes(data: MachineData) -> DataFrame:
     ]
     best = [where(rows, kind=BEST).assign(question=title) for title, rows in _titled(data, answers)]
     rows = concat(best) if best else data.choices[:0].assign(question="")
-    addresses = [case_address(row_case(row)) for row in rows.itertuples()]
+    addresses = [case_address(row_case(row)) for row in rows_of(rows)]
     names = ["question", "threads", "nbytes", "route", "memory", "seconds", "quiet", "cell"]
     return rows[names].assign(address=addresses)
 

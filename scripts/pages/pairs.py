@@ -26,6 +26,7 @@ from analysis.verdicts import (
 )
 from cli import UserError
 from pandas import DataFrame
+from store.frames import rows_of
 
 from . import comparison_words, show
 from .tables import Table, lines_of, render_table
@@ -123,7 +124,7 @@ def _release_table(base: str, new: str, changed: DataFrame, **power: float) -> T
         new=new,
         headline=show.render_line("history", "headline", row=counts),
         counts=counts,
-        changes=[*shown.itertuples()],
+        changes=rows_of(shown),
         **power,
     )
 
@@ -158,7 +159,7 @@ def _machine_table(comparison: Comparison, answers: DataFrame) -> Table:
     cells = {row["cell"]: row for row in comparison.cells.to_dict("records")}
     rows = [
         (answer, cells[answer.cell], comparison_words.evidence(cells[answer.cell], comparison))
-        for answer in answers.itertuples()
+        for answer in rows_of(answers)
         if answer.cell in cells
     ]
     summary = comparison_words.summarise(comparison)

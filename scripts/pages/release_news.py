@@ -19,7 +19,7 @@ from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, SLOWER, TIME, has_s
 from cli import one_line
 from pandas import DataFrame
 from store.files import put
-from store.frames import Change
+from store.frames import Change, rows_of
 from toolchains import ledger
 
 from . import show
@@ -97,8 +97,8 @@ def release_news(history: History) -> list[ReleaseNews]:
     for previous, release in pairwise(history.releases):
         changes = where(routes, release=release.version).head(MAX_SUMMARIES)
         row = counts[release.version]
-        largest = next(changes.query("what == @TIME").itertuples(), None)
-        pairs = ((change, _count_of(change, counts_of)) for change in changes.itertuples())
+        largest = next(iter(rows_of(changes.query("what == @TIME"))), None)
+        pairs = ((change, _count_of(change, counts_of)) for change in rows_of(changes))
         summaries = (
             show.render_line("history", "summary", change=change, counted=counted)
             for change, counted in pairs
@@ -124,7 +124,7 @@ def _explained_counts(changes: DataFrame) -> dict[tuple[object, ...], Change]:
         return {}
     explained = changes[changes["because"].notna()]
     keys = explained[["release", "direction", "route", "dtype"]].itertuples(index=False, name=None)
-    return dict(zip(keys, explained.itertuples()))
+    return dict(zip(keys, rows_of(explained)))
 
 
 def _count_of(change: Change, counts: Mapping[tuple[object, ...], Change]) -> Change | None:
@@ -150,7 +150,7 @@ def changes_table(history: History, release: Release) -> Table:
     routes: dict[str, list[tuple[Rows, list[Rows]]]] = {SLOWER: [], FASTER: [], INSTRUCTIONS: []}
     counted = _times_first(changes[~by_layout])
     counted = counted.assign(
-        row=[*counted.itertuples()]
+        row=rows_of(counted)
     )  # once for all groups: a call looks up each column
     for _, rows in counted.groupby(ROUTE, sort=False, dropna=False):
         is_time = rows["what"] == TIME

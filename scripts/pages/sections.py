@@ -18,7 +18,7 @@ from analysis.results import parameters_of, where
 from analysis.suite import Declared
 from analysis.transfers import Transfers
 from pandas import DataFrame, concat
-from store.frames import Parameter
+from store.frames import Parameter, rows_of
 
 from benchmarks.contracts import (
     ALIAS,
@@ -129,7 +129,7 @@ def _panels(cells: DataFrame, missing: Missing) -> Iterator[Panel]:
     """Time against size for the usual dtype: a panel for each combination of the other parameters.
     Empty if there is only one size."""
     groups = defaultdict(list)
-    for cell in where(cells, dtype=[usual_dtype(cells)]).itertuples():
+    for cell in rows_of(where(cells, dtype=[usual_dtype(cells)])):
         axes = (cell.down, "nbytes")
         others = (str(value) for name, value in cell.parameters.items() if name not in axes)
         groups[tuple(others)].append(cell)
@@ -180,13 +180,12 @@ def _pairs(declared: Declared, cells: DataFrame, all_cells: DataFrame) -> list:
     at the same route, direction and size."""
     role = declared.reference.get("role")
     if not role:
-        return pair_with_reference(cells.itertuples())
+        return pair_with_reference(rows_of(cells))
     others = where(all_cells, role=role, threads=ONE_THREAD)
     others = where(others, dtype=[usual_dtype(others)])
-    references = {(cell.direction, cell.route, cell.nbytes): cell for cell in others.itertuples()}
+    references = {(cell.direction, cell.route, cell.nbytes): cell for cell in rows_of(others)}
     return [
-        (cell, references.get((cell.direction, cell.route, cell.nbytes)))
-        for cell in cells.itertuples()
+        (cell, references.get((cell.direction, cell.route, cell.nbytes))) for cell in rows_of(cells)
     ]
 
 
@@ -209,7 +208,7 @@ def _counted(benchmarks: Sequence[Declared], data: MachineData) -> Iterator[Tabl
     entries: dict[tuple, GridEntry] = {}
     for declared in benchmarks:
         rows = where(data.results.values, benchmark=declared.name)
-        for row, parameters in zip(rows.itertuples(), parameters_of(rows, data.results)):
+        for row, parameters in zip(rows_of(rows), parameters_of(rows, data.results)):
             place = tuple(parameters.values())
             entry = entries[place] = entries.get(place, GridEntry(parameters, []))
             count, unit = _count_format(row.unit, parameters.get(declared.multiple_of))
@@ -367,7 +366,7 @@ def _sharing_routes(data: MachineData, answers: DataFrame) -> list:
     not."""
     rows = where(answers, kind=BEST, memory=ALIAS, goal=[""], grad=False, arrays=0)
     largest = rows.drop_duplicates(["need", "part"], keep="last")
-    return [(cell, by_dtype(data.semantics.memory(cell.contract))) for cell in largest.itertuples()]
+    return [(cell, by_dtype(data.semantics.memory(cell.contract))) for cell in rows_of(largest)]
 
 
 def _list_routes(answers: DataFrame) -> list:
@@ -376,9 +375,9 @@ def _list_routes(answers: DataFrame) -> list:
     lists = answers[answers["arrays"] > 0]
     by_element = lists["contract"].map(attrgetter("per_element")).astype(bool)
     routes = []
-    for slow in lists[by_element].tail(1).itertuples():
+    for slow in rows_of(lists[by_element].tail(1)):
         same_size = where(lists[~by_element], nbytes=slow.nbytes, arrays=slow.arrays)
-        best = where(same_size, kind=BEST).itertuples()
+        best = rows_of(where(same_size, kind=BEST))
         routes.append((slow, [(cell, differ_significantly(cell, slow)) for cell in best]))
     return routes
 

@@ -18,7 +18,7 @@ from analysis.results import Results, parameters_of, where
 from analysis.suite import Declared
 from analysis.verdicts import CountRange
 from pandas import DataFrame
-from store.frames import SKIPPED, Parameter
+from store.frames import SKIPPED, Parameter, rows_of
 from store.schema import RunRecord
 
 from benchmarks.contracts import ALIAS, Role, Route
@@ -119,7 +119,7 @@ def missing_reasons(results: Results) -> Missing:
     "failed: ..."."""
     absent = results.missing
     reasons = {}
-    for cell, parameters in zip(absent.itertuples(), parameters_of(absent, results)):
+    for cell, parameters in zip(rows_of(absent), parameters_of(absent, results)):
         status = "n/a" if cell.status == SKIPPED else cell.status
         reason = f"{status}: {cell.reason or 'see asv show'}"
         reasons[(cell.benchmark, *parameters.values())] = reason

@@ -35,6 +35,7 @@ from analysis.ranking import (
 from analysis.results import where
 from analysis.transfers import Transfers
 from pandas import DataFrame, Series, concat
+from store.frames import rows_of
 
 from benchmarks.contracts import (
     COMPLETION,
@@ -193,7 +194,7 @@ def _notes(answers: Sequence[TransferAnswer], moved: Transfers | None = None) ->
 
 def best_cell(rows: DataFrame) -> Row:
     """The cell of the route to take, at the smallest size of ranked routes."""
-    return next(where(rows, kind=BEST).itertuples())
+    return next(iter(rows_of(where(rows, kind=BEST))))
 
 
 def conditional_cell(rows: DataFrame) -> Row | None:
@@ -318,7 +319,7 @@ def clocks(moved: Transfers) -> Table:
     """Completion, enqueue and sustained times of non-blocking routes side by side, at the size
     where most were measured."""
     cells = where(moved.main, non_blocking=True)
-    nbytes = usual_size(where(cells, method=[ENQUEUE, SUSTAINED]).itertuples())
+    nbytes = usual_size(rows_of(where(cells, method=[ENQUEUE, SUSTAINED])))
     by_call = where(cells, nbytes=nbytes).groupby(["route", "direction", "host"], sort=False)
     calls = [
         (*call, [_clock_entry(where(group, method=clock), moved) for clock in CLOCKS])
@@ -423,7 +424,7 @@ def _figures(data: MachineData) -> Iterator[figures.Panel]:
 def _bandwidth_cells(moved: Transfers, direction: str) -> list[Row]:
     """The cells of TOGETHER whose bytes take the time. Their route names the host memory, too."""
     renamed = []
-    for cell in where(moved.select(COMPLETION, direction), route=TOGETHER).itertuples():
+    for cell in rows_of(where(moved.select(COMPLETION, direction), route=TOGETHER)):
         if moved.bytes_decide(cell):
             route = f"{cell.host}: {cell.route}"
             parameters = {**cell.parameters, "route": route}

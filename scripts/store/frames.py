@@ -3,7 +3,9 @@
 The columns of results.csv, their order and their meaning are those of ``Cell``.
 """
 
+import functools
 import itertools
+from collections import namedtuple
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -266,6 +268,19 @@ class Change:
     nodes_with: str = _NODES
     nodes_without: str = _NODES
     control: bool = about("True for work that a release should not change")
+
+
+@functools.cache
+def row_type(columns: tuple[str, ...]) -> type[Any]:
+    """The type of the rows of tables with these columns."""
+    return namedtuple("Row", columns, rename=True)  # type: ignore[misc]
+
+
+def rows_of(table: DataFrame) -> list[Any]:
+    """Return the rows of a table, whose columns are attributes. DataFrame.itertuples gives the same
+    with the index, and takes longer: it makes a new type at each call."""
+    values = [column.tolist() for _, column in table.items()]
+    return [*map(row_type(tuple(table.columns))._make, zip(*values))]
 
 
 def parameter_names(row: type) -> list[str]:

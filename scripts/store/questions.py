@@ -14,7 +14,6 @@ import io
 import pickle
 import sys
 import zipfile
-from collections import namedtuple
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
@@ -25,6 +24,7 @@ import pandas as pd
 from cli import ROOT, UserError
 
 from .files import PARSE_ERRORS, put, read_content
+from .frames import row_type
 
 T = TypeVar("T")
 NPY, NPZ = ".npy", ".npz"
@@ -142,21 +142,16 @@ def _texts(path: Path) -> list[bytes]:
 
 
 class RowPickler(pickle.Pickler):
-    """A pickler that also takes rows of DataFrame.itertuples, whose type no module holds."""
+    """A pickler that also takes rows of tables, whose type no module holds."""
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, tuple) and type(value).__qualname__ == "Pandas":
+        if isinstance(value, tuple) and type(value).__qualname__ == "Row":
             return _row, (getattr(value, "_fields"), tuple(value))  # noqa: B009 - a tuple to mypy
         return NotImplemented
 
 
-@functools.cache
-def _row_type(fields: tuple[str, ...]) -> type:
-    return namedtuple("Pandas", fields, rename=True)
-
-
-def _row(fields: tuple[str, ...], values: tuple[object, ...]) -> object:
-    return _row_type(fields)(*values)
+def _row(columns: tuple[str, ...], values: tuple[object, ...]) -> object:
+    return row_type(columns)(*values)
 
 
 @functools.cache

@@ -22,11 +22,14 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import interpreters
 from .ledger import Toolchain, identify
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 try:
     import fcntl
@@ -318,15 +321,17 @@ def running_toolchain() -> Toolchain | None:
         return None
 
 
-def find_distribution(name: str, path: list[str] | None = None) -> Distribution | None:
+def find_distribution(name: str, path: list[str] | None = None) -> "Distribution | None":
     """Find an installed package in the running interpreter or in the directories ``path``; None if
     there is none."""
+    from importlib.metadata import Distribution  # 7 ms, which advise.py spends better
+
     return next(
         iter(Distribution.discover(name=name, path=sys.path if path is None else path)), None
     )
 
 
-def _from_index(torch: Distribution | None, package: Path) -> bool:
+def _from_index(torch: "Distribution | None", package: Path) -> bool:
     """Whether ``package`` is the package index's build: its metadata names no variant, and pip or a
     similar program installed it.
 
