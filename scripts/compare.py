@@ -66,7 +66,7 @@ def arguments(argv: CommandLine) -> argparse.Namespace:
     )
     parser.option("--figure FILE.svg", "write a forest plot to this file", type=Path)
     parser.option("--run", "measure both sides now, taking turns")
-    about = "with --run: processes per result and side (close results get more)"
+    about = "with --run: at most so many processes per result and side; as many more if it is close"
     parser.option("--rounds N", about, default=4)
     parser.option(
         "--profile NAME", "with --run: profile to measure", choices=PROFILES, default="standard"

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import math
 import os
@@ -26,7 +27,7 @@ from analysis.needs import Case, choices
 from analysis.ranking import GOOD
 from analysis.results import load_files
 from analysis.verdicts import FASTER, SLOWER
-from checking import advice, history, planted, power
+from checking import advice, history, peers, planted, power
 from checking import question as questions
 from conftest import ROOT, run
 from made_histories import SERIES, counting, logs_of, write
@@ -160,6 +161,31 @@ def test_power_is_the_share_of_planted_slowdowns_that_are_found(
     assert f"{line}{slowed.count(SLOWER)} of 20 flagged, median ratio 1.000, 0.0 minutes" in capsys.readouterr().out
 
 
+COMPARED = "Mean +- std dev: [base] 3.30 us +- 0.10 us -> [new] 3.40 us +- 0.10 us: "
+TABLE = "| Change   | Before   | After   | Ratio | Benchmark      |\n|----------|----------|---------|-------|---|\n"
+
+
+@pytest.mark.parametrize(
+    "tool, printed, verdict",
+    [
+        ("pyperf", f"{COMPARED}1.03x slower\n", SLOWER),
+        ("pyperf", f"{COMPARED}1.03x faster\n", FASTER),
+        ("pyperf", "Benchmark hidden because not significant (1): call\n", "no change"),
+        ("asv", f"{TABLE}| +        | 3.30±0μs | 3.40±0μs | 1.03 | call.Call.time_call |\n", SLOWER),
+        ("asv", f"{TABLE}| -        | 3.40±0μs | 3.30±0μs | 0.97 | call.Call.time_call |\n", FASTER),
+        ("asv", f"{TABLE}|          | 3.40±0μs | 3.40±0μs | 1.00 | call.Call.time_call |\n", "no change"),
+    ],
+)
+def test_the_same_slowdown_is_put_to_other_tools(tool, printed, verdict, tmp_path, monkeypatch):
+    """Both sides time the same statement; only the number of calls differs."""
+    commands = []
+    monkeypatch.setattr(peers, "find_spec", lambda _: True)
+    monkeypatch.setattr(peers, "run", lambda place, *command: commands.append(command) or printed)
+    assert power.PEERS[tool](tmp_path, power.sides_of(COPIED, 0.03)) == verdict
+    said = " ".join(itertools.chain(*commands)) + "".join(path.read_text() for path in tmp_path.rglob("*.py"))
+    assert COPIED.slowed in said and "range(34)" in said
+
+
 # The command ----------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +283,11 @@ def test_what_cannot_be_measured_says_so():
 CASE = Case("numpy", "torch", 3072, threads=ONE_THREAD)
 
 
+def timed(predictions, logs):
+    """Predictions with the log seconds of their processes, (routes, processes), all of them quiet."""
+    return predictions.assign(logs=[*logs], quiet_logs=[*logs])
+
+
 @pytest.mark.parametrize(
     "seconds, regrets",
     [
@@ -302,7 +333,7 @@ def test_the_exit_status_follows_from_regrets_and_ranges(regret, predicted, code
     """Exit code by regrets and predicted seconds, where all routes take 1 s."""
     ends = [each if isinstance(each, tuple) else (each, each) for each in predicted]
     routes = pd.DataFrame(ends, columns=["least", "most"]).assign(case=CASE, route="f(a)")
-    judged = advice.judge(routes, np.zeros((len(routes), 2)))[1]
+    judged = advice.judge(timed(routes, np.zeros((len(routes), 2))))[1]
     assert advice.exit_status(10, pd.Series(regret), judged) == code
 
 
@@ -326,10 +357,20 @@ def test_questions_are_the_same_for_a_seed_and_others_for_another(known):
     assert one == same != other and len(one) == 5
 
 
+def test_a_prediction_is_judged_by_quiet_processes_alone():
+    """Turns decide regret whatever the noise; but a time is only right or wrong where it was quiet."""
+    asked = pd.DataFrame({"case": [CASE] * 2, "route": ["f(a)", "g(a)"], "least": [1.0, 1.0], "most": [1.0, 1.0]})
+    logs = np.log([[3.0, 3.0], [2.0, 2.0]])
+    quiet_logs = [np.log([1.1, math.nan]), np.full(2, math.nan)]
+    cases, routes = advice.judge(asked.assign(logs=[*logs], quiet_logs=quiet_logs))
+    assert [*cases["regret"]] == pytest.approx([0.5]) and [*routes["route"]] == ["f(a)"]
+    assert [*routes["error"]] == pytest.approx([math.log(1.1)])
+
+
 def test_summary_names_the_worst(snapshot):
     ends = {"least": [1e-6] * 3, "most": [1e-6, 1e-6, 1.2e-6]}
     asked = pd.DataFrame({"case": [CASE] * 3, "route": ["f(a)", "g(a)", "h(a)"], **ends})
-    cases, routes = advice.judge(asked, np.log([[1.5e-6] * 2, [1e-6] * 2, [1.1e-6] * 2]))
+    cases, routes = advice.judge(timed(asked, np.log([[1.5e-6] * 2, [1e-6] * 2, [1.1e-6] * 2])))
     assert list(advice.summary_lines(2, 1, cases, routes)) == snapshot
 
 
@@ -351,7 +392,7 @@ def test_sizes_that_a_quick_run_lacks_are_predicted_from_its_own(committed, mach
             predicted = (each for each in found if each.how != MEASURED)
             asked += [(row_case(row), row.route, *advice.predicted_range(each), row.seconds) for each in predicted]
     asked = pd.DataFrame(asked, columns=["case", "route", "least", "most", "seconds"])
-    _, routes = advice.judge(asked, np.log(asked[["seconds", "seconds"]].to_numpy()))
+    _, routes = advice.judge(timed(asked, np.log(asked[["seconds", "seconds"]].to_numpy())))
     times, ranges, *bounds = advice.kept_promises(routes).values()
     shares = [f"{show.percent(each.mean())} of {len(each)}" for each in (times, ranges, *bounds)]
     assert f"| {title} | {' | '.join([*shares, 'none'][:3])} |" in LAB_NOTES

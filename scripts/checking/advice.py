@@ -1,20 +1,21 @@
 """Is the advice of advise.py right?
 
-    python scripts/check.py advice                          five to ten minutes
+    python scripts/check.py advice                          about half an hour
     python scripts/check.py advice --cases 20 --threads 1   fewer cases, with one torch thread
 
 It asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of
 2 to 100,000 arrays, shapes, dtypes, casts, both directions, with torch's own number of threads and
-with one. For each case it times the ranked routes in turns, as ``advise.py --measure`` does.
-Processes that were not quiet are taken again. It prints how fast the processor is now, for one
-session may be at another clock than the next, and for either number of threads
+with one. For each case it times the ranked routes in turns, as ``check.py questions`` does: 5 to 20
+processes each, until chance moves the difference of two by 3 % at most. It prints how fast the
+processor is now, for one session may be at another clock than the next, and for either number of
+threads
 
     regret      by how much longer the advised route takes than the best one, in the median process.
                 The best one is chosen by the other processes. Its interval is the range over
                 processes
-    prediction  by how much the predicted time misses the measured one; where a range is predicted,
-                by how much the nearer end does, and nothing if it holds the measured time; where an
-                upper bound is, by how much that is exceeded
+    prediction  by how much the predicted time misses that of quiet processes; where a range is
+                predicted, by how much the nearer end does, and nothing if it holds the time; where
+                an upper bound is, by how much that is exceeded
 
 Exit status: 0 as promised. 1 if the mean regret is above 3 %, the largest above 20 %, fewer than
 90 % of the predicted times are within 15 %, fewer than 90 % of the ranges hold the time, or
@@ -27,7 +28,6 @@ import functools
 import math
 import random
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 
@@ -35,21 +35,21 @@ import numpy as np
 from analysis.answers import answer
 from analysis.costs import Candidate, MachineAnswers, load_machine
 from analysis.estimates import SINGLE_TIME_ERROR
+from analysis.measured import shared_level
 from analysis.needs import NUMPY, TORCH, Case
 from analysis.statistics import Floats, means
 from cli import RESULTS, CommandLine, Parser, UserError
 from measuring.processes import Progress
-from measuring.question import sample_routes, serve
+from measuring.question import serve
 from pages import show
 from pages.case_answer import case_title
 from pandas import DataFrame, Series, concat
 from store import files, quiet
-from store.frames import rows_of
 from store.schema import TimedProcess
 
 from benchmarks.contracts import ALL_THREADS, CONTIGUOUS, COPY, INTO, LINE, ONE_THREAD, UNEVEN
 from benchmarks.core.probes import PROCESSOR
-from checking.question import question, regrets
+from checking.question import question, regrets, time_in_turns
 
 MIN_BYTES = 3 * 2**10
 MAX_BYTES = 2**28
@@ -68,8 +68,6 @@ MAX_MEAN_REGRET = 0.03
 MAX_REGRET = 0.20
 MIN_RIGHT_SHARE = 0.9  # of each kind of prediction
 PRINTED_CASES = 5  # the worst ones
-# Time that all processes together wait for a quiet machine; also the time to repeat noisy ones
-PATIENCE_SECONDS = 300.0
 
 
 def draw_case(threads: str, rng: random.Random) -> Case:
@@ -141,48 +139,46 @@ def predicted_range(route: Candidate) -> tuple[float, float]:
     return (low if route.quiet else 0.0), high
 
 
-def measure(predictions: DataFrame, processes: int) -> quiet.Run:
-    """Measure the routes of each case in turns, one process per route, then repeat this for all
-    cases. At the end, measure noisy processes again while there is time. Print progress on stderr.
-    """
-    cells = [(row.case, row.route) for row in rows_of(predictions)] * processes
-    progress = Progress("check", len(cells))
-    lines: dict[int, TimedProcess] = {}
-    missing = list(range(len(cells)))
-    deadline = math.inf  # the first pass measures all of them, however long it takes
-    with serve(PATIENCE_SECONDS, len(cells)) as server, contextlib.redirect_stdout(sys.stderr):
-        while missing and time.monotonic() < deadline:
-            previous = None
-            for place in missing:
-                case, route = cells[place]
-                if case != previous:
-                    server.make_source(question(case))
-                    previous = case
-                (lines[place],) = sample_routes(server, [route], "", place)
-                progress.at(progress.done + 1)
-                if time.monotonic() > deadline:
-                    break
-            run = quiet.Run([*lines.values()])
-            missing = np.flatnonzero(~run.quiet).tolist()
-            deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
-            progress.total += len(missing)
-    return run
+def measure(predictions: DataFrame) -> tuple[DataFrame, quiet.Run]:
+    """Time the routes of each case in turns. Return the predictions with ``logs`` and
+    ``quiet_logs``, the log seconds of each process and of quiet ones (NaN for others), and the run
+    of all processes. Print progress on stderr."""
+    cases = predictions.groupby("case", sort=False)["route"].agg(list)
+    progress = Progress("check", len(cases))
+    lines: list[TimedProcess] = []
+    logs: list[Floats] = []
+    ends = []
+    with serve() as server, contextlib.redirect_stdout(sys.stderr):
+        for case, routes in cases.items():
+            server.make_source(question(case))
+            of_case = time_in_turns(server, routes)
+            logs += [*shared_level(quiet.Run(of_case)).to_numpy()]
+            lines += of_case
+            ends.append(len(lines))
+            progress.at(len(ends))
+    run = quiet.Run(lines)
+    quiet_logs: list[Floats] = []
+    for processes, routes in zip(np.split(run.quiet_logs, ends), cases):
+        quiet_logs += [*processes.reshape(-1, len(routes)).T]
+    return predictions.assign(logs=logs, quiet_logs=quiet_logs), run
 
 
-def judge(predictions: DataFrame, readings: Floats) -> tuple[DataFrame, DataFrame]:
+def judge(measured: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return a row per case that can be judged, by regret, and a row per predicted route, by error;
     largest first.
 
-    readings  (rows of ``predictions``, processes), as in ``regrets``
+    measured  predictions with their ``measure``
     """
-    routes = predictions.assign(
-        took=np.exp(means(readings)), case=predictions["case"].map(case_title)
+    routes = measured.assign(
+        took=[math.exp(np.nanmean(logs)) for logs in measured["logs"]],
+        quiet=[np.exp(means(logs[np.newaxis]))[0] for logs in measured["quiet_logs"]],
+        case=measured["case"].map(case_title),
     )
-    nearest = routes["took"].clip(routes["least"], routes["most"])
-    routes["error"] = np.log(routes["took"] / nearest).abs()
+    nearest = routes["quiet"].clip(routes["least"], routes["most"])
+    routes["error"] = np.log(routes["quiet"] / nearest).abs()
     cases = []
-    for _, of_case in routes.groupby(predictions["case"], sort=False):
-        shares = regrets(readings[of_case.index])
+    for _, of_case in routes.groupby(measured["case"], sort=False):
+        shares = regrets(np.stack([*of_case["logs"]]))
         if shares:
             advised = of_case.iloc[0]
             best = of_case.loc[of_case["took"].idxmin()]
@@ -192,7 +188,8 @@ def judge(predictions: DataFrame, readings: Floats) -> tuple[DataFrame, DataFram
             )
     columns = ["regret", "low", "high", "advised", "took", "best", "best took", "case"]
     by_regret = DataFrame(cases, columns=columns).sort_values("regret", ascending=False)
-    by_error = routes[["route", "took", "least", "most", "case", "error"]].dropna()
+    by_error = routes.dropna(subset="error").assign(took=routes["quiet"])
+    by_error = by_error[["route", "took", "least", "most", "case", "error"]]
     return by_regret, by_error.sort_values("error", ascending=False)
 
 
@@ -211,7 +208,7 @@ def kept_promises(routes: DataFrame) -> dict[str, "Series[bool]"]:
 
 
 def exit_status(cases: int, regret: "Series[float]", routes: DataFrame) -> int:
-    """0 promises kept, 1 not kept, 2 too noisy: fewer than half of the cases have quiet figures."""
+    """0 promises kept, 1 not kept, 2 too noisy: fewer than half of the cases can be judged."""
     if 2 * len(regret) < cases:
         return 2
     if regret.mean() > MAX_MEAN_REGRET or regret.max() > MAX_REGRET:
@@ -235,7 +232,7 @@ def summary_lines(
     formatters: dict[str, Callable[[float], str]] = dict.fromkeys(
         ("regret", "low", "high", "error"), share
     )
-    formatters |= dict.fromkeys(("took", "best took", "least", "most"), show.seconds)
+    formatters |= dict.fromkeys(("took", "best took", "quiet", "least", "most"), show.seconds)
     for rows in (cases[cases["regret"] > 0], routes):
         worst = rows.head(PRINTED_CASES)
         yield worst.to_string(index=False, formatters=formatters) if len(worst) else ""
@@ -251,7 +248,6 @@ def arguments(argv: CommandLine) -> Namespace:
     parser.add_argument(
         "--threads", choices=[ONE_THREAD, ALL_THREADS], help="of torch (default: both)"
     )
-    parser.option("--processes N", "per route and case", default=3)
     return parser.parse_args(argv)
 
 
@@ -265,10 +261,10 @@ def load_only_machine(name: str | None) -> MachineAnswers:
     return load_machine(RESULTS, machines[0])
 
 
-def print_verdict(torch_threads: int, predictions: DataFrame, readings: Floats) -> int:
+def print_verdict(torch_threads: int, measured: DataFrame) -> int:
     """Print the summary of the cases with a number of threads. Return the exit status."""
-    cases, routes = judge(predictions.reset_index(drop=True), readings)
-    count = predictions["case"].nunique()
+    cases, routes = judge(measured)
+    count = measured["case"].nunique()
     print(*summary_lines(torch_threads, count, cases, routes), sep="\n")
     return exit_status(count, cases["regret"], routes)
 
@@ -283,8 +279,7 @@ def main(argv: CommandLine = None) -> int:
         [draw_predictions(machine, number, args.cases, args.seed) for number in threads],
         ignore_index=True,
     )
-    run = measure(predictions, args.processes)
-    readings = run.quiet_logs.reshape(args.processes, -1).T
+    measured, run = measure(predictions)
     print(f"quiet {show.percent(run.quiet_share())} of the time, seed {args.seed}")
     if PROCESSOR in machine.run.baselines:
         slowdown = run.baselines[PROCESSOR] / machine.run.baselines[PROCESSOR]
@@ -292,9 +287,9 @@ def main(argv: CommandLine = None) -> int:
             f"the processor's speed probe takes {slowdown:.2f} times what it took when the results "
             "were measured"
         )
-    threads_of_rows = predictions["case"].map(lambda case: case.threads)
+    threads_of_rows = measured["case"].map(lambda case: case.threads)
     statuses = []
-    for setting, rows in predictions.groupby(threads_of_rows, sort=False):
+    for setting, rows in measured.groupby(threads_of_rows, sort=False):
         torch_threads = machine.threads if setting == ALL_THREADS else 1
-        statuses.append(print_verdict(torch_threads, rows, readings[rows.index]))
+        statuses.append(print_verdict(torch_threads, rows))
     return 1 if 1 in statuses else max(statuses)

@@ -3,6 +3,7 @@
     python scripts/check.py power                    20 tries each of a call and two copies: hours
     python scripts/check.py power --of call          20 tries of a call: about half an hour
     python scripts/check.py power --slowdown 10%     10 % in place of 3 % (5 % for 16 MiB)
+    python scripts/check.py power --by pyperf        the same by pyperf, or by asv as it comes
 
 Each try plants a slowdown in a copy of the suite and compares the copy with itself by the recipe of
 README (RECIPE). One side makes 34 calls in place of 33, for 3 %; its copies of 16 MiB have more
@@ -10,12 +11,14 @@ bytes. An unchanged result beside it shows false alarms. Do not use the machine 
 
 Exit status: 0 as promised. 1 if fewer than 95 % of the slowdowns of a call or a 1 MiB copy are
 found, fewer than 90 % of those of a 16 MiB copy, or more than 1 % of the unchanged results are
-flagged.
+flagged: what compare.py promises.
 """
 
+import math
 import re
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from analysis.verdicts import FASTER, SLOWER
@@ -24,10 +27,12 @@ from measuring.engine import new_id
 from pages.show import percent
 from pandas import DataFrame, concat
 
+from checking.peers import PEERS, Side
 from checking.planted import compare_with_itself, repeat_calls
 
 KIB, MIB = 2**10, 2**20
 RECIPE = ("--rounds", "24", "--equivalence", "3%", "--profile", "tracking")
+OWN = "compare.py"  # the tool whose power is promised
 MAX_FALSE = 0.01  # share of unchanged results that may be flagged
 
 
@@ -60,7 +65,7 @@ _unchanged_setup = _Conversion.setup
 
 def _setup(self, route, dtype, nbytes):
     if _SIDE == "new" and route == {route!r}:
-        nbytes = nbytes * {hundredths} // 6400 * 64
+        nbytes = {nbytes}
     _unchanged_setup(self, route, dtype, nbytes)
 
 
@@ -75,24 +80,45 @@ def only_pattern(question: Question) -> str:
     return rf"^conversion\.(NumpyToTorch|TorchToNumpy)\.\w+\({cell}$"
 
 
-def slowdown_code(question: Question, slowdown: float) -> str:
-    """The code to plant in conversion.py. It repeats a call, but where that would take tenths of a
-    second, as for 16 MiB: then one side has more bytes."""
+def sides_of(question: Question, slowdown: float) -> tuple[Side, Side]:
+    """Both sides of the slowed route. One makes a call more; where that would take tenths of a
+    second, as for 16 MiB, it has more bytes."""
+    base = Side(question.slowed, question.nbytes, 1)
     if question.nbytes > MIB:
-        return MORE_BYTES.format(route=question.slowed, hundredths=round(100 * (1 + slowdown)))
+        return base, base._replace(
+            nbytes=round(100 * (1 + slowdown)) * question.nbytes // 6400 * 64
+        )
     calls = round(1 / slowdown)
-    return repeat_calls(question.slowed, calls, calls + 1)
+    return base._replace(calls=calls), base._replace(calls=calls + 1)
 
 
-def try_once(question: Question, slowdown: float, number: int) -> DataFrame:
-    """Plant a slowdown and compare. Return one row per result: route, verdict, ratio, and the
-    minutes that the comparison took."""
-    place = ROOT / ".asv" / "power" / f"{new_id()}-{number}"
-    start = time.monotonic()
-    code = slowdown_code(question, slowdown)
-    report = compare_with_itself(place, "conversion.py", code, only_pattern(question), *RECIPE)
-    minutes = (time.monotonic() - start) / 60
-    return DataFrame(report["cells"], columns=["route", "verdict", "ratio"]).assign(minutes=minutes)
+def slowdown_code(question: Question, slowdown: float) -> str:
+    """The code to plant in conversion.py."""
+    base, new = sides_of(question, slowdown)
+    if base.calls == new.calls:
+        return MORE_BYTES.format(route=base.route, nbytes=new.nbytes)
+    return repeat_calls(base.route, base.calls, new.calls)
+
+
+def try_once(question: Question, slowdown: float, tool: str, place: Path) -> DataFrame:
+    """Plant a slowdown and compare by a tool. Return one row per result: route, verdict, ratio, and
+    the minutes that the comparison took. Peers take a comparison for each, and give no ratio."""
+    if tool == OWN:
+        start = time.monotonic()
+        code = slowdown_code(question, slowdown)
+        report = compare_with_itself(place, "conversion.py", code, only_pattern(question), *RECIPE)
+        rows = DataFrame(report["cells"], columns=["route", "verdict", "ratio"])
+        return rows.assign(minutes=(time.monotonic() - start) / 60)
+    slowed = sides_of(question, slowdown)
+    unchanged = slowed[0]._replace(route=question.unchanged)
+    rows = []
+    for route, pair in ((question.slowed, slowed), (question.unchanged, [unchanged, unchanged])):
+        start = time.monotonic()
+        directory = place / f"{len(rows)}"
+        directory.mkdir(parents=True)
+        verdict = PEERS[tool](directory, pair)
+        rows.append((route, verdict, math.nan, (time.monotonic() - start) / 60))
+    return DataFrame(rows, columns=["route", "verdict", "ratio", "minutes"])
 
 
 def findings(question: Question, slowdown: float, cells: DataFrame) -> Iterator[tuple[str, bool]]:
@@ -110,7 +136,9 @@ def findings(question: Question, slowdown: float, cells: DataFrame) -> Iterator[
         else:
             planted = f"unchanged (beside {percent(slowdown)})"
             is_kept = share <= MAX_FALSE
-        found = f"{flagged.sum()} of {len(rows)} flagged, median ratio {rows['ratio'].median():.3f}"
+        found = f"{flagged.sum()} of {len(rows)} flagged"
+        if rows["ratio"].notna().any():
+            found += f", median ratio {rows['ratio'].median():.3f}"
         minutes = f"{rows['minutes'].median():.1f} minutes, at most {rows['minutes'].max():.1f}"
         yield f"{route}, {size(question.nbytes)}, {planted}: {found}, {minutes}", bool(is_kept)
 
@@ -129,6 +157,7 @@ def main(argv: CommandLine = None) -> int:
     parser.option("--of NAMES", f"some of {', '.join(QUESTIONS)} (default: all)", default="")
     about = "slowdown to plant (default: what is promised to be found)"
     parser.option("--slowdown SHARE", about, type=parse_share)
+    parser.option("--by TOOL", "what compares", choices=(OWN, *PEERS), default=OWN)
     args = parser.parse_args(argv)
     status = 0
     for name in chosen_questions(args.of):
@@ -136,7 +165,8 @@ def main(argv: CommandLine = None) -> int:
         slowdown = args.slowdown or question.slowdown
         tries = []
         for number in range(args.tries):
-            tries.append(try_once(question, slowdown, number))
+            place = ROOT / ".asv" / "power" / f"{new_id()}-{number}"
+            tries.append(try_once(question, slowdown, args.by, place))
             verdicts = " and ".join(tries[-1]["verdict"])
             minutes = tries[-1]["minutes"].max()
             print(f"{name}, try {number + 1}: {verdicts}, {minutes:.1f} minutes", flush=True)

@@ -257,19 +257,23 @@ def ask(words: Sequence[str]) -> tuple[str, Case | None, float]:
     return answered["routes"][0]["route"], case, seconds
 
 
-def reference(case: Case) -> tuple[list[str], Floats]:
-    """Time all safe routes of a case in turns, until the times are precise. Return the routes and
-    log seconds (routes, rounds)."""
+def time_in_turns(server: Server, routes: Sequence[str]) -> list[TimedProcess]:
+    """Time the routes of the server's source in turns, until chance moves little."""
     lines: list[TimedProcess] = []
+    for number in range(MAX_REFERENCE_ROUNDS):
+        lines += sample_routes(server, routes, "", number)
+        if is_precise(shared_level(quiet.Run(lines)).to_numpy()):
+            break
+    return lines
+
+
+def reference(case: Case) -> tuple[list[str], Floats]:
+    """Time all safe routes of a case. Return the routes and log seconds (routes, rounds)."""
     with serve() as server:
         server.make_source(question(case))
         routes, _ = suitable(case, server.check([*candidates(case)]))
-        for number in range(MAX_REFERENCE_ROUNDS):
-            lines += sample_routes(server, routes, "", number)
-            logs = shared_level(quiet.Run(lines)).to_numpy()
-            if is_precise(logs):
-                break
-    return routes, logs
+        lines = time_in_turns(server, routes)
+    return routes, shared_level(quiet.Run(lines)).to_numpy()
 
 
 def is_precise(logs: Floats) -> bool:
