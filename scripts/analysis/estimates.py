@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from cli import UserError
 from pandas import DataFrame, Series
+from store.frames import rows_of
 
 from benchmarks.contracts import ALIAS
 
@@ -63,7 +64,7 @@ def estimate(
               for all sizes beyond it
     session   relative difference between sessions
     """
-    rows: list[Row] = curve.sort_values("nbytes").to_dict("records")
+    rows: list[Row] = [row._asdict() for row in rows_of(curve.sort_values("nbytes"))]
     usable = [row for row in rows if bisect.bisect_right(jumps, row["nbytes"]) == regime]
     nearest = _nearest_rows(usable, nbytes)
     if not nearest:
