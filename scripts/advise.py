@@ -52,9 +52,7 @@ from benchmarks.contracts import ALIAS, CONTIGUOUS, COPY, INTO, PAGEABLE, PINNED
 
 gc.enable()
 LARGEST = 2**50  # bytes
-REGISTERED = (
-    2  # np.dtype.isbuiltin of bfloat16 and others, which NumPy lacks until ml_dtypes is imported
-)
+REGISTERED = 2  # np.dtype.isbuiltin of dtypes such as bfloat16, once ml_dtypes is imported
 # Options that are fields of a case as they stand
 CASE_OPTIONS = ("grad", "batch", "enqueue", "count", "goal", "writable")
 READ_ONLY_LAYOUTS = ("read-only", "memmap", "pandas")
