@@ -357,6 +357,12 @@ def test_questions_are_the_same_for_a_seed_and_others_for_another(known):
     assert one == same != other and len(one) == 5
 
 
+def test_a_case_that_is_drawn_twice_is_asked_once(known, monkeypatch):
+    """Two rows of one route in a case could not be told apart."""
+    monkeypatch.setattr(advice, "draw_case", lambda *_: Case("numpy", "torch", 2**20, memory=COPY, threads=ONE_THREAD))
+    assert not advice.draw_predictions(known, ONE_THREAD, 5, 0)["route"].duplicated().any()
+
+
 def test_a_prediction_is_judged_by_quiet_processes_alone():
     """Turns decide regret whatever the noise; but a time is only right or wrong where it was quiet."""
     asked = pd.DataFrame({"case": [CASE] * 2, "route": ["f(a)", "g(a)"], "least": [1.0, 1.0], "most": [1.0, 1.0]})

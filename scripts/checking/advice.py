@@ -101,16 +101,18 @@ def _log_uniform(least: float, most: float, rng: random.Random) -> float:
 
 
 def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: int) -> DataFrame:
-    """Draw ``count`` cases with an answer. Return a row per competitive route, the advised one
+    """Draw ``count`` different cases with an answer. Return a row per competitive route, the advised one
     first, with its ``predicted_range``.
 
     Cases with a single route are left out: they have no regret. UserError without any case.
     """
     rng = random.Random(f"{seed} {threads}")
     rows: list[tuple[Case, str, float, float]] = []
-    cases = 0
+    cases: set[Case] = set()
     for _ in range(DRAWS_PER_CASE * count):
         case = draw_case(threads, rng)
+        if case in cases:
+            continue
         try:
             ranked = answer(case, machine).ranked
         except UserError:  # no measurement near this case
@@ -119,8 +121,8 @@ def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: in
         competitors = [route for route in ranked if route.total <= limit]
         if len(competitors) > 1:
             rows += [(case, route.route, *predicted_range(route)) for route in competitors]
-            cases += 1
-        if cases == count:
+            cases.add(case)
+        if len(cases) == count:
             break
     if not rows:
         raise UserError(
