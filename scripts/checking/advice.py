@@ -101,8 +101,8 @@ def _log_uniform(least: float, most: float, rng: random.Random) -> float:
 
 
 def draw_predictions(machine: MachineAnswers, threads: str, count: int, seed: int) -> DataFrame:
-    """Draw ``count`` different cases with an answer. Return a row per competitive route, the advised one
-    first, with its ``predicted_range``.
+    """Draw ``count`` different cases with an answer. Return a row per competitive route, the
+    advised one first, with its ``predicted_range``.
 
     Cases with a single route are left out: they have no regret. UserError without any case.
     """
