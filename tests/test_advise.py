@@ -100,6 +100,17 @@ def test_an_interval_holds_both_regimes_where_one_may_begin():
     assert below["low"] < 0.4 * below["seconds"]
 
 
+def test_beyond_sizes_that_took_equally_long_bytes_add_what_memcpy_takes():
+    """16,384 arrays of 64 KiB and of 1 MiB in all took 4.4 and 3.9 ms. In proportion 3 MiB would take 11.7 ms, more than
+    a route that needs 8 ms; they took 4 ms."""
+    limit = pd.Series({n: 1 / 2e10 for n in (64 * KIB, 4 * MIB)})
+    found = estimate(curve((64 * KIB, 4.4e-3), (MIB, 3.9e-3)), 3 * MIB, limit=limit)
+    assert found["seconds"] == pytest.approx(3.9e-3 + 2 * MIB / 2e10)
+    assert found["is_range"] and found["low"] < 3.9e-3 and found["high"] > 11.7e-3
+    alone = estimate(curve((MIB, 3.9e-3)), 3 * MIB, limit=limit)
+    assert alone["seconds"] == pytest.approx(11.7e-3), "of one size alone it is not known what its bytes cost"
+
+
 def test_below_the_smallest_size_a_range_where_bytes_matter_there():
     """Lists of 1 MiB take 22 µs: 2 µs for calls, and the rest for bytes. Those of 256 KiB were predicted to take as
     long as 1 MiB. Where sizes up to 64 KiB take almost as long, 1 KiB has one time."""

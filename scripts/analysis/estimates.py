@@ -80,7 +80,7 @@ def estimate(
     elif constant:
         figure = figures[0]
     elif reaches(nbytes, sizes[0]):
-        figure = _extrapolate(figures[0], nbytes / sizes[0], call, usable[:2])
+        figure = _extrapolate(figures[0], (sizes[0], nbytes), call, usable[:2], limit)
         figure = _with_limit(figure, limit, nbytes, sizes[0])
     else:
         return None
@@ -150,25 +150,43 @@ def _interpolate(figures: Floats, sizes: Sequence[int], nbytes: int, call: float
     return [likely[0], lines[:, 1].min(), lines[:, 2].max()]
 
 
-def _extrapolate(figure: Floats, ratio: float, call: float, smallest: Sequence[Row]) -> list[float]:
-    """Extrapolate the figure of one size to ``ratio`` times that size.
+def _extrapolate(
+    figure: Floats,
+    sizes: tuple[int, int],
+    call: float,
+    smallest: Sequence[Row],
+    limit: "Series[float]",
+) -> list[float]:
+    """Extrapolate the figure of one size to another.
 
+    sizes     the measured one, the other
     smallest  rows of the two smallest sizes
 
     From the fastest size the call's part of the time is not known: it may be all of it. Below the
-    smallest size it is at least that of a straight line through the two smallest.
+    smallest size it is at least that of a straight line through the two smallest. If the largest is
+    the fastest of several, bytes cost little there, as in long lists: the likely time adds that of
+    memcpy.
     """
+    measured_size, nbytes = sizes
+    ratio = nbytes / measured_size
     is_fastest = figure[0] <= call
     if is_fastest and ratio < 1 < len(smallest):
-        sizes, times = zip(*((row["nbytes"], row["seconds"]) for row in smallest))
-        call = max(0.0, np.polyfit(sizes, times, 1)[1])
+        lengths, times = zip(*((row["nbytes"], row["seconds"]) for row in smallest))
+        call = max(0.0, np.polyfit(lengths, times, 1)[1])
     elif is_fastest:
         call = 0.0
     seconds, low, high = call + np.maximum(0.0, figure - call) * ratio
     if is_fastest:
         low = min(low, figure[1])
         high = max(high, figure[2])
+        if ratio > 1 and len(smallest) > 1 and limit is not ANY_SIZE:
+            seconds = figure[0] + (nbytes - measured_size) * _seconds_per_byte(limit, nbytes)
     return [seconds, low, high]
+
+
+def _seconds_per_byte(limit: "Series[float]", nbytes: int) -> float:
+    """Return what memcpy takes per byte at a size, or at the largest that was measured."""
+    return float(limit.iloc[min(limit.index.searchsorted(nbytes), len(limit) - 1)])
 
 
 def _with_limit(
@@ -176,9 +194,7 @@ def _with_limit(
 ) -> list[float]:
     """Widen a figure, extrapolated from a measured size, by the change of memcpy's seconds per
     byte."""
-    places = limit.index.searchsorted([nbytes, measured_size])
-    estimated, measured = limit.iloc[np.minimum(places, len(limit) - 1)]
-    change = estimated / measured
+    change = _seconds_per_byte(limit, nbytes) / _seconds_per_byte(limit, measured_size)
     seconds, low, high = figure
     return [seconds, low * min(1.0, change), high * max(1.0, change)]
 

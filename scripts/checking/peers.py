@@ -22,7 +22,7 @@ ASV_CONFIGURATION = """
  "environment_type": "existing", "results_dir": "results"}
 """
 ASV_BENCHMARK = """
-from side import REPEATS, SETUP
+from .side import REPEATS, SETUP
 
 
 class Call:
