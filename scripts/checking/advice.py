@@ -1,6 +1,6 @@
 """Is the advice of advise.py right?
 
-    python scripts/check.py advice                          about half an hour
+    python scripts/check.py advice                          about ten minutes
     python scripts/check.py advice --cases 20 --threads 1   fewer cases, with one torch thread
 
 It asks for cases that no profile has: random sizes from 3 KiB to 256 MiB, four layouts, lists of
