@@ -234,7 +234,7 @@ def summary_lines(
     formatters: dict[str, Callable[[float], str]] = dict.fromkeys(
         ("regret", "low", "high", "error"), share
     )
-    formatters |= dict.fromkeys(("took", "best took", "quiet", "least", "most"), show.seconds)
+    formatters |= dict.fromkeys(("took", "best took", "least", "most"), show.seconds)
     for rows in (cases[cases["regret"] > 0], routes):
         worst = rows.head(PRINTED_CASES)
         yield worst.to_string(index=False, formatters=formatters) if len(worst) else ""
