@@ -21,13 +21,14 @@ ASV_CONFIGURATION = """
 {"version": 1, "project": "peer", "repo": ".", "branches": ["HEAD"], "benchmark_dir": "suite",
  "environment_type": "existing", "results_dir": "results"}
 """
+# Its constant is not called SETUP: asv_runner 0.2.x calls any attribute "setup", in capitals or not
 ASV_BENCHMARK = """
-from .side import REPEATS, SETUP
+from .side import REPEATS, SOURCE
 
 
 class Call:
     def setup(self):
-        exec(SETUP, globals())
+        exec(SOURCE, globals())
 
     def time_call(self):
         for _ in REPEATS:
@@ -91,7 +92,7 @@ def by_asv(place: Path, sides: Sequence[Side]) -> str:
     run(place, *asv, "machine", "--yes")
     commits = []
     for side in sides:
-        text = f"REPEATS = range({side.calls})\nSETUP = {side.setup!r}\n"
+        text = f"REPEATS = range({side.calls})\nSOURCE = {side.setup!r}\n"
         (suite / "side.py").write_text(text, encoding="utf-8")
         run(place, "git", "add", "--all")
         run(place, "git", *COMMIT, f"{side.calls} calls of {side.nbytes} bytes")
