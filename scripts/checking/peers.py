@@ -21,7 +21,7 @@ ASV_CONFIGURATION = """
 {"version": 1, "project": "peer", "repo": ".", "branches": ["HEAD"], "benchmark_dir": "suite",
  "environment_type": "existing", "results_dir": "results"}
 """
-# Its constant is not called SETUP: asv_runner 0.2.x calls any attribute "setup", in capitals or not
+# Its constant is not called SETUP: asv_runner 0.3.2 calls any attribute "setup", in capitals or not
 ASV_BENCHMARK = """
 from .side import REPEATS, SOURCE
 
