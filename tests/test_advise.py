@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from analysis import costs
 from analysis.answers import answer
 from analysis.costs import closest_machine, load_machine
-from analysis.estimates import STEADY_SESSION, UNSTEADY_SESSION, NoAnswer, estimate
+from analysis.estimates import ANY_SIZE, STEADY_SESSION, UNSTEADY_SESSION, NoAnswer, estimate
 from analysis.findings import Gain
 from analysis.needs import Case
 from analysis.ranking import GOOD
@@ -107,7 +108,9 @@ def test_beyond_sizes_that_took_equally_long_bytes_add_what_memcpy_takes():
     found = estimate(curve((64 * KIB, 4.4e-3), (MIB, 3.9e-3)), 3 * MIB, limit=limit)
     assert found["seconds"] == pytest.approx(3.9e-3 + 2 * MIB / 2e10)
     assert found["is_range"] and found["low"] < 3.9e-3 and found["high"] > 11.7e-3
+    unknown = pickle.loads(pickle.dumps(ANY_SIZE))  # as .cache/ keeps it of results without memcpy
     alone = estimate(curve((MIB, 3.9e-3)), 3 * MIB, limit=limit)
+    assert estimate(curve((64 * KIB, 4.4e-3), (MIB, 3.9e-3)), 3 * MIB, limit=unknown)["seconds"] == alone["seconds"]
     assert alone["seconds"] == pytest.approx(11.7e-3), "of one size alone it is not known what its bytes cost"
 
 

@@ -165,7 +165,7 @@ def _extrapolate(
     From the fastest size the call's part of the time is not known: it may be all of it. Below the
     smallest size it is at least that of a straight line through the two smallest. If the largest is
     the fastest of several, bytes cost little there, as in long lists: the likely time adds that of
-    memcpy.
+    memcpy, where that is less.
     """
     measured_size, nbytes = sizes
     ratio = nbytes / measured_size
@@ -179,8 +179,9 @@ def _extrapolate(
     if is_fastest:
         low = min(low, figure[1])
         high = max(high, figure[2])
-        if ratio > 1 and len(smallest) > 1 and limit is not ANY_SIZE:
-            seconds = figure[0] + (nbytes - measured_size) * _seconds_per_byte(limit, nbytes)
+        if ratio > 1 and len(smallest) > 1:
+            more = (nbytes - measured_size) * _seconds_per_byte(limit, nbytes)
+            seconds = min(seconds, figure[0] + more)
     return [seconds, low, high]
 
 
