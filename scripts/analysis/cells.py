@@ -109,12 +109,8 @@ def row_of(names: Iterable[str]) -> str:
     return "route" if "route" in candidates else next(iter(candidates), "")
 
 
-def list_rows(cells: DataFrame) -> list[Row]:
-    return rows_of(cells)
-
-
 def first_row(cells: DataFrame) -> Row | None:
-    return next(iter(rows_of(cells)), None)
+    return next(iter(rows_of(cells.head(1))), None)
 
 
 def usual_dtype(cells: DataFrame) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from analysis.cells import Row
+from analysis.cells import Row, first_row
 from analysis.findings import Gain, SettingAdvice
 from analysis.ranking import BEST, CONDITION, SLOWER, TIE, UNDECIDED, UNSAFE
 from analysis.results import where
@@ -123,7 +123,7 @@ def _answer_box_notes(rows: DataFrame, one_need: DataFrame, one_thread: DataFram
         sizes=one_need["nbytes"].unique().tolist(),
         one_thread={} if one_thread is None else _faster_on_one_thread(one_need, one_thread),
         faster=rows_of(faster),
-        slowest=next(iter(rows_of(slow)), None),
+        slowest=first_row(slow),
         slow_routes=slow["route"].nunique(),
         unsafe_reason=unsafe_reason,
     )

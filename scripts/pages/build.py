@@ -19,7 +19,6 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from analysis.cells import list_rows
 from analysis.history import History, histories_of
 from analysis.measured import Measured, measured_answer
 from analysis.results import Results, load, load_files, select_results, where
@@ -28,6 +27,7 @@ from cli import ROOT, UserError, one_line
 from pandas import DataFrame, concat
 from store import files
 from store.files import TABLE, put
+from store.frames import rows_of
 from store.questions import read_questions
 from store.schema import latest_files
 from toolchains import ledger
@@ -217,7 +217,7 @@ def side_by_side(shown: DataFrame, machines: Sequence[Page]) -> Table:
         entries = []
         for page in machines:
             own = where(answers, machine=page.machine)
-            entries.append((page, list_rows(own), not own.empty and has_one_time(own)))
+            entries.append((page, rows_of(own), not own.empty and has_one_time(own)))
         rows.append((question, entries))
     return render_table("index", "routes", False, rows=rows, machines=machines, quote=quote)
 

@@ -13,7 +13,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import matplotlib.pyplot as plt
-from analysis.cells import Limit, Row, list_rows, usual_size
+from analysis.cells import Limit, Row, usual_size
 from analysis.ranking import BEST, GOOD, OTHER, TIE
 from analysis.results import where
 from matplotlib import ticker
@@ -192,7 +192,7 @@ def times_figure(
     names = _contenders(where(points, kind=GOOD))
     others = points[~points["line"].isin(names)].groupby("line", sort=False)["seconds"].max()
     takes = [*advice.recommendations(cells)] if "part" in cells else []
-    rows = list_rows(cells)
+    rows = rows_of(cells)
     limit = limit or {}
     bounds = Series(limit, dtype=float).div(fastest).dropna()
     with plt.style.context(STYLE):

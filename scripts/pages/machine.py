@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from analysis import comparison
 from analysis.answers import Answer
-from analysis.cells import list_rows
 from analysis.costs import machine_answers
 from analysis.findings import setting_advice
 from analysis.ranking import BEST, Steadiness
@@ -275,7 +274,7 @@ def _size_section(
     changing = [rows for rows in plain if not is_constant(rows)]
     drawn = figures.times(prefix, changing, threads, data.memcpy)
     constant = [
-        replace(curves(list_rows(rows)), title=answer_title(rows))
+        replace(curves(rows_of(rows)), title=answer_title(rows))
         for rows in plain
         if is_constant(rows) and key == "size"
     ]

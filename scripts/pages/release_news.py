@@ -97,7 +97,7 @@ def release_news(history: History) -> list[ReleaseNews]:
     for previous, release in pairwise(history.releases):
         changes = where(routes, release=release.version).head(MAX_SUMMARIES)
         row = counts[release.version]
-        largest = next(iter(rows_of(changes.query("what == @TIME"))), None)
+        largest = next(iter(rows_of(changes.query("what == @TIME").head(1))), None)
         pairs = ((change, _count_of(change, counts_of)) for change in rows_of(changes))
         summaries = (
             show.render_line("history", "summary", change=change, counted=counted)

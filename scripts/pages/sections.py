@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from analysis.cells import Row, at_usual_size, list_rows, row_of, usual_dtype, usual_size
+from analysis.cells import Row, at_usual_size, row_of, usual_dtype, usual_size
 from analysis.findings import pair_with_reference
 from analysis.ranking import BEST, differ_significantly, rank
 from analysis.results import parameters_of, where
@@ -311,11 +311,11 @@ def questions_table(data: MachineData) -> Table:
         at_every_call=_compared(moved, (TO_DEVICE, PAGEABLE), [(PIN_TO_DEVICE, PAGEABLE)]),
         non_blocking=[*filter(None, non_blocking)],
         early_read=_early_copy(moved, INTO_HOST_EARLY, PINNED),
-        pinning=list_rows(at_usual_size(pinning)),
+        pinning=rows_of(at_usual_size(pinning)),
         no_registration=moved.skip_reason(role=Role.PINNING, method="timeit_register"),
         registered=_compared(moved, (TO_DEVICE, REGISTERED), [(TO_DEVICE, PINNED)]),
-        contexts=list_rows(moved.select_role(Role.CONTEXT)),
-        allocations=list_rows(where(pinning, method="allocate").sort_values("nbytes")),
+        contexts=rows_of(moved.select_role(Role.CONTEXT)),
+        allocations=rows_of(where(pinning, method="allocate").sort_values("nbytes")),
         numpy2=_numpy2(data),
         slow_neighbours=data.neighbour_costs,
         placed=len(where(data.one_thread, role=Role.PLACEMENT)),
@@ -407,7 +407,7 @@ def _detach_orders(data: MachineData) -> list:
     on_device = data.transfers.select(COMPLETION, DEVICE_TO_HOST)
     orders = []
     for source, cells in (("CPU", data.conversions), ("device", on_device)):
-        both = list_rows(at_usual_size(where(cells, route=DETACH_ORDERS)))
+        both = rows_of(at_usual_size(where(cells, route=DETACH_ORDERS)))
         if len(both) == 2:
             both.sort(key=lambda cell: DETACH_ORDERS.index(cell.route))
             verdict = _verdict(*both)
@@ -425,7 +425,7 @@ def _bfloat16_routes(data: MachineData) -> dict:
     plain = data.results.contracts.get((TORCH_TO_NUMPY, "t.numpy()"), NONE)
     casts = where(data.one_thread, role=Role.CASTING, direction=TORCH_TO_NUMPY, dtype="bfloat16")
     routes = at_usual_size(casts).sort_values("safe", ascending=False, kind="stable")
-    return {"refusal": plain.refuses.get("bfloat16", ""), "routes": list_rows(routes)}
+    return {"refusal": plain.refuses.get("bfloat16", ""), "routes": rows_of(routes)}
 
 
 def _numpy2(data: MachineData) -> dict:
@@ -439,5 +439,5 @@ def _numpy2(data: MachineData) -> dict:
         "timed": len(where(data.one_thread, role=roles)),
         "failed": len(results.of_role(where(results.missing, status="failed"), *roles)),
         "hazard": constructor.hazard,
-        "cells": list_rows(at_usual_size(cells)),
+        "cells": rows_of(at_usual_size(cells)),
     }

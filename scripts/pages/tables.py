@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, zip_longest
 
-from analysis.cells import DIRECTIONS, Limit, Row, list_rows
+from analysis.cells import DIRECTIONS, Limit, Row
 from analysis.findings import DTYPE, Semantics
 from analysis.ranking import BEST, differ_significantly, too_few_processes
 from analysis.results import Results, parameters_of, where
@@ -213,7 +213,7 @@ def _at_answer_bytes(best: DataFrame) -> list[tuple[int, list[Row]]]:
     for size in ANSWER_BYTES:
         nearest = min(best["nbytes"], key=partial(_distance, size))
         is_here = min(ANSWER_BYTES, key=partial(_distance, nearest)) == size
-        columns.append((size, list_rows(where(best, nbytes=nearest)) if is_here else []))
+        columns.append((size, rows_of(where(best, nbytes=nearest)) if is_here else []))
     return columns
 
 
@@ -356,7 +356,7 @@ def spread(cells: DataFrame) -> Table:
 
 def harness(cells: DataFrame) -> Table:
     """What the harness itself takes per call."""
-    return render_table("tables", "harness", cells=list_rows(where(cells, role=Role.HARNESS)))
+    return render_table("tables", "harness", cells=rows_of(where(cells, role=Role.HARNESS)))
 
 
 def missing_results(missing: DataFrame) -> Table:

@@ -16,7 +16,6 @@ from analysis.cells import (
     SUSTAINED,
     Row,
     first_row,
-    list_rows,
     usual_dtype,
     usual_size,
 )
@@ -156,7 +155,7 @@ def _recommendations(
 def answer_of(rows: DataFrame, moved: Transfers | None = None) -> TransferAnswer:
     """Select the cells for the sentences on ranked routes at one size."""
     best = best_cell(rows)
-    ties, slower, others = (list_rows(where(rows, kind=kind)) for kind in (TIE, SLOWER, OTHER))
+    ties, slower, others = (rows_of(where(rows, kind=kind)) for kind in (TIE, SLOWER, OTHER))
     # a route with a condition is not a tie, but leaving it out would be advice against it
     others = [cell for cell in others if cell.non_blocking and cell.seconds < best.seconds]
     early = None
@@ -172,7 +171,7 @@ def answer_of(rows: DataFrame, moved: Transfers | None = None) -> TransferAnswer
             for cell in slower
             if cell is slower[0] or any(uses(cell.route, name) for name in STAGING_NAMES)
         ],
-        unsafe=list_rows(where(rows, kind=UNSAFE)),
+        unsafe=rows_of(where(rows, kind=UNSAFE)),
         noisy=no_verdict_notes(rows),
         early=early if early and all(early) else None,
     )
@@ -246,8 +245,8 @@ def family_sentences(moved: Transfers) -> dict[str, Lines]:
     busy = render_paragraphs(
         "transfers",
         "busy",
-        waiting=list_rows(where(calls, waits=True)),
-        returning=list_rows(where(calls, waits=False)),
+        waiting=rows_of(where(calls, waits=True)),
+        returning=rows_of(where(calls, waits=False)),
         read_behind=read_behind,
     )
     return {
@@ -362,9 +361,9 @@ def transfer_sections(data: MachineData) -> tuple[Section, ...]:
     """The sections of a machine with an accelerator. Sections without measurements stay empty."""
     moved = data.transfers
     measured_clocks = [clock for clock in CLOCKS if len(moved.select(clock))]
-    contexts = list_rows(moved.select_role(Role.CONTEXT))
-    idle = list_rows(moved.select_role(Role.SYNCHRONIZE))
-    hidden = render_table("transfers", "hidden", cells=list_rows(transfers.hidden(moved)))
+    contexts = rows_of(moved.select_role(Role.CONTEXT))
+    idle = rows_of(moved.select_role(Role.SYNCHRONIZE))
+    hidden = render_table("transfers", "hidden", cells=rows_of(transfers.hidden(moved)))
     return (
         _section("transfers", decision(data), **_decision_values(moved)),
         _section("clocks", [clocks(moved)], tuple(_figures(data)), clocks=measured_clocks),
