@@ -4,9 +4,7 @@ Both run as they come, with their usual numbers of processes and values. pyperf 
 asv a benchmark of a repository with two commits.
 """
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,6 +13,9 @@ from typing import NamedTuple
 
 from analysis.verdicts import FASTER, NO_CHANGE, SLOWER
 from cli import UserError
+from measuring.processes import last_line, run_in_session
+
+from checking.planted import variables_with_home
 
 ASV_FACTOR = "1.02"  # of asv compare, whose 1.1 would find no small slowdown
 ASV_CONFIGURATION = """
@@ -54,15 +55,13 @@ class Side(NamedTuple):
 
 
 def run(place: Path, *command: str) -> str:
-    """Run a command in ``place`` with a home directory of its own. Return what it printed;
+    """Run a command in ``place``, which is its home directory, too. Return what it printed;
     UserError if it failed."""
-    variables = {**os.environ, "HOME": str(place)}
-    done = subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True)
+    done = run_in_session(command, place, variables_with_home(place))
     if done.returncode:
-        reason = (done.stderr or done.stdout).strip().rpartition("\n")[2]
-        raise UserError(
-            f"{' '.join(command[:4])} ended with exit status {done.returncode}: {reason}"
-        )
+        words = " ".join(command[:4])
+        reason = last_line(done.stderr or done.stdout)
+        raise UserError(f"{words} ended with exit status {done.returncode}: {reason}")
     return done.stdout
 
 

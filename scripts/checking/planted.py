@@ -41,6 +41,13 @@ _SIDE = _CHECKOUT.rpartition("/")[2].partition("-")[0]
 """
 
 
+def variables_with_home(home: Path) -> dict[str, str]:
+    """Environment variables with another home directory, and none of git or of this suite."""
+    own = ("GIT_", "CONVERSION_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    return {**inherited, "HOME": str(home)}
+
+
 def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
     """Run this Python in ``root`` and return its output, "" if that goes to another file
     ``stdout``. SystemExit if it refused, and has printed why; UserError if it failed otherwise.
@@ -51,12 +58,7 @@ def call(root: Path, *arguments: str, stdout: int = subprocess.PIPE) -> str:
     home = root.parent / "home"
     home.mkdir(exist_ok=True)
     command = [sys.executable, *arguments, "--machine", MACHINE]
-    variables = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("GIT_", "CONVERSION_"))
-    }
-    variables["HOME"] = str(home)
+    variables = variables_with_home(home)
     with os_session(command, root, variables, stdout=stdout) as process:
         printed, _ = process.communicate()
     if process.returncode == 2 and not printed:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analysis.verdicts import FASTER, SLOWER
-from cli import ROOT, CommandLine, Parser, UserError, parse_share, size
+from cli import ROOT, CommandLine, Parser, UserError, size
 from measuring.engine import new_id
 from pages.show import percent
 from pandas import DataFrame, concat
@@ -156,7 +156,7 @@ def main(argv: CommandLine = None) -> int:
     parser.option("--tries N", "comparisons for each question", default=20)
     parser.option("--of NAMES", f"some of {', '.join(QUESTIONS)} (default: all)", default="")
     about = "slowdown to plant (default: what is promised to be found)"
-    parser.option("--slowdown SHARE", about, type=parse_share)
+    parser.option("--slowdown SHARE", about)
     parser.option("--by TOOL", "what compares", choices=(OWN, *PEERS), default=OWN)
     args = parser.parse_args(argv)
     status = 0
