@@ -100,15 +100,12 @@ def has_torch() -> bool:
 
 
 @contextlib.contextmanager
-def serve(patience: float = 0.0, processes: int = 1) -> Iterator[Server]:
-    """Start the server of questions; it ends with the block, and with this process in any case.
-
-    patience   seconds that all processes together wait for a quiet machine
-    processes  that share this time
-    """
+def serve() -> Iterator[Server]:
+    """Start the server of questions; it ends with the block, and with this process in any case. Its
+    processes do not wait for a quiet machine, for they take turns."""
     variables = {
         "OPENBLAS_NUM_THREADS": "1",  # as in asv.conf.json
-        PATIENCE_VARIABLE: f"{patience}/{processes}",
+        PATIENCE_VARIABLE: "0/1",
     }
     python = Path(sys.executable)
     command: Command = [python, "-c", SERVE, ROOT]
