@@ -29,7 +29,8 @@ gc.disable()  # of the imports' half a second, its passes take a tenth
 import cli
 
 # ruff: noqa: E402  the server of questions imports torch while this process imports pandas
-SERVER, SERVERS = None, contextlib.ExitStack()  # they end with main
+SERVERS = contextlib.ExitStack()  # they end with main
+SERVER = None
 if __name__ == "__main__" and "--measure" in sys.argv:
     from measuring.question import has_torch, serve
 

@@ -165,6 +165,11 @@ def measure(predictions: DataFrame) -> tuple[DataFrame, quiet.Run]:
     return predictions.assign(logs=logs, quiet_logs=quiet_logs), run
 
 
+def typical_seconds(logs: Floats) -> float:
+    """The geometric mean of processes, whose log seconds are given; NaN without one."""
+    return float(np.exp(means(logs[np.newaxis])[0]))
+
+
 def judge(measured: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return a row per case that can be judged, by regret, and a row per predicted route, by error;
     largest first.
@@ -172,8 +177,8 @@ def judge(measured: DataFrame) -> tuple[DataFrame, DataFrame]:
     measured  predictions with their ``measure``
     """
     routes = measured.assign(
-        took=[math.exp(np.nanmean(logs)) for logs in measured["logs"]],
-        quiet=[np.exp(means(logs[np.newaxis]))[0] for logs in measured["quiet_logs"]],
+        took=measured["logs"].map(typical_seconds),
+        quiet=measured["quiet_logs"].map(typical_seconds),
         case=measured["case"].map(case_title),
     )
     nearest = routes["quiet"].clip(routes["least"], routes["most"])

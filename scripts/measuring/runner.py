@@ -453,7 +453,7 @@ def collect(runner: Runner, ask: Callable[[], Outlook], cells: Names, counted: N
     with runner.device:
         start = runner.clock.monotonic()
         for number in range(rounds):
-            if number and number % LOOK_EVERY == 0 and is_clear(runner, ask):
+            if number and number % LOOK_EVERY == 0 and is_clear_so_far(runner, ask):
                 announce(f"all answers are clear after {number} of {rounds} rounds")
                 rounds = number
                 runner.plan = structs.replace(runner.plan, rounds=rounds)
@@ -471,14 +471,18 @@ def collect(runner: Runner, ask: Callable[[], Outlook], cells: Names, counted: N
             )
             runner.progress.total += len(SIDES) * len(lacking)
             take_sides(runner, number, lacking)
-        for side in SIDES:
-            runner.file(Job("", side=side))
+        file_sides(runner)
 
 
-def is_clear(runner: Runner, ask: Callable[[], Outlook]) -> bool:
-    """File the rounds so far on both sides, and ask whether their answers are clear."""
+def file_sides(runner: Runner, complete: bool = True) -> None:
+    """File the rounds of both sides. complete: see ``Runner.file``."""
     for side in SIDES:
-        runner.file(Job("", side=side), complete=False)
+        runner.file(Job("", side=side), complete)
+
+
+def is_clear_so_far(runner: Runner, ask: Callable[[], Outlook]) -> bool:
+    """File the rounds so far on both sides, and ask whether their answers are clear."""
+    file_sides(runner, complete=False)
     return ask().is_clear
 
 
