@@ -18,7 +18,7 @@ instructions.sources.namespace = namespace
 routes = ["torch.from_numpy(a)", "torch.tensor(a)", "torch.as_tensor(a)"]
 instructions.NumpyToTorch.params = (routes, ["float32"], [8, 4096])
 instructions.TorchToNumpy.params = (["t.numpy()"], ["float32", "bfloat16"], [8])
-instructions.count_all(sys.argv[1])
+instructions.dump_all(sys.argv[1])
 """
 
 
