@@ -12,8 +12,8 @@ Writes index.html (one self-contained file), README.md, figures as SVG and resul
 figure) to reports/NAME/. If releases were measured with scripts/track.py, it writes the same for
 their history to reports/history/NAME/. Where a page compares releases or machines, the comparison
 is in compare.js beside it. reports/feed.xml lists what releases changed, for all
-machines. The same results give the same bytes. Links of the site are relative; its figures.csv
-holds every figure of all machines.
+machines. The tables of the project's README.md are written, too. The same results give the same
+bytes. Links of the site are relative; its figures.csv holds every figure of all machines.
 
 Exit status of --check: 0 no findings, 1 findings, 2 no results.
 """
@@ -31,6 +31,7 @@ from store.files import machines, put
 from toolchains import selection
 
 REPORTS = RESULTS.parent
+README = REPORTS.parent / "README.md"
 
 
 class MissingPackage(UserError):
@@ -94,6 +95,7 @@ def main(argv: CommandLine = None) -> int:
         if options.check:
             return check(options.check, options.results / "benchmarks.json", options.markdown)
         from pages.build import build, over_machines, print_summary, publish
+        from pages.readme import update_figures
     except ImportError as error:  # pandas is missing, or too new for the measured numpy
         remedy = "python scripts/report.py builds it where requirements.txt is installed"
         raise MissingPackage(f"no page: {reason_of(error)}. {remedy}") from None
@@ -106,6 +108,8 @@ def main(argv: CommandLine = None) -> int:
     built = [build(options.results, name, options.output) for name in names]
     if options.machine is None:  # not after a run: it changes no committed file
         over_machines(built, options.output)
+        if options.output == REPORTS:
+            put(README, update_figures(README.read_text(encoding="utf-8"), built))
     for each in built:  # last, because the reader may quit early, like head
         for page, path in each.pages:
             print_summary(page, Path(os.path.relpath(path)))

@@ -518,11 +518,17 @@ def test_a_history_in_which_nothing_changed_has_an_empty_feed(tmp_path):
 # --- committed pages and results -------------------------------------------------------------------------------------
 
 
-def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path):
-    """Anyone can rebuild the committed pages. Otherwise their figures would be mere claims. Drawings must only exist,
-    because their bytes depend on matplotlib."""
-    reports = committed / "reports"
+def test_committed_pages_are_those_of_the_committed_results(committed, tmp_path, monkeypatch):
+    """Anyone can rebuild the committed pages, and the tables of README.md. Otherwise their figures would be mere
+    claims. Drawings must only exist, because their bytes depend on matplotlib."""
+    reports, readme = committed / "reports", tmp_path.with_suffix(".md")
+    figure = re.compile(r"(?<=\| )\d[\d.]* [nµm]s(?= \|)|\d+ routes? (?:faster|slower)")
+    kept_readme = (committed / "README.md").read_text(encoding="utf-8")
+    readme.write_text(figure.sub("outdated", kept_readme), encoding="utf-8")
+    monkeypatch.setattr(report, "README", readme)
+    monkeypatch.setattr(report, "REPORTS", tmp_path)
     assert report.main(["--results", str(reports / "results"), "--output", str(tmp_path)]) == 0
+    assert readme.read_text(encoding="utf-8") == kept_readme
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
     kept = {path.relative_to(reports) for path in reports.rglob("*") if path.is_file()}
     assert made == {path for path in kept if path.parts[0] != "results"}

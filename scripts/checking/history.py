@@ -4,8 +4,9 @@
     python scripts/check.py history MACHINE --before REV    against its results at a git revision
 
 It reads results and measures nothing. It prints half of a point's 95 % interval per noise class,
-then the false alarms in controls and in toolchains that were measured twice. "memory" means copies
-of 16 MiB and more.
+how many large changes have a reason, then the false alarms in controls and in toolchains that were
+measured twice. "memory" means copies of 16 MiB and more. A change has a reason if functions explain
+80 % of the change of its instructions, or if its instructions did not change.
 
 With --before it compares with the history of the same toolchains and machine at that revision. A
 history compares its releases with each other, so the median ratio of the two is printed, then left
@@ -17,9 +18,9 @@ out:
     A/A          changes reported in the differences of the two, where nothing changed
     counts       instruction counts that agree
 
-Exit status: 0 as promised. 1 if fewer than 93 or more than 98 % of points are covered, fewer than
-95 % of changes of 7 % and more or 80 % of those of 3 to 7 % are reported again, more than 8 are
-missed, or the A/A reports a change.
+Exit status: 0 as promised. 1 if fewer than 90 % of changes of 5 % and more have a reason, fewer
+than 93 or more than 98 % of points are covered, fewer than 95 % of changes of 7 % and more or 80 %
+of those of 3 to 7 % are reported again, more than 8 are missed, or the A/A reports a change.
 """
 
 import io
@@ -32,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy
-from analysis.changes import find_changes
+from analysis.changes import AGREES, LAYOUT, UNCHANGED, find_changes
 from analysis.history import History, histories_of
 from analysis.results import load
 from analysis.series import CONTROL, FDR
@@ -53,7 +54,9 @@ SIZES = {
     "below 3 %": (1.0, 1.03, 0.0),
 }
 COVERED = (0.93, 0.98)  # promised share of points whose difference is within both intervals
-LARGE_RATIO = 1.05  # of a step in both histories that one of them should report
+LARGE_RATIO = 1.05  # of a step in both histories that one should report; of a change with a reason
+MIN_REASONS = 0.9  # promised share of such changes
+CALL = ["direction", "route", "dtype", "release"]  # columns shared by the changes of time and count
 MAX_MISSED = 8  # such steps that neither reports
 COUNT_TOLERANCE = 0.005  # medians of instruction counts agree if they differ by at most this share
 Line = tuple[str, bool]  # a line to print, and whether its promise is kept
@@ -93,6 +96,8 @@ def describe_histories(histories: Sequence[History]) -> Iterator[Line]:
         changes = ", ".join(f"{count} of {kind}" for kind, count in counts.items())
         alarms = f"{len(history.false_alarms)} of {controls} controls"
         yield f"{history.package}: {changes or 'no'} changes reported; {alarms}", True
+        if "because" in history.rows:
+            yield _report_reasons(history)
     replicates = histories[0].replicates
     if len(replicates):
         flagged, series = map(int, replicates[["flagged", "series"]].sum())
@@ -108,6 +113,26 @@ def _precision(history: History) -> Iterator[Line]:
         median, high = (percent(share, 1) for share in values.quantile([0.5, 0.9]))
         text = f"{len(values):,} points, ±{median} in the median, 90th percentile ±{high}"
         yield f"{history.package}, {noise}: {text}", True
+
+
+def _report_reasons(history: History) -> Line:
+    """Report how many large changes have a reason: of instructions, and of times by the counts of
+    the same call."""
+    changes = history.changes
+    sizes = np.abs(np.log(changes["ratio"].astype(float)))
+    is_explained = [because is not None and because.is_enough for because in changes["because"]]
+    explained = changes.loc[is_explained, CALL].drop_duplicates()
+    large = changes[sizes >= math.log(LARGE_RATIO)].merge(explained, how="left", indicator=True)
+    has_count = large["what"].eq(INSTRUCTIONS) | large["evidence"].eq(AGREES)
+    by_functions = has_count & large["_merge"].eq("both")
+    unchanged = int(large["evidence"].isin((UNCHANGED, LAYOUT)).sum())
+    explained_share = (by_functions.sum() + unchanged) / max(len(large), 1)
+    return (
+        f"{history.package}, changes of 5 % and more: functions explain {by_functions.sum()} of "
+        f"{len(large)}, and the instructions of {unchanged} did not change, "
+        f"{percent(explained_share)}",
+        explained_share >= MIN_REASONS,
+    )
 
 
 # --- two measurements of one history --------------------------------------------------------------

@@ -279,7 +279,7 @@ def page_files(page: Page) -> dict[str, str]:
     """The files of a page, by name."""
     panels = chain(*(section.figures for section in page.sections))
     files = {f"{figure.name}.svg": figure_file(figure, page.source) for figure, _ in panels}
-    readme = _environment(_markdown).get_template("page.md.jinja").render(page=page)
+    readme = render_markdown("page.md.jinja", page=page)
     files |= {page.data: page.csv} if page.csv else {}
     files |= {COMPARE: render_web(COMPARE, page=page)} if page.pairs else {}
     return files | {"README.md": readme, "index.html": render_web("page.html.jinja", page=page)}
@@ -293,6 +293,11 @@ def figure_file(figure: Figure, source: str) -> str:
 def render_web(template: str, **values: object) -> str:
     """Render a template of HTML or XML."""
     return _environment(_html, autoescape=True).get_template(template).render(**values)
+
+
+def render_markdown(template: str, **values: object) -> str:
+    """Render a template of Markdown."""
+    return _environment(_markdown).get_template(template).render(**values)
 
 
 def write_into(directory: Path, page: Page) -> Path:
