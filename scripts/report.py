@@ -108,7 +108,7 @@ def main(argv: CommandLine = None) -> int:
     built = [build(options.results, name, options.output) for name in names]
     if options.machine is None:  # not after a run: it changes no committed file
         over_machines(built, options.output)
-        if options.output == REPORTS:
+        if options.output == REPORTS and README.is_file():
             put(README, update_figures(README.read_text(encoding="utf-8"), built))
     for each in built:  # last, because the reader may quit early, like head
         for page, path in each.pages:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -134,9 +135,9 @@ def committed(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tracked(committed):
-    """The name of the machine that has a committed history of times."""
-    (page,) = (committed / "reports" / "history").glob("*/README.md")
-    return page.parent.name
+    """The name of the machine whose committed history README.md shows."""
+    readme = (committed / "README.md").read_text(encoding="utf-8")
+    return re.search(r"<!-- releases of ([\w.-]+)", readme)[1]
 
 
 @pytest.fixture
