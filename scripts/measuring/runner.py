@@ -277,7 +277,7 @@ class Runner(Sessions):
         suite.run_asv(suite.asv(plan.machine, exact_patterns(cells)), results)
         if (results / plan.machine / path.name).is_file():
             record = self.new_record(Job(tag), ledger.toolchains_by_tag()[tag], Settings())
-            record = structs.replace(record, failed=reason)
+            record = structs.replace(record, failed=reason, failures={reason: tuple(cells)})
             file_measured(record, path, [], [self.journal.work])
 
 

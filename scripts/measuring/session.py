@@ -232,8 +232,7 @@ def file_measured(
     ran = [place / FILES / record.machine / path.name for place in places]
     ran = list(filter(Path.is_file, ran))
     if ran:
-        if not record.failed:  # else that reason is every cell's
-            record = with_silent_failures(record, ran)
+        record = with_silent_failures(record, ran)
         tried = {line.cell for place in places for line in read_log(place)}
         asv_files.export(ran, path, lines, [*records, record], tried)
     text = "".join(map(files.record_text, [*records, record]))
