@@ -304,7 +304,9 @@ def test_no_submission_within_the_limits_takes_long(what, tmp_path, check):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", ["amd-epyc-turin-2-core-vm", "intel-emerald-rapids-2-core-vm"])
+@pytest.mark.parametrize(
+    "machine", [f"{name}-2-core-vm" for name in ("amd-epyc-genoa", "amd-epyc-turin", "intel-emerald-rapids")]
+)
 def test_committed_results_may_be_published(machine, committed):
     results = committed / "reports" / "results"
     assert submission.findings(results / machine, results / files.BENCHMARKS) == []
