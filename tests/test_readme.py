@@ -8,9 +8,10 @@ import sys
 import advise
 import pytest
 from analysis import results
+from cli import UserError
 from conftest import ROOT, run
 from measuring.profiles import PROFILES
-from pages import show
+from pages import readme, show
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MACHINE = re.search(r"reports/([\w.-]+)/README\.md", README).group(1)
@@ -184,6 +185,11 @@ def test_make_asks_first_whether_pip_may_install(tmp_path, managed, allowed, cod
     done = run(*command, home=tmp_path, cwd=tmp_path, PIP_BREAK_SYSTEM_PACKAGES=allowed)
     assert done.returncode == code
     assert ("-m venv --system-site-packages" in done.stderr) == bool(code) and not (tmp_path / ".venv-report").exists()
+
+
+def test_a_mark_that_names_an_unmeasured_release_is_refused():
+    with pytest.raises(UserError, match=r"^README\.md: no history has torch 0\.1: correct its mark$"):
+        readme.releases([], ["torch 0.1"])
 
 
 def test_what_releases_changed(committed):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain
 
 from analysis.history import History
+from cli import UserError
 
 from .build import Built
 from .page import Page, anchor, render_markdown
@@ -37,7 +38,7 @@ def update_figures(text: str, built: Sequence[Built]) -> str:
         if block["kind"] == "answers":
             content = answers(each.pages[0][0])
         else:
-            content = releases(each.histories, block["names"].split(", "))
+            content = releases(each.histories, (block["names"] or "").split(", "))
         return f"{block['mark']}{content}{block['end']}"
 
     return BLOCK.sub(write_block, text)
@@ -52,8 +53,11 @@ def answers(page: Page) -> str:
 
 
 def releases(histories: Sequence[History], names: Sequence[str]) -> str:
-    """What releases such as "torch 2.10.0" changed, in the order of ``names``."""
+    """What releases such as "torch 2.10.0" changed, in the order of ``names``. UserError if one of
+    them was not measured."""
     news = {each.release.name: each for each in chain.from_iterable(map(release_news, histories))}
+    if unknown := [name for name in names if name not in news]:
+        raise UserError(f"README.md: no history has {', '.join(unknown)}: correct its mark")
     named = [news[name] for name in names]
     lines = render_markdown("readme_releases.md.jinja", news=named, anchor=anchor)
     return "".join(f"{_wrap(item)}\n" for item in re.split(r"\n(?=- )", lines.rstrip()))
