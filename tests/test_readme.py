@@ -14,10 +14,12 @@ from measuring.profiles import PROFILES
 from pages import readme, show
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SIZES = (8, 2**20, 64 * 2**20)
 MACHINE = re.search(r"reports/([\w.-]+)/README\.md", README).group(1)
 HISTORY = re.search(r"reports/history/([\w.-]+)/README\.md", README).group(1)
 METHOD, LAB_NOTES = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("method", "lab-notes"))
 TORCH, NUMPY, DAY = re.search(r"torch ([\w.+]+) · numpy ([\w.]+) · .+? · (\d{4}-\d\d-\d\d) ·", README).groups()
+ROWS = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \| *$", README, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +39,25 @@ def seconds(cells, route, nbytes, family="conversion", **others):
     return {show.seconds(value) for value in found.seconds}
 
 
-def test_the_first_screen_has_the_answers_then_the_gpu_then_a_figure():
-    assert README.index("<!-- answers of") < README.index("No GPU results") < README.index("![")
+def test_the_table_has_rows():
+    assert len(ROWS) >= 5
+
+
+@pytest.mark.parametrize("codes, figures", [(codes, figures) for codes, *figures in ROWS])
+def test_figures_of_the_table(cells, codes, figures):
+    routes = re.findall(r"`([^`]+)`", codes)
+    shares = (cells[cells.route.isin(routes)].contract == "alias").all()
+    for nbytes, figure in zip(SIZES, figures, strict=True):
+        family = "conversion" if shares or nbytes < 256 * 2**10 else "parallel"  # as the text above says
+        measured = set().union(*(seconds(cells, route, nbytes, family, threads="all") for route in routes))
+        assert figure == "same at any size" or figure in measured, f"{codes} at {nbytes}: not {figure}"
+
+
+def test_the_table_gives_the_answers_of_the_machines_page(committed):
+    page = (committed / "reports" / MACHINE / "README.md").read_text(encoding="utf-8")
+    for row in ROWS:
+        assert f"| {' | '.join(row)} |" in page, row
+    assert README.index(ROWS[-1][0]) < README.index("No GPU results") < README.index("![")
 
 
 HUGE, SETTING = "THP_MEM_ALLOC_ENABLE=1", "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824"
@@ -194,6 +213,11 @@ def test_a_mark_that_names_an_unmeasured_release_is_refused():
 
 def test_what_releases_changed(committed):
     page = (committed / "reports" / "history" / HISTORY / "README.md").read_text(encoding="utf-8")
+    told = re.findall(r"^- (\[(?:torch|numpy) \d[^\n]*(?:\n  [^\n]+)*)", README, re.MULTILINE)
+    assert len(told) >= 4
+    for line in told:
+        line = " ".join(line.split()).replace(f"reports/history/{HISTORY}/README.md", "")
+        assert f"| {line.replace('): ', ') | ', 1).replace('. Largest: ', ' | ')} |" in page
     counts = r"(\d+) releases of torch with (numpy [\d.]+), and (\d+) of numpy\s+with (torch [\d.]+\d)"
     torch, held, numpy, held_too = re.search(counts, README).groups()
     found = re.findall(r"(\d+) releases of (?:torch|numpy) [\d.]+ to [\d.]+ with (\w+ [\d.]+\d)", page)

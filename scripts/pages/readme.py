@@ -6,7 +6,6 @@
 """
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -24,7 +23,6 @@ BLOCK = re.compile(
     r".*?(?P<end><!-- end -->)",
     re.DOTALL,
 )
-WIDTH = 126  # columns
 
 
 def update_figures(text: str, built: Sequence[Built]) -> str:
@@ -59,19 +57,4 @@ def releases(histories: Sequence[History], names: Sequence[str]) -> str:
     if unknown := [name for name in names if name not in news]:
         raise UserError(f"README.md: no history has {', '.join(unknown)}: correct its mark")
     named = [news[name] for name in names]
-    lines = render_markdown("readme_releases.md.jinja", news=named, anchor=anchor)
-    return "".join(f"{_wrap(item)}\n" for item in re.split(r"\n(?=- )", lines.rstrip()))
-
-
-def _wrap(item: str) -> str:
-    """Wrap an item of a list; what stands on its first line stays there."""
-    first, _, rest = item.partition("\n")
-    lines = textwrap.wrap(
-        rest.strip(),
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join([first, *lines])
+    return render_markdown("readme_releases.md.jinja", news=named, anchor=anchor)
