@@ -14,7 +14,7 @@ from pandas import DataFrame, MultiIndex, Series
 from store.frames import MEASURED, Change, check_frame, rows_of
 from toolchains import ledger
 
-from .changes import LAYOUT, ROUTE, changes_of
+from .changes import AGREES, LAYOUT, ROUTE, changes_of
 from .results import Results, where
 from .series import SessionPoints, points_of, sessions_of
 from .verdicts import (
@@ -276,3 +276,22 @@ def _sum_changes(
     names = ["changes", "counted", "square", "low95", "high95"]
     sums = dict.fromkeys(names, "sum") | {"q": "max"}
     return changes.groupby("pair").agg(sums).reindex(pairs.index)
+
+
+# --- the counts behind changes of times -----------------------------------------------------------
+
+
+def explained_counts(changes: DataFrame) -> dict[tuple[object, ...], Change]:
+    """Release, route and dtype -> the change of its instructions, where functions explain it."""
+    if "because" not in changes:
+        return {}
+    explained = changes[changes["because"].notna()]
+    keys = explained[["release", "direction", "route", "dtype"]].itertuples(index=False, name=None)
+    return dict(zip(keys, rows_of(explained)))
+
+
+def count_of(change: Change, counts: Mapping[tuple[object, ...], Change]) -> Change | None:
+    """The change of instructions that goes with a change of time."""
+    is_paired = change.evidence == AGREES and not change.group.startswith("RequiresGrad")
+    key = (change.release, change.direction, change.route, change.dtype)
+    return counts.get(key) if is_paired else None

@@ -33,15 +33,16 @@ from pathlib import Path
 
 import numpy as np
 import scipy
-from analysis.changes import AGREES, LAYOUT, UNCHANGED, find_changes
-from analysis.history import History, histories_of
+from analysis.changes import LAYOUT, UNCHANGED, find_changes
+from analysis.history import History, count_of, explained_counts, histories_of
 from analysis.results import load
 from analysis.series import CONTROL, FDR
 from analysis.statistics import Z95, q_values, rate_bounds
-from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME, Settings
+from analysis.verdicts import DEFAULT, INSTRUCTIONS, TIME, Because, Settings
 from cli import RESULTS, ROOT, CommandLine, Parser, UserError
 from pages.show import percent
 from pandas import DataFrame, Series, concat
+from store.frames import rows_of
 
 from benchmarks.core.probes import MEMORY
 
@@ -56,7 +57,6 @@ SIZES = {
 COVERED = (0.93, 0.98)  # promised share of points whose difference is within both intervals
 LARGE_RATIO = 1.05  # of a step in both histories that one should report; of a change with a reason
 MIN_REASONS = 0.9  # promised share of such changes
-CALL = ["direction", "route", "dtype", "release"]  # columns shared by the changes of time and count
 MAX_MISSED = 8  # such steps that neither reports
 COUNT_TOLERANCE = 0.005  # medians of instruction counts agree if they differ by at most this share
 Line = tuple[str, bool]  # a line to print, and whether its promise is kept
@@ -118,20 +118,18 @@ def _precision(history: History) -> Iterator[Line]:
 def _report_reasons(history: History) -> Line:
     """Report how many large changes have a reason: of instructions, and of times by the counts of
     the same call."""
-    changes = history.changes
-    sizes = np.abs(np.log(changes["ratio"].astype(float)))
-    is_explained = [because is not None and because.is_enough for because in changes["because"]]
-    explained = changes.loc[is_explained, CALL].drop_duplicates()
-    large = changes[sizes >= math.log(LARGE_RATIO)].merge(explained, how="left", indicator=True)
-    has_count = large["what"].eq(INSTRUCTIONS) | large["evidence"].eq(AGREES)
-    by_functions = has_count & large["_merge"].eq("both")
-    unchanged = int(large["evidence"].isin((UNCHANGED, LAYOUT)).sum())
-    explained_share = (by_functions.sum() + unchanged) / max(len(large), 1)
+    counts = explained_counts(history.changes)
+    sizes = np.abs(np.log(history.changes["ratio"].astype(float)))
+    large = rows_of(history.changes[sizes >= math.log(LARGE_RATIO)])
+    counted = [each if each.what == INSTRUCTIONS else count_of(each, counts) for each in large]
+    because = [each.because for each in counted if each]
+    explained = sum(isinstance(each, Because) and each.is_enough for each in because)
+    unchanged = sum(each.evidence in (UNCHANGED, LAYOUT) for each in large)
+    share = (explained + unchanged) / max(len(large), 1)
     return (
-        f"{history.package}, changes of 5 % and more: functions explain {by_functions.sum()} of "
-        f"{len(large)}, and the instructions of {unchanged} did not change, "
-        f"{percent(explained_share)}",
-        explained_share >= MIN_REASONS,
+        f"{history.package}, changes of 5 % and more: functions explain {explained} of "
+        f"{len(large)}, and the instructions of {unchanged} did not change, {percent(share)}",
+        share >= MIN_REASONS,
     )
 
 

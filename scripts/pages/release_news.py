@@ -12,8 +12,16 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from urllib.parse import quote
 
-from analysis.changes import AGREES, LAYOUT, ROUTE
-from analysis.history import History, Release, headlines, histories_of, largest_by_route
+from analysis.changes import LAYOUT, ROUTE
+from analysis.history import (
+    History,
+    Release,
+    count_of,
+    explained_counts,
+    headlines,
+    histories_of,
+    largest_by_route,
+)
 from analysis.results import load, where
 from analysis.verdicts import CHANGED, FASTER, INSTRUCTIONS, SLOWER, TIME, has_slower
 from cli import one_line
@@ -90,7 +98,7 @@ class ReleaseNews:
 def release_news(history: History) -> list[ReleaseNews]:
     """News of every release but the oldest, the newest first."""
     shown = history.changes[history.changes["evidence"] != LAYOUT]
-    counts_of = _explained_counts(history.changes)
+    counts_of = explained_counts(history.changes)
     routes = _times_first(largest_by_route(shown, "verdict"))
     counts = headlines(history).to_dict("index")
     news = []
@@ -98,7 +106,7 @@ def release_news(history: History) -> list[ReleaseNews]:
         changes = where(routes, release=release.version).head(MAX_SUMMARIES)
         row = counts[release.version]
         largest = next(iter(rows_of(changes.query("what == @TIME").head(1))), None)
-        pairs = ((change, _count_of(change, counts_of)) for change in rows_of(changes))
+        pairs = ((change, count_of(change, counts_of)) for change in rows_of(changes))
         summaries = (
             show.render_line("history", "summary", change=change, counted=counted)
             for change, counted in pairs
@@ -116,22 +124,6 @@ def release_news(history: History) -> list[ReleaseNews]:
             )
         )
     return news[::-1]
-
-
-def _explained_counts(changes: DataFrame) -> dict[tuple[object, ...], Change]:
-    """Release, route and dtype -> the change of its instructions, where functions explain it."""
-    if "because" not in changes:
-        return {}
-    explained = changes[changes["because"].notna()]
-    keys = explained[["release", "direction", "route", "dtype"]].itertuples(index=False, name=None)
-    return dict(zip(keys, rows_of(explained)))
-
-
-def _count_of(change: Change, counts: Mapping[tuple[object, ...], Change]) -> Change | None:
-    """The change of instructions that goes with a change of time."""
-    is_paired = change.evidence == AGREES and not change.group.startswith("RequiresGrad")
-    key = (change.release, change.direction, change.route, change.dtype)
-    return counts.get(key) if is_paired else None
 
 
 def _times_first(changes: DataFrame) -> DataFrame:
